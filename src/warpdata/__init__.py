@@ -1,0 +1,1 @@
+"""warpdata: one versioned, content-addressed home for everything a model trains on."""

@@ -1,0 +1,72 @@
+"""Content addresses: SHA-256 names for bytes, and where such bytes live in a store.
+
+Implements "Blobs" of docs/specs/store.md. Knows nothing about how bytes are fetched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpdata.limits import COPY_CHUNK_BYTES
+
+__all__ = ["Blob", "Fingerprint", "blob_key", "fingerprint_file", "is_digest", "sha256_chunks", "sha256_hex"]
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Blob:
+    """Bytes named by their content."""
+
+    hash: str
+    byte_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What one pass over a file learns: its name, and a fast hash that a second pass can recheck."""
+
+    blob: Blob
+    quick: str
+
+
+def is_digest(text: str) -> bool:
+    """Whether `text` is 64 lower-case hex digits."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def sha256_hex(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_chunks(chunks: Iterable[bytes | memoryview]) -> Blob:
+    """Hash a stream; memory stays at one chunk."""
+    hasher, size = hashlib.sha256(), 0
+    for chunk in chunks:
+        hasher.update(chunk)
+        size += len(chunk)
+    return Blob(hasher.hexdigest(), size)
+
+
+def fingerprint_file(path: Path) -> Fingerprint:
+    """Read the file once, with flat memory."""
+    import xxhash
+
+    strong, quick, size = hashlib.sha256(), xxhash.xxh3_128(), 0
+    buffer = bytearray(COPY_CHUNK_BYTES)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            strong.update(view[:count])
+            quick.update(view[:count])
+            size += count
+    return Fingerprint(Blob(strong.hexdigest(), size), quick.hexdigest())
+
+
+def blob_key(digest: str) -> str:
+    """The key under a store root; two levels of fan-out keep local directories small."""
+    return f"blobs/{digest[:2]}/{digest[2:4]}/{digest}"

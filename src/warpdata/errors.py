@@ -1,0 +1,248 @@
+"""The one error tree, grouped by what a handler would do.
+
+    WarpError
+    ├── NotFoundError            look elsewhere, or check the spelling
+    │   ├── DatasetNotFoundError
+    │   ├── RefNotFoundError         a version, label or branch
+    │   ├── TableNotFoundError
+    │   ├── ColumnNotFoundError
+    │   └── ObjectNotFoundError      a key in a store
+    ├── ConflictError            somebody else was first; look, then try again
+    │   ├── AlreadyExistsError
+    │   └── CommitUnknownError       nobody can say yet; ask resolve(txn_id)
+    ├── BadInputError            the caller's value cannot work
+    │   ├── InvalidNameError
+    │   ├── InvalidFilterError
+    │   ├── InvalidSourceError       a file or frame that cannot become a table
+    │   ├── SchemaMismatchError
+    │   ├── LargeExportError
+    │   └── LimitExceededError
+    ├── DeniedError              ask for access, or change who you are
+    │   ├── AuthenticationError
+    │   ├── AccessDeniedError
+    │   └── ReadOnlyStoreError
+    ├── StorageError             the store failed; trying later may help
+    │   ├── StoreUnavailableError
+    │   ├── StoreTimeoutError
+    │   ├── StoreFullError
+    │   └── WriteUnknownError        a write was sent, its reply never came
+    ├── CorruptError             bytes are not what was promised
+    │   ├── ManifestCorruptedError
+    │   ├── BlobCorruptedError
+    │   └── PointerCorruptedError
+    └── UnsupportedError         this build or store cannot do that
+        ├── MissingExtraError
+        └── UnsupportedFormatError
+
+Every error also inherits the builtin a caller may already catch, has a stable `kind`, a message
+that is a fact, and where possible a `hint`: one next step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AccessDeniedError",
+    "AlreadyExistsError",
+    "AuthenticationError",
+    "BadInputError",
+    "BlobCorruptedError",
+    "ColumnNotFoundError",
+    "CommitUnknownError",
+    "ConflictError",
+    "CorruptError",
+    "DatasetNotFoundError",
+    "DeniedError",
+    "InvalidFilterError",
+    "InvalidNameError",
+    "InvalidSourceError",
+    "LargeExportError",
+    "LimitExceededError",
+    "ManifestCorruptedError",
+    "MissingExtraError",
+    "NotFoundError",
+    "ObjectNotFoundError",
+    "PointerCorruptedError",
+    "ReadOnlyStoreError",
+    "RefNotFoundError",
+    "SchemaMismatchError",
+    "StorageError",
+    "StoreFullError",
+    "StoreTimeoutError",
+    "StoreUnavailableError",
+    "TableNotFoundError",
+    "UnsupportedError",
+    "UnsupportedFormatError",
+    "WarpError",
+    "WriteUnknownError",
+]
+
+
+class WarpError(Exception):
+    """Root of the tree. Survives pickling, so that it can cross process borders."""
+
+    kind: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__)
+
+
+def _rebuild(cls: type[WarpError], state: dict[str, Any]) -> WarpError:
+    error = cls.__new__(cls, state["message"])
+    Exception.__init__(error, state["message"])
+    error.__dict__.update(state)
+    return error
+
+
+class NotFoundError(WarpError, LookupError):
+    kind = "not_found"
+
+
+class DatasetNotFoundError(NotFoundError):
+    kind = "dataset_not_found"
+
+
+class RefNotFoundError(NotFoundError):
+    kind = "ref_not_found"
+
+
+class TableNotFoundError(NotFoundError):
+    kind = "table_not_found"
+
+
+class ColumnNotFoundError(NotFoundError, KeyError):
+    kind = "column_not_found"
+
+
+class ObjectNotFoundError(NotFoundError, FileNotFoundError):
+    kind = "object_not_found"
+
+
+class ConflictError(WarpError, RuntimeError):
+    kind = "conflict"
+
+
+class AlreadyExistsError(ConflictError, FileExistsError):
+    kind = "already_exists"
+
+
+class CommitUnknownError(ConflictError):
+    """The commit was sent and its fate could not be learned.
+
+    `txn_id` names it: `warpdata.resolve(dataset, txn_id)` says later whether it landed.
+    """
+
+    kind = "commit_unknown"
+
+    def __init__(self, message: str, *, txn_id: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.txn_id = txn_id
+
+
+class BadInputError(WarpError, ValueError):
+    kind = "bad_input"
+
+
+class InvalidNameError(BadInputError):
+    kind = "invalid_name"
+
+
+class InvalidFilterError(BadInputError):
+    kind = "invalid_filter"
+
+
+class InvalidSourceError(BadInputError):
+    kind = "invalid_source"
+
+
+class SchemaMismatchError(BadInputError, TypeError):
+    kind = "schema_mismatch"
+
+
+class LargeExportError(BadInputError):
+    kind = "large_export"
+
+
+class LimitExceededError(BadInputError):
+    kind = "limit_exceeded"
+
+
+class DeniedError(WarpError, PermissionError):
+    kind = "denied"
+
+
+class AuthenticationError(DeniedError):
+    kind = "authentication"
+
+
+class AccessDeniedError(DeniedError):
+    kind = "access_denied"
+
+
+class ReadOnlyStoreError(DeniedError):
+    kind = "read_only_store"
+
+
+class StorageError(WarpError, OSError):
+    kind = "storage"
+
+
+class StoreUnavailableError(StorageError, ConnectionError):
+    kind = "store_unavailable"
+
+
+class StoreTimeoutError(StorageError, TimeoutError):
+    kind = "store_timeout"
+
+
+class StoreFullError(StorageError):
+    kind = "store_full"
+
+
+class WriteUnknownError(StorageError):
+    """A write may or may not have landed: the request went out and no answer came back."""
+
+    kind = "write_unknown"
+
+
+class CorruptError(WarpError, ValueError):
+    kind = "corrupt"
+
+
+class ManifestCorruptedError(CorruptError):
+    """`problems` lists everything found wrong, each with its path inside the manifest."""
+
+    kind = "manifest_corrupted"
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
+
+
+class BlobCorruptedError(CorruptError):
+    kind = "blob_corrupted"
+
+
+class PointerCorruptedError(CorruptError):
+    kind = "pointer_corrupted"
+
+
+class UnsupportedError(WarpError, NotImplementedError):
+    kind = "unsupported"
+
+
+class MissingExtraError(UnsupportedError, ImportError):
+    kind = "missing_extra"
+
+
+class UnsupportedFormatError(UnsupportedError):
+    kind = "unsupported_format"

@@ -1,0 +1,51 @@
+"""Every bound in one place, checked before anything is allocated.
+
+A size read from a file or a store is hostile until it has been compared with one of these.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+# Names
+MAX_NAME_LENGTH = 128
+MAX_REF_LENGTH = 128
+MAX_KEY_LENGTH = 1024
+MAX_MESSAGE_LENGTH = 4096
+
+# Manifests (docs/specs/manifest.md)
+MAX_MANIFEST_BYTES = 256 * KIB
+MAX_JSON_DEPTH = 32
+MAX_SECTION_ENTRIES = 512
+INLINE_SHARDS = 16
+PAGE_MIN_ENTRIES = 64
+PAGE_TARGET_ENTRIES = 512
+PAGE_MAX_ENTRIES = 2048
+MAX_TOP_PAGES = 256
+MAX_PAGE_BYTES = 1 * MIB
+MAX_PAGE_LEVELS = 8
+
+# Pointers: hint, heads, labels, commits (docs/specs/catalog.md)
+MAX_RECORD_BYTES = 64 * KIB
+MAX_COMMIT_ATTEMPTS = 400
+MAX_HINT_LAG_PROBES = 64
+
+# Store (docs/specs/store.md)
+MAX_SMALL_OBJECT_BYTES = 64 * MIB
+COALESCE_GAP_BYTES = 1 * MIB
+SINGLE_PUT_BYTES = 16 * MIB
+MULTIPART_PART_BYTES = 8 * MIB
+MULTIPART_MAX_PARTS = 9000
+STREAM_CHUNK_BYTES = 4 * MIB
+COPY_CHUNK_BYTES = 1 * MIB
+
+# Tables
+MAX_FOOTER_BYTES = 256 * MIB
+FOOTER_GUESS_BYTES = 64 * KIB
+HEAD_COLUMN_BYTES = 256 * KIB
+SCAN_AHEAD_BYTES = 256 * MIB
+MAX_FILTER_LENGTH = 64 * KIB
+EXPORT_ROWS_WITHOUT_CONSENT = 1_000_000
+EXPORT_BYTES_WITHOUT_CONSENT = 1 * GIB

@@ -1,0 +1,159 @@
+"""Settings: the one place that reads environment variables.
+
+Values are read when asked for, never at import. Everything below the composition root is handed a
+`Settings` and does not know where it came from. docs/reference/settings.md lists the variables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from warpdata.errors import BadInputError
+from warpdata.limits import GIB
+
+__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings"]
+
+MODES = ("auto", "remote", "hybrid", "local")
+_RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """Where and as whom to talk to S3. Secrets never appear in `repr`."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    credentials_file: Path | None = None
+    config_file: Path | None = None
+    allow_http: bool = False
+    virtual_hosted: bool = False
+    skip_signature: bool = False
+    ambient_credentials: bool = True
+    """Whether instance, container or web-identity credentials may be looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    store_url: str
+    cache_dir: Path
+    cache_limit_bytes: int = 100 * GIB
+    mode: str = "auto"
+    author: str = "unknown"
+    timeout_s: float = 30.0
+    connect_timeout_s: float = 5.0
+    retry_timeout_s: float = 60.0
+    max_retries: int = 5
+    s3: S3Settings = S3Settings()
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from `environ` (default: this process's)."""
+    import platformdirs
+
+    env = os.environ if environ is None else environ
+    return Settings(
+        store_url=env.get("WARP_STORE") or Path(platformdirs.user_data_dir("warpdata"), "store").as_uri(),
+        cache_dir=Path(env.get("WARP_CACHE_DIR") or platformdirs.user_cache_dir("warpdata")),
+        cache_limit_bytes=int(_number(env, "WARP_CACHE_SIZE_GB", 100.0) * GIB),
+        mode=_choice(env, "WARP_MODE", "auto", MODES),
+        author=env.get("WARP_AUTHOR") or env.get("USER") or env.get("USERNAME") or "unknown",
+        timeout_s=_number(env, "WARP_TIMEOUT_S", 30.0),
+        connect_timeout_s=_number(env, "WARP_CONNECT_TIMEOUT_S", 5.0),
+        retry_timeout_s=_number(env, "WARP_RETRY_TIMEOUT_S", 60.0),
+        max_retries=int(_number(env, "WARP_MAX_RETRIES", 5.0)),
+        s3=_load_s3(env),
+    )
+
+
+def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """`(rank, world_size)` as the launcher set it; `(0, 1)` when nothing did.
+
+    torchrun, SLURM, Open MPI and PMI are understood, in this order; a rank without its world size
+    is an error rather than a guess.
+    """
+    env = os.environ if environ is None else environ
+    for rank_name, world_name in _RANK_VARIABLES:
+        rank, world = env.get(rank_name), env.get(world_name)
+        if rank is None or world is None:
+            if rank_name == "RANK" and (rank is None) != (world is None):
+                present = rank_name if world is None else world_name
+                raise BadInputError(
+                    f"{present} is set, but {world_name if world is None else rank_name} is not",
+                    hint="Set both, or pass shard=(rank, world_size).",
+                )
+            continue
+        return _checked_rank(rank_name, rank, world_name, world)
+    return 0, 1
+
+
+def _checked_rank(rank_name: str, rank: str, world_name: str, world: str) -> tuple[int, int]:
+    try:
+        pair = int(rank), int(world)
+    except ValueError:
+        raise BadInputError(f"{rank_name}={rank!r} and {world_name}={world!r} are not integers") from None
+    if not 0 <= pair[0] < pair[1]:
+        raise BadInputError(f"{rank_name}={rank} is not within 0 … {world_name}-1 = {pair[1] - 1}")
+    return pair
+
+
+def _load_s3(env: Mapping[str, str]) -> S3Settings:
+    endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    home = Path.home() / ".aws"
+    return S3Settings(
+        endpoint_url=endpoint,
+        region=env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"),
+        access_key_id=env.get("AWS_ACCESS_KEY_ID"),
+        secret_access_key=env.get("AWS_SECRET_ACCESS_KEY"),
+        session_token=env.get("AWS_SESSION_TOKEN"),
+        profile=env.get("AWS_PROFILE"),
+        credentials_file=Path(env.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials"),
+        config_file=Path(env.get("AWS_CONFIG_FILE") or home / "config"),
+        allow_http=_flag(env, "AWS_ALLOW_HTTP", default=False),
+        virtual_hosted=_flag(env, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", default=False),
+        skip_signature=_flag(env, "AWS_SKIP_SIGNATURE", default=False),
+        ambient_credentials=not _flag(env, "AWS_EC2_METADATA_DISABLED", default=False),
+    )
+
+
+def _number(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadInputError(f"{name}={text!r} is not a number") from None
+    if not 0 <= value < 1e12:
+        raise BadInputError(f"{name}={text!r} is out of range")
+    return value
+
+
+def _choice(env: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]) -> str:
+    value = env.get(name) or default
+    if value not in choices:
+        raise BadInputError(f"{name}={value!r} is not one of {', '.join(choices)}")
+    return value
+
+
+def _flag(env: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = (env.get(name) or "").lower()
+    if not text:
+        return default
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    raise BadInputError(f"{name}={text!r} is not a yes or a no", hint="Use true or false.")

@@ -1,0 +1,32 @@
+"""Bytes survive and have a name: stores, byte ranges, verified blobs.
+
+Knows nothing of datasets. docs/specs/store.md is the normative text.
+"""
+
+from warpdata.store.blobs import read_blob, verify_blob
+from warpdata.store.local import LocalStore
+from warpdata.store.metadata_cache import KeyPolicy, MetadataCache
+from warpdata.store.objects import ObjectStore
+from warpdata.store.open import normalize_url, open_store, resolve_s3
+from warpdata.store.ranges import Request, coalesce, split_reply
+from warpdata.store.types import ByteRange, Fetched, ObjectInfo, Reader, Writer
+
+__all__ = [
+    "ByteRange",
+    "Fetched",
+    "KeyPolicy",
+    "LocalStore",
+    "MetadataCache",
+    "ObjectInfo",
+    "ObjectStore",
+    "Reader",
+    "Request",
+    "Writer",
+    "coalesce",
+    "normalize_url",
+    "open_store",
+    "read_blob",
+    "resolve_s3",
+    "split_reply",
+    "verify_blob",
+]

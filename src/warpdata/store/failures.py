@@ -1,0 +1,78 @@
+"""What the object-store library's failures mean, in our words.
+
+The library reports most failures as one class whose text carries the detail, so this is the one
+place that reads that text. An unknown text becomes a plain `StorageError`, never a guess.
+"""
+
+from __future__ import annotations
+
+from warpdata.errors import (
+    AccessDeniedError,
+    AuthenticationError,
+    DeniedError,
+    NotFoundError,
+    ObjectNotFoundError,
+    StorageError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+    WarpError,
+)
+
+__all__ = ["explain", "is_surely_unsent"]
+
+_BAD_IDENTITY = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401 Unauthorized")
+_METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "169.254.170.", "metadata.google.internal")
+
+
+def explain(error: Exception, key: str, url: str) -> WarpError:
+    """The typed error for a failure on `key` of the store at `url`."""
+    text = str(error)
+    fact = f"{url}: {text.splitlines()[0] if text else type(error).__name__}"
+    return (
+        _denied(type(error).__name__, text, key, url)
+        or _missing_bucket(text, url)
+        or _unreachable(text, fact)
+        or StorageError(fact)
+    )
+
+
+def is_surely_unsent(error: BaseException | None) -> bool:
+    """Whether the request never reached a server, so that it cannot land later.
+
+    After a retry nobody can tell: an earlier try may have been heard.
+    """
+    text = str(error)
+    return "kind: Connect" in text and "retries: 0," in text
+
+
+def _denied(name: str, text: str, key: str, url: str) -> DeniedError | None:
+    if any(mark in text for mark in _METADATA_SERVICES):
+        return AuthenticationError(
+            f"no credentials found for {url}",
+            hint="Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; `warp doctor` checks them.",
+        )
+    if any(mark in text for mark in _BAD_IDENTITY) or name == "UnauthenticatedError":
+        return AuthenticationError(
+            f"{url} does not accept these credentials",
+            hint="Check the access key, the secret and the session token; `warp doctor` checks them.",
+        )
+    if name == "PermissionDeniedError" or "403 Forbidden" in text:
+        return AccessDeniedError(
+            f"{url} forbids access to {key!r}",
+            hint="Ask whoever owns the bucket for the right to read (or write) it.",
+        )
+    return None
+
+
+def _missing_bucket(text: str, url: str) -> NotFoundError | None:
+    if "NoSuchBucket" not in text:
+        return None
+    return ObjectNotFoundError(f"there is no bucket at {url}", hint="Check the spelling, or create the bucket.")
+
+
+def _unreachable(text: str, fact: str) -> StorageError | None:
+    if "kind: Connect" in text or "ConnectError" in text or "dns error" in text:
+        return StoreUnavailableError(fact, hint="Check the endpoint and the network; `warp doctor` tests both.")
+    if "TimedOut" in text or "operation timed out" in text or "kind: Timeout" in text:
+        return StoreTimeoutError(fact, hint="The endpoint is slow or hangs; WARP_TIMEOUT_S sets the patience.")
+    return None

@@ -1,0 +1,222 @@
+"""A store in a local directory: durable, create-only, mappable.
+
+Written by hand because the object-store library's local backend neither syncs what it writes nor
+exposes the setting. A write goes to a temporary file under `.tmp/`, is synced, and is hard-linked
+into place: the link either makes the key or fails because it exists, so a half-written object is
+never visible and two writers never both win. Implements "Local stores" of docs/specs/store.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from warpdata.digest import Fingerprint
+from warpdata.errors import (
+    AccessDeniedError,
+    CorruptError,
+    InvalidSourceError,
+    LimitExceededError,
+    ObjectNotFoundError,
+    ReadOnlyStoreError,
+    StorageError,
+    StoreFullError,
+    UnsupportedError,
+    WarpError,
+)
+from warpdata.limits import COPY_CHUNK_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
+from warpdata.store.keys import check_key
+from warpdata.store.types import ByteRange, Fetched, ObjectInfo
+
+__all__ = ["LocalStore"]
+
+_TEMPORARY = ".tmp"
+
+
+class LocalStore:
+    """Implements `Writer` over a directory, which is made on the first write."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @property
+    def url(self) -> str:
+        return self._root.as_uri()
+
+    def local_path(self, key: str) -> Path | None:
+        path = self._path(key)
+        return path if path.is_file() else None
+
+    def read(self, key: str) -> Fetched:
+        with self._translated(key), self._path(key).open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_size > MAX_SMALL_OBJECT_BYTES:
+                raise LimitExceededError(f"{key!r} has {status.st_size} bytes, too many to read whole")
+            return Fetched(file.read(), _etag(status))
+
+    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+        fetched = self.read(key)
+        return None if fetched.etag == etag else fetched
+
+    def read_range(self, key: str, span: ByteRange) -> memoryview:
+        return self.read_ranges(key, [span])[0]
+
+    def read_ranges(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
+        with self._translated(key), self._path(key).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            for span in spans:
+                if not 0 <= span.start <= span.end <= size:
+                    raise CorruptError(f"{key!r} has {size} bytes; bytes {span.start}…{span.end} are not there")
+            if size == 0:
+                return [memoryview(b"") for _ in spans]
+            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return [mapped[span.start : span.end] for span in spans]
+
+    def stream(self, key: str) -> Iterator[memoryview]:
+        with self._translated(key), self._path(key).open("rb", buffering=0) as file:
+            while chunk := file.read(STREAM_CHUNK_BYTES):
+                yield memoryview(chunk)
+
+    def stat(self, key: str) -> ObjectInfo:
+        with self._translated(key):
+            status = self._path(key).stat()
+        return ObjectInfo(key, status.st_size, _etag(status))
+
+    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        base = self._path(prefix) if prefix else self._root
+        found: list[Path] = []
+        for folder, folders, files in os.walk(base):
+            if folder == str(self._root):
+                folders[:] = [name for name in folders if name != _TEMPORARY]
+            found.extend(Path(folder, name) for name in files)
+        for key, path in sorted((path.relative_to(self._root).as_posix(), path) for path in found):
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                yield ObjectInfo(key, status.st_size, _etag(status))
+
+    def list_folders(self, prefix: str) -> list[str]:
+        base = self._path(prefix) if prefix else self._root
+        try:
+            return sorted(e.name for e in os.scandir(base) if e.is_dir() and e.name != _TEMPORARY)
+        except FileNotFoundError:
+            return []
+
+    def signed_url(self, key: str, expires_s: int) -> str:
+        raise UnsupportedError(f"{self.url} cannot sign a URL for {key!r}, as it is a local directory")
+
+    def create(self, key: str, data: bytes) -> bool:
+        path = self._path(key)
+        if path.exists():
+            return False
+        with self._staged(key) as (file, staged):
+            file.write(data)
+            return self._publish(file, staged, path)
+
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint) -> bool:
+        import xxhash
+
+        target = self._path(key)
+        if target.exists():
+            return False
+        quick = xxhash.xxh3_128()
+        with path.open("rb", buffering=0) as source, self._staged(key) as (file, staged):
+            while chunk := source.read(COPY_CHUNK_BYTES):
+                quick.update(chunk)
+                file.write(chunk)
+            if quick.hexdigest() != fingerprint.quick:
+                raise InvalidSourceError(f"{path} changed while it was being published")
+            return self._publish(file, staged, target)
+
+    def replace(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        with self._staged(key) as (file, staged):
+            file.write(data)
+            _sync(file)
+            self._make_folder(path.parent)
+            staged.replace(path)
+            _sync_folder(path.parent)
+
+    def delete(self, key: str) -> None:
+        with self._translated(key):
+            self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._root.joinpath(*check_key(key).split("/"))
+
+    def _publish(self, file: BinaryIO, staged: Path, path: Path) -> bool:
+        _sync(file)
+        self._make_folder(path.parent)
+        try:
+            path.hardlink_to(staged)
+        except FileExistsError:
+            return False
+        _sync_folder(path.parent)
+        return True
+
+    @contextmanager
+    def _staged(self, key: str) -> Iterator[tuple[BinaryIO, Path]]:
+        """A temporary file inside the root, gone afterwards whatever happens."""
+        with self._translated(key):
+            folder = self._root / _TEMPORARY
+            folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=folder)
+            staged = Path(name)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    yield file, staged
+            finally:
+                staged.unlink(missing_ok=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Create missing parents, syncing each so that the new entry survives a power cut."""
+        missing = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for made in reversed(missing):
+            made.mkdir(exist_ok=True)
+            _sync_folder(made.parent)
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except WarpError:
+            raise
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise ObjectNotFoundError(f"{key!r} is not in {self.url}") from error
+        except OSError as error:
+            raise self._explain(error, key) from error
+
+    def _explain(self, error: OSError, key: str) -> StorageError | AccessDeniedError | ReadOnlyStoreError:
+        where = f"{key!r} in {self.url}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreFullError(f"no space left for {where}", hint="Free space, or choose another --store.")
+        if error.errno == errno.EROFS:
+            return ReadOnlyStoreError(f"{where} is on a read-only file system", hint="Choose another --store.")
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return AccessDeniedError(f"permission denied for {where}", hint="Check the directory's owner and mode.")
+        return StorageError(f"{where}: {error.strerror or error}")
+
+
+def _etag(status: os.stat_result) -> str:
+    return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,56 @@
+"""Which requests serve a set of byte ranges. Pure: ranges in, requests out.
+
+Implements "Coalescing" of docs/specs/store.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warpdata.errors import BadInputError
+from warpdata.limits import COALESCE_GAP_BYTES
+from warpdata.store.types import ByteRange
+
+__all__ = ["Request", "coalesce", "split_reply"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One read, and which of the wanted ranges (by position) it serves."""
+
+    span: ByteRange
+    serves: tuple[int, ...]
+
+
+def coalesce(spans: Sequence[ByteRange], gap_bytes: int = COALESCE_GAP_BYTES) -> list[Request]:
+    """Merge ranges that overlap or lie within `gap_bytes` of one another, in offset order.
+
+    Empty ranges need no request and are served by none.
+    """
+    for span in spans:
+        if not 0 <= span.start <= span.end:
+            raise BadInputError(f"byte range {span.start}…{span.end} is not ascending")
+    order = sorted((i for i, s in enumerate(spans) if s.size_bytes), key=lambda i: spans[i])
+    requests: list[Request] = []
+    for index in order:
+        span = spans[index]
+        if requests and span.start - requests[-1].span.end <= gap_bytes:
+            last = requests[-1]
+            merged = ByteRange(last.span.start, max(last.span.end, span.end))
+            requests[-1] = Request(merged, (*last.serves, index))
+        else:
+            requests.append(Request(span, (index,)))
+    return requests
+
+
+def split_reply(
+    spans: Sequence[ByteRange], requests: Sequence[Request], replies: Sequence[memoryview]
+) -> list[memoryview]:
+    """Cut the replies back into the wanted ranges, without copying."""
+    out = [memoryview(b"")] * len(spans)
+    for request, reply in zip(requests, replies, strict=True):
+        for index in request.serves:
+            start = spans[index].start - request.span.start
+            out[index] = reply[start : start + spans[index].size_bytes]
+    return out
