@@ -1,0 +1,47 @@
+"""Structures have history: branches, labels, commits, and names resolved to versions.
+
+docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
+"""
+
+from warpdata.catalog.catalog import Catalog, HistoryEntry, Resolved
+from warpdata.catalog.commit import (
+    Committed,
+    Pause,
+    Propose,
+    Transaction,
+    commit,
+    find_transaction,
+    mark_store,
+    put_create_only,
+)
+from warpdata.catalog.layout import STORE_MARKER, key_policy
+from warpdata.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
+from warpdata.catalog.records import Commit, Head, Hint, Label
+from warpdata.catalog.refs import create_branch, create_label
+
+__all__ = [
+    "MAIN",
+    "STORE_MARKER",
+    "Address",
+    "Catalog",
+    "Commit",
+    "Committed",
+    "Head",
+    "Hint",
+    "HistoryEntry",
+    "Label",
+    "Pause",
+    "Propose",
+    "Resolved",
+    "Transaction",
+    "check_dataset_id",
+    "check_ref_name",
+    "commit",
+    "create_branch",
+    "create_label",
+    "find_transaction",
+    "key_policy",
+    "mark_store",
+    "parse_address",
+    "put_create_only",
+]

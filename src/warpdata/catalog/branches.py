@@ -1,0 +1,75 @@
+"""Branches as create-only logs: find the newest entry, walk back, list. Reads only.
+
+Implements "Finding a head" of docs/specs/catalog.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from warpdata.catalog.layout import commit_key, head_key, head_prefix, heads_prefix, hint_key, sequence_of
+from warpdata.catalog.names import MAIN
+from warpdata.catalog.records import Commit, Head, Hint, decode_commit, decode_record
+from warpdata.errors import CorruptError, ObjectNotFoundError
+from warpdata.limits import MAX_HINT_LAG_PROBES
+from warpdata.store import Reader
+
+__all__ = ["find_head", "list_branches", "read_commit", "read_head", "walk_heads"]
+
+
+def find_head(reader: Reader, dataset_id: str, branch: str) -> Head | None:
+    """The newest entry, or None for a branch without any.
+
+    For the main branch two small reads in the usual case: the hint, and the proof that nothing
+    stands after it. A missing, damaged or far-behind hint costs a listing, never correctness.
+    """
+    hint = _read_hint(reader, dataset_id) if branch == MAIN else None
+    if hint is None:
+        return _newest_listed(reader, dataset_id, branch)
+    newest = Head(hint.sequence, hint.commit, hint.version, txn_id="")
+    for sequence in range(hint.sequence + 1, hint.sequence + 1 + MAX_HINT_LAG_PROBES):
+        following = read_head(reader, dataset_id, branch, sequence)
+        if following is None:
+            return newest
+        newest = following
+    return _newest_listed(reader, dataset_id, branch)
+
+
+def read_head(reader: Reader, dataset_id: str, branch: str, sequence: int) -> Head | None:
+    key = head_key(dataset_id, branch, sequence)
+    try:
+        return decode_record(reader.read(key).data, Head, key)
+    except ObjectNotFoundError:
+        return None
+
+
+def walk_heads(reader: Reader, dataset_id: str, branch: str, newest: int, oldest: int = 1) -> Iterator[Head]:
+    """Log entries from `newest` down to `oldest`."""
+    for sequence in range(newest, oldest - 1, -1):
+        head = read_head(reader, dataset_id, branch, sequence)
+        if head is None:
+            raise CorruptError(f"branch {branch!r} of {dataset_id} has lost entry {sequence} of its log")
+        yield head
+
+
+def read_commit(reader: Reader, dataset_id: str, commit_id: str) -> Commit:
+    return decode_commit(reader.read(commit_key(dataset_id, commit_id)).data, commit_id)
+
+
+def list_branches(reader: Reader, dataset_id: str) -> list[str]:
+    return reader.list_folders(heads_prefix(dataset_id))
+
+
+def _read_hint(reader: Reader, dataset_id: str) -> Hint | None:
+    key = hint_key(dataset_id)
+    with suppress(ObjectNotFoundError, CorruptError):
+        hint = decode_record(reader.read(key).data, Hint, key)
+        return hint if hint.branch == MAIN and hint.sequence >= 1 else None
+    return None
+
+
+def _newest_listed(reader: Reader, dataset_id: str, branch: str) -> Head | None:
+    found = (sequence_of(info.key) for info in reader.list_objects(head_prefix(dataset_id, branch)))
+    newest = max((sequence for sequence in found if sequence is not None), default=None)
+    return None if newest is None else read_head(reader, dataset_id, branch, newest)

@@ -1,0 +1,101 @@
+"""Canonical JSON: one spelling for one value, so that equal content has equal hashes.
+
+UTF-8, keys sorted by code point, no insignificant white space, integers within ±(2^53 − 1), strings
+as given (never re-normalised). Numbers with a fraction are not allowed: languages print them
+differently. Implements "Canonical JSON" of docs/specs/manifest.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from warpdata.errors import BadInputError, CorruptError
+from warpdata.limits import MAX_JSON_DEPTH
+
+__all__ = ["Json", "JsonObject", "canonical_json", "decode_json"]
+
+Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+JsonObject: TypeAlias = Mapping[str, Json]
+
+_MAX_INTEGER = 2**53 - 1
+
+
+def canonical_json(value: Json, *, fractions: bool = False) -> bytes:
+    """Encode; `BadInputError` for anything that has no canonical form, naming its place.
+
+    `fractions` admits finite floats, for what is stored but not hashed.
+    """
+    _check(value, "$", 0, fractions)
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        near = error.object[max(0, error.start - 8) : error.end]
+        raise BadInputError(f"a string holds half a surrogate pair: {near!r}") from error
+
+
+def decode_json(data: bytes, what: str) -> Json:
+    """Decode any JSON strictly: no duplicate keys, no NaN, no endless nesting. `CorruptError` otherwise."""
+    try:
+        value: Json = json.loads(data, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        _check_depth(value, 0)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{what} is not valid JSON: {error}") from error
+    return value
+
+
+def _check(value: Json, path: str, depth: int, fractions: bool) -> None:
+    if depth > MAX_JSON_DEPTH:
+        raise BadInputError(f"{path} is nested deeper than {MAX_JSON_DEPTH} levels")
+    if value is None or isinstance(value, bool | str):
+        return
+    if isinstance(value, int):
+        if abs(value) > _MAX_INTEGER:
+            raise BadInputError(f"{path} = {value} does not fit in 53 bits")
+    elif isinstance(value, float):
+        if not fractions or not math.isfinite(value):
+            raise BadInputError(f"{path} = {value!r} has no canonical form; write it as a string")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise BadInputError(f"{path} has the key {key!r}, which is not a string")
+            _check(item, f"{path}.{key}", depth + 1, fractions)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _check(item, f"{path}[{index}]", depth + 1, fractions)
+    else:
+        raise BadInputError(f"{path} is a {type(value).__name__}, which JSON does not have")
+
+
+def _plain(value: object) -> object:
+    """Read-only mappings are written like any other."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _check_depth(value: Json, depth: int) -> None:
+    if depth > MAX_JSON_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels")
+    if isinstance(value, dict):
+        for item in value.values():
+            _check_depth(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check_depth(item, depth + 1)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r} appears twice in one object")
+    return out
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
