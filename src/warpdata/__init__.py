@@ -1,1 +1,67 @@
-"""warpdata: one versioned, content-addressed home for everything a model trains on."""
+"""warpdata: one versioned, content-addressed home for everything a model trains on.
+
+    import warpdata as wd
+
+    wd.DatasetBuilder("acme/trips").add_table("main", "data/*.parquet").publish()
+    wd.dataset("acme/trips").table().filter("fare > 20").head()
+
+Importing this package does no I/O and loads no heavy library: names are resolved when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warpdata import errors
+    from warpdata.datasets import Dataset, connect, dataset, diff, list_datasets, resolve
+    from warpdata.publish import DatasetBuilder, verify
+    from warpdata.settings import Settings, load_settings
+    from warpdata.tables import Table
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Dataset": "warpdata.datasets",
+    "DatasetBuilder": "warpdata.publish",
+    "Settings": "warpdata.settings",
+    "Table": "warpdata.tables",
+    "connect": "warpdata.datasets",
+    "dataset": "warpdata.datasets",
+    "diff": "warpdata.datasets",
+    "list_datasets": "warpdata.datasets",
+    "load_settings": "warpdata.settings",
+    "resolve": "warpdata.datasets",
+    "verify": "warpdata.publish",
+}
+
+__all__ = [
+    "Dataset",
+    "DatasetBuilder",
+    "Settings",
+    "Table",
+    "__version__",
+    "connect",
+    "dataset",
+    "diff",
+    "errors",
+    "list_datasets",
+    "load_settings",
+    "resolve",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return importlib.import_module("warpdata.errors")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'warpdata' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warpdata.errors import BadInputError
-from warpdata.limits import GIB
 
 __all__ = ["S3Settings", "Settings", "detect_rank", "load_settings"]
 
-MODES = ("auto", "remote", "hybrid", "local")
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
@@ -49,8 +47,6 @@ class S3Settings:
 class Settings:
     store_url: str
     cache_dir: Path
-    cache_limit_bytes: int = 100 * GIB
-    mode: str = "auto"
     author: str = "unknown"
     timeout_s: float = 30.0
     connect_timeout_s: float = 5.0
@@ -67,8 +63,6 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         store_url=env.get("WARP_STORE") or Path(platformdirs.user_data_dir("warpdata"), "store").as_uri(),
         cache_dir=Path(env.get("WARP_CACHE_DIR") or platformdirs.user_cache_dir("warpdata")),
-        cache_limit_bytes=int(_number(env, "WARP_CACHE_SIZE_GB", 100.0) * GIB),
-        mode=_choice(env, "WARP_MODE", "auto", MODES),
         author=env.get("WARP_AUTHOR") or env.get("USER") or env.get("USERNAME") or "unknown",
         timeout_s=_number(env, "WARP_TIMEOUT_S", 30.0),
         connect_timeout_s=_number(env, "WARP_CONNECT_TIMEOUT_S", 5.0),
@@ -82,13 +76,14 @@ def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
     """`(rank, world_size)` as the launcher set it; `(0, 1)` when nothing did.
 
     torchrun, SLURM, Open MPI and PMI are understood, in this order; a rank without its world size
-    is an error rather than a guess.
+    is an error rather than a guess. (SLURM sets rank 0 alone in a job that was not split into tasks.)
     """
     env = os.environ if environ is None else environ
     for rank_name, world_name in _RANK_VARIABLES:
         rank, world = env.get(rank_name), env.get(world_name)
         if rank is None or world is None:
-            if rank_name == "RANK" and (rank is None) != (world is None):
+            is_torchrun_half = rank_name == "RANK" and (rank is None) != (world is None)
+            if is_torchrun_half or rank not in (None, "0"):
                 present = rank_name if world is None else world_name
                 raise BadInputError(
                     f"{present} is set, but {world_name if world is None else rank_name} is not",
@@ -138,13 +133,6 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
         raise BadInputError(f"{name}={text!r} is not a number") from None
     if not 0 <= value < 1e12:
         raise BadInputError(f"{name}={text!r} is out of range")
-    return value
-
-
-def _choice(env: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]) -> str:
-    value = env.get(name) or default
-    if value not in choices:
-        raise BadInputError(f"{name}={value!r} is not one of {', '.join(choices)}")
     return value
 
 

@@ -3,7 +3,7 @@
 docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
 """
 
-from warpdata.catalog.catalog import Catalog, HistoryEntry, Resolved
+from warpdata.catalog.catalog import Catalog, Resolved
 from warpdata.catalog.commit import (
     Committed,
     Pause,
@@ -16,7 +16,7 @@ from warpdata.catalog.commit import (
 )
 from warpdata.catalog.layout import STORE_MARKER, key_policy
 from warpdata.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
-from warpdata.catalog.records import Commit, Head, Hint, Label
+from warpdata.catalog.records import Commit, Head, Hint, HistoryEntry, Label
 from warpdata.catalog.refs import create_branch, create_label
 
 __all__ = [

@@ -20,13 +20,13 @@ from warpdata.catalog.layout import (
     manifests_prefix,
 )
 from warpdata.catalog.names import MAIN, Address, check_workspace
-from warpdata.catalog.records import Commit, Label, decode_record
+from warpdata.catalog.records import Commit, HistoryEntry, Label, decode_record
 from warpdata.digest import is_digest
 from warpdata.errors import DatasetNotFoundError, ObjectNotFoundError, RefNotFoundError, WarpError
 from warpdata.manifest import Manifest, Page, parse_manifest
 from warpdata.store import Reader, read_blob
 
-__all__ = ["Catalog", "HistoryEntry", "Resolved"]
+__all__ = ["Catalog", "Resolved"]
 
 _PREFIX_LENGTH = 8
 _PARALLEL_READS = 16
@@ -41,12 +41,6 @@ class Resolved:
     commit: str | None = None
     branch: str | None = None
     label: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    commit_id: str
-    commit: Commit
 
 
 class Catalog:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from warpdata.catalog.branches import find_head, read_commit, read_head, walk_heads
 from warpdata.catalog.layout import STORE_MARKER, commit_key, head_key, hint_key, manifest_key
 from warpdata.catalog.names import MAIN
-from warpdata.catalog.records import Commit, Head, Hint, encode_commit, encode_record
+from warpdata.catalog.records import Commit, Head, Hint, HistoryEntry, encode_commit, encode_record
 from warpdata.errors import (
     CommitUnknownError,
     ConflictError,
@@ -93,14 +93,14 @@ def commit(writer: Writer, txn: Transaction, propose: Propose, pause: Pause) -> 
     )
 
 
-def find_transaction(reader: Reader, dataset_id: str, branch: str, txn_id: str) -> Commit | None:
+def find_transaction(reader: Reader, dataset_id: str, branch: str, txn_id: str) -> HistoryEntry | None:
     """The commit made by a transaction, if it landed on the branch; newest entries are searched first."""
     head = find_head(reader, dataset_id, branch)
     if head is None:
         return None
     for entry in walk_heads(reader, dataset_id, branch, head.sequence):
         if entry.txn_id == txn_id:
-            return read_commit(reader, dataset_id, entry.commit)
+            return HistoryEntry(entry.commit, read_commit(reader, dataset_id, entry.commit))
     return None
 
 

@@ -16,7 +16,17 @@ from warpdata.errors import CorruptError, PointerCorruptedError
 from warpdata.limits import MAX_RECORD_BYTES
 from warpdata.manifest import Json, canonical_json, decode_json
 
-__all__ = ["Commit", "Head", "Hint", "Label", "decode_commit", "decode_record", "encode_commit", "encode_record"]
+__all__ = [
+    "Commit",
+    "Head",
+    "Hint",
+    "HistoryEntry",
+    "Label",
+    "decode_commit",
+    "decode_record",
+    "encode_commit",
+    "encode_record",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,12 @@ class Commit:
     author: str
     message: str
     time: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    commit_id: str
+    commit: Commit
 
 
 @dataclass(frozen=True, slots=True)

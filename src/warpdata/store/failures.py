@@ -9,6 +9,7 @@ from __future__ import annotations
 from warpdata.errors import (
     AccessDeniedError,
     AuthenticationError,
+    CorruptError,
     DeniedError,
     NotFoundError,
     ObjectNotFoundError,
@@ -22,6 +23,8 @@ __all__ = ["explain", "is_surely_unsent"]
 
 _BAD_IDENTITY = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401 Unauthorized")
 _METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "169.254.170.", "metadata.google.internal")
+_GONE = ("kind: Connect", "ConnectError", "dns error", "IncompleteMessage", "non-2xx status code: 5")
+_BEYOND_THE_END = ("416 Range Not Satisfiable", "Wanted range starting at")
 
 
 def explain(error: Exception, key: str, url: str) -> WarpError:
@@ -31,6 +34,7 @@ def explain(error: Exception, key: str, url: str) -> WarpError:
     return (
         _denied(type(error).__name__, text, key, url)
         or _missing_bucket(text, url)
+        or _too_short(text, key, url)
         or _unreachable(text, fact)
         or StorageError(fact)
     )
@@ -39,10 +43,11 @@ def explain(error: Exception, key: str, url: str) -> WarpError:
 def is_surely_unsent(error: BaseException | None) -> bool:
     """Whether the request never reached a server, so that it cannot land later.
 
-    After a retry nobody can tell: an earlier try may have been heard.
+    After a retry nobody can tell: an earlier try may have been heard. Nor can anybody after a
+    `ConnectionReset`, which comes from a server that may have taken the request first.
     """
     text = str(error)
-    return "kind: Connect" in text and "retries: 0," in text
+    return "kind: Connect," in text and "retries: 0," in text
 
 
 def _denied(name: str, text: str, key: str, url: str) -> DeniedError | None:
@@ -56,7 +61,7 @@ def _denied(name: str, text: str, key: str, url: str) -> DeniedError | None:
             f"{url} does not accept these credentials",
             hint="Check the access key, the secret and the session token; `warp doctor` checks them.",
         )
-    if name == "PermissionDeniedError" or "403 Forbidden" in text:
+    if name == "PermissionDeniedError" or "403 Forbidden" in text or "(code: AccessDenied)" in text:
         return AccessDeniedError(
             f"{url} forbids access to {key!r}",
             hint="Ask whoever owns the bucket for the right to read (or write) it.",
@@ -70,8 +75,14 @@ def _missing_bucket(text: str, url: str) -> NotFoundError | None:
     return ObjectNotFoundError(f"there is no bucket at {url}", hint="Check the spelling, or create the bucket.")
 
 
+def _too_short(text: str, key: str, url: str) -> CorruptError | None:
+    if not any(mark in text for mark in _BEYOND_THE_END):
+        return None
+    return CorruptError(f"{key!r} in {url} ends before the bytes asked for")
+
+
 def _unreachable(text: str, fact: str) -> StorageError | None:
-    if "kind: Connect" in text or "ConnectError" in text or "dns error" in text:
+    if any(mark in text for mark in _GONE):
         return StoreUnavailableError(fact, hint="Check the endpoint and the network; `warp doctor` tests both.")
     if "TimedOut" in text or "operation timed out" in text or "kind: Timeout" in text:
         return StoreTimeoutError(fact, hint="The endpoint is slow or hangs; WARP_TIMEOUT_S sets the patience.")

@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,6 @@ from warpdata.digest import Fingerprint
 from warpdata.errors import (
     AccessDeniedError,
     CorruptError,
-    InvalidSourceError,
     LimitExceededError,
     ObjectNotFoundError,
     ReadOnlyStoreError,
@@ -32,11 +32,14 @@ from warpdata.errors import (
 )
 from warpdata.limits import COPY_CHUNK_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
 from warpdata.store.keys import check_key
+from warpdata.store.ranges import check_spans
+from warpdata.store.sources import read_rechecked
 from warpdata.store.types import ByteRange, Fetched, ObjectInfo
 
 __all__ = ["LocalStore"]
 
 _TEMPORARY = ".tmp"
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStore:
@@ -51,7 +54,8 @@ class LocalStore:
 
     def local_path(self, key: str) -> Path | None:
         path = self._path(key)
-        return path if path.is_file() else None
+        with self._translated(key):
+            return path if path.is_file() else None
 
     def read(self, key: str) -> Fetched:
         with self._translated(key), self._path(key).open("rb") as file:
@@ -68,10 +72,11 @@ class LocalStore:
         return self.read_ranges(key, [span])[0]
 
     def read_ranges(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
+        check_spans(spans)
         with self._translated(key), self._path(key).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             for span in spans:
-                if not 0 <= span.start <= span.end <= size:
+                if span.end > size:
                     raise CorruptError(f"{key!r} has {size} bytes; bytes {span.start}…{span.end} are not there")
             if size == 0:
                 return [memoryview(b"") for _ in spans]
@@ -86,15 +91,18 @@ class LocalStore:
     def stat(self, key: str) -> ObjectInfo:
         with self._translated(key):
             status = self._path(key).stat()
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "is a folder")
         return ObjectInfo(key, status.st_size, _etag(status))
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         base = self._path(prefix) if prefix else self._root
         found: list[Path] = []
-        for folder, folders, files in os.walk(base):
-            if folder == str(self._root):
-                folders[:] = [name for name in folders if name != _TEMPORARY]
-            found.extend(Path(folder, name) for name in files)
+        with self._translated(prefix):
+            for folder, folders, files in os.walk(base, onerror=_raise_unless_absent):
+                if folder == str(self._root):
+                    folders[:] = [name for name in folders if name != _TEMPORARY]
+                found.extend(Path(folder, name) for name in files)
         for key, path in sorted((path.relative_to(self._root).as_posix(), path) for path in found):
             with suppress(FileNotFoundError):
                 status = path.stat()
@@ -103,35 +111,27 @@ class LocalStore:
     def list_folders(self, prefix: str) -> list[str]:
         base = self._path(prefix) if prefix else self._root
         try:
-            return sorted(e.name for e in os.scandir(base) if e.is_dir() and e.name != _TEMPORARY)
-        except FileNotFoundError:
+            with self._translated(prefix):
+                return sorted(e.name for e in os.scandir(base) if e.is_dir() and e.name != _TEMPORARY)
+        except ObjectNotFoundError:
             return []
 
     def signed_url(self, key: str, expires_s: int) -> str:
         raise UnsupportedError(f"{self.url} cannot sign a URL for {key!r}, as it is a local directory")
 
     def create(self, key: str, data: bytes) -> bool:
-        path = self._path(key)
-        if path.exists():
+        if self._exists(key):
             return False
         with self._staged(key) as (file, staged):
             file.write(data)
-            return self._publish(file, staged, path)
+            return self._publish(file, staged, self._path(key))
 
     def create_file(self, key: str, path: Path, fingerprint: Fingerprint) -> bool:
-        import xxhash
-
-        target = self._path(key)
-        if target.exists():
+        if self._exists(key):
             return False
-        quick = xxhash.xxh3_128()
-        with path.open("rb", buffering=0) as source, self._staged(key) as (file, staged):
-            while chunk := source.read(COPY_CHUNK_BYTES):
-                quick.update(chunk)
-                file.write(chunk)
-            if quick.hexdigest() != fingerprint.quick:
-                raise InvalidSourceError(f"{path} changed while it was being published")
-            return self._publish(file, staged, target)
+        with self._staged(key) as (file, staged):
+            file.writelines(read_rechecked(path, fingerprint, COPY_CHUNK_BYTES))
+            return self._publish(file, staged, self._path(key))
 
     def replace(self, key: str, data: bytes) -> None:
         path = self._path(key)
@@ -143,11 +143,15 @@ class LocalStore:
             _sync_folder(path.parent)
 
     def delete(self, key: str) -> None:
-        with self._translated(key):
-            self._path(key).unlink(missing_ok=True)
+        with suppress(ObjectNotFoundError), self._translated(key):
+            self._path(key).unlink()
 
     def _path(self, key: str) -> Path:
         return self._root.joinpath(*check_key(key).split("/"))
+
+    def _exists(self, key: str) -> bool:
+        with self._translated(key):
+            return self._path(key).exists()
 
     def _publish(self, file: BinaryIO, staged: Path, path: Path) -> bool:
         _sync(file)
@@ -161,14 +165,16 @@ class LocalStore:
 
     @contextmanager
     def _staged(self, key: str) -> Iterator[tuple[BinaryIO, Path]]:
-        """A temporary file inside the root, gone afterwards whatever happens."""
-        with self._translated(key):
+        """A temporary file inside the root, gone afterwards whatever happens.
+
+        Its mode is the user's default, because the object keeps it: a shared store must be readable.
+        """
+        with self._translated(key, writing=True):
             folder = self._root / _TEMPORARY
             folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=folder)
-            staged = Path(name)
+            staged = folder / secrets.token_hex(16)
             try:
-                with os.fdopen(handle, "wb") as file:
+                with staged.open("xb") as file:
                     yield file, staged
             finally:
                 staged.unlink(missing_ok=True)
@@ -184,25 +190,32 @@ class LocalStore:
             _sync_folder(made.parent)
 
     @contextmanager
-    def _translated(self, key: str) -> Iterator[None]:
+    def _translated(self, key: str, *, writing: bool = False) -> Iterator[None]:
+        """Turn the system's errors into ours. A write that meets no folder has not found an object missing."""
         try:
             yield
         except WarpError:
             raise
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise ObjectNotFoundError(f"{key!r} is not in {self.url}") from error
         except OSError as error:
+            if isinstance(error, _ABSENT) and not writing:
+                raise ObjectNotFoundError(f"{key!r} is not in {self.url}") from error
             raise self._explain(error, key) from error
 
     def _explain(self, error: OSError, key: str) -> StorageError | AccessDeniedError | ReadOnlyStoreError:
         where = f"{key!r} in {self.url}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return StoreFullError(f"no space left for {where}", hint="Free space, or choose another --store.")
         if error.errno == errno.EROFS:
             return ReadOnlyStoreError(f"{where} is on a read-only file system", hint="Choose another --store.")
         if error.errno in (errno.EACCES, errno.EPERM):
             return AccessDeniedError(f"permission denied for {where}", hint="Check the directory's owner and mode.")
         return StorageError(f"{where}: {error.strerror or error}")
+
+
+def _raise_unless_absent(error: OSError) -> None:
+    """For `os.walk`, which would otherwise report a folder it may not look into as empty."""
+    if not isinstance(error, _ABSENT):
+        raise error
 
 
 def _etag(status: os.stat_result) -> str:

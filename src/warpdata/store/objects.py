@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from warpdata.digest import Fingerprint
 from warpdata.errors import (
     CorruptError,
-    InvalidSourceError,
     LimitExceededError,
     ObjectNotFoundError,
     ReadOnlyStoreError,
@@ -35,6 +34,7 @@ from warpdata.limits import (
 from warpdata.store.failures import explain, is_surely_unsent
 from warpdata.store.keys import check_key
 from warpdata.store.ranges import coalesce, split_reply
+from warpdata.store.sources import read_rechecked
 from warpdata.store.types import ByteRange, Fetched, ObjectInfo
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class ObjectStore:
 
         found: list[ObjectInfo] = []
         with self._translated(prefix):
-            for page in obstore.list(self._backend, prefix or None):
+            for page in obstore.list(self._backend, check_key(prefix) if prefix else None):
                 found.extend(ObjectInfo(meta["path"], meta["size"], meta["e_tag"]) for meta in page)
         yield from sorted(found, key=lambda info: info.key)
 
@@ -125,7 +125,7 @@ class ObjectStore:
         import obstore
 
         with self._translated(prefix):
-            listing = obstore.list_with_delimiter(self._backend, prefix or None)
+            listing = obstore.list_with_delimiter(self._backend, check_key(prefix) if prefix else None)
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in listing["common_prefixes"])
 
     def signed_url(self, key: str, expires_s: int) -> str:
@@ -151,7 +151,7 @@ class ObjectStore:
     def create_file(self, key: str, path: Path, fingerprint: Fingerprint) -> bool:
         size = fingerprint.blob.byte_size
         if size <= SINGLE_PUT_BYTES:
-            return self.create(key, b"".join(_rechecked(path, fingerprint, SINGLE_PUT_BYTES)))
+            return self.create(key, b"".join(read_rechecked(path, fingerprint, SINGLE_PUT_BYTES)))
         import obstore
 
         part = max(MULTIPART_PART_BYTES, -(-size // MULTIPART_MAX_PARTS))
@@ -159,7 +159,7 @@ class ObjectStore:
             obstore.put(
                 self._backend,
                 check_key(key),
-                _rechecked(path, fingerprint, part),
+                read_rechecked(path, fingerprint, part),
                 chunk_size=part,
                 max_concurrency=4,
             )
@@ -219,21 +219,3 @@ class ObjectStore:
             raise ObjectNotFoundError(f"{key!r} is not in {self._url}") from error
         except BaseError as error:
             raise explain(error, key, self._url) from error
-
-
-def _rechecked(path: Path, fingerprint: Fingerprint, chunk_bytes: int) -> Iterator[bytes]:
-    """The file's bytes, ending in an error if they are no longer those of the fingerprint.
-
-    Raising inside the iterator aborts the upload, so no object appears.
-    """
-    import xxhash
-
-    quick = xxhash.xxh3_128()
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(chunk_bytes):
-            quick.update(chunk)
-            if file.tell() >= fingerprint.blob.byte_size and quick.hexdigest() != fingerprint.quick:
-                raise InvalidSourceError(f"{path} changed while it was being published")
-            yield chunk
-    if quick.hexdigest() != fingerprint.quick:
-        raise InvalidSourceError(f"{path} changed while it was being published")

@@ -27,15 +27,27 @@ _memory_stores: dict[str, MemoryStore] = {}
 
 def normalize_url(url: str) -> str:
     """The one spelling of a root: paths become `file://` URLs, trailing slashes go."""
-    scheme = urlsplit(url).scheme
+    if not url or "\0" in url:
+        raise BadInputError(f"store {url!r} is neither a URL nor a path")
     if "://" not in url:
-        if not url or "\0" in url:
-            raise BadInputError(f"store {url!r} is neither a URL nor a path")
         return Path(url).expanduser().absolute().as_uri()
+    scheme = urlsplit(url).scheme
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise BadInputError(f"store {url!r} has an unknown scheme", hint=f"Known: {known}, or a plain path.")
+    if scheme == "file":
+        return _normalize_file_url(url)
     return url.rstrip("/") if scheme != "memory" else url
+
+
+def _normalize_file_url(url: str) -> str:
+    """Refuse what would quietly become another directory: `file://data` names a host, not a folder."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path or parts.query or parts.fragment:
+        raise BadInputError(
+            f"store {url!r} does not name a local directory", hint="Write file:///absolute/path, or a plain path."
+        )
+    return Path(unquote(parts.path)).as_uri()
 
 
 def open_store(url: str, settings: Settings) -> Writer:
@@ -137,18 +149,19 @@ def resolve_s3(s3: S3Settings) -> S3Settings:
 
     Keys in the environment win over a profile, as they do in Amazon's own tools.
     """
-    if s3.skip_signature:
-        return s3
-    if s3.access_key_id and s3.secret_access_key:
-        return s3
     profile = _read_profile(s3)
+    s3 = replace(
+        s3,
+        region=s3.region or profile.get("region"),
+        endpoint_url=s3.endpoint_url or profile.get("endpoint_url"),
+    )
+    if s3.skip_signature or (s3.access_key_id and s3.secret_access_key):
+        return s3
     filled = replace(
         s3,
         access_key_id=profile.get("aws_access_key_id"),
         secret_access_key=profile.get("aws_secret_access_key"),
         session_token=profile.get("aws_session_token"),
-        region=s3.region or profile.get("region"),
-        endpoint_url=s3.endpoint_url or profile.get("endpoint_url"),
     )
     if filled.access_key_id and filled.secret_access_key:
         return filled
@@ -176,7 +189,7 @@ def _read_profile(s3: S3Settings) -> dict[str, str]:
         parser = configparser.ConfigParser(interpolation=None)
         try:
             parser.read(path, encoding="utf-8")
-        except configparser.Error as error:
+        except (configparser.Error, UnicodeDecodeError) as error:
             raise BadInputError(f"{path} is not a valid AWS configuration file: {error}") from error
         if parser.has_section(section):
             merged.update(parser.items(section))

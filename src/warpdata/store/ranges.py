@@ -12,7 +12,7 @@ from warpdata.errors import BadInputError
 from warpdata.limits import COALESCE_GAP_BYTES
 from warpdata.store.types import ByteRange
 
-__all__ = ["Request", "coalesce", "split_reply"]
+__all__ = ["Request", "check_spans", "coalesce", "split_reply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,7 @@ def coalesce(spans: Sequence[ByteRange], gap_bytes: int = COALESCE_GAP_BYTES) ->
 
     Empty ranges need no request and are served by none.
     """
-    for span in spans:
-        if not 0 <= span.start <= span.end:
-            raise BadInputError(f"byte range {span.start}…{span.end} is not ascending")
+    check_spans(spans)
     order = sorted((i for i, s in enumerate(spans) if s.size_bytes), key=lambda i: spans[i])
     requests: list[Request] = []
     for index in order:
@@ -42,6 +40,13 @@ def coalesce(spans: Sequence[ByteRange], gap_bytes: int = COALESCE_GAP_BYTES) ->
         else:
             requests.append(Request(span, (index,)))
     return requests
+
+
+def check_spans(spans: Sequence[ByteRange]) -> None:
+    """A range that runs backwards is the caller's mistake, whatever the object holds."""
+    for span in spans:
+        if not 0 <= span.start <= span.end:
+            raise BadInputError(f"byte range {span.start}…{span.end} is not ascending")
 
 
 def split_reply(

@@ -1,0 +1,28 @@
+"""One thing to open: the composition root and the `Dataset` façade."""
+
+from warpdata.datasets.connection import Connection, connect
+from warpdata.datasets.dataset import (
+    Dataset,
+    DatasetInfo,
+    Revision,
+    TableInfo,
+    dataset,
+    diff,
+    list_datasets,
+    open_dataset,
+    resolve,
+)
+
+__all__ = [
+    "Connection",
+    "Dataset",
+    "DatasetInfo",
+    "Revision",
+    "TableInfo",
+    "connect",
+    "dataset",
+    "diff",
+    "list_datasets",
+    "open_dataset",
+    "resolve",
+]

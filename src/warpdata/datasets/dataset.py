@@ -1,0 +1,207 @@
+"""One thing to open. A façade: every method is a few lines over the layer that does the work."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from warpdata.catalog import (
+    MAIN,
+    Address,
+    HistoryEntry,
+    Label,
+    Resolved,
+    check_dataset_id,
+    create_branch,
+    create_label,
+    find_transaction,
+    parse_address,
+)
+from warpdata.datasets.connection import Connection, connect
+from warpdata.digest import Blob
+from warpdata.errors import TableNotFoundError
+from warpdata.manifest import Difference, Manifest, compare, kept_blobs
+from warpdata.settings import Settings
+from warpdata.tables import Table
+
+__all__ = [
+    "Dataset",
+    "DatasetInfo",
+    "Revision",
+    "TableInfo",
+    "dataset",
+    "diff",
+    "list_datasets",
+    "open_dataset",
+    "resolve",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    name: str
+    rows: int
+    shards: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """What a version holds, without reading any of it."""
+
+    dataset_id: str
+    version: str
+    store: str
+    branch: str | None
+    label: str | None
+    tables: tuple[TableInfo, ...]
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One commit of a dataset's history."""
+
+    commit: str
+    version: str
+    parents: tuple[str, ...]
+    operation: str
+    author: str
+    message: str
+    time: datetime
+    txn_id: str
+
+
+class Dataset:
+    """One version of a dataset. It never changes; open the name again to see newer ones."""
+
+    def __init__(self, connection: Connection, resolved: Resolved, manifest: Manifest) -> None:
+        self._connection = connection
+        self._resolved = resolved
+        self._manifest = manifest
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._connection.reader.url!r})"
+
+    @property
+    def id(self) -> str:
+        return self._resolved.dataset_id
+
+    @property
+    def version(self) -> str:
+        """64 hex digits: the hash of the manifest."""
+        return self._resolved.version
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._manifest
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(sorted(self._manifest.tables))
+
+    def table(self, name: str | None = None) -> Table:
+        """A table by name; without one, the only table or the one called "main"."""
+        names = self.tables
+        if name is None:
+            name = names[0] if len(names) == 1 else "main"
+        entry = self._manifest.tables.get(name)
+        if entry is None:
+            near = difflib.get_close_matches(name, names, n=3)
+            hint = f"Did you mean {' or '.join(near)}?" if near else f"Tables: {', '.join(names) or 'none'}"
+            raise TableNotFoundError(f"{self.id} has no table {name!r}", hint=hint)
+        return Table(
+            name, entry, self._connection.reader, self._connection.catalog.load_page, self._connection.settings
+        )
+
+    def info(self) -> DatasetInfo:
+        listed = tuple(
+            TableInfo(name, entry.shards.row_count, entry.shards.shard_count, entry.shards.data_bytes)
+            for name, entry in sorted(self._manifest.tables.items())
+        )
+        return DatasetInfo(
+            dataset_id=self.id,
+            version=self.version,
+            store=self._connection.reader.url,
+            branch=self._resolved.branch,
+            label=self._resolved.label,
+            tables=listed,
+            rows=self._manifest.row_count,
+            size_bytes=self._manifest.data_bytes,
+        )
+
+    def history(self, limit: int | None = None) -> list[Revision]:
+        """One entry per commit, newest first."""
+        return [_revision(entry) for entry in self._connection.catalog.history(self._resolved, limit)]
+
+    def snapshot(self, label: str) -> Label:
+        """Give this version a name that never moves."""
+        link = self._connection
+        return create_label(link.writer, self._resolved, label, link.timestamp(), link.pause)
+
+    def branch(self, name: str) -> Dataset:
+        """Start a branch at this version and open it."""
+        link = self._connection
+        create_branch(link.writer, self._resolved, name, link.new_id(), link.pause)
+        return open_dataset(link, Address(self.id, name))
+
+    def blobs(self) -> Iterator[Blob]:
+        """Every blob this version needs, pages included."""
+        return kept_blobs(self._manifest, self._connection.catalog.load_page)
+
+    def diff(self, older: Dataset) -> Difference:
+        """What changed from `older` to this version."""
+        return compare(older.manifest, self._manifest, self._connection.catalog.load_page)
+
+
+def dataset(address: str, *, store: str | None = None, settings: Settings | None = None) -> Dataset:
+    """Open `workspace/name`, optionally `@version`, `@label` or `@branch`; usable at once, nothing is pulled."""
+    return open_dataset(connect(store, settings), parse_address(address))
+
+
+def open_dataset(connection: Connection, address: Address) -> Dataset:
+    catalog = connection.catalog
+    resolved = catalog.resolve(address)
+    return Dataset(connection, resolved, catalog.manifest(resolved))
+
+
+def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> Difference:
+    """What changed between two addresses, usually of one dataset."""
+    link = connect(store, settings)
+    return open_dataset(link, parse_address(newer)).diff(open_dataset(link, parse_address(older)))
+
+
+def list_datasets(
+    workspace: str | None = None, *, store: str | None = None, settings: Settings | None = None
+) -> list[str]:
+    """Names of published datasets, by listing folders only. `workspace` may end in a slash."""
+    return connect(store, settings).catalog.datasets(workspace.rstrip("/") if workspace else None)
+
+
+def resolve(
+    dataset_id: str, txn_id: str, *, branch: str = MAIN, store: str | None = None, settings: Settings | None = None
+) -> Revision | None:
+    """What became of a publish that ended in `CommitUnknownError`: its commit, or None if it is not there.
+
+    None is final once a later commit stands on the branch; until then a delayed request may still land.
+    """
+    link = connect(store, settings)
+    found = find_transaction(link.writer, check_dataset_id(dataset_id), branch, txn_id)
+    return None if found is None else _revision(found)
+
+
+def _revision(entry: HistoryEntry) -> Revision:
+    commit = entry.commit
+    return Revision(
+        commit=entry.commit_id,
+        version=commit.version,
+        parents=commit.parents,
+        operation=commit.operation,
+        author=commit.author,
+        message=commit.message,
+        time=datetime.fromisoformat(commit.time),
+        txn_id=commit.txn_id,
+    )

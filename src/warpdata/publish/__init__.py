@@ -1,0 +1,26 @@
+"""How a new version appears: builder, plan, upload, commit, verification.
+
+docs/specs/publish.md is the normative text.
+"""
+
+from warpdata.publish.builder import DatasetBuilder, Published
+from warpdata.publish.layout import Layout, lay_out
+from warpdata.publish.plan import PlannedFile, PublishPlan
+from warpdata.publish.progress import Progress, ProgressEvent, silent
+from warpdata.publish.sources import TableInput
+from warpdata.publish.verify import Verification, verify
+
+__all__ = [
+    "DatasetBuilder",
+    "Layout",
+    "PlannedFile",
+    "Progress",
+    "ProgressEvent",
+    "PublishPlan",
+    "Published",
+    "TableInput",
+    "Verification",
+    "lay_out",
+    "silent",
+    "verify",
+]

@@ -1,0 +1,167 @@
+"""How a new version appears: collect, write, upload, commit.
+
+Killed at any point it leaves the previous version as it was, and can be run again: blobs already
+there are not sent twice. Implements docs/specs/publish.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpdata.catalog import MAIN, Resolved, check_dataset_id, check_ref_name, commit, create_label, mark_store
+from warpdata.datasets import Connection, connect
+from warpdata.errors import AlreadyExistsError, BadInputError, InvalidNameError, LimitExceededError
+from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
+from warpdata.manifest import ENTRY_NAME, JsonObject
+from warpdata.publish.change import Change
+from warpdata.publish.plan import PublishPlan, StagedFile, plan_upload
+from warpdata.publish.progress import Progress, Tally, silent
+from warpdata.publish.sources import TableInput, stage_table
+from warpdata.publish.upload import drop_damaged, find_present, fingerprint_all, upload_files
+from warpdata.settings import Settings
+
+__all__ = ["DatasetBuilder", "Published"]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The version now at the head of the branch; `changed` is False if it already was."""
+
+    dataset_id: str
+    version: str
+    commit: str
+    branch: str
+    changed: bool
+    uploaded_files: int
+    uploaded_bytes: int
+
+
+class DatasetBuilder:
+    """Collects tables, then publishes them as one version.
+
+    With `add_table` the version holds exactly what was added. With `append_table` it is the head of
+    the branch plus the new rows; the two do not mix. Nothing is written before `publish`.
+    """
+
+    def __init__(self, dataset_id: str, store: str | Connection | None = None, *, settings: Settings | None = None):
+        self._dataset_id = check_dataset_id(dataset_id)
+        self._link = store if isinstance(store, Connection) else connect(store, settings)
+        self._inputs: dict[str, tuple[TableInput, bool]] = {}
+        self._appends: bool | None = None
+        self._staged: Mapping[str, list[StagedFile]] | None = None
+
+    def add_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
+        """A table from files (kept byte for byte), Arrow data, frames, or a list of these.
+
+        `rewrite` reads the files and writes them anew: one schema, even row groups, page checksums.
+        """
+        return self._collect(name, source, rewrite, appends=False)
+
+    def append_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
+        """Rows to add after those the table has; a table that is not there yet is made."""
+        return self._collect(name, source, rewrite, appends=True)
+
+    def plan(self, *, progress: Progress = silent) -> PublishPlan:
+        """What `publish` would do, having looked at the store but written nothing to it."""
+        staged = self._stage(progress)
+        blobs = sorted({file.fingerprint.blob for files in staged.values() for file in files})
+        present = find_present(self._link.writer, blobs)
+        rows = {name: sum(file.source.row_count for file in files) for name, files in staged.items()}
+        version = None if self._appends else self._change(staged, {}).replacement_version()
+        return PublishPlan(self._dataset_id, version, rows, plan_upload(staged, present))
+
+    def publish(
+        self,
+        message: str = "",
+        *,
+        branch: str = MAIN,
+        label: str | None = None,
+        author: str | None = None,
+        metadata: JsonObject | None = None,
+        expected_version: str | None = None,
+        repair: bool = False,
+        progress: Progress = silent,
+    ) -> Published:
+        """Upload what is missing, then make this the head of `branch`, exactly once.
+
+        `label` names the version for good. `expected_version` refuses with `ConflictError` unless the
+        branch stands there. `repair` re-reads blobs that are already stored and sends damaged ones
+        anew. `metadata` are words about the version; they do not change its identity.
+        """
+        _check_words(message, branch, label)
+        link = self._link
+        plan = self.plan(progress=progress)
+        self._check_label(label, plan.version)
+        mark_store(link.writer, link.pause)
+        if repair and drop_damaged(link.writer, [file.fingerprint.blob for file in plan.files if file.is_present]):
+            plan = self.plan(progress=progress)
+        upload_files(link.writer, plan.files, Tally(progress, "upload", plan.total_bytes, len(plan.files)), link.pause)
+        change = self._change(self._stage(progress), metadata or {})
+        txn = change.transaction(branch, author or link.settings.author, message)
+        done = commit(link.writer, txn, change.proposal(expected_version), link.pause)
+        if label is not None:
+            target = Resolved(self._dataset_id, done.version, done.commit)
+            create_label(link.writer, target, label, link.timestamp(), link.pause)
+        return Published(
+            dataset_id=self._dataset_id,
+            version=done.version,
+            commit=done.commit,
+            branch=branch,
+            changed=done.changed,
+            uploaded_files=plan.upload_files,
+            uploaded_bytes=plan.upload_bytes,
+        )
+
+    def _collect(self, name: str, source: TableInput, rewrite: bool, *, appends: bool) -> DatasetBuilder:
+        if not ENTRY_NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
+            raise InvalidNameError(
+                f"{name[:200]!r} is not a table name", hint="Use letters, digits, underscore, dot and dash."
+            )
+        if name in self._inputs:
+            raise BadInputError(f"table {name!r} was added twice", hint="Pass a list to make one table of many parts.")
+        if self._appends not in (None, appends):
+            raise BadInputError("add_table and append_table do not mix in one publish", hint="Publish twice.")
+        self._inputs[name] = (source, rewrite)
+        self._appends = appends
+        self._staged = None
+        return self
+
+    def _stage(self, progress: Progress) -> Mapping[str, list[StagedFile]]:
+        """Write what is not a file yet and fingerprint everything, once: iterators can not be read twice."""
+        if self._staged is None:
+            if not self._inputs:
+                raise BadInputError(f"{self._dataset_id} has no table to publish", hint="Call add_table first.")
+            self._link.settings.cache_dir.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix="staging-", dir=self._link.settings.cache_dir))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            sources = {
+                name: stage_table(source, folder, name, rewrite=rewrite)
+                for name, (source, rewrite) in self._inputs.items()
+            }
+            self._staged = fingerprint_all(sources, progress)
+        return self._staged
+
+    def _change(self, staged: Mapping[str, list[StagedFile]], metadata: JsonObject) -> Change:
+        return Change(self._link, self._dataset_id, staged, metadata, appends=bool(self._appends))
+
+    def _check_label(self, label: str | None, version: str | None) -> None:
+        """Refuse before anything is sent; the label is made, and checked again, at the end."""
+        taken = self._link.catalog.label(self._dataset_id, label) if label is not None else None
+        if taken is not None and taken.version != version:
+            raise AlreadyExistsError(
+                f"label {label!r} of {self._dataset_id} already names version {taken.version[:12]}",
+                hint="Labels never move: choose another name.",
+            )
+
+
+def _check_words(message: str, branch: str, label: str | None) -> None:
+    check_ref_name(branch, "branch")
+    if label is not None:
+        check_ref_name(label, "label")
+    if len(message) > MAX_MESSAGE_LENGTH:
+        raise LimitExceededError(f"the message has {len(message)} characters; the limit is {MAX_MESSAGE_LENGTH}")

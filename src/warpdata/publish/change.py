@@ -1,0 +1,86 @@
+"""What a publish does to a branch: replace everything, or append. Knows how to rebase onto another head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from warpdata.catalog import Head, Propose, Resolved, Transaction, put_create_only
+from warpdata.datasets import Connection
+from warpdata.digest import blob_key
+from warpdata.errors import ConflictError, SchemaMismatchError
+from warpdata.manifest import JsonObject, Manifest, Page, version_of
+from warpdata.publish.layout import Layout, lay_out
+from warpdata.publish.plan import StagedFile
+from warpdata.tables import Table, check_same_schema
+
+__all__ = ["Change"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A replacement is re-parented when another commit was first; an append is laid onto that commit."""
+
+    link: Connection
+    dataset_id: str
+    staged: Mapping[str, list[StagedFile]]
+    metadata: JsonObject
+    appends: bool
+
+    def transaction(self, branch: str, author: str, message: str) -> Transaction:
+        return Transaction(
+            dataset_id=self.dataset_id,
+            branch=branch,
+            txn_id=self.link.new_id(),
+            operation="append" if self.appends else "replace",
+            author=author,
+            message=message,
+            time=self.link.timestamp(),
+        )
+
+    def replacement_version(self) -> str:
+        """The version a replacement gives, whatever stands there."""
+        return version_of(self._onto(Manifest(self.dataset_id)).manifest)
+
+    def proposal(self, expected_version: str | None) -> Propose:
+        seen: set[str | None] = set()
+
+        def propose(head: Head | None) -> Manifest | None:
+            current = head.version if head else None
+            if expected_version is not None and current != expected_version:
+                raise ConflictError(
+                    f"{self.dataset_id} stands at {current or 'nothing'}, not at {expected_version}",
+                    hint="Look at what changed, then publish against the new version.",
+                )
+            try:
+                layout = self._onto(self._base(head))
+            except SchemaMismatchError as error:
+                if not seen:
+                    raise
+                raise ConflictError(f"another commit changed the table: {error.message}") from error
+            seen.add(current)
+            if not self.appends and version_of(layout.manifest) == current:
+                return None
+            for digest, data in layout.new_pages.items():
+                put_create_only(self.link.writer, blob_key(digest), data, self.link.pause)
+            return layout.manifest
+
+        return propose
+
+    def _base(self, head: Head | None) -> Manifest:
+        if head is None or not self.appends:
+            return Manifest(self.dataset_id)
+        base = self.link.catalog.manifest(Resolved(self.dataset_id, head.version))
+        for name, files in self.staged.items():
+            entry = base.tables.get(name)
+            if entry is not None and files:
+                stored = Table(name, entry, self.link.reader, self._load_page, self.link.settings).schema()
+                check_same_schema(stored, f"table {name!r}", files[0].source.schema, str(files[0].path))
+        return base
+
+    def _onto(self, base: Manifest) -> Layout:
+        added = {name: [file.shard() for file in files] for name, files in self.staged.items()}
+        return lay_out(base, added, self.metadata, self._load_page)
+
+    def _load_page(self, page: Page) -> bytes:
+        return self.link.catalog.load_page(page)

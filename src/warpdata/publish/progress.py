@@ -1,0 +1,46 @@
+"""How long work tells what it is doing. A callable takes events; the default ignores them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = ["Progress", "ProgressEvent", "Tally", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """`stage` is "hash", "upload" or "verify"; totals are 0 while unknown."""
+
+    stage: str
+    done_bytes: int
+    total_bytes: int
+    done_files: int
+    total_files: int
+
+
+Progress: TypeAlias = Callable[[ProgressEvent], None]
+
+
+def silent(event: ProgressEvent) -> None:
+    """Ignore progress."""
+
+
+class Tally:
+    """Counts finished files from many threads and reports each step, one at a time."""
+
+    def __init__(self, progress: Progress, stage: str, total_bytes: int, total_files: int) -> None:
+        self._progress = progress
+        self._event = ProgressEvent(stage, 0, total_bytes, 0, total_files)
+        self._lock = threading.Lock()
+        progress(self._event)
+
+    def add(self, size_bytes: int) -> None:
+        with self._lock:
+            old = self._event
+            self._event = ProgressEvent(
+                old.stage, old.done_bytes + size_bytes, old.total_bytes, old.done_files + 1, old.total_files
+            )
+            self._progress(self._event)

@@ -1,0 +1,98 @@
+"""Blobs into the store: once each, in parallel, safe to run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from warpdata.catalog import Pause
+from warpdata.digest import Blob, Fingerprint, blob_key, fingerprint_file
+from warpdata.errors import ObjectNotFoundError, StorageError, WriteUnknownError
+from warpdata.limits import SINGLE_PUT_BYTES
+from warpdata.publish.plan import PlannedFile, StagedFile
+from warpdata.publish.progress import Progress, Tally
+from warpdata.store import Reader, Writer, verify_blob
+from warpdata.tables import ParquetSource
+
+__all__ = ["drop_damaged", "ensure_file", "find_present", "fingerprint_all", "in_parallel", "upload_files"]
+
+_WORKERS = 4
+_STAT_WORKERS = 16
+_TRIES = 6
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+def in_parallel(work: Callable[[_In], _Out], items: Iterable[_In], workers: int = _WORKERS) -> list[_Out]:
+    """Results in order; the first failure stops what has not begun, and is raised."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="warp-publish")
+    try:
+        futures = [pool.submit(work, item) for item in items]
+        return [future.result() for future in futures]
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def fingerprint_all(sources: Mapping[str, list[ParquetSource]], progress: Progress) -> dict[str, list[StagedFile]]:
+    """Hash every file of every table, several at a time."""
+    listed = [source for files in sources.values() for source in files]
+    tally = Tally(progress, "hash", sum(source.path.stat().st_size for source in listed), len(listed))
+
+    def stage(source: ParquetSource) -> StagedFile:
+        staged = StagedFile(source, fingerprint_file(source.path))
+        tally.add(staged.fingerprint.blob.byte_size)
+        return staged
+
+    staged = iter(in_parallel(stage, listed))
+    return {name: [next(staged) for _ in files] for name, files in sources.items()}
+
+
+def find_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
+    """The hashes already stored with the right size."""
+
+    def check(blob: Blob) -> bool:
+        try:
+            return reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
+        except ObjectNotFoundError:
+            return False
+
+    there = in_parallel(check, blobs, _STAT_WORKERS)
+    return {blob.hash for blob, is_there in zip(blobs, there, strict=True) if is_there}
+
+
+def upload_files(writer: Writer, files: Sequence[PlannedFile], tally: Tally, pause: Pause) -> None:
+    """Send what is missing."""
+
+    def send(file: PlannedFile) -> None:
+        if not file.is_present:
+            ensure_file(writer, file.path, file.fingerprint, pause)
+        tally.add(file.fingerprint.blob.byte_size)
+
+    in_parallel(send, files)
+
+
+def ensure_file(writer: Writer, path: Path, fingerprint: Fingerprint, pause: Pause) -> None:
+    """The blob is in the store when this returns, or an error says why not."""
+    blob = fingerprint.blob
+    for attempt in range(_TRIES):
+        try:
+            writer.create_file(blob_key(blob.hash), path, fingerprint)
+            break
+        except WriteUnknownError:
+            if attempt == _TRIES - 1:
+                raise
+            pause(attempt)
+    if blob.byte_size > SINGLE_PUT_BYTES:
+        stored = writer.stat(blob_key(blob.hash)).size_bytes
+        if stored != blob.byte_size:
+            raise StorageError(f"{path} has {blob.byte_size} bytes, but the store holds {stored} under its name")
+
+
+def drop_damaged(writer: Writer, blobs: Iterable[Blob]) -> set[str]:
+    """Remove stored blobs that no longer hash to their name, so that they can be sent anew."""
+    damaged = [blob for blob in blobs if verify_blob(writer, blob) is not None]
+    for blob in damaged:
+        writer.delete(blob_key(blob.hash))
+    return {blob.hash for blob in damaged}

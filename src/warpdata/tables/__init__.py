@@ -1,0 +1,41 @@
+"""Tables: Parquet shards in a store, read by range, filtered in SQL, streamed as Arrow.
+
+Handed manifest entries and a `Reader`; knows nothing of catalogs. docs/specs/tables.md is the
+normative text.
+"""
+
+from warpdata.tables.assign import RowRange, assign_rows, check_rank, snap
+from warpdata.tables.batches import rebatch
+from warpdata.tables.engine import connect_open, connect_sealed, httpfs_path
+from warpdata.tables.evaluate import Evaluator
+from warpdata.tables.filters import RowFilter, parse_filter
+from warpdata.tables.parquet import open_shard
+from warpdata.tables.predicate import can_match
+from warpdata.tables.schemas import check_same_schema
+from warpdata.tables.sources import ParquetSource, describe_all, describe_parquet, read_unified
+from warpdata.tables.table import Table
+from warpdata.tables.writing import WriteOptions, write_parquet
+
+__all__ = [
+    "Evaluator",
+    "ParquetSource",
+    "RowFilter",
+    "RowRange",
+    "Table",
+    "WriteOptions",
+    "assign_rows",
+    "can_match",
+    "check_rank",
+    "check_same_schema",
+    "connect_open",
+    "connect_sealed",
+    "describe_all",
+    "describe_parquet",
+    "httpfs_path",
+    "open_shard",
+    "parse_filter",
+    "read_unified",
+    "rebatch",
+    "snap",
+    "write_parquet",
+]

@@ -1,0 +1,206 @@
+"""Filter text → `RowFilter`: an SQL expression, the columns it needs, and what can be reasoned about it.
+
+DuckDB parses the text, so the language is exactly DuckDB's; this module only walks the tree it
+returns. A filter is one expression: no subqueries, no second statement, nothing that reads beyond
+the row. docs/reference/filters.md describes it for users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warpdata.errors import ColumnNotFoundError, InvalidFilterError
+from warpdata.limits import MAX_FILTER_LENGTH
+from warpdata.tables.engine import connect_sealed
+from warpdata.tables.predicate import And, Compare, Constant, In, IsNull, Not, Or, Predicate, Unknown
+from warpdata.tables.schemas import near_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RowFilter", "parse_filter"]
+
+_COMPARISONS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "!=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
+_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_FORBIDDEN = {"SUBQUERY", "WINDOW", "STAR", "PARAMETER", "LAMBDA", "DEFAULT"}
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT"}
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Keeps the rows for which `sql` is true; NULL is not true."""
+
+    sql: str
+    columns: tuple[str, ...]
+    predicate: Predicate
+
+
+def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
+    """Parse and check against a table's schema, without looking at any data."""
+    if len(text) > MAX_FILTER_LENGTH:
+        raise InvalidFilterError(f"the filter has {len(text)} characters; the limit is {MAX_FILTER_LENGTH}")
+    tree = _parse(text)
+    names = _Names(schema)
+    columns: dict[str, None] = {}
+    for node in _nodes(tree):
+        if node["class"] in _FORBIDDEN:
+            what = node["class"].lower()
+            raise InvalidFilterError(f"the filter {text!r} has a {what}; it must be an expression over one row")
+        if node["class"] == "COLUMN_REF":
+            columns[names.resolve(node["column_names"])] = None
+    needed = tuple(columns) or tuple(schema.names[:1])  # a constant still needs to know how many rows there are
+    row_filter = RowFilter(text, needed, _predicate(tree, names))
+    _check_types(row_filter, schema)
+    return row_filter
+
+
+def _parse(text: str) -> dict[str, Any]:
+    connection = connect_sealed()
+    try:
+        row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}\n"]).fetchone()
+    finally:
+        connection.close()
+    assert row is not None
+    reply = json.loads(row[0])
+    if reply.get("error"):
+        raise InvalidFilterError(f"the filter {text!r} is not an SQL expression: {reply.get('error_message')}")
+    statements = reply["statements"]
+    node = statements[0]["node"] if len(statements) == 1 else {}
+    listed = node.get("select_list", [])
+    plain = node.get("from_table", {}).get("type") == "EMPTY" and node.get("where_clause") is None
+    if len(listed) != 1 or not plain or node.get("modifiers") or listed[0].get("alias"):
+        raise InvalidFilterError(f"the filter {text!r} is more than one expression")
+    expression: dict[str, Any] = listed[0]
+    return expression
+
+
+def _check_types(row_filter: RowFilter, schema: pa.Schema) -> None:
+    """Bind against empty columns, so that a wrong type or function is found before any read."""
+    import duckdb
+
+    connection = connect_sealed()
+    try:
+        connection.register("rows", schema.empty_table().select(list(row_filter.columns)))
+        kind = connection.sql(f"SELECT ({row_filter.sql}\n) AS keep FROM rows").types[0]  # noqa: S608
+    except duckdb.Error as error:
+        raise InvalidFilterError(f"the filter {row_filter.sql!r} does not fit the table: {error}") from error
+    finally:
+        connection.close()
+    if str(kind) != "BOOLEAN":
+        raise InvalidFilterError(f"the filter {row_filter.sql!r} gives {kind}, not a yes or no")
+
+
+class _Names:
+    """Column names as SQL sees them: exact first, then without regard to case."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._folded: dict[str, str] = {}
+        for name in schema.names:
+            self._folded.setdefault(name.lower(), name)
+        self._exact = set(schema.names)
+
+    def resolve(self, parts: list[str]) -> str:
+        name = parts[0]
+        if name in self._exact:
+            return name
+        if name.lower() in self._folded:
+            return self._folded[name.lower()]
+        raise ColumnNotFoundError(
+            f"the filter names the column {name!r}, which does not exist", hint=near_columns(name, self.schema.names)
+        )
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every expression node, parents first."""
+    if isinstance(tree, dict):
+        if "class" in tree:
+            yield tree
+        for value in tree.values():
+            yield from _nodes(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _nodes(value)
+
+
+def _predicate(node: dict[str, Any], names: _Names) -> Predicate:
+    kind = node["type"]
+    if kind in ("CONJUNCTION_AND", "CONJUNCTION_OR"):
+        parts = tuple(_predicate(child, names) for child in node["children"])
+        return And(parts) if kind == "CONJUNCTION_AND" else Or(parts)
+    if kind == "OPERATOR_NOT":
+        return Not(_predicate(node["children"][0], names))
+    if kind in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"):
+        column = _column(node["children"][0], names)
+        if column is None:
+            return Unknown()
+        return IsNull(column) if kind == "OPERATOR_IS_NULL" else Not(IsNull(column))
+    if kind == "COMPARE_BETWEEN":
+        return And(
+            (_compare(node["input"], ">=", node["lower"], names), _compare(node["input"], "<=", node["upper"], names))
+        )
+    if kind == "COMPARE_IN":
+        return _membership(node["children"], names)
+    if kind in _COMPARISONS:
+        return _compare(node["left"], _COMPARISONS[kind], node["right"], names)
+    return Unknown()
+
+
+def _membership(children: list[dict[str, Any]], names: _Names) -> Predicate:
+    column = _column(children[0], names)
+    if column is None:
+        return Unknown()
+    values = [_constant(child, names.schema.field(column).type) for child in children[1:]]
+    known = tuple(value for value in values if value is not None)
+    return In(column, known) if len(known) == len(values) else Unknown()
+
+
+def _compare(left: dict[str, Any], op: str, right: dict[str, Any], names: _Names) -> Predicate:
+    column = _column(left, names)
+    if column is None:
+        left, right, op = right, left, _MIRRORED[op]
+        column = _column(left, names)
+    if column is None:
+        return Unknown()
+    value = _constant(right, names.schema.field(column).type)
+    return Unknown() if value is None else Compare(column, op, value)
+
+
+def _column(node: dict[str, Any], names: _Names) -> str | None:
+    """A plain top-level column; fields of structs are left to the SQL engine."""
+    if node["class"] != "COLUMN_REF" or len(node["column_names"]) != 1:
+        return None
+    return names.resolve(node["column_names"])
+
+
+def _constant(node: dict[str, Any], column: pa.DataType) -> Constant | None:
+    """The constant in the column's own type, where SQL's conversion is certain to be exact; else None."""
+    import pyarrow as pa
+
+    if node["class"] == "CAST" and node["cast_type"]["id"] == "BOOLEAN" and pa.types.is_boolean(column):
+        text = node["child"].get("value", {}).get("value")
+        return {"t": True, "f": False}.get(text)
+    if node["class"] != "CONSTANT" or node["value"]["is_null"]:
+        return None
+    kind, value = node["value"]["type"]["id"], node["value"]["value"]
+    if kind in _INTEGERS and pa.types.is_integer(column) and column != pa.uint64():
+        return int(value)
+    if kind in _INTEGERS and column == pa.float64() and abs(value) <= 2**53:
+        return float(value)
+    if kind == "DECIMAL" and column == pa.float64():
+        info = node["value"]["type"]["type_info"]
+        exact = isinstance(value, int) and abs(value) <= 2**53 and info["scale"] <= 22
+        return float(value / 10 ** info["scale"]) if exact else None
+    if kind == "VARCHAR" and (pa.types.is_string(column) or pa.types.is_large_string(column)):
+        return str(value)
+    return None

@@ -1,0 +1,274 @@
+"""One Parquet shard in a store: its footer, its byte ranges, and row groups decoded from them.
+
+Nothing here fetches a whole file. The footer is checked against the checksum in the manifest, and
+pages against their own checksums while they are decoded; a foreign file without page checksums can
+only be checked whole (docs/specs/tables.md).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warpdata.digest import blob_key
+from warpdata.errors import BlobCorruptedError, CorruptError, UnsupportedFormatError, WarpError
+from warpdata.limits import FOOTER_GUESS_BYTES, HEAD_COLUMN_BYTES, MAX_FOOTER_BYTES, MIB
+from warpdata.manifest import Shard
+from warpdata.store import ByteRange, Reader
+from warpdata.tables.predicate import Bounds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+__all__ = ["RowGroup", "ShardFile", "open_shard", "parse_tail"]
+
+_TRAILER_BYTES = 8
+_SMALL_DICTIONARY_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A part of a shard, by position. `first_row` counts within the shard."""
+
+    index: int
+    first_row: int
+    row_count: int
+
+
+def open_shard(reader: Reader, shard: Shard) -> ShardFile:
+    """Fetch and check the footer: one range read when the manifest knows its size."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tail = _read_tail(reader, shard)
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
+    except (pa.ArrowException, OSError) as error:
+        raise BlobCorruptedError(f"shard {shard.hash} has an unreadable Parquet footer: {error}") from error
+    if metadata.num_rows != shard.row_count:
+        raise BlobCorruptedError(
+            f"shard {shard.hash} says it has {metadata.num_rows} rows; the manifest says {shard.row_count}"
+        )
+    return ShardFile(reader, shard, metadata)
+
+
+def parse_tail(tail: memoryview | bytes) -> int:
+    """The size of the footer, trailer included, told by a file's last bytes."""
+    trailer = bytes(tail[-_TRAILER_BYTES:])
+    if trailer[4:] == b"PARE":
+        raise UnsupportedFormatError("the file is an encrypted Parquet file, which is not supported")
+    if len(trailer) < _TRAILER_BYTES or trailer[4:] != b"PAR1":
+        raise CorruptError("the file does not end like a Parquet file; it may be truncated")
+    return int.from_bytes(trailer[:4], "little") + _TRAILER_BYTES
+
+
+def _read_tail(reader: Reader, shard: Shard) -> memoryview:
+    key = blob_key(shard.hash)
+    if shard.footer is None:
+        guess = _tail(reader, key, shard, min(FOOTER_GUESS_BYTES, shard.byte_size))
+        size = parse_tail(guess)
+        return guess[-size:] if size <= len(guess) else _tail(reader, key, shard, size)
+    tail = _tail(reader, key, shard, shard.footer.byte_size)
+    import xxhash
+
+    if xxhash.xxh3_64_hexdigest(tail) != shard.footer.xxh3:
+        raise BlobCorruptedError(f"the footer of shard {shard.hash} does not match its checksum", hint=_REPAIR)
+    return tail
+
+
+def _tail(reader: Reader, key: str, shard: Shard, size: int) -> memoryview:
+    if size > min(MAX_FOOTER_BYTES, shard.byte_size):
+        raise BlobCorruptedError(f"shard {shard.hash} claims a footer of {size} bytes in {shard.byte_size}")
+    return reader.read_range(key, ByteRange(shard.byte_size - size, shard.byte_size))
+
+
+_REPAIR = "`warp verify` shows what else is damaged; publishing the same data to a sound store repairs it."
+
+
+class ShardFile:
+    """A shard whose footer is known. Safe to share between threads."""
+
+    def __init__(self, reader: Reader, shard: Shard, metadata: pq.FileMetaData) -> None:
+        self._reader = reader
+        self.shard = shard
+        self.metadata = metadata
+        self._leaves: dict[str, list[int]] | None = None
+        self._lock = threading.Lock()
+
+    def schema(self) -> pa.Schema:
+        return self.metadata.schema.to_arrow_schema()
+
+    def row_groups(self) -> list[RowGroup]:
+        out, first = [], 0
+        for index in range(self.metadata.num_row_groups):
+            count = self.metadata.row_group(index).num_rows
+            out.append(RowGroup(index, first, count))
+            first += count
+        return out
+
+    def spans(self, group: int, columns: Sequence[str]) -> list[ByteRange]:
+        """Where the columns' bytes lie, one span per column chunk."""
+        described = self.metadata.row_group(group)
+        return [_chunk_span(described.column(leaf)) for leaf in self._leaf_indexes(columns)]
+
+    def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
+        """The statistics of the row group, for flat columns that have them."""
+        described = self.metadata.row_group(group)
+        out = {}
+        for name in columns:
+            leaves = self._leaf_indexes([name])
+            chunk = described.column(leaves[0]) if len(leaves) == 1 else None
+            if chunk is None or chunk.path_in_schema != name or chunk.statistics is None:
+                continue
+            known = chunk.statistics
+            ranged = known.has_min_max
+            out[name] = Bounds(
+                minimum=known.min if ranged else None,
+                maximum=known.max if ranged else None,
+                null_count=known.null_count if known.has_null_count else None,
+                row_count=described.num_rows,
+                is_float=chunk.physical_type in ("FLOAT", "DOUBLE"),
+            )
+        return out
+
+    def small_dictionaries(self, group: int, columns: Sequence[str]) -> list[str]:
+        """String columns with few distinct values, which are cheaper to filter before they are spelled out."""
+        described, out = self.metadata.row_group(group), []
+        for name in columns:
+            leaves = self._leaf_indexes([name])
+            chunk = described.column(leaves[0])
+            if len(leaves) != 1 or chunk.path_in_schema != name or chunk.physical_type != "BYTE_ARRAY":
+                continue
+            dictionary_bytes = chunk.data_page_offset - _chunk_span(chunk).start
+            if 0 < dictionary_bytes <= _SMALL_DICTIONARY_BYTES:
+                out.append(name)
+        return out
+
+    def fetch(self, group: int, columns: Sequence[str]) -> Parts:
+        """The bytes of these columns: nothing for a local file, which is read in place."""
+        if self._reader.local_path(blob_key(self.shard.hash)) is not None:
+            return []
+        return self._fetch_spans(self.spans(group, columns))
+
+    def decode(self, group: int, columns: Sequence[str], parts: Parts, dictionaries: Sequence[str] = ()) -> pa.Table:
+        """A row group's columns, every page checked."""
+        file = self._open(parts, read_dictionary=list(dictionaries))
+        return self._guarded(lambda: file.read_row_group(group, columns=list(columns), use_threads=False))
+
+    def decode_prefix(self, group: int, columns: Sequence[str], row_count: int) -> pa.Table:
+        """The first rows of a row group, fetching about as many bytes as they need."""
+        import pyarrow as pa
+
+        described = self.metadata.row_group(group)
+        share = row_count / max(described.num_rows, 1)
+        spans = []
+        for leaf in self._leaf_indexes(columns):
+            chunk = described.column(leaf)
+            span = _chunk_span(chunk)
+            dictionary = chunk.data_page_offset - span.start
+            wanted = dictionary + max(HEAD_COLUMN_BYTES, int(2 * share * span.size_bytes))
+            spans.append(ByteRange(span.start, min(span.end, span.start + wanted)))
+        is_local = self._reader.local_path(blob_key(self.shard.hash)) is not None
+        file = self._open([] if is_local else self._fetch_spans(spans), buffer_size=MIB // 4)
+        batches = file.iter_batches(row_count, row_groups=[group], columns=list(columns), use_threads=False)
+        return self._guarded(lambda: pa.Table.from_batches([next(batches)]))
+
+    def _fetch_spans(self, spans: Sequence[ByteRange]) -> Parts:
+        replies = self._reader.read_ranges(blob_key(self.shard.hash), spans)
+        return [(span, reply) for span, reply in zip(spans, replies, strict=True)]
+
+    def _open(self, parts: Parts, **options: Any) -> pq.ParquetFile:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self._reader.local_path(blob_key(self.shard.hash))
+        source: Any = pa.memory_map(str(path)) if path is not None else _PartialFile(self._reader, self.shard, parts)
+        return pq.ParquetFile(
+            source, metadata=self.metadata, pre_buffer=False, page_checksum_verification=True, **options
+        )
+
+    def _guarded(self, read: Callable[[], pa.Table]) -> pa.Table:
+        import pyarrow as pa
+
+        try:
+            return read()
+        except WarpError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise BlobCorruptedError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR) from error
+
+    def _leaf_indexes(self, columns: Sequence[str]) -> list[int]:
+        with self._lock:
+            if self._leaves is None:
+                self._leaves = {}
+                for index in range(self.metadata.num_columns):
+                    path = self.metadata.schema.column(index).path
+                    for name in {path, path.split(".")[0]}:
+                        self._leaves.setdefault(name, []).append(index)
+            leaves = self._leaves
+        return [leaf for name in columns for leaf in leaves.get(name, [])]
+
+
+Parts = list[tuple[ByteRange, memoryview]]
+"""Bytes already fetched, each with its place in the file."""
+
+
+def _chunk_span(chunk: pq.ColumnChunkMetaData) -> ByteRange:
+    start = chunk.data_page_offset
+    dictionary = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
+    if dictionary and dictionary < start:
+        start = dictionary
+    return ByteRange(start, start + chunk.total_compressed_size)
+
+
+class _PartialFile:
+    """A file-like over fetched parts, for Arrow's reader; what is missing is fetched when it is asked for."""
+
+    closed = False
+
+    def __init__(self, reader: Reader, shard: Shard, parts: Parts) -> None:
+        self._reader = reader
+        self._shard = shard
+        self._parts = parts
+        self._position = 0
+
+    def read_buffer(self, size: int = -1) -> pa.Buffer:
+        import pyarrow as pa
+
+        start = self._position
+        end = self._shard.byte_size if size < 0 else min(start + size, self._shard.byte_size)
+        self._position = end
+        for span, data in self._parts:
+            if span.start <= start and end <= span.end:
+                return pa.py_buffer(data[start - span.start : end - span.start])
+        return pa.py_buffer(self._reader.read_range(blob_key(self._shard.hash), ByteRange(start, end)))
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self.read_buffer(size))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = {0: 0, 1: self._position, 2: self._shard.byte_size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def size(self) -> int:
+        return self._shard.byte_size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...

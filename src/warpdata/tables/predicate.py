@@ -1,0 +1,145 @@
+"""The part of a filter that can be reasoned about: comparisons of columns with constants. Pure.
+
+A filter is evaluated row by row in SQL semantics; this is only what pruning and the fast path need
+to know. What has no place here becomes `Unknown`, about which nothing is ever concluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+__all__ = ["And", "Bounds", "Compare", "In", "IsNull", "Not", "Or", "Predicate", "Unknown", "can_match"]
+
+Constant: TypeAlias = int | float | str | bool
+"""Of the column's own type, so that comparing needs no conversion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    column: str
+    op: str
+    value: Constant
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    column: str
+    values: tuple[Constant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    parts: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    parts: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    part: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something only the SQL engine understands."""
+
+
+Predicate: TypeAlias = Compare | In | IsNull | And | Or | Not | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a row group's statistics promise about one column; None where they promise nothing.
+
+    Statistics leave NaN out, so for floating point `maximum` does not bound a NaN, which SQL puts
+    above every number.
+    """
+
+    minimum: Any
+    maximum: Any
+    null_count: int | None
+    row_count: int
+    is_float: bool
+
+
+def can_match(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
+    """False only if no row within these bounds can satisfy the predicate."""
+    if isinstance(predicate, And):
+        return all(can_match(part, bounds) for part in predicate.parts)
+    if isinstance(predicate, Or):
+        return any(can_match(part, bounds) for part in predicate.parts)
+    if isinstance(predicate, Not):
+        return _can_fail(predicate.part, bounds)
+    if isinstance(predicate, IsNull):
+        known = bounds.get(predicate.column)
+        return known is None or known.null_count is None or known.null_count > 0
+    if isinstance(predicate, Compare):
+        return _compare_can_match(predicate, bounds.get(predicate.column))
+    if isinstance(predicate, In):
+        known = bounds.get(predicate.column)
+        return any(_compare_can_match(Compare(predicate.column, "=", value), known) for value in predicate.values)
+    return True
+
+
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+def _can_fail(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
+    """False only if the predicate cannot be FALSE for any row (NULL does not count as FALSE)."""
+    if isinstance(predicate, Compare):
+        return can_match(Compare(predicate.column, _OPPOSITE[predicate.op], predicate.value), bounds)
+    if isinstance(predicate, IsNull):
+        known = bounds.get(predicate.column)
+        return known is None or known.null_count is None or known.null_count < known.row_count
+    if isinstance(predicate, Not):
+        return can_match(predicate.part, bounds)
+    if isinstance(predicate, And):
+        return any(_can_fail(part, bounds) for part in predicate.parts)
+    if isinstance(predicate, Or):
+        return all(_can_fail(part, bounds) for part in predicate.parts)
+    return True
+
+
+_EXCLUDES: Mapping[str, Callable[[Any, Any, Any], bool]] = {
+    "=": lambda low, high, value: value < low or value > high,
+    "!=": lambda low, high, value: low == high == value,
+    "<": lambda low, _high, value: low >= value,
+    "<=": lambda low, _high, value: low > value,
+    ">": lambda _low, high, value: high <= value,
+    ">=": lambda _low, high, value: high < value,
+}
+
+
+def _compare_can_match(predicate: Compare, known: Bounds | None) -> bool:
+    if known is None:
+        return True
+    if known.null_count == known.row_count:
+        return False
+    if known.minimum is None or known.maximum is None:
+        return True
+    if known.is_float and predicate.op in (">", ">=", "!="):
+        return True
+    return not _EXCLUDES[predicate.op](known.minimum, known.maximum, predicate.value)
+
+
+def columns_of(predicates: Iterable[Predicate] | Sequence[Predicate]) -> set[str]:
+    """Every column that is reasoned about."""
+    out: set[str] = set()
+    for predicate in predicates:
+        if isinstance(predicate, Compare | In | IsNull):
+            out.add(predicate.column)
+        elif isinstance(predicate, And | Or):
+            out |= columns_of(predicate.parts)
+        elif isinstance(predicate, Not):
+            out |= columns_of([predicate.part])
+    return out

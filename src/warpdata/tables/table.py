@@ -1,0 +1,254 @@
+"""A table of a version: lazy, remote, immutable. `select` and `filter` return a new one; reading is explicit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from warpdata.digest import blob_key
+from warpdata.errors import BadInputError, LargeExportError, MissingExtraError, UnsupportedError
+from warpdata.limits import EXPORT_BYTES_WITHOUT_CONSENT, EXPORT_ROWS_WITHOUT_CONSENT
+from warpdata.manifest import LoadPage, TableEntry, iter_rows, iter_shards
+from warpdata.settings import Settings, detect_rank
+from warpdata.store import Reader
+from warpdata.tables.assign import RowRange, assign_rows, check_rank
+from warpdata.tables.batches import rebatch
+from warpdata.tables.engine import connect_open
+from warpdata.tables.filters import RowFilter, parse_filter
+from warpdata.tables.parquet import open_shard
+from warpdata.tables.scan import Scan, scan_tables
+from warpdata.tables.schemas import check_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    from duckdb import DuckDBPyRelation
+
+__all__ = ["Table"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one version. Opening costs nothing; the first question that needs a footer reads one."""
+
+    name: str
+    entry: TableEntry
+    reader: Reader
+    load_page: LoadPage
+    settings: Settings
+    columns: tuple[str, ...] | None = None
+    filters: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        wanted = f", columns={list(self.columns)}" if self.columns else ""
+        kept = f", filter={' AND '.join(self.filters)!r}" if self.filters else ""
+        return f"Table({self.name!r}, rows={self.entry.shards.row_count}{wanted}{kept})"
+
+    def schema(self) -> pa.Schema:
+        """The columns and their Arrow types; one small read, remembered."""
+        import pyarrow as pa
+
+        if self.columns is None:
+            return self._stored_schema
+        fields = [self._stored_schema.field(name) for name in self.columns]
+        return pa.schema(fields, metadata=self._stored_schema.metadata)
+
+    def count(self) -> int:
+        """How many rows: from the manifest, or by reading the filter's columns."""
+        if not self.filters:
+            return self.entry.shards.row_count
+        row_filter = self._row_filter
+        assert row_filter is not None, "filters were given"
+        return sum(table.num_rows for table in self._scan(row_filter.columns[:1], self._all_rows(), row_filter))
+
+    def select(self, columns: Sequence[str]) -> Table:
+        """Keep these columns, in this order."""
+        if isinstance(columns, str) or not columns:
+            raise BadInputError(f"select takes a non-empty list of column names, not {columns!r}")
+        return self._with(columns=tuple(check_columns(columns, self._stored_schema)))
+
+    def filter(self, expression: str) -> Table:
+        """Keep rows for which the SQL expression is true; several filters must all be.
+
+        Any stored column may be named, also one that `select` leaves out.
+        """
+        parse_filter(expression, self._stored_schema)
+        return self._with(filters=(*self.filters, expression))
+
+    def head(self, n: int = 5) -> pa.Table:
+        """The first `n` rows, reading about as much as they take."""
+        return self.to_arrow(limit=n)
+
+    def batches(
+        self,
+        batch_size: int = 50_000,
+        columns: Sequence[str] | None = None,
+        shard: tuple[int, int] | str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Record batches of exactly `batch_size` rows, the last one perhaps fewer.
+
+        `shard=(rank, world_size)` reads this rank's part: over all ranks every row comes exactly
+        once. `"auto"` asks the launcher's environment. `limit` bounds the rows of this call.
+        """
+        _check_counts(batch_size, limit)
+        wanted = self if columns is None else self.select(columns)
+        return rebatch(wanted.tables(shard, limit), batch_size)
+
+    def tables(self, shard: tuple[int, int] | str | None = None, limit: int | None = None) -> Iterator[pa.Table]:
+        """Arrow tables as they come from storage, one per row group: the cheapest form to read."""
+        if limit == 0:
+            return
+        rows = self._assigned(shard)
+        if limit is not None and not self.filters:
+            rows = RowRange(rows.start, min(rows.stop, rows.start + limit))
+        left = limit
+        for table in self._scan(tuple(self.schema().names), rows, self._row_filter):
+            if left is None:
+                yield table
+                continue
+            yield table.slice(0, left)
+            left -= min(left, table.num_rows)
+            if left == 0:
+                return
+
+    def batch_dicts(
+        self,
+        batch_size: int = 1000,
+        columns: Sequence[str] | None = None,
+        shard: tuple[int, int] | str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[dict[str, list[Any]]]:
+        """As `batches`, each as a dict of lists."""
+        for batch in self.batches(batch_size, columns, shard, limit):
+            yield batch.to_pydict()
+
+    def to_arrow(self, limit: int | None = None, *, allow_large: bool = False) -> pa.Table:
+        """All rows in memory. Without a limit a large table is refused, unless you say so."""
+        import pyarrow as pa
+
+        _check_counts(1, limit)
+        if limit is None and not allow_large:
+            self._refuse_large()
+        return pa.concat_tables([self.schema().empty_table(), *self.tables(limit=limit)])
+
+    def pandas(self, limit: int | None = None, *, allow_large: bool = False) -> pd.DataFrame:
+        """As `to_arrow`, for pandas."""
+        _require("pandas")
+        frame: pd.DataFrame = self.to_arrow(limit, allow_large=allow_large).to_pandas()
+        return frame
+
+    def polars(self, limit: int | None = None, *, allow_large: bool = False) -> pl.DataFrame:
+        """As `to_arrow`, for polars."""
+        _require("polars")
+        import polars as pl
+
+        frame = pl.from_arrow(self.to_arrow(limit, allow_large=allow_large))
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def duckdb(self) -> DuckDBPyRelation:
+        """A DuckDB relation over the table where it lies, for any SQL; nothing is read yet.
+
+        DuckDB reads the files itself, and does not check page checksums: `warp verify` does.
+        """
+        connection = connect_open(self.reader.url, self.settings)
+        sources = self._duckdb_sources()
+        relation = (
+            connection.read_parquet(sources) if sources else connection.from_arrow(self._stored_schema.empty_table())
+        )
+        for expression in self.filters:
+            relation = relation.filter(f"({expression}\n)")
+        if self.columns is not None:
+            relation = relation.project(", ".join(_identifier(name) for name in self.columns))
+        return relation
+
+    @cached_property
+    def _stored_schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        first = next(iter_shards(self.entry.shards, self.load_page), None)
+        return pa.schema([]) if first is None else open_shard(self.reader, first).schema()
+
+    @cached_property
+    def _row_filter(self) -> RowFilter | None:
+        if not self.filters:
+            return None
+        return parse_filter(" AND ".join(f"({text}\n)" for text in self.filters), self._stored_schema)
+
+    def _with(self, **changes: Any) -> Table:
+        """A changed copy that keeps the schema already read."""
+        changed = replace(self, **changes)
+        if "_stored_schema" in self.__dict__:
+            changed.__dict__["_stored_schema"] = self._stored_schema
+        return changed
+
+    def _all_rows(self) -> RowRange:
+        return RowRange(0, self.entry.shards.row_count)
+
+    def _scan(self, columns: tuple[str, ...], rows: RowRange, row_filter: RowFilter | None) -> Iterator[pa.Table]:
+        if rows.start >= rows.stop:
+            return iter(())
+        scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter)
+        return scan_tables(scan, self.reader, self.load_page)
+
+    def _assigned(self, shard: tuple[int, int] | str | None) -> RowRange:
+        if shard is None:
+            return self._all_rows()
+        if isinstance(shard, str):
+            if shard != "auto":
+                raise BadInputError(f"shard={shard!r} is neither 'auto' nor (rank, world_size)")
+            shard = detect_rank()
+        rank, world_size = check_rank(shard)
+        return assign_rows(self.entry.shards.row_count, rank, world_size, self._borders_near)
+
+    def _borders_near(self, row: int) -> list[int]:
+        """The row-group borders of the shard that holds `row`, counted over the table."""
+        for first_row, shard in iter_rows(self.entry.shards, self.load_page, row, row + 1):
+            groups = open_shard(self.reader, shard).row_groups()
+            return [*(first_row + group.first_row for group in groups), first_row + (shard.row_count or 0)]
+        return []
+
+    def _refuse_large(self) -> None:
+        shards = self.entry.shards
+        if shards.row_count > EXPORT_ROWS_WITHOUT_CONSENT or shards.data_bytes > EXPORT_BYTES_WITHOUT_CONSENT:
+            raise LargeExportError(
+                f"table {self.name!r} has {shards.row_count:,} rows in {shards.data_bytes:,} bytes",
+                hint="Pass limit=…, stream with batches(), or insist with allow_large=True.",
+            )
+
+    def _duckdb_sources(self) -> list[str]:
+        sources = []
+        for shard in iter_shards(self.entry.shards, self.load_page):
+            key = blob_key(shard.hash)
+            path = self.reader.local_path(key)
+            if path is not None:
+                sources.append(str(path))
+            elif self.reader.url.startswith(("s3://", "http://", "https://")):
+                sources.append(f"{self.reader.url}/{key}")
+            else:
+                raise UnsupportedError(
+                    f"DuckDB cannot read from {self.reader.url} by itself", hint="Use to_arrow() or batches()."
+                )
+        return sources
+
+
+def _check_counts(batch_size: int, limit: int | None) -> None:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise BadInputError(f"batch_size={batch_size!r} is not a positive integer")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise BadInputError(f"limit={limit!r} is not a count")
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _require(package: str) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec(package) is None:
+        raise MissingExtraError(f"{package} is not installed", hint=f"pip install 'warpdata[{package}]'")

@@ -1,0 +1,209 @@
+"""A store that counts what is asked of it, and fails on purpose.
+
+Wrap any `Writer`. Without a fault it is a counter, for tests that bound the number of requests.
+With one it kills the caller, loses replies or refuses reads at a chosen operation, so that a loop
+over n can try every moment at which the world may end. It does not delay or reorder.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal, TypeVar
+
+from warpdata.digest import Fingerprint
+from warpdata.errors import StoreUnavailableError, WriteUnknownError
+from warpdata.store import ByteRange, Fetched, ObjectInfo, Writer
+
+__all__ = ["DropReplies", "DropReply", "FailReads", "Fault", "FaultyStore", "KillAt", "Killed", "Operation"]
+
+WRITES = frozenset({"create", "create_file", "replace", "delete"})
+
+_T = TypeVar("_T")
+
+
+class Killed(BaseException):
+    """The process died here. Not an `Exception`, so that no handler in the code under test survives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillAt:
+    """Die at operation `at`, `before` it takes effect or `after`."""
+
+    at: int
+    when: Literal["before", "after"] = "before"
+
+
+@dataclass(frozen=True, slots=True)
+class DropReply:
+    """Operation `at`, if it is a write, lands and is reported as unknown."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropReplies:
+    """Each write is reported as unknown with probability `rate`; half of those have landed."""
+
+    rate: float
+    rng: Random
+
+
+@dataclass(frozen=True, slots=True)
+class FailReads:
+    """Operation `at`, if it is a read, finds the store unavailable."""
+
+    at: int
+
+
+Fault = KillAt | DropReply | DropReplies | FailReads
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call. Its number is its place in the log, counted from zero."""
+
+    name: str
+    key: str
+
+
+class FaultyStore:
+    """Implements `Writer`. Safe to share between threads, which then share one numbering.
+
+    Streams and listings count once, when the first item is asked for. `url` and `local_path` send
+    nothing and are not counted. After a kill nothing gets through any more, as from a dead process:
+    clean-up code raises `Killed` again and leaves no trace.
+    """
+
+    def __init__(self, store: Writer, fault: Fault | None = None) -> None:
+        self._store = store
+        self._fault = fault
+        self._lock = threading.Lock()
+        self._log: list[Operation] = []
+        self._is_dead = False
+
+    @property
+    def log(self) -> tuple[Operation, ...]:
+        """Every operation so far, the one that was killed included."""
+        with self._lock:
+            return tuple(self._log)
+
+    def counts(self) -> Counter[str]:
+        """How often each operation was asked for, by name."""
+        return Counter(operation.name for operation in self.log)
+
+    def clear(self) -> None:
+        """Forget the log and number from zero again; a death stays a death."""
+        with self._lock:
+            self._log.clear()
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def read(self, key: str) -> Fetched:
+        return self._run("read", key, lambda: self._store.read(key))
+
+    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+        return self._run("read_if_changed", key, lambda: self._store.read_if_changed(key, etag))
+
+    def read_range(self, key: str, span: ByteRange) -> memoryview:
+        return self._run("read_range", key, lambda: self._store.read_range(key, span))
+
+    def read_ranges(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
+        return self._run("read_ranges", key, lambda: self._store.read_ranges(key, spans))
+
+    def stream(self, key: str) -> Iterator[memoryview]:
+        return self._run_lazily("stream", key, lambda: self._store.stream(key))
+
+    def stat(self, key: str) -> ObjectInfo:
+        return self._run("stat", key, lambda: self._store.stat(key))
+
+    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self._run_lazily("list_objects", prefix, lambda: self._store.list_objects(prefix))
+
+    def list_folders(self, prefix: str) -> list[str]:
+        return self._run("list_folders", prefix, lambda: self._store.list_folders(prefix))
+
+    def local_path(self, key: str) -> Path | None:
+        return self._store.local_path(key)
+
+    def signed_url(self, key: str, expires_s: int) -> str:
+        return self._run("signed_url", key, lambda: self._store.signed_url(key, expires_s))
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._run("create", key, lambda: self._store.create(key, data))
+
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint) -> bool:
+        return self._run("create_file", key, lambda: self._store.create_file(key, path, fingerprint))
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._run("replace", key, lambda: self._store.replace(key, data))
+
+    def delete(self, key: str) -> None:
+        self._run("delete", key, lambda: self._store.delete(key))
+
+    def _run(self, name: str, key: str, operation: Callable[[], _T]) -> _T:
+        after = self._begin(name, key)
+        try:
+            result = operation()
+        except Exception:
+            after()  # a failure is a reply like any other: it can be lost, and one can die of reading it
+            raise
+        after()
+        return result
+
+    def _run_lazily(self, name: str, key: str, operation: Callable[[], Iterator[_T]]) -> Iterator[_T]:
+        after = self._begin(name, key)
+        try:
+            yield from operation()
+        except Exception:
+            after()
+            raise
+        after()
+
+    def _begin(self, name: str, key: str) -> Callable[[], None]:
+        """Number the operation, fail it here if it must not take effect, and say what follows its effect."""
+        with self._lock:
+            if self._is_dead:
+                raise Killed(f"{name} of {key!r} by a process that is already dead")
+            number = len(self._log)
+            self._log.append(Operation(name, key))
+            outcome = _decide(self._fault, number, is_write=name in WRITES)
+            self._is_dead = outcome == "die before"
+        where = f"operation {number}, {name} of {key!r}"
+        if outcome == "die before":
+            raise Killed(f"before {where}")
+        if outcome == "lose request":
+            raise WriteUnknownError(f"{where}: the request was lost on purpose")
+        if outcome == "refuse":
+            raise StoreUnavailableError(f"{where}: refused on purpose")
+        return lambda: self._finish(outcome, where)
+
+    def _finish(self, outcome: str, where: str) -> None:
+        if outcome == "die after":
+            with self._lock:
+                self._is_dead = True
+            raise Killed(f"after {where}")
+        if outcome == "lose reply":
+            raise WriteUnknownError(f"{where}: the reply was lost on purpose")
+
+
+_Outcome = Literal["pass", "die before", "die after", "lose request", "lose reply", "refuse"]
+
+
+def _decide(fault: Fault | None, number: int, *, is_write: bool) -> _Outcome:
+    match fault:
+        case KillAt(at, when) if at == number:
+            return "die before" if when == "before" else "die after"
+        case DropReply(at) if at == number and is_write:
+            return "lose reply"
+        case DropReplies(rate, rng) if is_write and rng.random() < rate:
+            return "lose reply" if rng.random() < 0.5 else "lose request"
+        case FailReads(at) if at == number and not is_write:
+            return "refuse"
+    return "pass"
