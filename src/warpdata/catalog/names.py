@@ -31,6 +31,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
+    """`workspace/name` or `workspace/name@ref`; `InvalidNameError` says what is wrong with the text."""
     dataset_id, at, ref = text.partition("@")
     check_dataset_id(dataset_id)
     if not at:
@@ -44,6 +45,7 @@ def parse_address(text: str) -> Address:
 
 
 def check_dataset_id(dataset_id: str) -> str:
+    """The id if it is `workspace/name`; nothing that could leave a folder gets past."""
     short = all(len(part) <= MAX_NAME_LENGTH for part in dataset_id.split("/"))
     if not DATASET_ID.fullmatch(dataset_id) or not short:
         raise InvalidNameError(
@@ -54,6 +56,7 @@ def check_dataset_id(dataset_id: str) -> str:
 
 
 def check_workspace(workspace: str) -> str:
+    """The first half of a dataset id."""
     if not _WORKSPACE.fullmatch(workspace) or len(workspace) > MAX_NAME_LENGTH:
         raise InvalidNameError(f"{workspace[:200]!r} is not a workspace name")
     return workspace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,9 +23,9 @@ from warpdata.catalog import (
 from warpdata.datasets.connection import Connection, connect
 from warpdata.digest import Blob
 from warpdata.errors import TableNotFoundError
-from warpdata.manifest import Difference, Manifest, compare, kept_blobs
+from warpdata.manifest import Difference, LoadPage, Manifest, compare, kept_blobs
 from warpdata.settings import Settings
-from warpdata.tables import Table
+from warpdata.tables import ShardOpener, Table
 
 __all__ = [
     "Dataset",
@@ -37,6 +38,8 @@ __all__ = [
     "open_dataset",
     "resolve",
 ]
+
+_REMEMBERED_PAGES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ class Dataset:
         self._connection = connection
         self._resolved = resolved
         self._manifest = manifest
+        self._shards = ShardOpener(connection.reader)
+        self._load_page: LoadPage = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(connection.catalog.load_page)
 
     def __repr__(self) -> str:
         return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._connection.reader.url!r})"
@@ -113,9 +118,7 @@ class Dataset:
             near = difflib.get_close_matches(name, names, n=3)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"Tables: {', '.join(names) or 'none'}"
             raise TableNotFoundError(f"{self.id} has no table {name!r}", hint=hint)
-        return Table(
-            name, entry, self._connection.reader, self._connection.catalog.load_page, self._connection.settings
-        )
+        return Table(name, entry, self._shards, self._load_page, self._connection.settings)
 
     def info(self) -> DatasetInfo:
         listed = tuple(
@@ -150,11 +153,11 @@ class Dataset:
 
     def blobs(self) -> Iterator[Blob]:
         """Every blob this version needs, pages included."""
-        return kept_blobs(self._manifest, self._connection.catalog.load_page)
+        return kept_blobs(self._manifest, self._load_page)
 
     def diff(self, older: Dataset) -> Difference:
         """What changed from `older` to this version."""
-        return compare(older.manifest, self._manifest, self._connection.catalog.load_page)
+        return compare(older.manifest, self._manifest, self._load_page)
 
 
 def dataset(address: str, *, store: str | None = None, settings: Settings | None = None) -> Dataset:
@@ -163,6 +166,7 @@ def dataset(address: str, *, store: str | None = None, settings: Settings | None
 
 
 def open_dataset(connection: Connection, address: Address) -> Dataset:
+    """As `dataset`, over a connection that is already there; three small reads at most."""
     catalog = connection.catalog
     resolved = catalog.resolve(address)
     return Dataset(connection, resolved, catalog.manifest(resolved))

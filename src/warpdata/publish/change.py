@@ -12,7 +12,7 @@ from warpdata.errors import ConflictError, SchemaMismatchError
 from warpdata.manifest import JsonObject, Manifest, Page, version_of
 from warpdata.publish.layout import Layout, lay_out
 from warpdata.publish.plan import StagedFile
-from warpdata.tables import Table, check_same_schema
+from warpdata.tables import ShardOpener, Table, check_same_schema
 
 __all__ = ["Change"]
 
@@ -74,7 +74,7 @@ class Change:
         for name, files in self.staged.items():
             entry = base.tables.get(name)
             if entry is not None and files:
-                stored = Table(name, entry, self.link.reader, self._load_page, self.link.settings).schema()
+                stored = Table(name, entry, ShardOpener(self.link.reader), self._load_page, self.link.settings).schema()
                 check_same_schema(stored, f"table {name!r}", files[0].source.schema, str(files[0].path))
         return base
 

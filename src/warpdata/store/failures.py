@@ -16,10 +16,11 @@ from warpdata.errors import (
     StorageError,
     StoreTimeoutError,
     StoreUnavailableError,
+    UnsupportedError,
     WarpError,
 )
 
-__all__ = ["explain", "is_surely_unsent"]
+__all__ = ["explain", "is_surely_unsent", "was_retried"]
 
 _BAD_IDENTITY = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401 Unauthorized")
 _METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "169.254.170.", "metadata.google.internal")
@@ -35,6 +36,7 @@ def explain(error: Exception, key: str, url: str) -> WarpError:
         _denied(type(error).__name__, text, key, url)
         or _missing_bucket(text, url)
         or _too_short(text, key, url)
+        or _unsupported(type(error).__name__, text, url)
         or _unreachable(text, fact)
         or StorageError(fact)
     )
@@ -48,6 +50,11 @@ def is_surely_unsent(error: BaseException | None) -> bool:
     """
     text = str(error)
     return "kind: Connect," in text and "retries: 0," in text
+
+
+def was_retried(error: BaseException | None) -> bool:
+    """Whether the library sent the request more than once before it gave up with this error."""
+    return " retries, max_retries: " in str(error)
 
 
 def _denied(name: str, text: str, key: str, url: str) -> DeniedError | None:
@@ -79,6 +86,15 @@ def _too_short(text: str, key: str, url: str) -> CorruptError | None:
     if not any(mark in text for mark in _BEYOND_THE_END):
         return None
     return CorruptError(f"{key!r} in {url} ends before the bytes asked for")
+
+
+def _unsupported(name: str, text: str, url: str) -> UnsupportedError | None:
+    """Plain web servers cannot list, and some cannot serve a part of a file."""
+    if "performing PROPFIND" in text and ("501 Not Implemented" in text or "405 Method Not Allowed" in text):
+        return UnsupportedError(f"{url} cannot be listed", hint="Name the version or the object you want.")
+    if name == "NotSupportedError":
+        return UnsupportedError(f"{url}: {text.splitlines()[0]}")
+    return None
 
 
 def _unreachable(text: str, fact: str) -> StorageError | None:

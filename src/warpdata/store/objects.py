@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from warpdata.digest import Fingerprint
 from warpdata.errors import (
     CorruptError,
+    DeniedError,
     LimitExceededError,
+    NotFoundError,
     ObjectNotFoundError,
     ReadOnlyStoreError,
     StorageError,
@@ -31,7 +33,7 @@ from warpdata.limits import (
     SINGLE_PUT_BYTES,
     STREAM_CHUNK_BYTES,
 )
-from warpdata.store.failures import explain, is_surely_unsent
+from warpdata.store.failures import explain, is_surely_unsent, was_retried
 from warpdata.store.keys import check_key
 from warpdata.store.ranges import coalesce, split_reply
 from warpdata.store.sources import read_rechecked
@@ -193,14 +195,18 @@ class ObjectStore:
 
     @contextmanager
     def _writing(self, key: str) -> Iterator[None]:
-        """As `_translated`, but a failure that may hide a success becomes `WriteUnknownError`."""
+        """As `_translated`, but a failure that may hide a success becomes `WriteUnknownError`.
+
+        A refusal is an answer only to the first try: an earlier one may have been accepted and not heard.
+        """
         if self._read_only:
             raise ReadOnlyStoreError(f"{self._url} is read-only; {key!r} was not written")
         try:
             with self._translated(key):
                 yield
-        except StorageError as error:
-            if is_surely_unsent(error.__cause__):
+        except (StorageError, DeniedError, NotFoundError) as error:
+            is_answer = not isinstance(error, StorageError) and not was_retried(error.__cause__)
+            if is_answer or is_surely_unsent(error.__cause__):
                 raise
             raise WriteUnknownError(f"no answer for the write of {key!r}: {error.message}") from error
 

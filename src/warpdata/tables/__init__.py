@@ -9,7 +9,7 @@ from warpdata.tables.batches import rebatch
 from warpdata.tables.engine import connect_open, connect_sealed, httpfs_path
 from warpdata.tables.evaluate import Evaluator
 from warpdata.tables.filters import RowFilter, parse_filter
-from warpdata.tables.parquet import open_shard
+from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.predicate import can_match
 from warpdata.tables.schemas import check_same_schema
 from warpdata.tables.sources import ParquetSource, describe_all, describe_parquet, read_unified
@@ -21,6 +21,7 @@ __all__ = [
     "ParquetSource",
     "RowFilter",
     "RowRange",
+    "ShardOpener",
     "Table",
     "WriteOptions",
     "assign_rows",
@@ -32,7 +33,6 @@ __all__ = [
     "describe_all",
     "describe_parquet",
     "httpfs_path",
-    "open_shard",
     "parse_filter",
     "read_unified",
     "rebatch",

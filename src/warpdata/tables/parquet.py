@@ -7,6 +7,7 @@ only be checked whole (docs/specs/tables.md).
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["RowGroup", "ShardFile", "open_shard", "parse_tail"]
+__all__ = ["RowGroup", "ShardFile", "ShardOpener", "open_shard", "parse_tail"]
 
 _TRAILER_BYTES = 8
+_REMEMBERED_SHARDS = 64
 _SMALL_DICTIONARY_BYTES = 64 * 1024
 
 
@@ -36,6 +38,14 @@ class RowGroup:
     index: int
     first_row: int
     row_count: int
+
+
+class ShardOpener:
+    """Opens shards of one store and remembers the latest, so that asking twice costs one request."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.open = functools.lru_cache(maxsize=_REMEMBERED_SHARDS)(functools.partial(open_shard, reader))
 
 
 def open_shard(reader: Reader, shard: Shard) -> ShardFile:

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 from warpdata.limits import MIB, SCAN_AHEAD_BYTES
 from warpdata.manifest import LoadPage, ShardList, iter_rows
-from warpdata.store import Reader
 from warpdata.tables.assign import RowRange
 from warpdata.tables.evaluate import Evaluator
 from warpdata.tables.filters import RowFilter
-from warpdata.tables.parquet import Parts, ShardFile, open_shard
+from warpdata.tables.parquet import Parts, ShardFile, ShardOpener
 from warpdata.tables.predicate import can_match, columns_of
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class _Unit:
     group_rows: int
 
 
-def scan_tables(scan: Scan, reader: Reader, load_page: LoadPage) -> Iterator[pa.Table]:
+def scan_tables(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterator[pa.Table]:
     """One Arrow table per row group that has rows to give, in table order."""
     evaluator = Evaluator(scan.row_filter, scan.schema) if scan.row_filter else None
     io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="warp-io")
@@ -66,7 +65,7 @@ def scan_tables(scan: Scan, reader: Reader, load_page: LoadPage) -> Iterator[pa.
     try:
         pending: deque[tuple[int, Future[pa.Table | None]]] = deque()
         ahead_bytes = 0
-        for unit in _units(scan, reader, load_page, io):
+        for unit in _units(scan, shards, load_page, io):
             size = sum(span.size_bytes for span in unit.file.spans(unit.group, scan.columns))
             while pending and (len(pending) >= _UNITS_AHEAD or ahead_bytes + size > SCAN_AHEAD_BYTES):
                 done_bytes, done = pending.popleft()
@@ -94,11 +93,11 @@ def _present(table: pa.Table | None) -> Iterator[pa.Table]:
         yield table
 
 
-def _units(scan: Scan, reader: Reader, load_page: LoadPage, io: ThreadPoolExecutor) -> Iterator[_Unit]:
+def _units(scan: Scan, shards: ShardOpener, load_page: LoadPage, io: ThreadPoolExecutor) -> Iterator[_Unit]:
     """Row groups that hold wanted rows, with footers fetched ahead and hopeless groups left out."""
     opening: deque[tuple[int, Future[ShardFile]]] = deque()
     for first_row, shard in iter_rows(scan.shards, load_page, scan.rows.start, scan.rows.stop):
-        opening.append((first_row, io.submit(open_shard, reader, shard)))
+        opening.append((first_row, io.submit(shards.open, shard)))
         if len(opening) > _FOOTERS_AHEAD:
             row, file = opening.popleft()
             yield from _shard_units(scan, file.result(), row)

@@ -12,12 +12,11 @@ from warpdata.errors import BadInputError, LargeExportError, MissingExtraError, 
 from warpdata.limits import EXPORT_BYTES_WITHOUT_CONSENT, EXPORT_ROWS_WITHOUT_CONSENT
 from warpdata.manifest import LoadPage, TableEntry, iter_rows, iter_shards
 from warpdata.settings import Settings, detect_rank
-from warpdata.store import Reader
 from warpdata.tables.assign import RowRange, assign_rows, check_rank
 from warpdata.tables.batches import rebatch
 from warpdata.tables.engine import connect_open
 from warpdata.tables.filters import RowFilter, parse_filter
-from warpdata.tables.parquet import open_shard
+from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.scan import Scan, scan_tables
 from warpdata.tables.schemas import check_columns
 
@@ -36,7 +35,7 @@ class Table:
 
     name: str
     entry: TableEntry
-    reader: Reader
+    shards: ShardOpener
     load_page: LoadPage
     settings: Settings
     columns: tuple[str, ...] | None = None
@@ -155,7 +154,7 @@ class Table:
 
         DuckDB reads the files itself, and does not check page checksums: `warp verify` does.
         """
-        connection = connect_open(self.reader.url, self.settings)
+        connection = connect_open(self.shards.reader.url, self.settings)
         sources = self._duckdb_sources()
         relation = (
             connection.read_parquet(sources) if sources else connection.from_arrow(self._stored_schema.empty_table())
@@ -171,7 +170,7 @@ class Table:
         import pyarrow as pa
 
         first = next(iter_shards(self.entry.shards, self.load_page), None)
-        return pa.schema([]) if first is None else open_shard(self.reader, first).schema()
+        return pa.schema([]) if first is None else self.shards.open(first).schema()
 
     @cached_property
     def _row_filter(self) -> RowFilter | None:
@@ -193,7 +192,7 @@ class Table:
         if rows.start >= rows.stop:
             return iter(())
         scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter)
-        return scan_tables(scan, self.reader, self.load_page)
+        return scan_tables(scan, self.shards, self.load_page)
 
     def _assigned(self, shard: tuple[int, int] | str | None) -> RowRange:
         if shard is None:
@@ -208,7 +207,7 @@ class Table:
     def _borders_near(self, row: int) -> list[int]:
         """The row-group borders of the shard that holds `row`, counted over the table."""
         for first_row, shard in iter_rows(self.entry.shards, self.load_page, row, row + 1):
-            groups = open_shard(self.reader, shard).row_groups()
+            groups = self.shards.open(shard).row_groups()
             return [*(first_row + group.first_row for group in groups), first_row + (shard.row_count or 0)]
         return []
 
@@ -224,14 +223,14 @@ class Table:
         sources = []
         for shard in iter_shards(self.entry.shards, self.load_page):
             key = blob_key(shard.hash)
-            path = self.reader.local_path(key)
+            path = self.shards.reader.local_path(key)
             if path is not None:
                 sources.append(str(path))
-            elif self.reader.url.startswith(("s3://", "http://", "https://")):
-                sources.append(f"{self.reader.url}/{key}")
+            elif self.shards.reader.url.startswith(("s3://", "http://", "https://")):
+                sources.append(f"{self.shards.reader.url}/{key}")
             else:
                 raise UnsupportedError(
-                    f"DuckDB cannot read from {self.reader.url} by itself", hint="Use to_arrow() or batches()."
+                    f"DuckDB cannot read from {self.shards.reader.url} by itself", hint="Use to_arrow() or batches()."
                 )
         return sources
 

@@ -1,0 +1,14 @@
+"""The `warp` command: people may ask. The only package that prints and exits.
+
+Data goes to stdout, everything else to stderr. docs/reference/cli.md is generated from the command
+tree by `python -m warpdata.cli.reference`.
+"""
+
+from warpdata.cli.tree import warp
+
+__all__ = ["main", "warp"]
+
+
+def main() -> None:
+    """Run the command line of this process, and exit."""
+    warp.main(prog_name="warp")

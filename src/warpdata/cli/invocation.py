@@ -1,0 +1,39 @@
+"""What one run of `warp` was asked: the options every command shares, and how to reach the store."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warpdata.cli.progress import Meter
+
+if TYPE_CHECKING:
+    from warpdata.datasets import Connection, Dataset
+
+__all__ = ["Invocation"]
+
+
+@dataclass
+class Invocation:
+    """Filled in by the option parser, before the command runs."""
+
+    store: str | None = None
+    quiet: bool = False
+    debug: bool = False
+    as_json: bool = False
+
+    def connect(self) -> Connection:
+        """The store asked for, or the one that the settings name. Makes no request."""
+        import warpdata
+
+        return warpdata.connect(self.store)
+
+    def open(self, address: str) -> Dataset:
+        import warpdata
+
+        return warpdata.dataset(address, store=self.store)
+
+    def meter(self, title: str) -> Meter:
+        """Progress on stderr, if a person is looking at it."""
+        return Meter(title, is_visible=not self.quiet and sys.stderr.isatty())

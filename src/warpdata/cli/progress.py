@@ -1,0 +1,108 @@
+"""What a person sees while something takes long: one line on stderr, gone when it is done.
+
+Nothing appears in the first half second, and nothing at all where stderr is not a terminal.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from warpdata.cli.figures import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.progress import Progress, TaskID
+
+    from warpdata.publish import ProgressEvent
+
+__all__ = ["Meter"]
+
+_DELAY_S = 0.5
+_STAGES = {"hash": "Reading files", "upload": "Sending", "verify": "Checking"}
+
+
+class Meter:
+    """A spinner that becomes a bar once the total is known. Events may come from any thread."""
+
+    def __init__(self, title: str, *, is_visible: bool, delay_s: float = _DELAY_S) -> None:
+        self._title = title
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(delay_s, self._show) if is_visible else None
+        self._shown: tuple[Progress, TaskID] | None = None
+        self._done, self._total, self._unit = 0, 0, "bytes"
+
+    def __enter__(self) -> Meter:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            self._timer = None
+            if self._shown is not None:
+                self._shown[0].stop()
+
+    def __call__(self, event: ProgressEvent) -> None:
+        """Takes the events of `warpdata.publish`."""
+        title = _STAGES.get(event.stage, event.stage)
+        if event.total_files > 1:
+            title = f"{title} {event.done_files:,} of {event.total_files:,}"
+        self._update(title, event.done_bytes, event.total_bytes)
+
+    def count_rows(self, batches: Iterable[pa.RecordBatch], total: int) -> Iterator[pa.RecordBatch]:
+        """Pass batches on; `total` is 0 where nobody knows how many rows will come."""
+        self._unit = "rows"
+        done = 0
+        for batch in batches:
+            yield batch
+            done += batch.num_rows
+            self._update(self._title, done, total)
+
+    def _update(self, title: str, done: int, total: int) -> None:
+        with self._lock:
+            self._title, self._done, self._total = title, done, total
+            self._refresh()
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+        with self._lock:
+            if self._timer is None:
+                return
+            columns = (
+                SpinnerColumn(style="cyan"),
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
+                TextColumn("{task.fields[figures]}", style="dim", markup=False),
+            )
+            progress = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
+            self._shown = progress, progress.add_task(self._title, total=None, figures="")
+            self._refresh()
+            progress.start()
+
+    def _refresh(self) -> None:
+        """Called with the lock held."""
+        if self._shown is not None:
+            progress, task = self._shown
+            figures = self._figures(progress.tasks[0].elapsed or 0.0)
+            progress.update(
+                task, description=self._title, total=self._total or None, completed=self._done, figures=figures
+            )
+
+    def _figures(self, elapsed_s: float) -> str:
+        if not self._done:
+            return ""
+        text = bytes_text if self._unit == "bytes" else "{:,} rows".format
+        of_total = f" of {text(self._total)}" if self._total else ""
+        if elapsed_s < 1:
+            return f"{text(self._done)}{of_total}"
+        rate = self._done / elapsed_s
+        left = f", {seconds_text((self._total - self._done) / rate)} left" if self._total > self._done else ""
+        return f"{text(self._done)}{of_total}, {text(round(rate))}/s{left}"

@@ -1,0 +1,238 @@
+"""If this fails, reading a table loses, repeats, reorders or invents rows, or believes damaged bytes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import warpdata as wd
+from warpdata.datasets import Connection, connect
+from warpdata.digest import blob_key
+from warpdata.errors import BadInputError, BlobCorruptedError, ColumnNotFoundError, LargeExportError
+from warpdata.manifest import iter_shards
+from warpdata.store import Writer
+from warpdata.testing import FaultyStore
+
+
+def published(parts: list[pa.Table], store: str, folder: Path, **options: Any) -> wd.Table:
+    paths = []
+    for number, part in enumerate(parts):
+        path = folder / f"part-{number:04d}.parquet"
+        pq.write_table(part, path, **options)
+        paths.append(path)
+    wd.DatasetBuilder("a/b", store).add_table("main", paths).publish()
+    return wd.dataset("a/b", store=store).table("main")
+
+
+def counted(start: int, count: int) -> pa.Table:
+    numbers = np.arange(start, start + count)
+    words = pa.array([f"w{n}" for n in numbers], pa.string())
+    return pa.table({"n": numbers, "word": words, "x": numbers / 3})
+
+
+shapes = st.lists(st.integers(0, 70), min_size=1, max_size=6).filter(lambda sizes: sum(sizes) > 0)
+
+
+@given(shapes, st.integers(1, 40), st.integers(1, 50), st.integers(1, 12), st.data())
+def test_any_world_reads_every_row_once_in_order(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], group: int, batch: int, world: int, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("scan")
+    starts = [sum(sizes[:n]) for n in range(len(sizes))]
+    parts = [counted(start, size) for start, size in zip(starts, sizes, strict=True)]
+    table = published(parts, f"memory://{folder.name}", folder, row_group_size=group)
+    seen: list[int] = []
+    for rank in range(world):
+        lengths = []
+        for each in table.batches(batch, columns=["n"], shard=(rank, world)):
+            lengths.append(each.num_rows)
+            seen += each["n"].to_pylist()
+        assert all(length == batch for length in lengths[:-1])
+        assert all(0 < length <= batch for length in lengths)
+    assert seen == list(range(sum(sizes)))
+    limit = data.draw(st.integers(0, sum(sizes) + 5))
+    assert table.to_arrow(limit=limit)["n"].to_pylist() == seen[:limit]
+    assert table.filter(f"n >= {limit}").to_arrow(limit=7)["n"].to_pylist() == seen[limit : limit + 7]
+
+
+def test_auto_reads_the_launchers_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = published([counted(0, 100)], (tmp_path / "s").as_uri(), tmp_path, row_group_size=10)
+    whole = [n for batch in table.batches(7) for n in batch["n"].to_pylist()]
+    seen = []
+    for rank in range(3):
+        monkeypatch.setenv("SLURM_PROCID", str(rank))
+        monkeypatch.setenv("SLURM_NTASKS", "3")
+        seen += [n for batch in table.batches(7, shard="auto") for n in batch["n"].to_pylist()]
+    assert seen == whole == list(range(100))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"compression": "zstd"}, {"use_dictionary": False}, {"data_page_version": "2.0"}]
+)
+def test_every_arrow_type_survives(tmp_path: Path, options: dict[str, Any]) -> None:
+    table = pa.table(
+        {
+            "list": pa.array([[1, 2], None, []], pa.list_(pa.int32())),
+            "struct": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}]),
+            "a.b": pa.array([1, 2, 3]),
+            "a": pa.array(["p", "q", None]),
+            "dict": pa.array(["u", "v", "u"]).dictionary_encode(),
+            "when": pa.array([0, 1, None], pa.timestamp("us", tz="UTC")),
+            "decimal": pa.array([1, 2, None], pa.decimal128(12, 3)),
+            "fixed": pa.array([[1, 2], [3, 4], None], pa.list_(pa.uint8(), 2)),
+            "binary": pa.array([b"\0", b"", None]),
+            "половина ½": pa.array([0.5, None, float("nan")]),
+        }
+    )
+    for store in ((tmp_path / "local").as_uri(), f"memory://{tmp_path.name}"):
+        read = published([table, table], store, tmp_path, **options)
+        once = pq.read_table(tmp_path / "part-0000.parquet")
+        expected = pa.concat_tables([once, once])
+        assert read.schema().equals(expected.schema)
+        assert repr(read.to_arrow().to_pylist()) == repr(expected.to_pylist())
+        assert read.select(["a"]).to_arrow()["a"].to_pylist() == ["p", "q", None] * 2
+        assert read.select(["a.b", "list"]).schema().names == ["a.b", "list"]
+        assert read.filter('"a.b" = 2 AND struct.a IS NULL').to_arrow()["a"].to_pylist() == ["q", "q"]
+
+
+def test_ten_thousand_columns(tmp_path: Path) -> None:
+    wide = pa.table({f"c{n}": [n, n + 1] for n in range(10_000)})
+    wd.DatasetBuilder("a/b").add_table("main", wide).publish()
+    table = wd.dataset("a/b").table()
+    assert len(table.schema()) == 10_000
+    assert table.select(["c9999", "c0"]).head(1).to_pylist() == [{"c9999": 9999, "c0": 0}]
+    assert table.filter("c5000 = 5001").count() == 1
+
+
+def test_dict_batches_and_frames(tmp_path: Path) -> None:
+    table = published([counted(0, 10)], (tmp_path / "s").as_uri(), tmp_path)
+    assert [len(batch["n"]) for batch in table.batch_dicts(4)] == [4, 4, 2]
+    assert list(table.pandas(limit=3)["n"]) == [0, 1, 2]
+    assert table.polars(limit=3)["n"].to_list() == [0, 1, 2]
+    relation = table.filter("n > 6").select(["n"]).duckdb()
+    assert relation.fetchall() == [(7,), (8,), (9,)]
+
+
+def test_a_large_export_needs_consent(tmp_path: Path) -> None:
+    big = pa.table({"n": np.arange(1_000_001)})
+    table = published([big], (tmp_path / "s").as_uri(), tmp_path)
+    for export in (table.to_arrow, table.pandas, table.polars):
+        with pytest.raises(LargeExportError, match="1,000,001 rows"):
+            export()
+    assert table.to_arrow(allow_large=True).num_rows == 1_000_001
+
+
+def test_wrong_questions_get_clear_answers(tmp_path: Path) -> None:
+    table = published([counted(0, 3)], (tmp_path / "s").as_uri(), tmp_path)
+    with pytest.raises(ColumnNotFoundError, match="wrod") as raised:
+        table.select(["wrod"])
+    assert raised.value.hint == "Did you mean word?"
+    for bad in (0, -1, True, 1.5):
+        with pytest.raises(BadInputError, match="batch_size"):
+            table.batches(bad)  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match="limit"):
+        table.to_arrow(limit=-1)
+    with pytest.raises(BadInputError, match="auto"):
+        list(table.batches(1, shard="all"))
+
+
+def test_batches_cross_process_borders_by_ipc(tmp_path: Path) -> None:
+    table = published([counted(0, 9)], (tmp_path / "s").as_uri(), tmp_path)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema()) as stream:
+        for batch in table.batches(4):
+            stream.write_batch(batch)
+    assert pa.ipc.open_stream(sink.getvalue()).read_all().num_rows == 9
+
+
+def test_no_thread_outlives_the_iteration(tmp_path: Path) -> None:
+    table = published(
+        [counted(n * 100, 100) for n in range(5)], f"memory://{tmp_path.name}", tmp_path, row_group_size=10
+    )
+    for stop_early in (True, False):
+        batches = table.batches(7)
+        for _ in batches:
+            if stop_early:
+                break
+        batches.close()  # type: ignore[attr-defined]
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("warp-")]
+
+
+def _flip(store: Writer, key: str, position: int) -> None:
+    data = bytearray(b"".join(bytes(chunk) for chunk in store.stream(key)))
+    data[position] ^= 0x10
+    store.delete(key)
+    assert store.create(key, bytes(data))
+
+
+@pytest.mark.parametrize("scheme", ["memory", "file"])
+def test_no_flipped_bit_in_our_own_files_is_ever_served(tmp_path: Path, scheme: str) -> None:
+    """Every byte of a file written here is covered: pages by their checksum, the footer by the manifest's."""
+    url = f"memory://{tmp_path.name}" if scheme == "memory" else (tmp_path / "store").as_uri()
+    rows = pa.table({"n": np.arange(5000), "word": [f"w{n % 17}" for n in range(5000)]})
+    wd.DatasetBuilder("a/b", url).add_table("main", rows).publish()
+    link = connect(url)
+    dataset = wd.dataset("a/b", store=url)
+    (shard,) = iter_shards(dataset.manifest.tables["main"].shards, link.catalog.load_page)
+    key = blob_key(shard.hash)
+    served, caught = 0, 0
+    for position in range(0, shard.byte_size, max(1, shard.byte_size // 150)):
+        _flip(link.writer, key, position)
+        try:
+            seen = dataset.table().to_arrow()
+        except BlobCorruptedError:
+            caught += 1
+        else:
+            served += 1
+            assert seen.equals(rows), f"byte {position} of {shard.byte_size}"
+        _flip(link.writer, key, position)
+    assert caught > served
+
+
+def test_open_schema_and_head_take_six_requests_at_most(tmp_path: Path) -> None:
+    store = f"memory://{tmp_path.name}"
+    parts = [counted(n * 50, 50) for n in range(200)]
+    published(parts, store, tmp_path, row_group_size=10)
+    link = connect(store)
+    counting = FaultyStore(link.writer)
+    watched = Connection(counting, counting, link.settings)
+    from warpdata.catalog import parse_address
+    from warpdata.datasets import open_dataset
+
+    table = open_dataset(watched, parse_address("a/b")).table()
+    assert len(table.schema()) == 3
+    assert table.head(5)["n"].to_pylist() == [0, 1, 2, 3, 4]
+    assert len(counting.log) <= 6, counting.log
+
+
+def test_head_of_a_large_row_group_reads_a_part_of_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    big = pa.table({"n": np.arange(400_000), "noise": rng.random(400_000), "more": rng.random(400_000)})
+    store = f"memory://{tmp_path.name}"
+    published([big], store, tmp_path, row_group_size=400_000, use_dictionary=False)
+
+    class Weighing(FaultyStore):
+        fetched = 0
+
+        def read_ranges(self, key: str, spans: Any) -> list[memoryview]:
+            replies = super().read_ranges(key, spans)
+            self.fetched += sum(len(reply) for reply in replies)
+            return replies
+
+    link = connect(store)
+    weighing = Weighing(link.writer)
+    from warpdata.catalog import parse_address
+    from warpdata.datasets import open_dataset
+
+    dataset = open_dataset(Connection(weighing, weighing, link.settings), parse_address("a/b"))
+    assert dataset.table().head(5)["n"].to_pylist() == [0, 1, 2, 3, 4]
+    assert 0 < weighing.fetched < dataset.manifest.data_bytes / 4
