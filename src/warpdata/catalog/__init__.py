@@ -4,7 +4,11 @@ docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
 """
 
 from warpdata.catalog.catalog import Catalog, Resolved
-from warpdata.catalog.commit import (
+from warpdata.catalog.layout import STORE_MARKER, key_policy
+from warpdata.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
+from warpdata.catalog.records import Commit, Head, Hint, HistoryEntry, Label
+from warpdata.catalog.refs import create_branch, create_label
+from warpdata.catalog.transactions import (
     Committed,
     Pause,
     Propose,
@@ -14,10 +18,6 @@ from warpdata.catalog.commit import (
     mark_store,
     put_create_only,
 )
-from warpdata.catalog.layout import STORE_MARKER, key_policy
-from warpdata.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
-from warpdata.catalog.records import Commit, Head, Hint, HistoryEntry, Label
-from warpdata.catalog.refs import create_branch, create_label
 
 __all__ = [
     "MAIN",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from warpdata.catalog.branches import find_head, read_head
 from warpdata.catalog.catalog import Catalog, Resolved
-from warpdata.catalog.commit import Pause, put_create_only
 from warpdata.catalog.layout import head_key, label_key
 from warpdata.catalog.names import check_ref_name
 from warpdata.catalog.records import Head, Label, decode_record, encode_record
+from warpdata.catalog.transactions import Pause, put_create_only
 from warpdata.errors import AlreadyExistsError, RefNotFoundError
 from warpdata.store import Writer
 

@@ -1,7 +1,7 @@
 """One thing to open: the composition root and the `Dataset` façade."""
 
 from warpdata.datasets.connection import Connection, connect
-from warpdata.datasets.dataset import (
+from warpdata.datasets.facade import (
     Dataset,
     DatasetInfo,
     Revision,

@@ -8,7 +8,7 @@ from warpdata.publish.layout import Layout, lay_out
 from warpdata.publish.plan import PlannedFile, PublishPlan
 from warpdata.publish.progress import Progress, ProgressEvent, silent
 from warpdata.publish.sources import TableInput
-from warpdata.publish.verify import Verification, verify
+from warpdata.publish.verification import Verification, verify
 
 __all__ = [
     "DatasetBuilder",

@@ -171,7 +171,7 @@ class LocalStore:
         """
         with self._translated(key, writing=True):
             folder = self._root / _TEMPORARY
-            folder.mkdir(parents=True, exist_ok=True)
+            self._make_folder(folder)
             staged = folder / secrets.token_hex(16)
             try:
                 with staged.open("xb") as file:

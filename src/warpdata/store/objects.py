@@ -32,6 +32,7 @@ from warpdata.limits import (
     MULTIPART_PART_BYTES,
     SINGLE_PUT_BYTES,
     STREAM_CHUNK_BYTES,
+    STREAM_REQUEST_BYTES,
 )
 from warpdata.store.failures import explain, is_surely_unsent, was_retried
 from warpdata.store.keys import check_key
@@ -101,11 +102,29 @@ class ObjectStore:
         return split_reply(spans, requests, [memoryview(reply) for reply in replies])
 
     def stream(self, key: str) -> Iterator[memoryview]:
+        """Several requests for a large object, each with a patience of its own: a single one would have
+        to end within the time for one request, however much there is to fetch.
+        """
         import obstore
 
         with self._translated(key):
-            for chunk in obstore.get(self._backend, check_key(key)).stream(min_chunk_size=STREAM_CHUNK_BYTES):
-                yield memoryview(chunk)
+            reply = obstore.get(self._backend, check_key(key))
+            size, tag, sent = reply.meta["size"], reply.meta["e_tag"], 0
+            while True:
+                begun = sent
+                for chunk in reply.stream(min_chunk_size=STREAM_CHUNK_BYTES):
+                    yield memoryview(chunk)
+                    sent += len(chunk)
+                    if sent - begun >= STREAM_REQUEST_BYTES:
+                        break
+                if sent >= size:
+                    return
+                if sent == begun:
+                    raise CorruptError(f"{key!r} in {self._url} ends at byte {sent} of {size}")
+                options: dict[str, Any] = {"range": (sent, min(sent + STREAM_REQUEST_BYTES, size))}
+                if tag is not None:
+                    options["if_match"] = tag
+                reply = obstore.get(self._backend, key, options=options)  # type: ignore[arg-type]
 
     def stat(self, key: str) -> ObjectInfo:
         import obstore

@@ -37,9 +37,10 @@ def check_unique(schema: pa.Schema, where: str) -> None:
     """Names must differ, also when case is ignored, because SQL ignores it."""
     seen: dict[str, str] = {}
     for name in schema.names:
-        other = seen.setdefault(name.lower(), name)
-        if other is not name:
+        other = seen.get(name.lower())
+        if other is not None:
             raise SchemaMismatchError(f"{where} has two columns that SQL cannot tell apart: {other!r} and {name!r}")
+        seen[name.lower()] = name
 
 
 def check_columns(wanted: Iterable[str], schema: pa.Schema) -> list[str]:

@@ -1,0 +1,58 @@
+"""What the fault tests share: small connections, and publishes that finish in milliseconds."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+import warpdata as wd
+from warpdata.datasets import Connection
+from warpdata.digest import sha256_hex
+from warpdata.settings import load_settings
+from warpdata.store import Writer, open_store
+from warpdata.testing import Fault, FaultyStore
+
+
+def link(store: Writer, seed: int = 0) -> Connection:
+    """A connection whose clock stands still and whose waits take no time."""
+    return Connection(
+        writer=store,
+        reader=store,
+        settings=load_settings(),
+        clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        sleep=lambda _: None,
+        chance=random.Random(seed),
+    )
+
+
+def memory(name: str) -> Writer:
+    """An empty store in memory, of its own for each name."""
+    return open_store(f"memory://{sha256_hex(name.encode())}", load_settings())
+
+
+def faulty(store: Writer, fault: Fault | None = None) -> FaultyStore:
+    return FaultyStore(store, fault)
+
+
+def rows(start: int, count: int = 4) -> pa.Table:
+    return pa.table({"n": pa.array(range(start, start + count), pa.int64())})
+
+
+def numbers(connection: Connection, address: str = "a/b", table: str = "main") -> list[int]:
+    from warpdata.catalog import parse_address
+    from warpdata.datasets import open_dataset
+
+    found: list[int] = open_dataset(connection, parse_address(address)).table(table).to_arrow()["n"].to_pylist()
+    return found
+
+
+def replace(connection: Connection, start: int, expected_version: str | None = None) -> None:
+    builder = wd.DatasetBuilder("a/b", connection)
+    builder.add_table("main", rows(start)).add_table("other", rows(start + 1000))
+    builder.publish(expected_version=expected_version)
+
+
+def append(connection: Connection, start: int) -> None:
+    wd.DatasetBuilder("a/b", connection).append_table("main", rows(start)).publish()
