@@ -198,6 +198,22 @@ def test_no_flipped_bit_in_our_own_files_is_ever_served(tmp_path: Path, scheme: 
     assert caught > served
 
 
+def test_every_byte_of_a_footer_is_covered(tmp_path: Path) -> None:
+    """A flipped statistic would prune the wrong rows and nobody would notice."""
+    url = f"memory://{tmp_path.name}"
+    wd.DatasetBuilder("a/b", url).add_table("main", counted(0, 50)).publish()
+    link = connect(url)
+    dataset = wd.dataset("a/b", store=url)
+    (shard,) = dataset.manifest.tables["main"].shards.shards
+    assert shard.footer is not None
+    for position in range(shard.byte_size - shard.footer.byte_size, shard.byte_size):
+        _flip(link.writer, blob_key(shard.hash), position)
+        with pytest.raises(BlobCorruptedError):
+            wd.dataset("a/b", store=url).table().schema()
+        _flip(link.writer, blob_key(shard.hash), position)
+    assert wd.dataset("a/b", store=url).table().count() == 50
+
+
 def test_open_schema_and_head_take_six_requests_at_most(tmp_path: Path) -> None:
     store = f"memory://{tmp_path.name}"
     parts = [counted(n * 50, 50) for n in range(200)]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from warpdata.catalog.layout import commit_key, head_key, head_prefix, heads_prefix, hint_key, sequence_of
 from warpdata.catalog.names import MAIN
 from warpdata.catalog.records import Commit, Head, Hint, decode_commit, decode_record
-from warpdata.errors import CorruptError, ObjectNotFoundError
+from warpdata.errors import CorruptError, ObjectNotFoundError, UnsupportedError
 from warpdata.limits import MAX_HINT_LAG_PROBES
 from warpdata.store import Reader
 
@@ -70,6 +70,22 @@ def _read_hint(reader: Reader, dataset_id: str) -> Hint | None:
 
 
 def _newest_listed(reader: Reader, dataset_id: str, branch: str) -> Head | None:
-    found = (sequence_of(info.key) for info in reader.list_objects(head_prefix(dataset_id, branch)))
+    try:
+        found = [sequence_of(info.key) for info in reader.list_objects(head_prefix(dataset_id, branch))]
+    except UnsupportedError:
+        return _newest_probed(reader, dataset_id, branch)
     newest = max((sequence for sequence in found if sequence is not None), default=None)
     return None if newest is None else read_head(reader, dataset_id, branch, newest)
+
+
+def _newest_probed(reader: Reader, dataset_id: str, branch: str) -> Head | None:
+    """Without listing: double the step until an entry is absent, then halve. Logs have no gaps."""
+    newest = read_head(reader, dataset_id, branch, 1)
+    step = 1
+    while newest is not None and step:
+        further = read_head(reader, dataset_id, branch, newest.sequence + step)
+        if further is not None:
+            newest, step = further, step * 2
+        else:
+            step //= 2
+    return newest

@@ -17,7 +17,7 @@ __all__ = ["create_branch", "create_label"]
 def create_label(writer: Writer, target: Resolved, name: str, time: str, pause: Pause) -> Label:
     """Name a version for good. Doing it again for the same version is fine; for another it is refused."""
     check_ref_name(name, "label")
-    if name in Catalog(writer).branches(target.dataset_id):
+    if read_head(writer, target.dataset_id, name, 1) is not None:
         raise AlreadyExistsError(f"{target.dataset_id} has a branch named {name!r}", hint="Choose another label.")
     label = Label(name, _commit_of(writer, target), target.version, time)
     key = label_key(target.dataset_id, name)

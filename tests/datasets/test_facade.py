@@ -1,0 +1,140 @@
+"""If this fails, opening a dataset by name gives the wrong one, or a wrong name gives no way forward."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+import warpdata as wd
+from warpdata.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    DatasetNotFoundError,
+    ManifestCorruptedError,
+    RefNotFoundError,
+    TableNotFoundError,
+    WarpError,
+)
+
+
+def publish(name: str, *numbers: int, label: str | None = None) -> str:
+    table = pa.table({"n": pa.array(numbers, pa.int64())})
+    return wd.DatasetBuilder(name).add_table("main", table).publish(label=label).version
+
+
+def test_every_kind_of_ref_opens() -> None:
+    old, new = publish("a/b", 1, label="v1.2"), publish("a/b", 2)
+    assert wd.dataset("a/b").version == new
+    for ref in (old, old[:8], "v1.2"):
+        assert wd.dataset(f"a/b@{ref}").version == old
+    branch = wd.dataset("a/b@v1.2").branch("experiment")
+    assert branch.version == wd.dataset("a/b@experiment").version == old
+    table = pa.table({"n": pa.array([3], pa.int64())})
+    wd.DatasetBuilder("a/b").append_table("main", table).publish(branch="experiment")
+    assert wd.dataset("a/b@experiment").table().to_arrow()["n"].to_pylist() == [1, 3]
+    assert wd.dataset("a/b").version == new
+    assert [entry.operation for entry in wd.dataset("a/b@experiment").history()] == ["append", "replace"]
+    assert len(wd.dataset(f"a/b@{old}").history()) == 1
+
+
+def test_wrong_names_come_with_near_ones() -> None:
+    publish("acme/trips", 1, label="v1")
+    with pytest.raises(DatasetNotFoundError) as missing:
+        wd.dataset("acme/tripz")
+    assert missing.value.hint == "Did you mean acme/trips?"
+    with pytest.raises(DatasetNotFoundError) as elsewhere:
+        wd.dataset("acne/trips")
+    assert elsewhere.value.hint == "Did you mean acme/trips?"
+    with pytest.raises(RefNotFoundError) as no_ref:
+        wd.dataset("acme/trips@v11")
+    assert no_ref.value.hint == "Did you mean v1?"
+    with pytest.raises(RefNotFoundError):
+        wd.dataset("acme/trips@" + "0" * 64)
+    with pytest.raises(TableNotFoundError) as no_table:
+        wd.dataset("acme/trips").table("mian")
+    assert no_table.value.hint == "Did you mean main?"
+
+
+def test_the_only_table_needs_no_name() -> None:
+    wd.DatasetBuilder("a/b").add_table("pets", {"n": [1]}).publish()
+    assert wd.dataset("a/b").table().name == "pets"
+    wd.DatasetBuilder("a/b").add_table("pets", {"n": [1]}).add_table("main", {"n": [2]}).publish()
+    assert wd.dataset("a/b").table().name == "main"
+    assert wd.dataset("a/b").tables == ("main", "pets")
+
+
+def test_info_needs_no_data() -> None:
+    publish("a/b", 1, 2, 3, label="v1")
+    info = wd.dataset("a/b@v1").info()
+    assert (info.label, info.branch, info.rows) == ("v1", None, 3)
+    assert [(table.name, table.rows, table.shards) for table in info.tables] == [("main", 3, 1)]
+
+
+def test_labels_and_branches_share_one_space_of_names() -> None:
+    publish("a/b", 1)
+    dataset = wd.dataset("a/b")
+    dataset.snapshot("v1")
+    assert dataset.snapshot("v1").version == dataset.version
+    with pytest.raises(AlreadyExistsError):
+        dataset.branch("v1")
+    dataset.branch("dev")
+    with pytest.raises(AlreadyExistsError):
+        dataset.snapshot("dev")
+    with pytest.raises(AlreadyExistsError):
+        dataset.branch("dev")
+    with pytest.raises(AlreadyExistsError):
+        dataset.snapshot("main")
+
+
+def test_a_version_never_changes_under_its_reader() -> None:
+    publish("a/b", 1)
+    opened = wd.dataset("a/b")
+    publish("a/b", 2)
+    assert opened.table().to_arrow()["n"].to_pylist() == [1]
+    assert wd.dataset("a/b").table().to_arrow()["n"].to_pylist() == [2]
+
+
+def test_going_back_is_a_new_entry_not_a_rewrite() -> None:
+    first = publish("a/b", 1)
+    publish("a/b", 2)
+    assert publish("a/b", 1) == first
+    assert [entry.version == first for entry in wd.dataset("a/b").history()] == [True, False, True]
+    assert len(wd.dataset("a/b").history(limit=2)) == 2
+
+
+def test_moving_a_store_keeps_its_versions(tmp_path_factory: pytest.TempPathFactory) -> None:
+    import shutil
+
+    old, new = tmp_path_factory.mktemp("x") / "old", tmp_path_factory.mktemp("y") / "new"
+    table = {"n": [1, 2]}
+    version = wd.DatasetBuilder("a/b", old.as_uri()).add_table("main", table).publish().version
+    shutil.copytree(old, new)
+    assert wd.dataset("a/b", store=new.as_uri()).version == version
+    assert wd.dataset("a/b", store=str(new)).table().count() == 2
+
+
+def test_resolve_finds_a_transaction() -> None:
+    publish("a/b", 1)
+    txn = wd.dataset("a/b").history()[0].txn_id
+    found = wd.resolve("a/b", txn)
+    assert found is not None
+    assert found.txn_id == txn
+    assert wd.resolve("a/b", "unheard-of") is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WarpError("fact", hint="step"),
+        CommitUnknownError("fact", txn_id="t", hint="step"),
+        ManifestCorruptedError("fact", problems=("p",)),
+        DatasetNotFoundError("fact"),
+    ],
+)
+def test_errors_cross_process_borders(error: WarpError) -> None:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert type(copy) is type(error)
+    assert copy.__dict__ == error.__dict__
+    assert str(copy) == str(error)
