@@ -25,7 +25,7 @@ class _Unlistable(FaultyStore):
         raise UnsupportedError("no listing here")
 
 
-@given(st.integers(1, 40))
+@given(st.integers(1, 20))
 def test_the_newest_entry_is_found_with_hint_listing_or_neither(commits: int) -> None:
     store = memory(f"heads-{commits}")
     if Catalog(store).branches("a/b"):

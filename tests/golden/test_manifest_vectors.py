@@ -85,9 +85,7 @@ def bindings_and_artifacts() -> Built:
         artifacts={"images": replace(images, index=index), "sound": Payload("files", ShardList())},
         episodes={"runs": Payload("wshard", ShardList((Shard(digest("run 0"), 123),)), attributes={"fps": 30})},
         tensors={"weights": Payload("safetensors", ShardList((Shard(digest("weights"), 2**40),)))},
-        indexes={
-            "by_id": Payload("scalar", ShardList((Shard(digest("by id"), 9),)), attributes={"on": ["id"]})
-        },
+        indexes={"by_id": Payload("scalar", ShardList((Shard(digest("by id"), 9),)), attributes={"on": ["id"]})},
         bindings=(
             Binding("main", "photo", "images", "image"),
             Binding("main", "noise", "sound", "audio"),

@@ -21,7 +21,7 @@ from tests.reference.manifest_reader import canonical, seal
 from warpdata.digest import sha256_hex
 from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
 from warpdata.limits import MAX_MANIFEST_BYTES
-from warpdata.manifest import Page, Shard, iter_shards, page_shards, parse_manifest
+from warpdata.manifest import Page, Shard, ShardList, iter_shards, parse_manifest
 
 Document = dict[str, Any]
 A, B, C, D = (letter * 64 for letter in "abcd")
@@ -98,6 +98,11 @@ def drop(*steps: str | int) -> Callable[[Document], None]:
         del target[steps[-1]]
 
     return spoil
+
+
+def copies_of_a_page(count: int) -> list[Document]:
+    page: Document = sound()["tables"]["long"]["shard_pages"]["pages"][0]
+    return [page] * count
 
 
 SHARD = ("tables", "main", "shards", 0)
@@ -199,9 +204,7 @@ CASES = [
     Case("levels are bounded", put(*PAGES, "levels", value=9), "$.tables.long.shard_pages"),
     Case("levels are a count", put(*PAGES, "levels", value="1"), "$.tables.long.shard_pages.levels"),
     Case("there is a page", put(*PAGES, "pages", value=[]), "$.tables.long.shard_pages"),
-    Case("pages are bounded", put(*PAGES, "pages", value=sound_pages(257)), "$.tables.long.shard_pages")
-    if (sound_pages := lambda count: [{**sound()["tables"]["long"]["shard_pages"]["pages"][0]} for _ in range(count)])
-    else Case("", drop(), ""),
+    Case("pages are bounded", put(*PAGES, "pages", value=copies_of_a_page(257)), "$.tables.long.shard_pages"),
     Case("pages hold nothing else", put(*PAGES, "sort", value=1), "$.tables.long.shard_pages.sort"),
     Case("a page is named", drop(*PAGES, "pages", 0, "hash"), "$.tables.long.shard_pages.pages[0].hash"),
     Case("it counts shards", drop(*PAGES, "pages", 0, "shard_count"), "$.tables.long.shard_pages.pages[0].shard_count"),
@@ -216,5 +219,216 @@ CASES = [
     Case("a reference has a known type", put("bindings", 0, "ref_type", value="pdf"), "$.bindings[0].ref_type"),
     Case("a binding says nothing else", put("bindings", 0, "index", value=1), "$.bindings[0].index"),
     Case("its table exists", put("bindings", 0, "table", value="x"), "$.bindings[0].table", beyond_schema=True),
-    Case("its artifact exists", put("bindings", 0, "artifact", value="x"), "$.bindings[0].artifact", beyond_schema=True),
+    Case(
+        "its artifact exists", put("bindings", 0, "artifact", value="x"), "$.bindings[0].artifact", beyond_schema=True
+    ),
 ]
+
+
+def spoiled(case: Case) -> Document:
+    document = sound()
+    case.spoil(document)
+    return document
+
+
+def sealed(document: Document) -> bytes:
+    """Stored bytes with the right hash; for a document too broken to hash as specified, any hash will do."""
+    try:
+        return seal(copy.deepcopy(document))
+    except (AttributeError, KeyError, TypeError):
+        return canonical({**document, "version_hash": "0" * 64})
+
+
+def params(cases: list[Case]) -> list[Any]:
+    marks = {case.rule: [pytest.mark.xfail(reason=case.broken)] if case.broken else [] for case in cases}
+    return [pytest.param(case, id=case.rule, marks=marks[case.rule]) for case in cases]
+
+
+def test_what_is_sound_is_admitted() -> None:
+    manifest = parse_manifest(sealed(sound()))
+    assert (manifest.row_count, manifest.data_bytes) == (37, 505)
+    CHECKER.validate(json.loads(sealed(sound())))
+
+
+@pytest.mark.parametrize("case", params(CASES))
+def test_one_rule_broken_is_one_path_named(case: Case) -> None:
+    with pytest.raises(ManifestCorruptedError) as caught:
+        parse_manifest(sealed(spoiled(case)))
+    assert any(problem.startswith(f"{case.path} ") for problem in caught.value.problems), caught.value.problems
+    assert case.path in str(caught.value)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.rule) for case in CASES if not case.beyond_schema])
+def test_the_schema_rejects_it_too(case: Case) -> None:
+    assert not CHECKER.is_valid(json.loads(sealed(spoiled(case))))
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    document = sound()
+    put(*SHARD, "hash", value="x")(document)
+    put(*SHARD, "byte_size", value=None)(document)
+    put("bindings", 0, "ref_type", value="pdf")(document)
+    put("stats", "total_rows", value=1)(document)
+    with pytest.raises(ManifestCorruptedError) as caught:
+        parse_manifest(sealed(document))
+    paths = {problem.split(" ")[0] for problem in caught.value.problems}
+    assert paths >= {
+        "$.tables.main.shards[0].hash",
+        "$.tables.main.shards[0].byte_size",
+        "$.bindings[0].ref_type",
+        "$.stats.total_rows",
+    }
+
+
+# Bytes that are no document
+
+
+@pytest.mark.parametrize(
+    ("data", "fact"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"\xff\xfe{}", "not valid JSON"),
+        (b"[]", "$ is a list"),
+        (b"null", "$ is missing"),
+        (b'{"format":1,"format":1}', "'format' appears twice"),
+        (b'{"metadata":{"a":{"b":1,"b":1}}}', "'b' appears twice"),
+        (b'{"metadata":{"share":NaN}}', "NaN is not a JSON number"),
+        (b'{"metadata":{"share":-Infinity}}', "-Infinity is not a JSON number"),
+        (b'{"metadata":' + b'{"a":' * 40 + b"1" + b"}" * 41, "deeper than 32 levels"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b" " * (MAX_MANIFEST_BYTES + 1), "the limit is 262144"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_bytes_that_are_no_document_are_refused(data: bytes, fact: str) -> None:
+    with pytest.raises(ManifestCorruptedError) as caught:
+        parse_manifest(data)
+    assert fact in caught.value.message
+
+
+def test_a_newer_format_is_not_called_damage() -> None:
+    with pytest.raises(UnsupportedFormatError) as caught:
+        parse_manifest(sealed({**sound(), "format": 2, "something_new": {}}))
+    assert "2" in caught.value.message
+
+
+# Documents that are well formed, but not what was promised
+
+
+def test_a_version_hash_is_needed() -> None:
+    with pytest.raises(ManifestCorruptedError) as caught:
+        parse_manifest(canonical(sound()))
+    assert any(problem.startswith("$.version_hash ") for problem in caught.value.problems)
+
+
+def test_another_content_under_the_same_version_is_refused() -> None:
+    document = json.loads(sealed(sound()))
+    document["tables"]["main"]["shards"][0]["hash"] = B
+    document["tables"]["main"]["shards"][0]["uri"] = f"blobs/bb/bb/{B}"
+    with pytest.raises(ManifestCorruptedError, match="hash mismatch"):
+        parse_manifest(canonical(document))
+
+
+def test_another_version_than_asked_for_is_refused() -> None:
+    data = sealed(sound())
+    parse_manifest(data, json.loads(data)["version_hash"])
+    with pytest.raises(ManifestCorruptedError, match="hash mismatch"):
+        parse_manifest(data, "0" * 64)
+
+
+def test_metadata_and_places_are_not_part_of_the_version() -> None:
+    document = json.loads(sealed(sound()))
+    del document["tables"]["main"]["shards"][0]["uri"]
+    document["metadata"] = {"words": "new", "share": 0.5}
+    assert parse_manifest(json.dumps(document, indent=2).encode()).metadata == {"words": "new", "share": 0.5}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        put("episodes", value={}),
+        put("artifacts", value={}),
+        put("bindings", value=[]),
+        put(*TENSOR, "attributes", value={}),
+        put("format", value=True),
+        put("stats", "total_rows", value=37.0),
+        put(
+            "bindings",
+            value=[
+                {"table": "main", "column": "z", "artifact": "media", "ref_type": "image"},
+                {"table": "main", "column": "a", "artifact": "media", "ref_type": "image"},
+            ],
+        ),
+    ],
+    ids=["empty section", "other empty section", "no bindings", "no attributes", "format", "float", "unsorted"],
+)
+def test_a_second_spelling_of_the_same_content_is_refused(spoil: Callable[[Document], None]) -> None:
+    """Or else one content would have two versions."""
+    document = sound()
+    spoil(document)
+    with pytest.raises(ManifestCorruptedError):
+        parse_manifest(sealed(document))
+
+
+@pytest.mark.xfail(reason="such a value is reported as bad input of the caller, not as a damaged manifest")
+@pytest.mark.parametrize("value", [1.5, 2**53, "\ud800"], ids=["fraction", "beyond 53 bits", "half a pair"])
+def test_a_value_without_canonical_form_is_refused(value: object) -> None:
+    document = sound()
+    data = sealed(document).replace(b'"rank":2', b'"rank":' + json.dumps(value).encode())
+    with pytest.raises(ManifestCorruptedError):
+        parse_manifest(data)
+
+
+@pytest.mark.xfail(reason="the reader takes the table for a place and leaves it out of the hash")
+def test_a_table_may_have_any_name_that_is_allowed() -> None:
+    document = sound()
+    document["tables"]["uri"] = document["tables"].pop("main")
+    document["bindings"][0]["table"] = "uri"
+    assert set(parse_manifest(sealed(document)).tables) == {"uri", "long"}
+
+
+# Pages
+
+
+def page_of(document: Any, **promised: int) -> tuple[Page, bytes]:
+    data = document if isinstance(document, bytes) else canonical(document)
+    sums = {"shard_count": 1, "row_count": 7, "data_bytes": 100, **promised}
+    return Page(sha256_hex(data), len(data), **sums), data
+
+
+ENTRY = {"hash": A, "byte_size": 100, "row_count": 7}
+
+
+@pytest.mark.parametrize(
+    ("document", "promised"),
+    [
+        (b"no json", {}),
+        ([], {}),
+        ({"format": 1, "level": 0}, {}),
+        ({"format": 2, "level": 0, "entries": [ENTRY]}, {}),
+        ({"format": 1, "level": 1, "entries": [ENTRY]}, {}),
+        ({"format": 1, "level": 0, "entries": [ENTRY], "more": 1}, {}),
+        ({"format": 1, "level": 0, "entries": [{**ENTRY, "uri": "x"}]}, {}),
+        ({"format": 1, "level": 0, "entries": [{**ENTRY, "hash": "x"}]}, {}),
+        ({"format": 1, "level": 0, "entries": [{**ENTRY, "byte_size": -100}]}, {"data_bytes": -100}),
+        ({"format": 1, "level": 0, "entries": [{**ENTRY, "row_count": -7}]}, {"row_count": -7}),
+        ({"format": 1, "level": 0, "entries": [ENTRY, ENTRY]}, {}),
+        ({"format": 1, "level": 0, "entries": [ENTRY]}, {"shard_count": 2}),
+        ({"format": 1, "level": 0, "entries": [ENTRY]}, {"row_count": 8}),
+        ({"format": 1, "level": 0, "entries": [ENTRY]}, {"data_bytes": 99}),
+    ],
+    ids=lambda value: repr(value)[:60],
+)
+def test_a_page_that_breaks_its_promise_is_refused(document: Any, promised: dict[str, int]) -> None:
+    page, data = page_of(document, **promised)
+    spoiled_list = ShardList(pages=(page,), levels=1)
+    with pytest.raises(ManifestCorruptedError) as caught:
+        list(iter_shards(spoiled_list, lambda _: data))
+    assert page.hash in caught.value.message
+
+
+def test_a_page_that_keeps_its_promise_is_read() -> None:
+    page, data = page_of({"format": 1, "level": 0, "entries": [ENTRY]})
+    shards = ShardList(pages=(page,), levels=1)
+    assert list(iter_shards(shards, lambda _: data)) == [Shard(A, 100, 7)]

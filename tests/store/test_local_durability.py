@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -232,10 +233,10 @@ def test_whatever_a_killed_writer_made_is_whole(store: LocalStore, root: Path) -
             store.replace("hint", bytes([number % 256]) * 50_000)
         """
     for round_number in range(3):
+        enough = len(list(store.list_objects("made"))) + 5
         with subprocess.Popen(_command(code, root, root)) as process:
             try:
-                before = len(list(store.list_objects("made")))
-                _wait_for(lambda: len(list(store.list_objects("made"))) > before + 5)
+                _wait_for(partial(_has_made, store, enough))
             finally:
                 process.kill()
         made = {int(info.key.removeprefix("made/")) for info in store.list_objects("made")}
@@ -244,6 +245,10 @@ def test_whatever_a_killed_writer_made_is_whole(store: LocalStore, root: Path) -
             assert store.read(f"made/{number}").data == bytes([number % 256]) * 50_000
         hint = store.read("hint").data
         assert hint == hint[:1] * 50_000
+
+
+def _has_made(store: LocalStore, count: int) -> bool:
+    return len(list(store.list_objects("made"))) >= count
 
 
 def _wait_for(condition: Callable[[], bool]) -> None:

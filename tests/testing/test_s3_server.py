@@ -30,14 +30,26 @@ def test_overrides_are_fields_of_settings(s3_server: S3Endpoint) -> None:
         s3_server.settings(no_such_setting=1)
 
 
-def test_a_killed_starter_takes_its_server_along() -> None:
+STARTER = """
+import time
+from warpdata.testing import S3Server
+
+server = S3Server()
+with server as endpoint:
+    print(endpoint.endpoint_url, *server._running.ports.socket_files(), flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_starter_takes_its_server_along(tmp_path: Path) -> None:
     """And a second server runs beside the run's own."""
-    code = "import time; from warpdata.testing import S3Server\nwith S3Server() as e: print(e.endpoint_url, flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as starter:
+    command = [sys.executable, "-c", STARTER]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as starter:
         try:
             assert starter.stdout is not None
-            endpoint = starter.stdout.readline().strip()
-            assert endpoint.startswith("http://127.0.0.1:")
+            endpoint_url, *socket_files = starter.stdout.readline().split()
+            assert endpoint_url.startswith("http://127.0.0.1:")
             (server,) = _children(starter.pid)
         finally:
             starter.send_signal(signal.SIGKILL)
@@ -46,6 +58,8 @@ def test_a_killed_starter_takes_its_server_along() -> None:
     while _is_alive(server):
         assert time.monotonic() < deadline, "the server outlived its starter"
         time.sleep(0.05)
+    for left in socket_files:
+        Path(left).unlink(missing_ok=True)
 
 
 def test_without_the_program_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,11 +81,10 @@ def _newest_listed(reader: Reader, dataset_id: str, branch: str) -> Head | None:
 def _newest_probed(reader: Reader, dataset_id: str, branch: str) -> Head | None:
     """Without listing: double the step until an entry is absent, then halve. Logs have no gaps."""
     newest = read_head(reader, dataset_id, branch, 1)
-    step = 1
+    step, growing = 1, True
     while newest is not None and step:
         further = read_head(reader, dataset_id, branch, newest.sequence + step)
-        if further is not None:
-            newest, step = further, step * 2
-        else:
-            step //= 2
+        newest = further or newest
+        growing = growing and further is not None
+        step = step * 2 if growing else step // 2
     return newest

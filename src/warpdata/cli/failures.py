@@ -6,11 +6,11 @@ appears only with `--debug`.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TextIO
 
 import click
 
@@ -26,7 +26,19 @@ from warpdata.errors import (
     WarpError,
 )
 
-__all__ = ["CORRUPT", "EXIT_CODES", "INTERRUPTED", "NOT_FOUND", "OK", "STORAGE", "UNEXPECTED", "USAGE", "report"]
+__all__ = [
+    "CORRUPT",
+    "EXIT_CODES",
+    "INTERRUPTED",
+    "NOT_FOUND",
+    "OK",
+    "STORAGE",
+    "UNEXPECTED",
+    "USAGE",
+    "complain",
+    "report",
+    "suggest",
+]
 
 OK, UNEXPECTED, USAGE, NOT_FOUND, STORAGE, CORRUPT, INTERRUPTED = 0, 1, 2, 3, 7, 8, 130
 
@@ -58,56 +70,74 @@ _LISTED_PROBLEMS = 10
 
 def report(error: BaseException, *, debug: bool = False) -> int:
     """Say what went wrong on stderr, and give the exit code."""
-    if isinstance(error, KeyboardInterrupt | click.Abort):
-        _say("interrupted", "yellow", "")
-        return INTERRUPTED
-    if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        _silence_streams()
+    if isinstance(error, BrokenPipeError):
+        _abandon(sys.stdout, sys.stderr)
         return OK
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        _abandon(sys.stdout)
+    try:
+        _explain(error, debug)
+    except BrokenPipeError:
+        _abandon(sys.stdout, sys.stderr)
+    return _code(error)
+
+
+def _code(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    return next((code for family, code in _FAMILIES if isinstance(error, family)), UNEXPECTED)
+
+
+def _explain(error: BaseException, debug: bool) -> None:
     if debug:
         import traceback
 
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    if isinstance(error, click.ClickException):
-        return _report_usage(error)
-    if isinstance(error, WarpError):
-        return _report_typed(error)
-    _say("error", "red", f"unexpected {type(error).__name__}: {error}")
-    if not debug:
-        _say("hint", "cyan", "Run it again with --debug to see where, and please report it.")
-    return UNEXPECTED
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        click.echo(click.style("interrupted", fg="yellow", bold=True), err=True)
+    elif isinstance(error, click.ClickException):
+        _explain_usage(error)
+    elif isinstance(error, WarpError):
+        _explain_typed(error)
+    else:
+        complain(f"unexpected {type(error).__name__}: {error}")
+        if not debug:
+            suggest("Run it again with --debug to see where, and please report it.")
 
 
-def _report_typed(error: WarpError) -> int:
-    _say("error", "red", error.message)
+def complain(text: str) -> None:
+    click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
+
+
+def suggest(text: str) -> None:
+    click.echo(click.style("hint: ", fg="cyan", bold=True) + text, err=True)
+
+
+def _explain_typed(error: WarpError) -> None:
+    complain("\n".join(error.message.strip().splitlines()[:_LISTED_PROBLEMS]))
     if isinstance(error, ManifestCorruptedError):
         for problem in error.problems[:_LISTED_PROBLEMS]:
             click.echo(f"  {problem}", err=True)
         if len(error.problems) > _LISTED_PROBLEMS:
             click.echo(f"  and {len(error.problems) - _LISTED_PROBLEMS} more", err=True)
     if error.hint:
-        _say("hint", "cyan", error.hint)
-    return next((code for family, code in _FAMILIES if isinstance(error, family)), UNEXPECTED)
+        suggest(error.hint)
 
 
-def _report_usage(error: click.ClickException) -> int:
-    _say("error", "red", error.format_message())
+def _explain_usage(error: click.ClickException) -> None:
+    complain(error.format_message())
     context = getattr(error, "ctx", None)
     if context is not None:
-        _say("hint", "cyan", f"`{context.command_path} --help` shows how it is used.")
-    return error.exit_code
+        suggest(f"`{context.command_path} --help` shows how it is used.")
 
 
-def _say(what: str, colour: str, text: str) -> None:
-    click.echo(click.style(f"{what}: " if text else what, fg=colour, bold=True) + text, err=True)
-
-
-def _silence_streams() -> None:
-    """Let the interpreter flush into nothing, so that it does not complain while it ends."""
+def _abandon(*streams: TextIO) -> None:
+    """Send what is still buffered into nothing: nobody reads it, and the end must neither wait nor complain."""
     with suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
+        for stream in streams:
             with suppress(OSError, ValueError):
-                stream.flush()
-                continue
-            os.dup2(nothing, stream.fileno())
+                os.dup2(nothing, stream.fileno())
+        os.close(nothing)

@@ -29,7 +29,7 @@ def count_text(count: int, noun: str, plural: str | None = None) -> str:
 
 def seconds_text(seconds: float) -> str:
     if seconds < 0.9995:
-        return f"{seconds * 1000:.3g} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.00995 else f"{seconds * 1000:.0f} ms"
     if seconds < 99.5:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)

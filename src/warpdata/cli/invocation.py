@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import warpdata
 from warpdata.cli.progress import Meter
 
 if TYPE_CHECKING:
@@ -25,15 +26,12 @@ class Invocation:
 
     def connect(self) -> Connection:
         """The store asked for, or the one that the settings name. Makes no request."""
-        import warpdata
-
         return warpdata.connect(self.store)
 
     def open(self, address: str) -> Dataset:
-        import warpdata
-
         return warpdata.dataset(address, store=self.store)
 
-    def meter(self, title: str) -> Meter:
-        """Progress on stderr, if a person is looking at it."""
-        return Meter(title, is_visible=not self.quiet and sys.stderr.isatty())
+    def meter(self, title: str, *, beside_data: bool = False) -> Meter:
+        """Progress on stderr, if a person is looking at it, and not at data written at the same time."""
+        is_seen = sys.stderr.isatty() and not (beside_data and sys.stdout.isatty())
+        return Meter(title, is_visible=is_seen and not self.quiet)

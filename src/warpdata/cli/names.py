@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
+import warpdata
 from warpdata.cli.invocation import Invocation
+from warpdata.cli.parameters import ParameterType
 
 if TYPE_CHECKING:
-    from warpdata.catalog import Catalog
+    from warpdata.datasets import Connection
 
 __all__ = ["ADDRESS", "DATASET_ID", "STORE_URL", "NameType"]
 
@@ -25,7 +27,7 @@ _MOST_WORKSPACES = 20
 _MOST_SUGGESTIONS = 200
 
 
-class NameType(click.ParamType):
+class NameType(ParameterType):
     """`WORKSPACE/NAME`, and `@REF` after it where a command takes one."""
 
     name = "dataset"
@@ -35,12 +37,13 @@ class NameType(click.ParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
-            found = list(self._suggest(_impatient_catalog(ctx.ensure_object(Invocation).store), incomplete))
+            found = list(self._suggest(_connect_impatiently(ctx.ensure_object(Invocation).store), incomplete))
         except Exception:  # noqa: BLE001 - a suggestion is never worth a message
             return []
         return [CompletionItem(text) for text in found[:_MOST_SUGGESTIONS]]
 
-    def _suggest(self, catalog: Catalog, incomplete: str) -> Iterator[str]:
+    def _suggest(self, link: Connection, incomplete: str) -> Iterator[str]:
+        catalog = link.catalog
         dataset_id, at, ref = incomplete.partition("@")
         if at:
             if self._takes_ref:
@@ -48,12 +51,12 @@ class NameType(click.ParamType):
                 yield from (f"{dataset_id}@{name}" for name in sorted(names) if name.startswith(ref))
             return
         workspace, slash, _ = incomplete.partition("/")
-        workspaces = [workspace] if slash else [name for name in catalog.workspaces() if name.startswith(workspace)]
-        for found in workspaces[:_MOST_WORKSPACES]:
+        workspaces = [workspace] if slash else link.reader.list_folders("datasets")
+        for found in [name for name in workspaces if name.startswith(workspace)][:_MOST_WORKSPACES]:
             yield from (name for name in catalog.datasets(found) if name.startswith(incomplete))
 
 
-class StoreType(click.ParamType):
+class StoreType(ParameterType):
     """A URL or a path; folders are completed."""
 
     name = "store"
@@ -62,9 +65,7 @@ class StoreType(click.ParamType):
         return [CompletionItem(incomplete, type="dir")]
 
 
-def _impatient_catalog(store: str | None) -> Catalog:
-    import warpdata
-
+def _connect_impatiently(store: str | None) -> Connection:
     settings = replace(
         warpdata.load_settings(),
         timeout_s=_PATIENCE_S,
@@ -72,7 +73,7 @@ def _impatient_catalog(store: str | None) -> Catalog:
         retry_timeout_s=_PATIENCE_S,
         max_retries=0,
     )
-    return warpdata.connect(store, settings).catalog
+    return warpdata.connect(store, settings)
 
 
 ADDRESS = NameType(takes_ref=True)

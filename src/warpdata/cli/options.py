@@ -41,14 +41,14 @@ def command(
     """Make a command with the shared options; with `json_keys` it also takes `--json`."""
 
     def decorate(function: Callable[..., Any]) -> WarpCommand:
-        function = _flag("--debug", "debug", "Show where a failure came from.")(function)
-        function = _flag("--quiet", "quiet", "Show no progress.", "-q")(function)
-        if uses_store:
-            function = _store(function)
-        if json_keys:
-            function = _flag("--json", "as_json", "Print one JSON document.")(function)
         made = click.command(name, cls=WarpCommand)(function)
         made.json_keys = json_keys or {}
+        if json_keys:
+            made.params.append(_flag("as_json", "--json", "Print one JSON document."))
+        if uses_store:
+            made.params.append(_store_option())
+        made.params.append(_flag("quiet", "--quiet", "Show no progress.", "-q"))
+        made.params.append(_flag("debug", "--debug", "Show where a failure came from."))
         return made
 
     return decorate
@@ -76,37 +76,41 @@ def columns_option() -> Callable[[_F], _F]:
 
 def filter_option() -> Callable[[_F], _F]:
     return click.option(
-        "--filter", "expression", metavar="SQL", help="Only rows for which this is true, such as \"fare > 20\"."
+        "--filter", "expression", metavar="SQL", help='Only rows for which this is true, such as "fare > 20".'
     )
 
 
-def _split_columns(ctx: click.Context, parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+def _split_columns(_ctx: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for value in values for name in value.split(",") if name)
 
 
-def _store(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--store",
+def _store_option() -> click.Option:
+    return click.Option(
+        ["--store"],
         metavar="URL",
         type=STORE_URL,
         expose_value=False,
         is_eager=True,
         callback=_remember("store"),
-        help="A store other than WARP_STORE or the embedded default: a path, s3://…, gs://…, az://…, https://…",
-    )(function)
+        help="A path, s3://…, gs://…, az://… or https://…; WARP_STORE or the embedded default otherwise.",
+    )
 
 
-def _flag(option: str, field: str, text: str, short: str | None = None) -> Callable[[_F], _F]:
-    spellings = (short, option) if short else (option,)
-    return click.option(
-        *spellings, field, is_flag=True, is_eager=True, expose_value=False, callback=_remember(field), help=text
+def _flag(field: str, option: str, text: str, *short: str) -> click.Option:
+    return click.Option(
+        [*short, option, field],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_remember(field),
+        help=text,
     )
 
 
 def _remember(field: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Put the value into the `Invocation`, where every command finds it."""
 
-    def keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    def keep(ctx: click.Context, _parameter: click.Parameter, value: Any) -> Any:
         if value:
             setattr(ctx.ensure_object(Invocation), field, value)
         return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from warpdata.cli.figures import bytes_text, seconds_text
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Meter"]
 
 _DELAY_S = 0.5
+_BAR_WIDTH = 24
 _STAGES = {"hash": "Reading files", "upload": "Sending", "verify": "Checking"}
 
 
@@ -34,13 +35,15 @@ class Meter:
         self._shown: tuple[Progress, TaskID] | None = None
         self._done, self._total, self._unit = 0, 0, "bytes"
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> Self:
         if self._timer is not None:
             self._timer.daemon = True
             self._timer.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
@@ -71,7 +74,7 @@ class Meter:
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+        from rich.progress import Progress, SpinnerColumn, TextColumn
 
         with self._lock:
             if self._timer is None:
@@ -79,11 +82,11 @@ class Meter:
             columns = (
                 SpinnerColumn(style="cyan"),
                 TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
+                TextColumn("{task.fields[bar]}", style="cyan", markup=False),
                 TextColumn("{task.fields[figures]}", style="dim", markup=False),
             )
             progress = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
-            self._shown = progress, progress.add_task(self._title, total=None, figures="")
+            self._shown = progress, progress.add_task(self._title, total=None, bar="", figures="")
             self._refresh()
             progress.start()
 
@@ -92,9 +95,7 @@ class Meter:
         if self._shown is not None:
             progress, task = self._shown
             figures = self._figures(progress.tasks[0].elapsed or 0.0)
-            progress.update(
-                task, description=self._title, total=self._total or None, completed=self._done, figures=figures
-            )
+            progress.update(task, description=self._title, bar=_bar(self._done, self._total), figures=figures)
 
     def _figures(self, elapsed_s: float) -> str:
         if not self._done:
@@ -106,3 +107,8 @@ class Meter:
         rate = self._done / elapsed_s
         left = f", {seconds_text((self._total - self._done) / rate)} left" if self._total > self._done else ""
         return f"{text(self._done)}{of_total}, {text(round(rate))}/s{left}"
+
+
+def _bar(done: int, total: int) -> str:
+    filled = round(_BAR_WIDTH * min(done / total, 1)) if total else 0
+    return "━" * filled + "╌" * (_BAR_WIDTH - filled) if total else ""

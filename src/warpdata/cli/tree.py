@@ -23,7 +23,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "demo": "Publish, open, stream and train on a small dataset.",
         "init": "Write a loader for a dataset that runs as it is.",
         "doctor": "Check settings, credentials, store, cache and clock.",
-        "completion": "Complete commands and dataset names in your shell.",
+        "completion": "Complete commands, options and dataset names in your shell.",
     },
     "Read": {
         "info": "Show what a version holds.",
@@ -31,16 +31,16 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "head": "Show the first rows of a table.",
         "inspect": "Show tables, other payloads, bindings and shards.",
         "stream": "Write the rows of a table to stdout.",
-        "list-remote": "List the datasets in a store.",
+        "list-remote": "List the datasets in a store, or in one workspace of it.",
     },
     "Publish": {
         "publish": "Publish Parquet files as a new version.",
         "label": "Name a version for good, or list such names.",
-        "branch": "Start a branch, or list branches.",
+        "branch": "Start a branch at a version, or list branches.",
     },
     "History": {
-        "log": "Show the commits that led to a version.",
-        "diff": "Show what changed between two versions.",
+        "log": "Show the commits that led to a version, newest first.",
+        "diff": "Show what changed from one version to another.",
         "verify": "Re-read and re-hash all that a version refers to.",
         "resolve": "Say what became of a publish whose outcome was unknown.",
     },
@@ -99,6 +99,13 @@ class LazyGroup(click.Group):
             status = report(error)
         sys.exit(status if isinstance(status, int) else 0)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Help is printed while the line is parsed, and may meet a pipe that nobody reads."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError as error:
+            raise click.exceptions.Exit(report(error)) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Failures are caught here, before click has its own say about interrupts and broken pipes."""
         try:
@@ -119,9 +126,7 @@ def _allow_any_text() -> None:
             reconfigure(errors="replace")
 
 
-@click.group(
-    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="warpdata", prog_name="warp", message="%(prog)s %(version)s")
 @click.pass_context
 def warp(ctx: click.Context) -> None:

@@ -131,7 +131,7 @@ class ObjectStore:
 
         with self._translated(key):
             meta = obstore.head(self._backend, check_key(key))
-        return ObjectInfo(key, meta["size"], meta["e_tag"])
+        return ObjectInfo(key, meta["size"], meta["e_tag"], meta["last_modified"])
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         import obstore

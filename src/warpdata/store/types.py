@@ -7,7 +7,8 @@ write by mistake. Implements "Operations" of docs/specs/store.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -30,9 +31,12 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
+    """`modified` is the store's own clock when the object was written, where it tells; identity ignores it."""
+
     key: str
     size_bytes: int
     etag: str | None
+    modified: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
