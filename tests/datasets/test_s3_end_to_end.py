@@ -47,7 +47,7 @@ def test_the_whole_story(on_s3: str, tmp_path: Path) -> None:
     assert (change.rows_added, change.rows_removed) == (1, 0)
     assert wd.list_datasets("acme") == wd.list_datasets("acme/") == wd.list_datasets() == ["acme/trips"]
     assert [entry.message for entry in wd.dataset("acme/trips").history()] == ["more", "load"]
-    assert wd.verify(wd.connect(), wd.dataset("acme/trips")).problems == ()
+    assert wd.verify("acme/trips").problems == ()
 
 
 def test_large_blobs_go_in_parts_and_have_urls(on_s3: str, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_large_blobs_go_in_parts_and_have_urls(on_s3: str, tmp_path: Path) -> No
     link = wd.connect()
     (shard,) = iter_shards(dataset.manifest.tables["main"].shards, link.catalog.load_page)
     assert shard.byte_size > 2 * SINGLE_PUT_BYTES
-    assert wd.verify(link, dataset).problems == ()
+    assert wd.verify(dataset).problems == ()
     import urllib.request
 
     url = link.reader.signed_url(blob_key(shard.hash), 60)

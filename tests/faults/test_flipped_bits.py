@@ -8,7 +8,7 @@ import pytest
 
 import warpdata as wd
 from tests.faults.scenes import append, link, memory, numbers, replace
-from warpdata.catalog import Catalog, key_policy, parse_address
+from warpdata.catalog import Catalog, is_sound, key_policy, parse_address
 from warpdata.datasets import Connection, open_dataset
 from warpdata.digest import blob_key
 from warpdata.errors import CorruptError, ManifestCorruptedError, PointerCorruptedError
@@ -91,12 +91,12 @@ def test_damaged_commits_are_found_when_history_is_read(store: Writer) -> None:
 
 def test_verify_names_every_damaged_and_missing_blob(store: Writer) -> None:
     dataset = open_dataset(link(store), parse_address("a/b"))
-    assert wd.verify(link(store), dataset).problems == ()
+    assert wd.verify(dataset).problems == ()
     blobs = sorted(set(dataset.blobs()))
     assert len(blobs) == 3
     flip(store, blob_key(blobs[0].hash), 200)
     store.delete(blob_key(blobs[2].hash))
-    problems = wd.verify(link(store), dataset).problems
+    problems = wd.verify(dataset).problems
     assert len(problems) == 2
     assert blobs[0].hash in problems[0] or blobs[0].hash in problems[1]
     assert any(blobs[2].hash in problem for problem in problems)
@@ -108,12 +108,12 @@ def test_repair_sends_damaged_blobs_anew(store: Writer) -> None:
     for blob in dataset.blobs():
         flip(store, blob_key(blob.hash), 100)
     replace(link(store, seed=6), 0)
-    assert wd.verify(link(store), dataset).problems
+    assert wd.verify(dataset).problems
     from tests.faults.scenes import rows
 
     builder = wd.DatasetBuilder("a/b", link(store, seed=7)).add_table("main", rows(0)).add_table("other", rows(1000))
     assert not builder.publish(repair=True).changed
-    assert wd.verify(link(store), dataset).problems == ()
+    assert wd.verify(dataset).problems == ()
     assert numbers(link(store)) == [0, 1, 2, 3]
 
 
@@ -138,7 +138,7 @@ def test_damaged_pages_are_not_believed(store: Writer) -> None:
 def test_a_damaged_cached_pointer_is_fetched_again(tmp_path: Path) -> None:
     plain = open_store((tmp_path / "store").as_uri(), load_settings())
     replace(link(plain), 0)
-    cached = MetadataCache(plain, tmp_path / "cache", key_policy)
+    cached = MetadataCache(plain, tmp_path / "cache", key_policy, is_sound)
     connection = Connection(plain, cached, load_settings())
     first = open_dataset(connection, parse_address("a/b"))
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]

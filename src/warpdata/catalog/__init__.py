@@ -4,7 +4,7 @@ docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
 """
 
 from warpdata.catalog.catalog import Catalog, Resolved
-from warpdata.catalog.layout import STORE_MARKER, key_policy
+from warpdata.catalog.layout import STORE_MARKER, is_sound, key_policy
 from warpdata.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
 from warpdata.catalog.records import Commit, Head, Hint, HistoryEntry, Label
 from warpdata.catalog.refs import create_branch, create_label
@@ -17,6 +17,7 @@ from warpdata.catalog.transactions import (
     find_transaction,
     mark_store,
     put_create_only,
+    put_manifest,
 )
 
 __all__ = [
@@ -40,8 +41,10 @@ __all__ = [
     "create_branch",
     "create_label",
     "find_transaction",
+    "is_sound",
     "key_policy",
     "mark_store",
     "parse_address",
     "put_create_only",
+    "put_manifest",
 ]

@@ -1,4 +1,4 @@
-"""Branches as create-only logs: find the newest entry, walk back, list. Reads only.
+"""Pointers read back: branches as create-only logs, commits, labels. Writes nothing.
 
 Implements "Finding a head" of docs/specs/catalog.md.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from warpdata.catalog.layout import commit_key, head_key, head_prefix, heads_prefix, hint_key, sequence_of
+from warpdata.catalog.layout import commit_key, head_key, head_prefix, heads_prefix, hint_key, label_key, sequence_of
 from warpdata.catalog.names import MAIN
-from warpdata.catalog.records import Commit, Head, Hint, decode_commit, decode_record
-from warpdata.errors import CorruptError, ObjectNotFoundError, UnsupportedError
+from warpdata.catalog.records import Commit, Head, Hint, Label, decode_commit, decode_record
+from warpdata.errors import CorruptError, ObjectNotFoundError, PointerCorruptedError, UnsupportedError
 from warpdata.limits import MAX_HINT_LAG_PROBES
 from warpdata.store import Reader
 
-__all__ = ["find_head", "list_branches", "read_commit", "read_head", "walk_heads"]
+__all__ = ["find_head", "list_branches", "read_commit", "read_head", "read_label", "walk_heads"]
 
 
 def find_head(reader: Reader, dataset_id: str, branch: str) -> Head | None:
@@ -37,11 +37,15 @@ def find_head(reader: Reader, dataset_id: str, branch: str) -> Head | None:
 
 
 def read_head(reader: Reader, dataset_id: str, branch: str, sequence: int) -> Head | None:
+    """One log entry, or None if it is not there."""
     key = head_key(dataset_id, branch, sequence)
     try:
-        return decode_record(reader.read(key).data, Head, key)
+        head = decode_record(reader.read(key).data, Head, key)
     except ObjectNotFoundError:
         return None
+    if head.sequence != sequence:
+        raise PointerCorruptedError(f"{key} says it is entry {head.sequence}")
+    return head
 
 
 def walk_heads(reader: Reader, dataset_id: str, branch: str, newest: int, oldest: int = 1) -> Iterator[Head]:
@@ -55,6 +59,17 @@ def walk_heads(reader: Reader, dataset_id: str, branch: str, newest: int, oldest
 
 def read_commit(reader: Reader, dataset_id: str, commit_id: str) -> Commit:
     return decode_commit(reader.read(commit_key(dataset_id, commit_id)).data, commit_id)
+
+
+def read_label(reader: Reader, dataset_id: str, name: str) -> Label | None:
+    key = label_key(dataset_id, name)
+    try:
+        label = decode_record(reader.read(key).data, Label, key)
+    except ObjectNotFoundError:
+        return None
+    if label.name != name:
+        raise PointerCorruptedError(f"{key} says it is label {label.name!r}")
+    return label
 
 
 def list_branches(reader: Reader, dataset_id: str) -> list[str]:

@@ -11,18 +11,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
 
-from warpdata.catalog.branches import find_head, list_branches, read_commit
+from warpdata.catalog.branches import find_head, list_branches, read_commit, read_label
 from warpdata.catalog.layout import (
     dataset_prefix,
-    label_key,
     labels_prefix,
     manifest_key,
     manifests_prefix,
 )
 from warpdata.catalog.names import MAIN, Address, check_workspace
-from warpdata.catalog.records import Commit, HistoryEntry, Label, decode_record
+from warpdata.catalog.records import Commit, HistoryEntry, Label
 from warpdata.digest import is_digest
-from warpdata.errors import DatasetNotFoundError, ObjectNotFoundError, RefNotFoundError, WarpError
+from warpdata.errors import (
+    DatasetNotFoundError,
+    ManifestCorruptedError,
+    ObjectNotFoundError,
+    RefNotFoundError,
+    WarpError,
+)
 from warpdata.manifest import Manifest, Page, parse_manifest
 from warpdata.store import Reader, read_blob
 
@@ -68,7 +73,10 @@ class Catalog:
             data = self._reader.read(manifest_key(resolved.dataset_id, resolved.version)).data
         except ObjectNotFoundError:
             self._fail(Address(resolved.dataset_id, resolved.version))
-        return parse_manifest(data, resolved.version)
+        manifest = parse_manifest(data, resolved.version)
+        if manifest.dataset_id != resolved.dataset_id:
+            raise ManifestCorruptedError(f"the manifest of {resolved.dataset_id} says it is {manifest.dataset_id}'s")
+        return manifest
 
     def load_page(self, page: Page) -> bytes:
         return read_blob(self._reader, page.blob)
@@ -93,11 +101,8 @@ class Catalog:
             count += 1
 
     def label(self, dataset_id: str, name: str) -> Label | None:
-        key = label_key(dataset_id, name)
-        try:
-            return decode_record(self._reader.read(key).data, Label, key)
-        except ObjectNotFoundError:
-            return None
+        """A label by name, or None if nobody gave it."""
+        return read_label(self._reader, dataset_id, name)
 
     def labels(self, dataset_id: str) -> list[Label]:
         names = self._names_in(labels_prefix(dataset_id))
@@ -113,7 +118,10 @@ class Catalog:
         if workspace is None:
             return [name for found in self._reader.list_folders("datasets") for name in self.datasets(found)]
         check_workspace(workspace)
-        return [f"{workspace}/{name}" for name in self._reader.list_folders(f"datasets/{workspace}")]
+        named = [f"{workspace}/{name}" for name in self._reader.list_folders(f"datasets/{workspace}")]
+        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+            found = pool.map(self.branches, named)
+            return [dataset_id for dataset_id, branches in zip(named, found, strict=True) if branches]
 
     def _resolve_branch(self, dataset_id: str, branch: str) -> Resolved | None:
         head = find_head(self._reader, dataset_id, branch)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from warpdata.digest import sha256_hex
+from warpdata.errors import WarpError
+from warpdata.manifest import parse_manifest
 from warpdata.store import KeyPolicy
 
 __all__ = [
@@ -12,6 +15,7 @@ __all__ = [
     "head_prefix",
     "heads_prefix",
     "hint_key",
+    "is_sound",
     "key_policy",
     "label_key",
     "labels_prefix",
@@ -75,6 +79,19 @@ def key_policy(key: str) -> KeyPolicy:
 
     Heads and labels are written once too, but a store can be emptied and filled anew under them.
     """
-    if key.startswith("blobs/") or "/manifests/" in key or "/commits/" in key:
+    parts = key.split("/")
+    if parts[0] == "blobs" or (parts[0] == "datasets" and parts[3:4] in (["manifests"], ["commits"])):
         return KeyPolicy.FOREVER
-    return KeyPolicy.WHILE_TAG_HOLDS if key.startswith("datasets/") else KeyPolicy.NEVER
+    return KeyPolicy.WHILE_TAG_HOLDS if parts[0] == "datasets" else KeyPolicy.NEVER
+
+
+def is_sound(key: str, data: bytes) -> bool:
+    """Whether the bytes are what a content-addressed key promises."""
+    name = key.rsplit("/", 1)[-1].removesuffix(".json")
+    if "/manifests/" not in key:
+        return sha256_hex(data) == name
+    try:
+        parse_manifest(data, name)
+    except WarpError:
+        return False
+    return True

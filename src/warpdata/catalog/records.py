@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from warpdata.digest import is_digest, sha256_hex
-from warpdata.errors import CorruptError, PointerCorruptedError
+from warpdata.errors import CorruptError, PointerCorruptedError, UnsupportedFormatError
 from warpdata.limits import MAX_RECORD_BYTES
 from warpdata.manifest import Json, canonical_json, decode_json
 
@@ -106,15 +106,23 @@ def _build(data: bytes, kind: type[_Record], where: str, *, checked: bool = Fals
         raise PointerCorruptedError(f"{where} has {len(data)} bytes, too many for a record")
     try:
         body = decode_json(data, where)
-        if not isinstance(body, dict) or body.pop("format", None) != 1:
-            raise PointerCorruptedError(f"{where} is not a record of format 1")
+        if not isinstance(body, dict):
+            raise PointerCorruptedError(f"{where} is not a record")
+        _check_format(body.pop("format", None), where)
         if checked and body.pop("checksum", None) != sha256_hex(canonical_json({"format": 1, **body})):
             raise PointerCorruptedError(f"{where} does not match its checksum")
         record = msgspec.convert(body, kind)
-    except PointerCorruptedError:
+    except (PointerCorruptedError, UnsupportedFormatError):
         raise
     except (CorruptError, msgspec.MsgspecError, ValueError) as error:
         raise PointerCorruptedError(f"{where} cannot be read: {error}") from error
     if not is_digest(record.version):
         raise PointerCorruptedError(f"{where} points to {record.version!r}, which is not a version")
     return record
+
+
+def _check_format(number: Json, where: str) -> None:
+    if isinstance(number, int) and number > 1:
+        raise UnsupportedFormatError(f"{where} has format {number}; this warpdata reads 1", hint="Upgrade warpdata.")
+    if number != 1:
+        raise PointerCorruptedError(f"{where} is not a record of format 1")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from warpdata.catalog.branches import find_head, read_head
+from warpdata.catalog.branches import find_head, read_head, read_label
 from warpdata.catalog.catalog import Catalog, Resolved
 from warpdata.catalog.layout import head_key, label_key
 from warpdata.catalog.names import check_ref_name
-from warpdata.catalog.records import Head, Label, decode_record, encode_record
+from warpdata.catalog.records import Head, Label, encode_record
 from warpdata.catalog.transactions import Pause, put_create_only
 from warpdata.errors import AlreadyExistsError, RefNotFoundError
 from warpdata.store import Writer
@@ -23,7 +23,8 @@ def create_label(writer: Writer, target: Resolved, name: str, time: str, pause: 
     key = label_key(target.dataset_id, name)
     if put_create_only(writer, key, encode_record(label), pause):
         return label
-    seen = decode_record(writer.read(key).data, Label, key)
+    seen = read_label(writer, target.dataset_id, name)
+    assert seen is not None, "labels are never removed"
     if seen.version != target.version:
         raise AlreadyExistsError(
             f"label {name!r} of {target.dataset_id} already names version {seen.version[:12]}",

@@ -24,6 +24,7 @@ from warpdata.errors import (
     DeniedError,
     StorageError,
     UnsupportedFormatError,
+    WarpError,
     WriteUnknownError,
 )
 from warpdata.limits import MAX_COMMIT_ATTEMPTS
@@ -39,6 +40,7 @@ __all__ = [
     "find_transaction",
     "mark_store",
     "put_create_only",
+    "put_manifest",
 ]
 
 Propose: TypeAlias = Callable[[Head | None], Manifest | None]
@@ -113,6 +115,19 @@ def mark_store(writer: Writer, pause: Pause) -> None:
         raise UnsupportedFormatError(f"{writer.url} is a store of another format", hint="Upgrade warpdata.")
 
 
+def put_manifest(writer: Writer, manifest: Manifest, pause: Pause) -> str:
+    """Store a manifest, or mend the stored one if it is damaged; its version."""
+    version, encoded = version_of(manifest), encode_manifest(manifest)
+    parse_manifest(encoded, version)  # never store what could not be read back
+    key = manifest_key(manifest.dataset_id, version)
+    if not put_create_only(writer, key, encoded, pause):
+        try:
+            parse_manifest(writer.read(key).data, version)
+        except CorruptError:
+            writer.replace(key, encoded)  # the key names the content, so this can only repair
+    return version
+
+
 def put_create_only(writer: Writer, key: str, data: bytes, pause: Pause) -> bool:
     """Create an object whose content its key decides, so that a lost reply is answered by asking again."""
     for attempt in range(_TRIES):
@@ -127,13 +142,7 @@ def put_create_only(writer: Writer, key: str, data: bytes, pause: Pause) -> bool
 
 def _write_records(writer: Writer, txn: Transaction, base: Head | None, manifest: Manifest, pause: Pause) -> Head:
     """Store the manifest and the commit; neither is visible to readers yet."""
-    version, encoded = version_of(manifest), encode_manifest(manifest)
-    key = manifest_key(txn.dataset_id, version)
-    if not put_create_only(writer, key, encoded, pause):
-        try:
-            parse_manifest(writer.read(key).data, version)
-        except CorruptError:
-            writer.replace(key, encoded)  # the key names the content, so this can only repair
+    version = put_manifest(writer, manifest, pause)
     record = Commit(
         version=version,
         parents=(base.commit,) if base else (),
@@ -152,18 +161,31 @@ def _advance(writer: Writer, txn: Transaction, head: Head, pause: Pause) -> bool
     """Create the log entry. True: it is ours. False: it is somebody else's, and ours can not appear."""
     key = head_key(txn.dataset_id, txn.branch, head.sequence)
     data = encode_record(head)
+    may_have_landed = False
     for attempt in range(_TRIES):
-        with suppress(WriteUnknownError):
+        try:
             if writer.create(key, data):
                 return True
-        try:
+            may_have_landed = True
             seen = read_head(writer, txn.dataset_id, txn.branch, head.sequence)
-        except StorageError as error:
-            raise _unknown(txn) from error
+        except WriteUnknownError:
+            may_have_landed = True
+            seen = _read_back(writer, txn, head.sequence)
+        except WarpError as error:
+            if may_have_landed:
+                raise _unknown(txn) from error
+            raise
         if seen is not None:
             return seen.txn_id == txn.txn_id
         pause(attempt)
     raise _unknown(txn)
+
+
+def _read_back(writer: Writer, txn: Transaction, sequence: int) -> Head | None:
+    try:
+        return read_head(writer, txn.dataset_id, txn.branch, sequence)
+    except WarpError as error:
+        raise _unknown(txn) from error
 
 
 def _refresh_hint(writer: Writer, txn: Transaction, head: Head) -> None:

@@ -4,6 +4,7 @@ Data goes to stdout, everything else to stderr. docs/reference/cli.md is generat
 tree by `python -m warpdata.cli.reference`.
 """
 
+from warpdata.cli.interrupts import end_soon_on_interrupt
 from warpdata.cli.tree import warp
 
 __all__ = ["main", "warp"]
@@ -11,4 +12,5 @@ __all__ = ["main", "warp"]
 
 def main() -> None:
     """Run the command line of this process, and exit."""
+    end_soon_on_interrupt()
     warp.main(prog_name="warp")

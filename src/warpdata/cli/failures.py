@@ -14,6 +14,7 @@ from typing import TextIO
 
 import click
 
+from warpdata.cli.interrupts import INTERRUPTED, announce_interrupt
 from warpdata.errors import (
     BadInputError,
     ConflictError,
@@ -29,7 +30,6 @@ from warpdata.errors import (
 __all__ = [
     "CORRUPT",
     "EXIT_CODES",
-    "INTERRUPTED",
     "NOT_FOUND",
     "OK",
     "STORAGE",
@@ -40,7 +40,7 @@ __all__ = [
     "suggest",
 ]
 
-OK, UNEXPECTED, USAGE, NOT_FOUND, STORAGE, CORRUPT, INTERRUPTED = 0, 1, 2, 3, 7, 8, 130
+OK, UNEXPECTED, USAGE, NOT_FOUND, STORAGE, CORRUPT = 0, 1, 2, 3, 7, 8
 
 EXIT_CODES: Mapping[int, str] = {
     OK: "all is well, also when the reader of a pipe had enough",
@@ -96,7 +96,7 @@ def _explain(error: BaseException, debug: bool) -> None:
 
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        click.echo(click.style("interrupted", fg="yellow", bold=True), err=True)
+        announce_interrupt()
     elif isinstance(error, click.ClickException):
         _explain_usage(error)
     elif isinstance(error, WarpError):

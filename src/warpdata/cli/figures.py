@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from datetime import datetime
 
-__all__ = ["bytes_text", "count_text", "rate_text", "seconds_text", "short", "time_text"]
+__all__ = ["bytes_text", "count_text", "rate_text", "rows_text", "seconds_text", "short", "time_text"]
 
-_UNITS = ("kB", "MB", "GB", "TB", "PB")
+_PREFIXES = ("k", "M", "G", "T", "P")
 
 
 def bytes_text(size_bytes: float) -> str:
     """Decimal units, three digits: `1.24 MB`."""
-    if size_bytes < 1000:
-        return f"{size_bytes:.0f} B"
-    value = float(size_bytes)
-    for unit in _UNITS:
+    return f"{size_bytes:.0f} B" if size_bytes < 1000 else f"{_scaled(size_bytes)}B"
+
+
+def rows_text(count: float) -> str:
+    """As `bytes_text`: `1.24 M rows`."""
+    return f"{count:.0f} rows" if count < 1000 else f"{_scaled(count)} rows"
+
+
+def _scaled(value: float) -> str:
+    for prefix in _PREFIXES:
         value /= 1000
-        if value < 999.5 or unit == _UNITS[-1]:
+        if value < 999.5 or prefix == _PREFIXES[-1]:
             break
     digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{digits}f} {unit}"
+    return f"{value:.{digits}f} {prefix}"
 
 
 def count_text(count: int, noun: str, plural: str | None = None) -> str:

@@ -6,11 +6,12 @@ Nothing appears in the first half second, and nothing at all where stderr is not
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from warpdata.cli.figures import bytes_text, seconds_text
+from warpdata.cli.figures import bytes_text, rows_text, seconds_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,9 @@ class Meter:
         self._lock = threading.Lock()
         self._timer = threading.Timer(delay_s, self._show) if is_visible else None
         self._shown: tuple[Progress, TaskID] | None = None
-        self._done, self._total, self._unit = 0, 0, "bytes"
+        self._done, self._total = 0, 0
+        self._text: Callable[[float], str] = bytes_text
+        self._stage, self._began = "", time.monotonic()
 
     def __enter__(self) -> Self:
         if self._timer is not None:
@@ -56,11 +59,13 @@ class Meter:
         title = _STAGES.get(event.stage, event.stage)
         if event.total_files > 1:
             title = f"{title} {event.done_files:,} of {event.total_files:,}"
+        if event.stage != self._stage:
+            self._stage, self._began = event.stage, time.monotonic()
         self._update(title, event.done_bytes, event.total_bytes)
 
     def count_rows(self, batches: Iterable[pa.RecordBatch], total: int) -> Iterator[pa.RecordBatch]:
         """Pass batches on; `total` is 0 where nobody knows how many rows will come."""
-        self._unit = "rows"
+        self._text, self._began = rows_text, time.monotonic()
         done = 0
         for batch in batches:
             yield batch
@@ -94,19 +99,18 @@ class Meter:
         """Called with the lock held."""
         if self._shown is not None:
             progress, task = self._shown
-            figures = self._figures(progress.tasks[0].elapsed or 0.0)
-            progress.update(task, description=self._title, bar=_bar(self._done, self._total), figures=figures)
+            progress.update(task, description=self._title, bar=_bar(self._done, self._total), figures=self._figures())
 
-    def _figures(self, elapsed_s: float) -> str:
+    def _figures(self) -> str:
         if not self._done:
             return ""
-        text = bytes_text if self._unit == "bytes" else "{:,} rows".format
-        of_total = f" of {text(self._total)}" if self._total else ""
+        done = f"{self._text(self._done)} of {self._text(self._total)}" if self._total else self._text(self._done)
+        elapsed_s = time.monotonic() - self._began
         if elapsed_s < 1:
-            return f"{text(self._done)}{of_total}"
+            return done
         rate = self._done / elapsed_s
         left = f", {seconds_text((self._total - self._done) / rate)} left" if self._total > self._done else ""
-        return f"{text(self._done)}{of_total}, {text(round(rate))}/s{left}"
+        return f"{done}, {self._text(rate)}/s{left}"
 
 
 def _bar(done: int, total: int) -> str:

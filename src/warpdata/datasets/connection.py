@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from warpdata.catalog import Catalog, key_policy
+from warpdata.catalog import Catalog, is_sound, key_policy
 from warpdata.settings import Settings, load_settings
 from warpdata.store import MetadataCache, Reader, Writer, normalize_url, open_store
 
@@ -61,4 +61,4 @@ def connect(store: str | None = None, settings: Settings | None = None) -> Conne
     writer = open_store(url, settings)
     if url.startswith(("file://", "memory://")):
         return Connection(writer, writer, settings)
-    return Connection(writer, MetadataCache(writer, settings.cache_dir / "metadata", key_policy), settings)
+    return Connection(writer, MetadataCache(writer, settings.cache_dir / "metadata", key_policy, is_sound), settings)

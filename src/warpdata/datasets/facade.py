@@ -92,6 +92,11 @@ class Dataset:
         return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._connection.reader.url!r})"
 
     @property
+    def connection(self) -> Connection:
+        """The store it was opened from."""
+        return self._connection
+
+    @property
     def id(self) -> str:
         return self._resolved.dataset_id
 

@@ -40,7 +40,7 @@ def canonical_json(value: Json, *, fractions: bool = False) -> bytes:
 def decode_json(data: bytes, what: str) -> Json:
     """Decode any JSON strictly: no duplicate keys, no NaN, no endless nesting. `CorruptError` otherwise."""
     try:
-        value: Json = json.loads(data, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value: Json = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
         _check_depth(value, 0)
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"{what} is not valid JSON: {error}") from error

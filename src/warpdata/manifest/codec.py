@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from warpdata.digest import blob_key, sha256_hex
 from warpdata.errors import LimitExceededError
-from warpdata.limits import MAX_MANIFEST_BYTES
+from warpdata.limits import MAX_MANIFEST_BYTES, MAX_METADATA_BYTES
 from warpdata.manifest.canonical import Json, canonical_json
 from warpdata.manifest.model import FORMAT, Binding, Manifest, Payload, ShardList, TableEntry
 from warpdata.manifest.pages import page_json, shard_json
 
 __all__ = ["encode_manifest", "version_of"]
+
+_NAME_BYTES = len(',"metadata":')
 
 
 def version_of(manifest: Manifest) -> str:
@@ -25,15 +27,22 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes to store; `LimitExceededError` when they would not be small."""
     document = _document(manifest, with_uris=True)
     document["version_hash"] = version_of(manifest)
-    if manifest.metadata:
-        document["metadata"] = dict(manifest.metadata)
-    data = canonical_json(document, fractions=True)
-    if len(data) > MAX_MANIFEST_BYTES:
+    payload = canonical_json(document)
+    _check_size("the manifest", manifest, payload, MAX_MANIFEST_BYTES - MAX_METADATA_BYTES)
+    if not manifest.metadata:
+        return payload
+    metadata = dict(manifest.metadata)
+    _check_size("the metadata", manifest, canonical_json(metadata, fractions=True), MAX_METADATA_BYTES - _NAME_BYTES)
+    return canonical_json({**document, "metadata": metadata}, fractions=True)
+
+
+def _check_size(what: str, manifest: Manifest, data: bytes, limit: int) -> None:
+    """Metadata has a budget of its own, so that words about a version never change its layout."""
+    if len(data) > limit:
         raise LimitExceededError(
-            f"the manifest of {manifest.dataset_id} would have {len(data)} bytes; the limit is {MAX_MANIFEST_BYTES}",
+            f"{what} of {manifest.dataset_id} would have {len(data)} bytes; the limit is {limit}",
             hint="Use fewer tables or shorter metadata; shard lists are paged and do not count.",
         )
-    return data
 
 
 def _document(manifest: Manifest, *, with_uris: bool) -> dict[str, Json]:
@@ -90,5 +99,5 @@ def _binding(binding: Binding) -> Json:
     }
 
 
-def _binding_order(binding: Binding) -> tuple[str, str, str]:
-    return binding.table, binding.column, binding.artifact
+def _binding_order(binding: Binding) -> tuple[str, str, str, str]:
+    return binding.table, binding.column, binding.artifact, binding.ref_type

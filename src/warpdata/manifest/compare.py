@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from warpdata.digest import Blob
-from warpdata.manifest.model import Manifest, Page, Shard, ShardList
+from warpdata.manifest.model import Binding, Manifest, Page, Payload, Shard, ShardList, TableEntry
 from warpdata.manifest.pages import LoadPage, iter_shards, open_page
 
 __all__ = ["Difference", "EntryChange", "compare", "kept_blobs"]
@@ -15,7 +15,7 @@ __all__ = ["Difference", "EntryChange", "compare", "kept_blobs"]
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """One named table, artifact, … that differs. Counts are of shards, rows and bytes."""
+    """One named table, artifact, binding, … that differs. Counts are of shards, rows and bytes."""
 
     section: str
     name: str
@@ -41,11 +41,10 @@ def compare(old: Manifest, new: Manifest, load_page: LoadPage) -> Difference:
     changes = []
     before, after = _entries(old), _entries(new)
     for key in sorted(before.keys() | after.keys()):
-        old_list, new_list = before.get(key, ShardList()), after.get(key, ShardList())
-        if key in before and key in after and old_list == new_list:
+        if before.get(key) == after.get(key):
             continue
         change = "changed" if key in before and key in after else "added" if key in after else "removed"
-        removed, added = _shard_changes(old_list, new_list, load_page)
+        removed, added = _shard_changes(_shards(before.get(key)), _shards(after.get(key)), load_page)
         changes.append(
             EntryChange(
                 *key,
@@ -80,11 +79,20 @@ def _blobs(pages: tuple[Page, ...] | list[Page], level: int, load_page: LoadPage
                 yield entry.blob
 
 
-def _entries(manifest: Manifest) -> Mapping[tuple[str, str], ShardList]:
-    out = {("tables", name): entry.shards for name, entry in manifest.tables.items()}
+_Entry = TableEntry | Payload | Binding
+
+
+def _entries(manifest: Manifest) -> Mapping[tuple[str, str], _Entry]:
+    out: dict[tuple[str, str], _Entry] = {("tables", name): entry for name, entry in manifest.tables.items()}
     for section, payloads in manifest.payloads().items():
-        out.update({(section, name): payload.shards for name, payload in payloads.items()})
+        out.update({(section, name): payload for name, payload in payloads.items()})
+    for binding in manifest.bindings:
+        out["bindings", f"{binding.table}.{binding.column} → {binding.artifact}"] = binding
     return out
+
+
+def _shards(entry: _Entry | None) -> ShardList:
+    return entry.shards if isinstance(entry, TableEntry | Payload) else ShardList()
 
 
 def _shard_changes(old: ShardList, new: ShardList, load_page: LoadPage) -> tuple[Counter[Shard], Counter[Shard]]:

@@ -11,8 +11,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from warpdata.digest import Blob, blob_key, is_digest, sha256_hex
-from warpdata.errors import CorruptError, ManifestCorruptedError, UnsupportedFormatError
-from warpdata.limits import MAX_MANIFEST_BYTES, MAX_NAME_LENGTH, MAX_PAGE_LEVELS, MAX_SECTION_ENTRIES, MAX_TOP_PAGES
+from warpdata.errors import BadInputError, CorruptError, ManifestCorruptedError, UnsupportedFormatError
+from warpdata.limits import (
+    MAX_MANIFEST_BYTES,
+    MAX_NAME_LENGTH,
+    MAX_PAGE_BYTES,
+    MAX_PAGE_LEVELS,
+    MAX_SECTION_ENTRIES,
+    MAX_TOP_PAGES,
+)
 from warpdata.manifest.canonical import Json, JsonObject, canonical_json, decode_json
 from warpdata.manifest.codec import version_of
 from warpdata.manifest.model import FORMAT, Binding, Footer, Manifest, Page, Payload, Shard, ShardList, TableEntry
@@ -53,23 +60,45 @@ _HINT = "The stored copy is damaged: `warp verify` shows what else is, publishin
 def _check_hash(manifest: Manifest, document: Json, expected: str | None) -> None:
     assert isinstance(document, dict)
     claimed = document["version_hash"]
-    actual = version_of(manifest)
+    try:
+        actual, plain = version_of(manifest), sha256_hex(canonical_json(_hashed_part(document)))
+    except BadInputError as error:
+        raise ManifestCorruptedError(f"the manifest has no canonical form: {error.message}", hint=_HINT) from error
     if claimed != actual or (expected is not None and expected != actual):
         raise ManifestCorruptedError(
             f"manifest hash mismatch: expected {expected or claimed}, the content hashes to {actual}", hint=_HINT
         )
     # The model must be able to say everything the document says, or the hash would cover less than was read.
-    stripped = {key: value for key, value in document.items() if key not in ("version_hash", "metadata")}
-    if sha256_hex(canonical_json(_without_uris(stripped))) != actual:
+    if plain != actual:
         raise ManifestCorruptedError("the manifest is not in canonical form", hint=_HINT)
 
 
-def _without_uris(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {key: _without_uris(item) for key, item in value.items() if key != "uri"}
-    if isinstance(value, list):
-        return [_without_uris(item) for item in value]
-    return value
+def _hashed_part(document: dict[str, Json]) -> Json:
+    """The document without what is not hashed: its version, its metadata, and the `uri` of every blob."""
+    out = {key: value for key, value in document.items() if key not in ("version_hash", "metadata")}
+    for section in ("tables", *_SECTIONS):
+        entries = out.get(section)
+        if isinstance(entries, dict):
+            out[section] = {name: _without_uris(entry) for name, entry in entries.items()}
+    return out
+
+
+def _without_uris(entry: Json) -> Json:
+    """A table or payload, its shards, pages and index stripped of `uri`; other fields may use the word freely."""
+    assert isinstance(entry, dict)
+    out = dict(entry)
+    out["shards"] = _strip_all(out["shards"])
+    tree, index = out.get("shard_pages"), out.get("index")
+    if isinstance(tree, dict):
+        out["shard_pages"] = {**tree, "pages": _strip_all(tree["pages"])}
+    if isinstance(index, dict):
+        out["index"] = {key: value for key, value in index.items() if key != "uri"}
+    return out
+
+
+def _strip_all(blobs: Json) -> Json:
+    assert isinstance(blobs, list)
+    return [{key: value for key, value in blob.items() if key != "uri"} for blob in blobs if isinstance(blob, dict)]
 
 
 class _Parser:
@@ -105,6 +134,7 @@ class _Parser:
 
     def _stats(self, value: Json, manifest: Manifest) -> None:
         stats = self._object(value, "$.stats")
+        self._only(stats, {"total_rows", "total_bytes"}, "$.stats")
         for key, actual in (("total_rows", manifest.row_count), ("total_bytes", manifest.data_bytes)):
             if stats.get(key) != actual:
                 self._problem(f"$.stats.{key}", f"is {stats.get(key)!r}, but the sections add up to {actual}")
@@ -178,6 +208,8 @@ class _Parser:
         blob = self._blob(value, path, frozenset(sums))
         entry = self._object(value, path)
         shard_count, row_count, data_bytes = (self._count(entry.get(key), f"{path}.{key}") for key in sums)
+        if blob.byte_size > MAX_PAGE_BYTES:
+            self._problem(f"{path}.byte_size", f"is {blob.byte_size}; the limit is {MAX_PAGE_BYTES}")
         return Page(blob.hash, blob.byte_size, shard_count, row_count, data_bytes)
 
     def _blob(self, value: Json, path: str, more: frozenset[str]) -> Blob:
@@ -235,12 +267,13 @@ class _Parser:
         if isinstance(value, str) and value:
             return value
         self._problem(path, f"is {_name(value)}, not a non-empty string")
-        return "?"
+        return ""
 
     def _matching(self, value: Json, pattern: re.Pattern[str], path: str) -> str:
         text = self._string(value, path)
-        if text != "?" and (not pattern.fullmatch(text) or len(text) > 2 * MAX_NAME_LENGTH + 1):
-            self._problem(path, f"is {text[:80]!r}, which does not match {pattern.pattern}")
+        short = all(len(part) <= MAX_NAME_LENGTH for part in text.split("/"))
+        if text and not (pattern.fullmatch(text) and short):
+            self._problem(path, f"is {text[:80]!r}, which does not match {pattern.pattern} or is too long")
         return text
 
     def _digest(self, value: Json, path: str) -> str:

@@ -15,7 +15,14 @@ from pathlib import Path
 
 from warpdata.catalog import MAIN, Resolved, check_dataset_id, check_ref_name, commit, create_label, mark_store
 from warpdata.datasets import Connection, connect
-from warpdata.errors import AlreadyExistsError, BadInputError, InvalidNameError, LimitExceededError
+from warpdata.errors import (
+    AlreadyExistsError,
+    BadInputError,
+    InvalidNameError,
+    LimitExceededError,
+    RefNotFoundError,
+    StorageError,
+)
 from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
 from warpdata.manifest import ENTRY_NAME, JsonObject
 from warpdata.publish.change import Change
@@ -97,6 +104,7 @@ class DatasetBuilder:
         link = self._link
         plan = self.plan(progress=progress)
         self._check_label(label, plan.version)
+        self._check_branch(branch)
         mark_store(link.writer, link.pause)
         if repair and drop_damaged(link.writer, [file.fingerprint.blob for file in plan.files if file.is_present]):
             plan = self.plan(progress=progress)
@@ -136,9 +144,7 @@ class DatasetBuilder:
         if self._staged is None:
             if not self._inputs:
                 raise BadInputError(f"{self._dataset_id} has no table to publish", hint="Call add_table first.")
-            self._link.settings.cache_dir.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix="staging-", dir=self._link.settings.cache_dir))
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            folder = self._staging_folder()
             sources = {
                 name: stage_table(source, folder, name, rewrite=rewrite)
                 for name, (source, rewrite) in self._inputs.items()
@@ -146,8 +152,29 @@ class DatasetBuilder:
             self._staged = fingerprint_all(sources, progress)
         return self._staged
 
+    def _staging_folder(self) -> Path:
+        """A folder that goes away with the builder."""
+        cache = self._link.settings.cache_dir
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix="staging-", dir=cache))
+        except OSError as error:
+            raise StorageError(
+                f"no staging folder can be made in {cache}: {error.strerror}", hint="Set WARP_CACHE_DIR elsewhere."
+            ) from error
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
     def _change(self, staged: Mapping[str, list[StagedFile]], metadata: JsonObject) -> Change:
         return Change(self._link, self._dataset_id, staged, metadata, appends=bool(self._appends))
+
+    def _check_branch(self, branch: str) -> None:
+        """A branch is made on purpose, from a version; only `main` begins by itself."""
+        if branch != MAIN and branch not in self._link.catalog.branches(self._dataset_id):
+            raise RefNotFoundError(
+                f"{self._dataset_id} has no branch {branch!r}",
+                hint=f"Make it first: `warp branch {self._dataset_id} {branch}`, or Dataset.branch({branch!r}).",
+            )
 
     def _check_label(self, label: str | None, version: str | None) -> None:
         """Refuse before anything is sent; the label is made, and checked again, at the end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from warpdata.catalog import Head, Propose, Resolved, Transaction, put_create_only
+from warpdata.catalog import Head, Propose, Resolved, Transaction, put_create_only, put_manifest
 from warpdata.datasets import Connection
 from warpdata.digest import blob_key
 from warpdata.errors import ConflictError, SchemaMismatchError
@@ -59,10 +59,11 @@ class Change:
                     raise
                 raise ConflictError(f"another commit changed the table: {error.message}") from error
             seen.add(current)
-            if not self.appends and version_of(layout.manifest) == current:
-                return None
             for digest, data in layout.new_pages.items():
-                put_create_only(self.link.writer, blob_key(digest), data, self.link.pause)
+                self._put_page(digest, data)
+            if not self.appends and version_of(layout.manifest) == current:
+                put_manifest(self.link.writer, layout.manifest, self.link.pause)
+                return None
             return layout.manifest
 
         return propose
@@ -75,8 +76,14 @@ class Change:
             entry = base.tables.get(name)
             if entry is not None and files:
                 stored = Table(name, entry, ShardOpener(self.link.reader), self._load_page, self.link.settings).schema()
-                check_same_schema(stored, f"table {name!r}", files[0].source.schema, str(files[0].path))
+                check_same_schema(stored, f"table {name!r}", files[0].source.schema, "the rows to append")
         return base
+
+    def _put_page(self, digest: str, data: bytes) -> None:
+        """Store a page, or mend the stored one if it is damaged."""
+        writer, key = self.link.writer, blob_key(digest)
+        if not put_create_only(writer, key, data, self.link.pause) and writer.read(key).data != data:
+            writer.replace(key, data)
 
     def _onto(self, base: Manifest) -> Layout:
         added = {name: [file.shard() for file in files] for name, files in self.staged.items()}

@@ -52,6 +52,6 @@ def _lay_out(
         paged = extend_shards(entry.shards, added.get(name, ()), load_page, inline_limit=inline_limit)
         tables[name] = replace(entry, shards=paged.shards)
         new_pages |= paged.new_pages
-    manifest = replace(base, tables=tables, metadata=metadata)
-    encode_manifest(manifest)
-    return Layout(manifest, new_pages)
+    manifest = replace(base, tables=tables, metadata={})
+    encode_manifest(manifest)  # does it fit?
+    return Layout(replace(manifest, metadata=metadata), new_pages)

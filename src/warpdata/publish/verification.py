@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpdata.datasets import Connection, Dataset
+from warpdata.datasets import Dataset
+from warpdata.datasets import dataset as open_by_address
 from warpdata.errors import WarpError
 from warpdata.publish.progress import Progress, Tally, silent
 from warpdata.publish.upload import in_parallel
-from warpdata.store import verify_blob
+from warpdata.store import Reader, verify_blob
 
 __all__ = ["Verification", "verify"]
 
@@ -22,8 +23,13 @@ class Verification:
     problems: tuple[str, ...]
 
 
-def verify(connection: Connection, dataset: Dataset, *, progress: Progress = silent) -> Verification:
-    """Memory stays flat; a damaged blob is reported, not raised, so that all of them are found."""
+def verify(target: str | Dataset, *, store: str | None = None, progress: Progress = silent) -> Verification:
+    """Re-read and re-hash every blob of a dataset, given open or by address.
+
+    Memory stays flat; a damaged blob is reported, not raised, so that all of them are found.
+    """
+    dataset = open_by_address(target, store=store) if isinstance(target, str) else target
+    reader: Reader = dataset.connection.writer  # not the one that remembers: this asks the store itself
     try:
         blobs = sorted(set(dataset.blobs()))
     except WarpError as error:
@@ -32,7 +38,7 @@ def verify(connection: Connection, dataset: Dataset, *, progress: Progress = sil
 
     def check(position: int) -> str | None:
         blob = blobs[position]
-        finding = verify_blob(connection.writer, blob)
+        finding = verify_blob(reader, blob)
         tally.add(blob.byte_size)
         return None if finding is None else finding.message
 

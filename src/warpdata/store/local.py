@@ -29,6 +29,7 @@ from warpdata.errors import (
     StoreFullError,
     UnsupportedError,
     WarpError,
+    WriteUnknownError,
 )
 from warpdata.limits import COPY_CHUNK_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
 from warpdata.store.keys import check_key
@@ -160,7 +161,10 @@ class LocalStore:
             path.hardlink_to(staged)
         except FileExistsError:
             return False
-        _sync_folder(path.parent)
+        try:
+            _sync_folder(path.parent)
+        except OSError as error:
+            raise WriteUnknownError(f"{path} was made, but may not survive a power cut: {error}") from error
         return True
 
     @contextmanager

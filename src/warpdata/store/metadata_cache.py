@@ -33,12 +33,23 @@ class KeyPolicy(Enum):
 
 
 class MetadataCache:
-    """Implements `Reader`. `policy` says which keys may be kept; large objects never are."""
+    """Implements `Reader`. `policy` says which keys may be kept; large objects never are.
 
-    def __init__(self, reader: Reader, folder: Path, policy: Callable[[str], KeyPolicy]) -> None:
+    What is kept for good must first prove sound to `is_sound`: a damaged reply would otherwise
+    outlive its repair in the store.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        folder: Path,
+        policy: Callable[[str], KeyPolicy],
+        is_sound: Callable[[str, bytes], bool],
+    ) -> None:
         self._reader = reader
         self._folder = folder / hashlib.sha256(reader.url.encode()).hexdigest()[:32]
         self._policy = policy
+        self._is_sound = is_sound
 
     @property
     def url(self) -> str:
@@ -59,13 +70,9 @@ class MetadataCache:
                 self._keep(key, changed)
                 return changed
         fetched = self._reader.read(key)
-        self._keep(key, fetched)
+        if policy is not KeyPolicy.FOREVER or self._is_sound(key, fetched.data):
+            self._keep(key, fetched)
         return fetched
-
-    def forget(self, key: str) -> None:
-        """Drop what is remembered of a key, after its content proved wrong."""
-        with suppress(OSError):
-            self._entry(key).unlink(missing_ok=True)
 
     def read_if_changed(self, key: str, etag: str) -> Fetched | None:
         return self._reader.read_if_changed(key, etag)
@@ -106,7 +113,8 @@ class MetadataCache:
             return None
         body = raw[len(_MAGIC) + 32 :]
         if not raw.startswith(_MAGIC) or hashlib.sha256(key.encode() + body).digest() != raw[len(_MAGIC) :][:32]:
-            self.forget(key)
+            with suppress(OSError):
+                self._entry(key).unlink(missing_ok=True)
             return None
         tag_end = 4 + int.from_bytes(body[:4], "little")
         return Fetched(body[tag_end:], body[4:tag_end].decode() or None)

@@ -31,7 +31,10 @@ def normalize_url(url: str) -> str:
         raise BadInputError(f"store {url!r} is neither a URL nor a path")
     if "://" not in url:
         return Path(url).expanduser().absolute().as_uri()
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise BadInputError(f"store {url!r} is not a URL: {error}") from error
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise BadInputError(f"store {url!r} has an unknown scheme", hint=f"Known: {known}, or a plain path.")
@@ -134,13 +137,20 @@ def _open_s3(url: str, bucket: str, prefix: str, settings: Settings, client: _Cl
 
 def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
     """GCS, Azure and HTTP find their credentials by the library's own standard rules."""
+    from obstore.exceptions import BaseError
     from obstore.store import HTTPStore, from_url
 
     if scheme in ("http", "https"):
         options = {**client.options, "allow_http": scheme == "http"}
         http = HTTPStore.from_url(url, client_options=options, retry_config=client.retry)  # type: ignore[arg-type]
         return ObjectStore(url, http, read_only=True)
-    backend = from_url(url, client_options=client.options, retry_config=client.retry)  # type: ignore[call-overload]
+    try:
+        backend = from_url(url, client_options=client.options, retry_config=client.retry)  # type: ignore[call-overload]
+    except (BaseError, ValueError) as error:
+        raise AuthenticationError(
+            f"{url} cannot be opened: {str(error).splitlines()[0]}",
+            hint="Set the usual variables: GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, …",
+        ) from error
     return ObjectStore(url, backend, can_sign=True)
 
 

@@ -6,7 +6,7 @@ normative text.
 
 from warpdata.tables.assign import RowRange, assign_rows, check_rank, snap
 from warpdata.tables.batches import rebatch
-from warpdata.tables.engine import connect_open, connect_sealed, httpfs_path
+from warpdata.tables.engine import connect_open, httpfs_path, sealed_cursor
 from warpdata.tables.evaluate import Evaluator
 from warpdata.tables.filters import RowFilter, parse_filter
 from warpdata.tables.parquet import ShardOpener
@@ -29,13 +29,13 @@ __all__ = [
     "check_rank",
     "check_same_schema",
     "connect_open",
-    "connect_sealed",
     "describe_all",
     "describe_parquet",
     "httpfs_path",
     "parse_filter",
     "read_unified",
     "rebatch",
+    "sealed_cursor",
     "snap",
     "write_parquet",
 ]

@@ -11,7 +11,7 @@ import operator
 import threading
 from typing import TYPE_CHECKING
 
-from warpdata.tables.engine import connect_sealed
+from warpdata.tables.engine import sealed_cursor
 from warpdata.tables.filters import RowFilter
 from warpdata.tables.predicate import And, Compare, In, IsNull, Not, Or, Predicate, Unknown
 
@@ -24,15 +24,13 @@ __all__ = ["Evaluator"]
 
 
 class Evaluator:
-    """Evaluates one filter, from any thread. Close it to free its connections."""
+    """Evaluates one filter, from any thread."""
 
     def __init__(self, row_filter: RowFilter, schema: pa.Schema, *, use_kernels: bool = True) -> None:
         self._filter = row_filter
         self._schema = schema
         self._expression = _expression(row_filter.predicate, schema) if use_kernels else None
-        self._connection: DuckDBPyConnection | None = None
         self._local = threading.local()
-        self._lock = threading.Lock()
 
     def mask(self, rows: pa.Table) -> pa.ChunkedArray:
         """True for the rows to keep, never null."""
@@ -47,18 +45,11 @@ class Evaluator:
             cursor.unregister("rows")
         return kept
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
     def _cursor(self) -> DuckDBPyConnection:
-        """One per thread, since a connection runs one query at a time."""
+        """One per thread, since a connection runs one query at a time; it ends with the thread."""
         cursor: DuckDBPyConnection | None = getattr(self._local, "cursor", None)
         if cursor is None:
-            with self._lock:
-                if self._connection is None:
-                    self._connection = connect_sealed()
-                cursor = self._local.cursor = self._connection.cursor()
+            cursor = self._local.cursor = sealed_cursor()
         return cursor
 
 

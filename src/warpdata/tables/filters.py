@@ -8,20 +8,21 @@ the row. docs/reference/filters.md describes it for users.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import ColumnNotFoundError, InvalidFilterError
 from warpdata.limits import MAX_FILTER_LENGTH
-from warpdata.tables.engine import connect_sealed
+from warpdata.tables.engine import sealed_cursor
 from warpdata.tables.predicate import And, Compare, Constant, In, IsNull, Not, Or, Predicate, Unknown
 from warpdata.tables.schemas import near_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RowFilter", "parse_filter"]
+__all__ = ["RowFilter", "conjunction", "parse_filter"]
 
 _COMPARISONS = {
     "COMPARE_EQUAL": "=",
@@ -45,6 +46,17 @@ class RowFilter:
     predicate: Predicate
 
 
+def conjunction(filters: Sequence[RowFilter]) -> RowFilter:
+    """Keeps the rows that every one of them keeps."""
+    if len(filters) == 1:
+        return filters[0]
+    return RowFilter(
+        sql=" AND ".join(f"({each.sql}\n)" for each in filters),
+        columns=tuple(dict.fromkeys(name for each in filters for name in each.columns)),
+        predicate=And(tuple(each.predicate for each in filters)),
+    )
+
+
 def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
     """Parse and check against a table's schema, without looking at any data."""
     if len(text) > MAX_FILTER_LENGTH:
@@ -65,11 +77,8 @@ def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
 
 
 def _parse(text: str) -> dict[str, Any]:
-    connection = connect_sealed()
-    try:
-        row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}\n"]).fetchone()
-    finally:
-        connection.close()
+    with sealed_cursor() as cursor:
+        row = cursor.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}\n"]).fetchone()
     assert row is not None
     reply = json.loads(row[0])
     if reply.get("error"):
@@ -85,17 +94,25 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _check_types(row_filter: RowFilter, schema: pa.Schema) -> None:
-    """Bind against empty columns, so that a wrong type or function is found before any read."""
-    import duckdb
+    """Try the filter on no row and on one of nulls, so that what does not fit is found before any read.
 
-    connection = connect_sealed()
-    try:
-        connection.register("rows", schema.empty_table().select(list(row_filter.columns)))
-        kind = connection.sql(f"SELECT ({row_filter.sql}\n) AS keep FROM rows").types[0]  # noqa: S608
-    except duckdb.Error as error:
-        raise InvalidFilterError(f"the filter {row_filter.sql!r} does not fit the table: {error}") from error
-    finally:
-        connection.close()
+    An aggregate answers for no row too, and some functions answer twice for one.
+    """
+    import duckdb
+    import pyarrow as pa
+
+    empty = schema.empty_table().select(list(row_filter.columns))
+    nulls = pa.table([pa.nulls(1, field.type) for field in empty.schema], names=empty.column_names)
+    with sealed_cursor() as cursor:
+        try:
+            for rows in (empty, nulls):
+                cursor.register("rows", rows)
+                asked = cursor.sql(f"SELECT ({row_filter.sql}\n) AS keep FROM rows")  # noqa: S608
+                kind, answers = asked.types[0], len(asked.fetchall())
+                if answers != rows.num_rows:
+                    raise InvalidFilterError(f"the filter {row_filter.sql!r} is not about one row at a time")
+        except duckdb.Error as error:
+            raise InvalidFilterError(f"the filter {row_filter.sql!r} does not fit the table: {error}") from error
     if str(kind) != "BOOLEAN":
         raise InvalidFilterError(f"the filter {row_filter.sql!r} gives {kind}, not a yes or no")
 
@@ -149,10 +166,14 @@ def _predicate(node: dict[str, Any], names: _Names) -> Predicate:
         return And(
             (_compare(node["input"], ">=", node["lower"], names), _compare(node["input"], "<=", node["upper"], names))
         )
-    if kind == "COMPARE_IN":
-        return _membership(node["children"], names)
+    if kind in ("COMPARE_IN", "COMPARE_NOT_IN"):
+        found = _membership(node["children"], names)
+        return found if kind == "COMPARE_IN" else Not(found)
     if kind in _COMPARISONS:
         return _compare(node["left"], _COMPARISONS[kind], node["right"], names)
+    column = _column(node, names)
+    if column is not None and names.schema.field(column).type == "bool":
+        return Compare(column, "=", True)
     return Unknown()
 
 
@@ -187,20 +208,56 @@ def _constant(node: dict[str, Any], column: pa.DataType) -> Constant | None:
     """The constant in the column's own type, where SQL's conversion is certain to be exact; else None."""
     import pyarrow as pa
 
-    if node["class"] == "CAST" and node["cast_type"]["id"] == "BOOLEAN" and pa.types.is_boolean(column):
-        text = node["child"].get("value", {}).get("value")
-        return {"t": True, "f": False}.get(text)
+    wanted = _TIMES.get(str(column))
+    if node["class"] == "CAST":
+        target, node = node["cast_type"]["id"], node["child"]
+        text = node.get("value", {}).get("value")
+        if target == "BOOLEAN" and pa.types.is_boolean(column):
+            return {"t": True, "f": False}.get(text)
+        return _moment(node, wanted) if target == wanted else None
     if node["class"] != "CONSTANT" or node["value"]["is_null"]:
         return None
-    kind, value = node["value"]["type"]["id"], node["value"]["value"]
+    if wanted is not None:
+        return _moment(node, wanted)
+    return _plain_constant(node["value"], column)
+
+
+_TIMES = {
+    "timestamp[s]": "TIMESTAMP",
+    "timestamp[ms]": "TIMESTAMP",
+    "timestamp[us]": "TIMESTAMP",
+    "date32[day]": "DATE",
+}
+"""Columns whose type SQL gives to a text they are compared with. Finer or zoned times are left to the engine."""
+
+
+def _moment(node: dict[str, Any], wanted: str | None) -> Constant | None:
+    """A date or time written as text, read by the SQL engine itself."""
+    import duckdb
+
+    if node["class"] != "CONSTANT" or node["value"]["type"]["id"] != "VARCHAR" or wanted is None:
+        return None
+    with sealed_cursor() as cursor:
+        try:
+            row = cursor.execute(f"SELECT CAST(? AS {wanted})", [node["value"]["value"]]).fetchone()
+        except (duckdb.Error, OverflowError, ValueError):
+            return None
+    found = row[0] if row else None
+    return found if isinstance(found, date) else None
+
+
+def _plain_constant(constant: dict[str, Any], column: pa.DataType) -> Constant | None:
+    import pyarrow as pa
+
+    kind, value = constant["type"]["id"], constant["value"]
     if kind in _INTEGERS and pa.types.is_integer(column) and column != pa.uint64():
         return int(value)
     if kind in _INTEGERS and column == pa.float64() and abs(value) <= 2**53:
         return float(value)
     if kind == "DECIMAL" and column == pa.float64():
-        info = node["value"]["type"]["type_info"]
-        exact = isinstance(value, int) and abs(value) <= 2**53 and info["scale"] <= 22
-        return float(value / 10 ** info["scale"]) if exact else None
+        scale = constant["type"]["type_info"]["scale"]
+        exact = isinstance(value, int) and abs(value) <= 2**53 and scale <= 22
+        return float(value / 10**scale) if exact else None
     if kind == "VARCHAR" and (pa.types.is_string(column) or pa.types.is_large_string(column)):
         return str(value)
     return None

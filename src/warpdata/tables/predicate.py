@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, TypeAlias
 
 __all__ = ["And", "Bounds", "Compare", "In", "IsNull", "Not", "Or", "Predicate", "Unknown", "can_match"]
 
-Constant: TypeAlias = int | float | str | bool
+Constant: TypeAlias = int | float | str | bool | date
 """Of the column's own type, so that comparing needs no conversion."""
 
 
@@ -98,6 +99,8 @@ def _can_fail(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
     """False only if the predicate cannot be FALSE for any row (NULL does not count as FALSE)."""
     if isinstance(predicate, Compare):
         return can_match(Compare(predicate.column, _OPPOSITE[predicate.op], predicate.value), bounds)
+    if isinstance(predicate, In):
+        return all(can_match(Compare(predicate.column, "!=", value), bounds) for value in predicate.values)
     if isinstance(predicate, IsNull):
         known = bounds.get(predicate.column)
         return known is None or known.null_count is None or known.null_count < known.row_count

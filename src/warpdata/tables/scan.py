@@ -78,8 +78,6 @@ def scan_tables(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterato
     finally:
         io.shutdown(cancel_futures=True)
         cpu.shutdown(cancel_futures=True)
-        if evaluator is not None:
-            evaluator.close()
 
 
 def _cpu_count() -> int:

@@ -15,7 +15,7 @@ from warpdata.settings import Settings, detect_rank
 from warpdata.tables.assign import RowRange, assign_rows, check_rank
 from warpdata.tables.batches import rebatch
 from warpdata.tables.engine import connect_open
-from warpdata.tables.filters import RowFilter, parse_filter
+from warpdata.tables.filters import RowFilter, conjunction, parse_filter
 from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.scan import Scan, scan_tables
 from warpdata.tables.schemas import check_columns
@@ -39,11 +39,11 @@ class Table:
     load_page: LoadPage
     settings: Settings
     columns: tuple[str, ...] | None = None
-    filters: tuple[str, ...] = ()
+    filters: tuple[RowFilter, ...] = ()
 
     def __repr__(self) -> str:
         wanted = f", columns={list(self.columns)}" if self.columns else ""
-        kept = f", filter={' AND '.join(self.filters)!r}" if self.filters else ""
+        kept = f", filter={conjunction(self.filters).sql!r}" if self.filters else ""
         return f"Table({self.name!r}, rows={self.entry.shards.row_count}{wanted}{kept})"
 
     def schema(self) -> pa.Schema:
@@ -59,9 +59,8 @@ class Table:
         """How many rows: from the manifest, or by reading the filter's columns."""
         if not self.filters:
             return self.entry.shards.row_count
-        row_filter = self._row_filter
-        assert row_filter is not None, "filters were given"
-        return sum(table.num_rows for table in self._scan(row_filter.columns[:1], self._all_rows(), row_filter))
+        columns = self.filters[0].columns[:1]
+        return sum(table.num_rows for table in self._scan(columns, self._all_rows()))
 
     def select(self, columns: Sequence[str]) -> Table:
         """Keep these columns, in this order."""
@@ -74,8 +73,7 @@ class Table:
 
         Any stored column may be named, also one that `select` leaves out.
         """
-        parse_filter(expression, self._stored_schema)
-        return self._with(filters=(*self.filters, expression))
+        return self._with(filters=(*self.filters, parse_filter(expression, self._stored_schema)))
 
     def head(self, n: int = 5) -> pa.Table:
         """The first `n` rows, reading about as much as they take."""
@@ -105,7 +103,7 @@ class Table:
         if limit is not None and not self.filters:
             rows = RowRange(rows.start, min(rows.stop, rows.start + limit))
         left = limit
-        for table in self._scan(tuple(self.schema().names), rows, self._row_filter):
+        for table in self._scan(tuple(self.schema().names), rows):
             if left is None:
                 yield table
                 continue
@@ -130,9 +128,16 @@ class Table:
         import pyarrow as pa
 
         _check_counts(1, limit)
-        if limit is None and not allow_large:
-            self._refuse_large()
-        return pa.concat_tables([self.schema().empty_table(), *self.tables(limit=limit)])
+        bounded = limit is not None or allow_large
+        if not bounded and not self.filters:
+            self._refuse_large(self.entry.shards.row_count, self.entry.shards.data_bytes)
+        parts, rows, size = [self.schema().empty_table()], 0, 0
+        for part in self.tables(limit=limit):
+            parts.append(part)
+            rows, size = rows + part.num_rows, size + part.nbytes
+            if not bounded and self.filters:
+                self._refuse_large(rows, size)
+        return pa.concat_tables(parts)
 
     def pandas(self, limit: int | None = None, *, allow_large: bool = False) -> pd.DataFrame:
         """As `to_arrow`, for pandas."""
@@ -159,8 +164,8 @@ class Table:
         relation = (
             connection.read_parquet(sources) if sources else connection.from_arrow(self._stored_schema.empty_table())
         )
-        for expression in self.filters:
-            relation = relation.filter(f"({expression}\n)")
+        if self.filters:
+            relation = relation.filter(conjunction(self.filters).sql)
         if self.columns is not None:
             relation = relation.project(", ".join(_identifier(name) for name in self.columns))
         return relation
@@ -172,12 +177,6 @@ class Table:
         first = next(iter_shards(self.entry.shards, self.load_page), None)
         return pa.schema([]) if first is None else self.shards.open(first).schema()
 
-    @cached_property
-    def _row_filter(self) -> RowFilter | None:
-        if not self.filters:
-            return None
-        return parse_filter(" AND ".join(f"({text}\n)" for text in self.filters), self._stored_schema)
-
     def _with(self, **changes: Any) -> Table:
         """A changed copy that keeps the schema already read."""
         changed = replace(self, **changes)
@@ -188,9 +187,10 @@ class Table:
     def _all_rows(self) -> RowRange:
         return RowRange(0, self.entry.shards.row_count)
 
-    def _scan(self, columns: tuple[str, ...], rows: RowRange, row_filter: RowFilter | None) -> Iterator[pa.Table]:
+    def _scan(self, columns: tuple[str, ...], rows: RowRange) -> Iterator[pa.Table]:
         if rows.start >= rows.stop:
             return iter(())
+        row_filter = conjunction(self.filters) if self.filters else None
         scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter)
         return scan_tables(scan, self.shards, self.load_page)
 
@@ -211,11 +211,12 @@ class Table:
             return [*(first_row + group.first_row for group in groups), first_row + (shard.row_count or 0)]
         return []
 
-    def _refuse_large(self) -> None:
-        shards = self.entry.shards
-        if shards.row_count > EXPORT_ROWS_WITHOUT_CONSENT or shards.data_bytes > EXPORT_BYTES_WITHOUT_CONSENT:
+    def _refuse_large(self, rows: int, size_bytes: int) -> None:
+        """Without a filter the size is known beforehand; with one, it shows as rows come in."""
+        if rows > EXPORT_ROWS_WITHOUT_CONSENT or size_bytes > EXPORT_BYTES_WITHOUT_CONSENT:
             raise LargeExportError(
-                f"table {self.name!r} has {shards.row_count:,} rows in {shards.data_bytes:,} bytes",
+                f"the export of table {self.name!r} has {rows:,} rows in {size_bytes:,} bytes"
+                + (" and more to come" if self.filters else ""),
                 hint="Pass limit=…, stream with batches(), or insist with allow_large=True.",
             )
 

@@ -1,0 +1,53 @@
+"""`warp branch`: lines of history that grow beside "main"."""
+
+from __future__ import annotations
+
+import click
+
+from warpdata.catalog import Address, parse_address
+from warpdata.cli.figures import short
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import address_argument, command
+from warpdata.cli.output import print_json, print_line, print_table
+from warpdata.datasets import open_dataset
+
+__all__ = ["branch"]
+
+_KEYS = {
+    "dataset_id": "workspace/name",
+    "branches": "a list of {name, version}; with NAME, just the branch made",
+}
+
+
+@command("branch", json_keys=_KEYS)
+@address_argument()
+@click.argument("name", required=False)
+@click.option("--list", "lists", is_flag=True, help="List the branches; so does leaving out NAME.")
+@click.pass_obj
+def branch(invocation: Invocation, address: str, name: str | None, lists: bool) -> None:
+    """Start a branch at a version, or list branches.
+
+    \b
+      warp branch acme/trips experiment
+      warp branch acme/trips@v1 fixes-for-v1
+      warp publish acme/trips --branch experiment --table main='new/*.parquet'
+    """
+    if name is not None and lists:
+        raise click.UsageError("--list takes no NAME")
+    with invocation.meter(f"Branches of {address}"):
+        link = invocation.connect()
+        wanted = parse_address(address)
+        if name is None:
+            dataset_id = wanted.dataset_id if wanted.ref is None else open_dataset(link, wanted).id
+            names = link.catalog.branches(dataset_id) or [open_dataset(link, wanted).id]
+            found = {one: link.catalog.resolve(Address(dataset_id, one)).version for one in names}
+        else:
+            made = open_dataset(link, wanted).branch(name)
+            dataset_id, found = made.id, {name: made.version}
+    if invocation.as_json:
+        listed = [{"name": one, "version": version} for one, version in found.items()]
+        print_json({"dataset_id": dataset_id, "branches": listed})
+    elif name is not None:
+        print_line(f"{dataset_id}@{name} starts at version {short(found[name])}")
+    else:
+        print_table(("branch", "version"), ((one, short(version)) for one, version in found.items()))

@@ -1,0 +1,121 @@
+"""`warp demo`: the main job in a few seconds, on data that comes with scikit-learn."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from warpdata.catalog import Address
+from warpdata.cli.digits import digits_table, measure_accuracy, picture, require_sklearn, train
+from warpdata.cli.figures import bytes_text, count_text, rate_text, seconds_text, short
+from warpdata.cli.grid import print_rows
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import command
+from warpdata.cli.output import print_line, show
+from warpdata.datasets import Connection, Dataset, open_dataset
+from warpdata.publish import DatasetBuilder
+from warpdata.tables import Table
+
+__all__ = ["demo"]
+
+_NAME = "demo/digits"
+_COLUMNS = ("image", "label")
+_BATCH_ROWS = 64
+_EPOCHS = 8
+_SHOWN_ROWS = 3
+_SHOWN_IMAGES = 6
+
+
+@command("demo")
+@click.pass_obj
+def demo(invocation: Invocation) -> None:
+    """Publish, open, stream and train on a small dataset.
+
+    Takes 1,797 images of handwritten digits that come with scikit-learn, publishes them as
+    demo/digits, opens that by name, and trains a classifier on the stream. A second run finds the
+    version in the store and starts from it.
+    """
+    require_sklearn()
+    link = invocation.connect()
+    _publish(invocation, link)
+    opened = _open(link)
+    training = _filter(opened)
+    _stream(training)
+    _train(invocation, opened, training)
+    _suggest(invocation)
+
+
+def _publish(invocation: Invocation, link: Connection) -> None:
+    with invocation.meter("Loading the images"):
+        images = digits_table()
+    began = time.perf_counter()
+    with invocation.meter("Publishing") as meter:
+        done = DatasetBuilder(_NAME, link).add_table("main", images).publish("handwritten digits", progress=meter)
+    taken = seconds_text(time.perf_counter() - began)
+    if done.changed:
+        sent = f"{count_text(images.num_rows, 'image')}, {bytes_text(done.uploaded_bytes)} sent in {taken}"
+        _step("publish", f"{_NAME} is now at version {short(done.version)}: {sent}")
+    else:
+        _step("publish", f"version {short(done.version)} is already there, so nothing was sent ({taken})")
+
+
+def _open(link: Connection) -> Dataset:
+    began = time.perf_counter()
+    opened = open_dataset(link, Address(_NAME))
+    rows = opened.table("main").head(_SHOWN_IMAGES)
+    _step("open", f"{_NAME} by name, first rows after {seconds_text(time.perf_counter() - began)}")
+    print_line()
+    for line in picture(rows["image"].to_pylist()):
+        print_line(f"  {line}", style="cyan")
+    print_line()
+    print_rows(rows.slice(0, _SHOWN_ROWS))
+    print_line()
+    return opened
+
+
+def _filter(opened: Dataset) -> Table:
+    training = opened.table("main").filter("split = 'train'")
+    rows, kept = opened.table("main").count(), training.count()
+    _step("filter", f"split = 'train' keeps {kept:,} of {count_text(rows, 'row')}")
+    return training.select(_COLUMNS)
+
+
+def _stream(training: Table) -> None:
+    began = time.perf_counter()
+    first_s, samples = 0.0, 0
+    for batch in training.batches(_BATCH_ROWS):
+        first_s = first_s or time.perf_counter() - began
+        samples += batch.num_rows
+    rate = rate_text(samples, time.perf_counter() - began, "samples")
+    _step("stream", f"first batch after {seconds_text(first_s)}, {rate} in batches of {_BATCH_ROWS}")
+
+
+def _train(invocation: Invocation, opened: Dataset, training: Table) -> None:
+    with invocation.meter("Training"):
+        lesson = train(lambda: training.batches(_BATCH_ROWS), _EPOCHS)
+        held_out = opened.table("main").filter("split = 'test'").select(_COLUMNS)
+        right, seen = measure_accuracy(lesson.model, held_out.batches(_BATCH_ROWS))
+    rate = rate_text(lesson.samples, lesson.seconds, "samples")
+    _step("train", f"{_EPOCHS} passes over the stream in {seconds_text(lesson.seconds)}, {rate}")
+    _step("accuracy", f"{right / seen:.1%} of {count_text(seen, 'test image')} read correctly", style="bold green")
+
+
+def _suggest(invocation: Invocation) -> None:
+    store = f" --store {invocation.store}" if invocation.store else ""
+    print_line()
+    print_line("Run it again: the version is found and reused. Or look around:")
+    for words in (
+        f"warp info {_NAME}{store}",
+        f'warp head {_NAME}{store} --columns label,caption --filter "label = 7"',
+        f"warp stream {_NAME}{store} --columns label,split --limit 3",
+        f"warp init {_NAME}{store}",
+        f"warp publish me/mine{store} --table main='my/*.parquet'",
+    ):
+        print_line(f"  {words}", style="cyan")
+
+
+def _step(name: str, text: str, style: str = "") -> None:
+    from rich.text import Text
+
+    show(Text.assemble((f"{name:<9}", "dim"), (text, style)), soft_wrap=True)

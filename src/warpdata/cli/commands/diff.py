@@ -1,0 +1,106 @@
+"""`warp diff`: what changed between two versions, by tables and files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from warpdata.catalog import parse_address
+from warpdata.cli.figures import bytes_text, count_text, short
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import address_argument, command
+from warpdata.cli.output import print_json, print_line, print_table
+from warpdata.datasets import open_dataset
+from warpdata.manifest import EntryChange
+
+__all__ = ["diff"]
+
+_KEYS = {
+    "older": "{dataset_id, version}",
+    "newer": "{dataset_id, version}",
+    "changes": (
+        "a list of {section, name, change, shards_added, shards_removed, rows_added, rows_removed, "
+        "bytes_added, bytes_removed}; change is added, removed or changed"
+    ),
+}
+
+
+@command("diff", json_keys=_KEYS)
+@address_argument("older", metavar="ID[@REF]")
+@address_argument("newer", metavar="[ID[@REF]]", required=False)
+@click.pass_obj
+def diff(invocation: Invocation, older: str, newer: str | None) -> None:
+    """Show what changed from one version to another.
+
+    Compares stored files by their hashes and reads none of them. Without a second version, the first
+    is compared with the newest on the branch "main".
+
+    \b
+      warp diff acme/trips@v1
+      warp diff acme/trips@v1 acme/trips@experiment
+    """
+    with invocation.meter("Comparing"):
+        link = invocation.connect()
+        before = open_dataset(link, parse_address(older))
+        after = open_dataset(link, parse_address(newer or before.id))
+        changes = after.diff(before).changes
+    if invocation.as_json:
+        print_json(
+            {
+                "older": {"dataset_id": before.id, "version": before.version},
+                "newer": {"dataset_id": after.id, "version": after.version},
+                "changes": [_document(change) for change in changes],
+            }
+        )
+        return
+    print_line(f"{before.id} {short(before.version)} → {after.id} {short(after.version)}", style="dim")
+    if not changes:
+        print_line("no difference")
+        return
+    print_line()
+    print_table(
+        ("", "change", ">rows", ">files", ">size"),
+        (
+            (
+                f"{change.section.removesuffix('s')} {change.name}",
+                change.change,
+                _signed(change.rows_added, change.rows_removed),
+                _signed(change.shards_added, change.shards_removed),
+                _sizes(change),
+            )
+            for change in changes
+        ),
+    )
+    print_line()
+    print_line(_summary(changes), style="dim")
+
+
+def _document(change: EntryChange) -> dict[str, Any]:
+    return {
+        "section": change.section,
+        "name": change.name,
+        "change": change.change,
+        "shards_added": change.shards_added,
+        "shards_removed": change.shards_removed,
+        "rows_added": change.rows_added,
+        "rows_removed": change.rows_removed,
+        "bytes_added": change.bytes_added,
+        "bytes_removed": change.bytes_removed,
+    }
+
+
+def _signed(added: int, removed: int) -> str:
+    return " ".join(text for text, there in ((f"+{added:,}", added), (f"−{removed:,}", removed)) if there) or "±0"
+
+
+def _sizes(change: EntryChange) -> str:
+    added, removed = change.bytes_added, change.bytes_removed
+    parts = ((f"+{bytes_text(added)}", added), (f"−{bytes_text(removed)}", removed))
+    return " ".join(text for text, there in parts if there) or "±0"
+
+
+def _summary(changes: tuple[EntryChange, ...]) -> str:
+    added = sum(change.shards_added for change in changes)
+    removed = sum(change.shards_removed for change in changes)
+    return f"{count_text(added, 'file')} added, {removed:,} removed; files that both share are not counted"

@@ -1,0 +1,96 @@
+"""`warp doctor`: is everything in place to read and publish? A next step for whatever is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+
+import click
+
+import warpdata
+from warpdata.cli.checkup import Finding, check_cache, check_credentials, check_duckdb
+from warpdata.cli.failures import STORAGE
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import command
+from warpdata.cli.output import print_facts, print_json, print_line
+from warpdata.cli.store_checkup import StoreProbe, check_store
+from warpdata.errors import WarpError
+from warpdata.settings import Settings
+from warpdata.store import normalize_url
+
+__all__ = ["doctor"]
+
+_KEYS = {
+    "store": "the store that was looked at, or null where the settings cannot be read",
+    "ok": "whether nothing failed",
+    "checks": "a list of {check, status, detail, next_step}; status is ok, note, failed or skipped",
+}
+_MARKS = {"ok": ("✓", "green"), "note": ("•", "yellow"), "failed": ("✗", "red"), "skipped": ("–", "dim")}
+_PATIENCE_S = 5.0
+
+
+@command("doctor", json_keys=_KEYS)
+@click.pass_obj
+@click.pass_context
+def doctor(ctx: click.Context, invocation: Invocation) -> None:
+    """Check settings, credentials, store, cache and clock.
+
+    Writes one small object under doctor/ in the store and removes it, to learn whether byte ranges and
+    create-only puts work. A read-only store is fine. Exits with 7 if anything failed.
+    """
+    store: str | None = None
+    findings: list[Finding] = []
+    with invocation.meter("Looking"):
+        try:
+            settings = warpdata.load_settings()
+            store = normalize_url(invocation.store or settings.store_url)
+        except WarpError as error:
+            findings.append(Finding("settings", "failed", error.message, error.hint or "Correct the variable."))
+        else:
+            findings.append(Finding("settings", "ok", f"store {store}"))
+            findings.extend(_examine(store, settings))
+    failed = [finding for finding in findings if finding.status == "failed"]
+    if invocation.as_json:
+        print_json({"store": store, "ok": not failed, "checks": [asdict(finding) for finding in findings]})
+    else:
+        _print(findings, len(failed))
+    if failed:
+        ctx.exit(STORAGE)
+
+
+def _examine(store: str, settings: Settings) -> Iterator[Finding]:
+    """A doctor is less patient than a publish: a store that needs minutes to answer is a finding."""
+    hurried = replace(
+        settings,
+        timeout_s=min(settings.timeout_s, _PATIENCE_S),
+        connect_timeout_s=min(settings.connect_timeout_s, _PATIENCE_S),
+        retry_timeout_s=min(settings.retry_timeout_s, _PATIENCE_S),
+        max_retries=min(settings.max_retries, 1),
+    )
+    yield check_credentials(store, hurried)
+    yield check_duckdb(hurried)
+    yield check_cache(hurried.cache_dir)
+    try:
+        link = warpdata.connect(store, hurried)
+    except WarpError as error:
+        yield Finding("store", "failed", error.message, error.hint or "Check the store's URL.")
+        return
+    yield from check_store(StoreProbe(link.writer, f"doctor/{link.new_id()}", link.clock))
+
+
+def _print(findings: list[Finding], failed: int) -> None:
+    from rich.text import Text
+
+    rows: dict[str, Text] = {}
+    for finding in findings:
+        mark, style = _MARKS[finding.status]
+        text = Text.assemble((f"{mark} ", style), (finding.detail, "dim" if finding.status == "skipped" else ""))
+        if finding.next_step:
+            text.append(f"\n  → {finding.next_step}", style="cyan")
+        rows[finding.check] = text
+    print_facts(rows)
+    print_line()
+    if failed:
+        print_line(f"{failed} of {len(findings)} checks failed", style="red")
+    else:
+        print_line("all is well", style="green")

@@ -1,0 +1,99 @@
+"""`warp info`: what a version holds, without reading any of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from warpdata.cli.figures import bytes_text, count_text, time_text
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import address_argument, command
+from warpdata.cli.output import print_facts, print_json, print_line, print_table
+from warpdata.datasets import Dataset, DatasetInfo, Revision
+
+__all__ = ["info"]
+
+_KEYS = {
+    "dataset_id": "workspace/name",
+    "version": "64 hex digits",
+    "store": "where it lies",
+    "branch": "the branch that was opened, or null",
+    "label": "the label that was opened, or null",
+    "rows": "rows of all tables",
+    "size_bytes": "bytes of all stored files",
+    "tables": "a list of {name, rows, shards, size_bytes}",
+    "commit": "the newest commit: {commit, author, message, time}, or null where a bare version was opened",
+    "metadata": "words about the version, as it was published with",
+}
+
+
+@command("info", json_keys=_KEYS)
+@address_argument()
+@click.pass_obj
+def info(invocation: Invocation, address: str) -> None:
+    """Show what a version holds.
+
+    Costs three small reads, whatever the size of the dataset.
+    """
+    with invocation.meter(f"Opening {address}"):
+        opened = invocation.open(address)
+        facts = opened.info()
+        newest = _newest(opened, facts)
+    if invocation.as_json:
+        print_json(_document(opened, facts, newest))
+    else:
+        _print(opened, facts, newest)
+
+
+def _newest(opened: Dataset, facts: DatasetInfo) -> Revision | None:
+    """Cheap only where a name was opened: a bare version does not know who made it."""
+    if facts.branch is None and facts.label is None:
+        return None
+    return opened.history(limit=1)[0]
+
+
+def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> dict[str, Any]:
+    return {
+        "dataset_id": facts.dataset_id,
+        "version": facts.version,
+        "store": facts.store,
+        "branch": facts.branch,
+        "label": facts.label,
+        "rows": facts.rows,
+        "size_bytes": facts.size_bytes,
+        "tables": [
+            {"name": table.name, "rows": table.rows, "shards": table.shards, "size_bytes": table.size_bytes}
+            for table in facts.tables
+        ],
+        "commit": newest
+        and {
+            "commit": newest.commit,
+            "author": newest.author,
+            "message": newest.message,
+            "time": newest.time,
+        },
+        "metadata": dict(opened.manifest.metadata),
+    }
+
+
+def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None:
+    named = f"branch {facts.branch}" if facts.branch else f"label {facts.label}" if facts.label else None
+    print_facts(
+        {
+            "dataset": facts.dataset_id,
+            "version": facts.version,
+            "opened by": named,
+            "published": newest and f"{time_text(newest.time)} by {newest.author}",
+            "message": newest and (newest.message or None),
+            "holds": f"{count_text(facts.rows, 'row')}, {bytes_text(facts.size_bytes)}",
+            "store": facts.store,
+            **opened.manifest.metadata,
+        }
+    )
+    if facts.tables:
+        print_line()
+        print_table(
+            ("table", ">rows", ">shards", ">size"),
+            ((t.name, f"{t.rows:,}", f"{t.shards:,}", bytes_text(t.size_bytes)) for t in facts.tables),
+        )

@@ -1,0 +1,58 @@
+"""`warp label`: names for versions that never move."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from warpdata.catalog import Label, parse_address
+from warpdata.cli.figures import short, time_text
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import address_argument, command
+from warpdata.cli.output import note, print_json, print_line, print_table
+from warpdata.datasets import open_dataset
+
+__all__ = ["label"]
+
+_KEYS = {
+    "dataset_id": "workspace/name",
+    "labels": "a list of {name, version, commit, time}; with NAME, just the label made",
+}
+
+
+@command("label", json_keys=_KEYS)
+@address_argument()
+@click.argument("name", required=False)
+@click.option("--list", "lists", is_flag=True, help="List the labels; so does leaving out NAME.")
+@click.pass_obj
+def label(invocation: Invocation, address: str, name: str | None, lists: bool) -> None:
+    """Name a version for good, or list such names.
+
+    A label never moves: the same version may be labelled again, another one not.
+
+    \b
+      warp label acme/trips v1.2
+      warp label acme/trips@4f1c09ab77d0 before-cleaning
+      warp label acme/trips --list
+    """
+    if name is not None and lists:
+        raise click.UsageError("--list takes no NAME")
+    with invocation.meter(f"Labels of {address}"):
+        link = invocation.connect()
+        wanted = parse_address(address)
+        opened = open_dataset(link, wanted)
+        found = link.catalog.labels(opened.id) if name is None else [opened.snapshot(name)]
+    if invocation.as_json:
+        print_json({"dataset_id": opened.id, "labels": [_document(one) for one in found]})
+    elif name is not None:
+        print_line(f"{opened.id}@{name} is version {short(opened.version)}")
+    elif found:
+        rows = ((one.name, short(one.version), time_text(datetime.fromisoformat(one.time))) for one in found)
+        print_table(("label", "version", "made"), rows)
+    else:
+        note(f"{opened.id} has no labels")
+
+
+def _document(one: Label) -> dict[str, str]:
+    return {"name": one.name, "version": one.version, "commit": one.commit, "time": one.time}

@@ -1,0 +1,36 @@
+"""`warp list-remote`: the datasets in a store, by listing folders only."""
+
+from __future__ import annotations
+
+import click
+
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import command
+from warpdata.cli.output import note, print_json
+
+__all__ = ["list_remote"]
+
+_KEYS = {
+    "store": "where they lie",
+    "datasets": "a sorted list of workspace/name",
+}
+
+
+@command("list-remote", json_keys=_KEYS)
+@click.argument("workspace", required=False, metavar="[WORKSPACE/]")
+@click.pass_obj
+def list_remote(invocation: Invocation, workspace: str | None) -> None:
+    """List the datasets in a store, or in one workspace of it.
+
+    Reads no dataset: folders are listed, one request a workspace.
+    """
+    with invocation.meter("Listing datasets"):
+        link = invocation.connect()
+        found = link.catalog.datasets(workspace.rstrip("/") if workspace else None)
+    if invocation.as_json:
+        print_json({"store": link.reader.url, "datasets": found})
+        return
+    for name in found:
+        click.echo(name)
+    if not found:
+        note(f"no datasets in {link.reader.url}" + (f" under {workspace}" if workspace else ""))

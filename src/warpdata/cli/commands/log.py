@@ -1,0 +1,66 @@
+"""`warp log`: the commits that led to a version, newest first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import click
+
+from warpdata.catalog import parse_address
+from warpdata.cli.figures import short, time_text
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import address_argument, command
+from warpdata.cli.output import note, print_json, print_table
+from warpdata.cli.revisions import REVISION_KEYS, revision_document
+from warpdata.datasets import Revision, open_dataset
+
+__all__ = ["log"]
+
+_KEYS = {
+    "dataset_id": "workspace/name",
+    "commits": f"a list, newest first, of {REVISION_KEYS[:-1]}, labels}}",
+}
+
+
+@command("log", json_keys=_KEYS)
+@address_argument()
+@click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="How many commits.")
+@click.pass_obj
+def log(invocation: Invocation, address: str, count: int) -> None:
+    """Show the commits that led to a version, newest first."""
+    with invocation.meter(f"Reading the history of {address}"):
+        link = invocation.connect()
+        opened = open_dataset(link, parse_address(address))
+        revisions = opened.history(limit=count + 1)
+        labels = defaultdict(list)
+        for label in link.catalog.labels(opened.id):
+            labels[label.commit].append(label.name)
+    shown = revisions[:count]
+    if invocation.as_json:
+        commits = [revision_document(one) | {"labels": labels[one.commit]} for one in shown]
+        print_json({"dataset_id": opened.id, "commits": commits})
+        return
+    _print(shown, labels)
+    if len(revisions) > count:
+        note("older commits follow; -n shows more")
+
+
+def _print(revisions: Sequence[Revision], labels: Mapping[str, list[str]]) -> None:
+    from rich.text import Text
+
+    rows = []
+    for revision in revisions:
+        words = Text(revision.message.partition("\n")[0])
+        for label in labels[revision.commit]:
+            words = Text.assemble((label, "green"), "  ", words)
+        rows.append(
+            (
+                Text(short(revision.version), style="yellow"),
+                time_text(revision.time),
+                revision.author,
+                revision.operation,
+                words,
+            )
+        )
+    print_table(("version", "time", "author", "change", "label and message"), rows)

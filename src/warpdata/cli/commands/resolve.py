@@ -1,0 +1,61 @@
+"""`warp resolve`: what became of a publish whose outcome was unknown."""
+
+from __future__ import annotations
+
+import click
+
+import warpdata
+from warpdata.cli.failures import NOT_FOUND
+from warpdata.cli.figures import short, time_text
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import command, dataset_argument
+from warpdata.cli.output import note, print_facts, print_json
+from warpdata.cli.revisions import REVISION_KEYS, revision_document
+
+__all__ = ["resolve"]
+
+_KEYS = {
+    "dataset_id": "workspace/name",
+    "txn_id": "the transaction asked about",
+    "branch": "the branch it was sent to",
+    "landed": "whether it is in the history of that branch",
+    "commit": f"{REVISION_KEYS}, or null",
+}
+
+
+@command("resolve", json_keys=_KEYS)
+@dataset_argument()
+@click.argument("txn_id", metavar="TXN")
+@click.option("--branch", default="main", show_default=True, metavar="NAME", help="The branch it was sent to.")
+@click.pass_obj
+@click.pass_context
+def resolve(ctx: click.Context, invocation: Invocation, dataset_id: str, txn_id: str, branch: str) -> None:
+    """Say what became of a publish whose outcome was unknown.
+
+    TXN is the transaction that the error named. Exits with 0 if it landed, with 3 if it is not there.
+    """
+    with invocation.meter(f"Searching {dataset_id}"):
+        found = warpdata.resolve(dataset_id, txn_id, branch=branch, store=invocation.store)
+    if invocation.as_json:
+        print_json(
+            {
+                "dataset_id": dataset_id,
+                "txn_id": txn_id,
+                "branch": branch,
+                "landed": found is not None,
+                "commit": None if found is None else revision_document(found),
+            }
+        )
+    elif found is not None:
+        print_facts(
+            {
+                "landed": f"{dataset_id}@{branch}",
+                "version": found.version,
+                "commit": short(found.commit),
+                "time": time_text(found.time),
+                "message": found.message or None,
+            }
+        )
+    if found is None:
+        note(f"{txn_id} is not on {dataset_id}@{branch}; that is final once a later commit stands there")
+        ctx.exit(NOT_FOUND)

@@ -1,0 +1,65 @@
+"""`warp verify`: re-read and re-hash everything a version refers to."""
+
+from __future__ import annotations
+
+import click
+
+from warpdata.catalog import parse_address
+from warpdata.cli.failures import CORRUPT, complain, suggest
+from warpdata.cli.figures import bytes_text, count_text, short
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import address_argument, command
+from warpdata.cli.output import print_json, print_line
+from warpdata.datasets import open_dataset
+from warpdata.publish import verify as verify_dataset
+
+__all__ = ["verify"]
+
+_KEYS = {
+    "dataset_id": "workspace/name",
+    "version": "64 hex digits",
+    "ok": "whether everything is as promised",
+    "blobs": "how many stored files were read",
+    "size_bytes": "how many bytes they have",
+    "problems": "a list of what is missing or damaged, in words",
+}
+
+
+@command("verify", json_keys=_KEYS)
+@address_argument()
+@click.pass_obj
+@click.pass_context
+def verify(ctx: click.Context, invocation: Invocation, address: str) -> None:
+    """Re-read and re-hash all that a version refers to.
+
+    Exits with 8 and lists the damage if anything is missing or is not what was published. A damaged
+    file is mended by publishing its source again with `warp publish --repair`.
+    """
+    with invocation.meter(f"Opening {address}") as meter:
+        opened = open_dataset(invocation.connect(), parse_address(address))
+        result = verify_dataset(opened, progress=meter)
+    whole = f"{opened.id} {short(opened.version)}"
+    if invocation.as_json:
+        print_json(
+            {
+                "dataset_id": opened.id,
+                "version": opened.version,
+                "ok": not result.problems,
+                "blobs": result.blobs,
+                "size_bytes": result.size_bytes,
+                "problems": list(result.problems),
+            }
+        )
+    elif not result.problems:
+        files = count_text(result.blobs, "file")
+        print_line(f"{whole} is whole: {files}, {bytes_text(result.size_bytes)} read and hashed")
+    for problem in result.problems if not invocation.as_json else ():
+        click.echo(problem)
+    if result.problems:
+        _complain(ctx, whole, len(result.problems))
+
+
+def _complain(ctx: click.Context, whole: str, count: int) -> None:
+    complain(f"{whole} has {count_text(count, 'problem')}")
+    suggest("Publish the same files again with `warp publish --repair`, or read an older version.")
+    ctx.exit(CORRUPT)

@@ -1,0 +1,105 @@
+"""The data of `warp demo`: scikit-learn's handwritten digits as a table, and a model trained on a stream of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warpdata.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["PIXELS", "Lesson", "digits_table", "measure_accuracy", "picture", "require_sklearn", "train"]
+
+PIXELS = 64
+_SIDE = 8
+_BRIGHTEST = 16
+_TEST_OF = 5
+_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A trained model, how many samples it saw and how long that took."""
+
+    model: Any
+    samples: int
+    seconds: float
+
+
+def require_sklearn() -> None:
+    if importlib.util.find_spec("sklearn") is None:
+        raise MissingExtraError("the demo needs scikit-learn", hint="pip install 'warpdata[demo]'")
+
+
+def digits_table() -> pa.Table:
+    """1,797 images of 8 × 8 pixels, each with its label, a caption and the split it belongs to."""
+    import pyarrow as pa
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    pixels = pa.array(digits.data.astype("uint8").reshape(-1))
+    labels = [int(label) for label in digits.target]
+    return pa.table(
+        {
+            "image": pa.FixedSizeListArray.from_arrays(pixels, PIXELS),
+            "label": pa.array(labels, pa.int8()),
+            "caption": [f"a handwritten {_WORDS[label]}" for label in labels],
+            "split": [_split(row) for row in range(len(labels))],
+        }
+    )
+
+
+def _split(row: int) -> str:
+    """By a hash of the row's number, so that a row stays where it is when others are added."""
+    return "test" if zlib.crc32(str(row).encode()) % _TEST_OF == 0 else "train"
+
+
+def train(stream: Callable[[], Iterable[pa.RecordBatch]], epochs: int) -> Lesson:
+    """A linear classifier, taught batch by batch as the rows arrive."""
+    from sklearn.linear_model import SGDClassifier
+
+    model = SGDClassifier(loss="log_loss", alpha=1e-4, average=True, random_state=0)
+    samples, began = 0, time.perf_counter()
+    for _ in range(epochs):
+        for batch in stream():
+            images, labels = _arrays(batch)
+            model.partial_fit(images, labels, classes=range(len(_WORDS)))
+            samples += len(labels)
+    return Lesson(model, samples, time.perf_counter() - began)
+
+
+def measure_accuracy(model: Any, batches: Iterable[pa.RecordBatch]) -> tuple[int, int]:
+    """How many labels the model gets right, and of how many."""
+    right = seen = 0
+    for batch in batches:
+        images, labels = _arrays(batch)
+        right += int((model.predict(images) == labels).sum())
+        seen += len(labels)
+    return right, seen
+
+
+def picture(images: list[list[int]]) -> list[str]:
+    """Images side by side in block characters, two rows of pixels to a line."""
+    lines = []
+    for row in range(0, _SIDE, 2):
+        cells = []
+        for image in images:
+            upper, lower = (image[(row + down) * _SIDE : (row + down + 1) * _SIDE] for down in (0, 1))
+            cells.append("".join(_block(*pair) for pair in zip(upper, lower, strict=True)))
+        lines.append("   ".join(cells).rstrip())
+    return lines
+
+
+def _block(upper: int, lower: int) -> str:
+    return " ▄▀█"[2 * (upper > _BRIGHTEST // 3) + (lower > _BRIGHTEST // 3)]
+
+
+def _arrays(batch: pa.RecordBatch) -> tuple[Any, Any]:
+    images = batch["image"].flatten().to_numpy(zero_copy_only=False).reshape(-1, PIXELS) / _BRIGHTEST
+    return images, batch["label"].to_numpy(zero_copy_only=False)

@@ -1,0 +1,120 @@
+"""If this fails, the Tab key breaks the user's shell, is slow, or says things nobody asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+import warpdata as wd
+from tests.cli.scenes import publish, run
+from warpdata.cli import warp
+from warpdata.cli.shells import SHELLS, completion_script
+
+BASH = shutil.which("bash")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    return tmp_path
+
+
+def complete(*words: str) -> list[str]:
+    """What is offered for the last word."""
+    completer = ShellComplete(warp, {}, "warp", "_WARP_COMPLETE")
+    return [item.value for item in completer.get_completions(list(words[:-1]), words[-1])]
+
+
+def test_commands_and_options() -> None:
+    assert complete("in") == ["init", "info", "inspect"]
+    assert complete("info", "--st") == ["--store"]
+    assert complete("stream", "--format", "") == ["jsonl", "arrow", "csv"]
+
+
+def test_dataset_names_come_from_the_store() -> None:
+    publish("acme/trips", label="v1")
+    publish("acme/stops")
+    publish("other/trips")
+    wd.dataset("acme/trips").branch("experiment")
+    assert complete("info", "") == ["acme/stops", "acme/trips", "other/trips"]
+    assert complete("info", "acme/t") == ["acme/trips"]
+    assert complete("head", "oth") == ["other/trips"]
+    assert complete("info", "acme/trips@") == ["acme/trips@experiment", "acme/trips@main", "acme/trips@v1"]
+    assert complete("diff", "acme/trips", "acme/trips@v") == ["acme/trips@v1"]
+    assert complete("publish", "acme/trips@") == []
+
+
+def test_another_store_is_asked_when_it_was_named(tmp_path: Path) -> None:
+    publish("acme/here")
+    store = str(tmp_path / "store")
+    wd.DatasetBuilder("acme/there", store=store).add_table("main", {"x": [1]}).publish()
+    assert complete("info", "--store", store, "a") == ["acme/there"]
+
+
+@pytest.mark.parametrize("store", ["ftp://nonsense", "s3://bucket/no-credentials", "/no/such/folder"])
+def test_a_store_that_fails_offers_nothing_and_says_nothing(store: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert complete("info", "--store", store, "a") == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_install_once_and_again(shell: str, home: Path) -> None:
+    startup = {"bash": home / ".bashrc", "zsh": home / ".zshrc"}.get(shell)
+    if startup is not None:
+        startup.write_text("# mine\nalias ll='ls -l'")
+    first = run("completion", "install", "--shell", shell)
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout.startswith("wrote ")
+    files = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    again = run("completion", "install", "--shell", shell)
+    assert again.stdout.startswith("already in place")
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == files
+    assert completion_script(shell).encode() in files.values()
+    if startup is not None:
+        assert startup.read_text().startswith("# mine\nalias ll='ls -l'\nsource ")
+        assert startup.read_text().count("warp completion install") == 1
+
+
+def test_show_prints_the_script_and_nothing_else() -> None:
+    for shell in SHELLS:
+        result = run("completion", "show", "--shell", shell)
+        assert (result.stdout, result.stderr) == (completion_script(shell), "")
+    assert run("completion", "show").exit_code == 0
+
+
+@pytest.mark.skipif(BASH is None, reason="needs bash")
+def test_bash_itself_completes_names_with_an_at_sign(home: Path) -> None:
+    publish("acme/trips", label="v1")
+    run("completion", "install", "--shell", "bash")
+    programs = home / "programs"
+    programs.mkdir()
+    script = programs / "warp"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m warpdata.cli "$@"\n')
+    script.chmod(0o755)
+    lines = (
+        f"source {home}/.bashrc",
+        "COMP_WORDS=(warp info acme/trips@v) COMP_CWORD=2 COMPREPLY=()",
+        "_warp_completion warp",
+        'echo "${COMPREPLY[@]}"',
+        'echo "$COMP_WORDBREAKS" | grep -c @',
+        "complete -p warp",
+    )
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [str(BASH), "--norc", "-c", "\n".join(lines)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines()[:2] == ["acme/trips@v1", "0"]
+    assert "_warp_completion" in done.stdout.splitlines()[2]
+    assert done.stderr == ""

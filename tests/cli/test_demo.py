@@ -1,0 +1,70 @@
+"""If this fails, the first command of the README does not do what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import Any
+
+import pytest
+
+import warpdata as wd
+from tests.cli.scenes import run, run_program
+from warpdata.cli.digits import digits_table, picture
+
+
+def accuracy(text: str) -> float:
+    found = re.search(r"accuracy +([\d.]+)%", text)
+    assert found, text
+    return float(found[1])
+
+
+def test_a_second_run_starts_from_what_is_there() -> None:
+    first = run_program("demo")
+    assert first.returncode == 0, first.stderr
+    assert first.stderr == ""
+    assert accuracy(first.stdout) > 90
+    assert "1,797 images" in first.stdout
+    for words in ("first batch after", "samples/s", "keeps", "warp head demo/digits"):
+        assert words in first.stdout
+    version = wd.dataset("demo/digits").version
+    second = run_program("demo")
+    assert second.returncode == 0
+    assert f"version {version[:12]} is already there" in second.stdout
+    assert accuracy(second.stdout) == accuracy(first.stdout)
+    assert len(wd.dataset("demo/digits").history()) == 1
+
+
+def test_the_demo_takes_a_store() -> None:
+    result = run("demo", "--store", "memory://demo")
+    assert result.exit_code == 0, result.stderr
+    assert "warp info demo/digits --store memory://demo" in result.stdout
+    assert wd.list_datasets() == []
+
+
+def test_the_digits_are_a_table_with_a_stable_split() -> None:
+    table = digits_table()
+    assert table.num_rows == 1797
+    assert str(table.schema.field("image").type) == "fixed_size_list<item: uint8>[64]"
+    assert table["caption"][3].as_py() == "a handwritten three"
+    splits = table["split"].to_pylist()
+    assert [row for row, split in enumerate(splits) if split == "test"][:5] == [6, 12, 29, 31, 37]
+    assert splits.count("test") == 347
+
+
+def test_a_picture_is_four_lines() -> None:
+    lines = picture(digits_table()["image"][:3].to_pylist())
+    assert len(lines) == 4
+    assert set("".join(lines)) <= set(" ▄▀█")
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+
+    def find(name: str, package: str | None = None) -> Any:
+        return None if name == "sklearn" else real(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    result = run("demo")
+    assert result.exit_code == 9
+    assert "pip install 'warpdata[demo]'" in result.stderr

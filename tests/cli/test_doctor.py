@@ -1,0 +1,261 @@
+"""If this fails, a broken set-up is called healthy, or a healthy one broken."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.cli.scenes import ask, publish, run
+from warpdata.cli.checkup import Finding, Status, check_cache, check_credentials
+from warpdata.cli.store_checkup import StoreProbe, check_store
+from warpdata.errors import ReadOnlyStoreError
+from warpdata.settings import load_settings
+from warpdata.store import ByteRange, ObjectInfo, open_store
+from warpdata.testing import FaultyStore
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Overwriting(FaultyStore):
+    """Answers every create with yes, and keeps the newest bytes: a server that ignores If-None-Match."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.replace(key, data)
+        return True
+
+
+class Deceitful(FaultyStore):
+    """Refuses a second create in words, but takes its bytes."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        made = super().create(key, data)
+        self.replace(key, data)
+        return made
+
+
+class ReadOnly(FaultyStore):
+    def create(self, key: str, data: bytes) -> bool:
+        raise ReadOnlyStoreError(f"{self.url} is read-only")
+
+
+class Ragged(FaultyStore):
+    """A proxy that answers a range with the beginning of the object."""
+
+    def read_range(self, key: str, span: ByteRange) -> memoryview:
+        return super().read_range(key, ByteRange(0, span.size_bytes))
+
+
+class Elsewhere(FaultyStore):
+    """A store on another machine, whose clock is `ahead_s` ahead."""
+
+    ahead_s = 0.0
+    tells_time = True
+
+    @property
+    def url(self) -> str:
+        return "s3://elsewhere"
+
+    def stat(self, key: str) -> ObjectInfo:
+        found = super().stat(key)
+        told = NOW + timedelta(seconds=self.ahead_s) if self.tells_time else None
+        return ObjectInfo(found.key, found.size_bytes, found.etag, told)
+
+
+def examine(kind: type[FaultyStore], name: str) -> dict[str, Finding]:
+    store = kind(open_store(f"memory://{name}", load_settings()))
+    findings = {finding.check: finding for finding in check_store(StoreProbe(store, "doctor/test", lambda: NOW))}
+    assert [info.key for info in store.list_objects("doctor")] == []
+    for finding in findings.values():
+        assert (finding.status == "failed") is (finding.next_step is not None), finding
+    return findings
+
+
+def test_a_healthy_machine_is_well(tmp_path: Path) -> None:
+    shown = ask("doctor")
+    assert shown["ok"] is True
+    assert {check["status"] for check in shown["checks"]} == {"ok"}
+    assert [check["check"] for check in shown["checks"]] == [
+        "settings",
+        "credentials",
+        "DuckDB",
+        "cache",
+        "store",
+        "write",
+        "read",
+        "create-only",
+        "clock",
+        "delete",
+    ]
+    text = " ".join(run("doctor", "--store", str(tmp_path / "other")).stdout.split())
+    assert "all is well" in text
+    assert "nothing is published there yet" in text
+    publish()
+    assert ask("doctor")["ok"] is True
+
+
+def test_a_store_in_memory_is_well() -> None:
+    assert ask("doctor", "--store", "memory://doctor")["ok"] is True
+    assert {finding.status for finding in examine(FaultyStore, "well").values()} == {"ok"}
+
+
+@pytest.mark.s3
+def test_a_real_s3_server_is_well(s3_url: str, s3_environment: None) -> None:
+    shown = ask("doctor", "--store", s3_url)
+    assert {check["check"]: check["status"] for check in shown["checks"]} == dict.fromkeys(
+        ["settings", "credentials", "DuckDB", "cache", "store", "write", "read", "create-only", "clock", "delete"], "ok"
+    )
+    details = {check["check"]: check["detail"] for check in shown["checks"]}
+    assert details["clock"] == "agrees with the store's"
+    assert "secret" not in json.dumps(shown)
+
+
+@pytest.mark.s3
+def test_wrong_keys_are_found(s3_url: str, s3_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    result = run("doctor", "--store", s3_url)
+    assert result.exit_code == 7
+    assert "does not accept these credentials" in " ".join(result.stdout.split())
+    assert "→" in result.stdout
+
+
+@pytest.mark.parametrize(("kind", "words"), [(Overwriting, "accepted"), (Deceitful, "replaced the first")])
+def test_a_store_that_ignores_create_only_is_found(kind: type[FaultyStore], words: str) -> None:
+    found = examine(kind, kind.__name__)
+    assert found["create-only"].status == "failed"
+    assert words in found["create-only"].detail
+    assert "Do not publish to it" in (found["create-only"].next_step or "")
+
+
+def test_a_proxy_that_breaks_ranges_is_found() -> None:
+    found = examine(Ragged, "ragged")
+    assert found["read"].status == "failed"
+    assert "range" in found["read"].detail
+
+
+def test_a_read_only_store_is_fine() -> None:
+    found = examine(ReadOnly, "read-only-empty")
+    assert {check: finding.status for check, finding in found.items()} == {
+        "store": "ok",
+        "write": "note",
+        "read": "skipped",
+        "clock": "skipped",
+    }
+    open_store("memory://read-only", load_settings()).create("warp-store.json", b'{"format":1}')
+    assert examine(ReadOnly, "read-only")["read"].status == "ok"
+
+
+def test_a_store_of_another_format_is_found() -> None:
+    open_store("memory://newer", load_settings()).create("warp-store.json", b'{"format":2}')
+    found = examine(FaultyStore, "newer")
+    assert (found["store"].status, found["store"].next_step) == ("failed", "Upgrade warpdata.")
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "status", "words"),
+    [
+        (0.0, "ok", "agrees"),
+        (1.9, "ok", "agrees"),
+        (-60.0, "note", "ahead of the store"),
+        (60.0, "note", "behind the store"),
+        (3600.0, "failed", "59 min"),
+        (None, "skipped", "unknown"),
+    ],
+)
+def test_clocks_are_compared(ahead_s: float | None, status: Status, words: str) -> None:
+    class Shifted(Elsewhere):
+        pass
+
+    Shifted.ahead_s, Shifted.tells_time = ahead_s or 0.0, ahead_s is not None
+    found = examine(Shifted, f"clock{ahead_s}")["clock"]
+    assert found.status == status
+    assert words.replace("59", "60") in found.detail or words in found.detail
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+def hanging_port() -> Iterator[int]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        yield listener.getsockname()[1]
+
+
+def s3_at(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+
+
+def test_an_endpoint_that_is_not_there(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3_at(closed_port, monkeypatch)
+    result = run("doctor", "--store", "s3://bucket/x", "--json")
+    assert result.exit_code == 7
+    checks = {check["check"]: check for check in json.loads(result.stdout)["checks"]}
+    assert checks["store"]["status"] == "failed"
+    assert "network" in checks["store"]["next_step"]
+    assert checks["write"]["status"] == "skipped"
+    assert "hidden" not in result.stdout
+
+
+def test_an_endpoint_that_hangs(hanging_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3_at(hanging_port, monkeypatch)
+    monkeypatch.setenv("WARP_TIMEOUT_S", "1")
+    monkeypatch.setenv("WARP_RETRY_TIMEOUT_S", "1")
+    result = run("doctor", "--store", "s3://bucket/x")
+    assert result.exit_code == 7
+    assert "WARP_TIMEOUT_S" in result.stdout
+
+
+def test_missing_credentials_have_a_next_step() -> None:
+    result = run("doctor", "--store", "s3://bucket/x")
+    assert result.exit_code == 7
+    assert "AWS_PROFILE" in result.stdout
+
+
+def test_settings_that_cannot_be_read_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "perhaps")
+    result = run("doctor", "--json")
+    assert result.exit_code == 7
+    shown = json.loads(result.stdout)
+    assert shown["store"] is None
+    assert shown["checks"][0]["next_step"] == "Use true or false."
+
+
+def test_where_keys_come_from_is_said_without_saying_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def detail() -> str:
+        return check_credentials("s3://bucket", load_settings()).detail
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    assert detail() == "S3 key AKIA… from the environment"
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    (tmp_path / "credentials").write_text("[lab]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = hidden\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    assert detail() == "S3 key AKIA… from the profile lab"
+    monkeypatch.delenv("AWS_PROFILE")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    assert detail() == "anonymous S3"
+    monkeypatch.delenv("AWS_SKIP_SIGNATURE")
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+    assert "the instance or container will be asked" in detail()
+
+
+def test_a_cache_that_cannot_be_written_is_found(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    found = check_cache(blocked / "cache")
+    assert found.status == "failed"
+    assert "WARP_CACHE_DIR" in (found.next_step or "")

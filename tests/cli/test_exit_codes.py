@@ -1,0 +1,129 @@
+"""If this fails, a script that runs `warp` cannot tell what went wrong, or finds an error amid its data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.scenes import parquet, publish, run, run_program
+from warpdata import errors
+from warpdata.cli.failures import report
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.DatasetNotFoundError("x"), 3),
+        (errors.ColumnNotFoundError("x"), 3),
+        (errors.AlreadyExistsError("x"), 4),
+        (errors.CommitUnknownError("x", txn_id="t"), 4),
+        (errors.InvalidFilterError("x"), 5),
+        (errors.LargeExportError("x"), 5),
+        (errors.AuthenticationError("x"), 6),
+        (errors.ReadOnlyStoreError("x"), 6),
+        (errors.StoreFullError("x"), 7),
+        (errors.WriteUnknownError("x"), 7),
+        (errors.BlobCorruptedError("x"), 8),
+        (errors.MissingExtraError("x"), 9),
+        (errors.WarpError("x"), 1),
+        (ZeroDivisionError("x"), 1),
+        (BrokenPipeError(), 0),
+    ],
+)
+def test_every_family_has_its_code(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(error) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ") or isinstance(error, BrokenPipeError)
+
+
+def test_every_error_of_the_tree_has_a_code_but_the_root(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        made = kind("x", txn_id="t") if kind is errors.CommitUnknownError else kind("x")
+        assert (report(made) == 1) is (kind is errors.WarpError), name
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["info", "acme/trips@v9"], 3, "v9"),
+        (["info", "acme/trip"], 3, "acme/trips"),
+        (["head", "acme/trips", "--columns", "fair"], 3, "fare"),
+        (["head", "acme/trips", "--table", "mian"], 3, "main"),
+        (["info", "No/Name"], 5, "lower-case"),
+        (["head", "acme/trips", "--filter", "fare >"], 5, "filter"),
+        (["list-remote", "--store", "ftp://x"], 5, "ftp://x"),
+        (["info"], 2, "--help"),
+        (["info", "acme/trips", "--bogus"], 2, "--bogus"),
+        (["hed", "acme/trips"], 2, "head"),
+        (["head", "acme/trips", "-n", "many"], 2, "many"),
+        (["stream", "acme/trips", "--shard", "4/4"], 2, "RANK/WORLD"),
+        (["publish", "acme/trips", "--table", "main"], 2, "NAME=GLOB"),
+        (["publish", "acme/trips"], 2, "--table"),
+        (["label", "acme/trips", "v1", "--list"], 2, "--list"),
+    ],
+)
+def test_failures_are_two_lines_on_stderr(args: list[str], code: int, words: str) -> None:
+    publish()
+    result = run(*args)
+    assert result.exit_code == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_program_keeps_data_and_words_apart(tmp_path: Path) -> None:
+    source = parquet(tmp_path)
+    done = run_program("publish", "acme/trips", "--table", f"main={source}", "--json")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["changed"] is True
+    missing = run_program("info", "acme/nothing", "--json")
+    assert (missing.returncode, missing.stdout) == (3, "")
+    assert missing.stderr.startswith("error: acme/nothing is not published")
+    assert "\nhint: " in missing.stderr
+    assert "\x1b" not in missing.stderr
+    empty = run_program("list-remote", "other/")
+    assert (empty.returncode, empty.stdout) == (0, "")
+    assert "no datasets" in empty.stderr
+
+
+def test_only_debug_shows_a_traceback() -> None:
+    plain, debug = run("info", "acme/nothing"), run("info", "acme/nothing", "--debug")
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
+    assert "error: acme/nothing" in debug.stderr
+    assert plain.exit_code == debug.exit_code == 3
+
+
+def test_a_defect_is_one_line_with_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("warpdata.cli.invocation.Invocation.connect", explode)
+    result = run("list-remote")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "error: unexpected ZeroDivisionError: by zero",
+        "hint: Run it again with --debug to see where, and please report it.",
+    ]
+
+
+def test_every_problem_of_a_damaged_manifest_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    problems = tuple(f"tables.t{n}: wrong" for n in range(12))
+    assert report(errors.ManifestCorruptedError("the manifest is damaged", problems=problems)) == 8
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "error: the manifest is damaged"
+    assert lines[1] == "  tables.t0: wrong"
+    assert lines[-1] == "  and 2 more"
+
+
+def test_settings_that_cannot_be_read_are_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARP_TIMEOUT_S", "soon")
+    result = run("list-remote")
+    assert result.exit_code == 5
+    assert "WARP_TIMEOUT_S" in result.stderr

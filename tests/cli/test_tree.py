@@ -1,0 +1,107 @@
+"""If this fails, `warp --help` is slow, a command is undocumented, or its documentation is of another command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.cli.scenes import run
+from warpdata.cli.failures import EXIT_CODES
+from warpdata.cli.options import WarpCommand
+from warpdata.cli.reference import render_reference
+from warpdata.cli.tree import SECTIONS, warp
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+COMMANDS = [name for section in SECTIONS.values() for name in section]
+HEAVY = ("pyarrow", "duckdb", "obstore", "rich", "numpy", "msgspec", "sklearn", "warpdata.datasets", "warpdata.publish")
+
+
+def loaded(name: str) -> WarpCommand:
+    command = warp.get_command(click.Context(warp), name)
+    assert isinstance(command, WarpCommand)
+    return command
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys\n"
+        "from warpdata.cli import warp\n"
+        "try: warp.main(['--help'], prog_name='warp')\n"
+        "except SystemExit: pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "Usage: warp" in done.stdout
+
+
+def test_help_is_quick() -> None:
+    """The script that pip installs, start of the interpreter included; the best of five is what the code costs."""
+    script = Path(sys.executable).with_name("warp")
+    command = [str(script)] if script.exists() else [sys.executable, "-m", "warpdata.cli"]
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run([*command, "--help"], capture_output=True, timeout=30, check=True)
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.5, times
+
+
+def test_help_names_every_command_and_every_exit_code() -> None:
+    text = run("--help").stdout
+    for name in COMMANDS:
+        assert f"  {name} " in text
+    for code, meaning in EXIT_CODES.items():
+        assert str(code) in text
+        assert meaning in text
+    assert run().stdout == text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_is_the_first_line_of_the_help(name: str) -> None:
+    first = " ".join((loaded(name).help or "").split("\n\n")[0].split())
+    listed = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
+    assert first == listed[name]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_the_shared_options(name: str) -> None:
+    """`completion` touches no store."""
+    options = {spelling for parameter in loaded(name).params for spelling in parameter.opts}
+    assert {"--quiet", "--debug"} <= options
+    assert ("--store" in options) is (name != "completion")
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"demo", "init", "completion", "stream"}))
+def test_every_listing_takes_json_and_documents_its_keys(name: str) -> None:
+    assert loaded(name).json_keys
+    text = run(name, "--help").stdout
+    assert "--json" in text
+    assert "JSON keys" in text
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    for name in COMMANDS:
+        for parameter in loaded(name).params:
+            assert not isinstance(parameter, click.Option) or parameter.help, (name, parameter.name)
+
+
+def test_the_committed_reference_is_current() -> None:
+    assert REFERENCE.read_text(encoding="utf-8") == render_reference(), (
+        "run `python -m warpdata.cli.reference > docs/reference/cli.md`"
+    )
+
+
+def test_the_reference_can_be_printed() -> None:
+    command = [sys.executable, "-m", "warpdata.cli.reference"]
+    done = subprocess.run(command, capture_output=True, timeout=30, check=True)
+    assert done.stdout.decode() == render_reference()
+
+
+def test_version() -> None:
+    assert run("--version").stdout.startswith("warp 0.")

@@ -1,0 +1,94 @@
+"""If this fails, a table on the terminal is wider than the terminal, or shows values that are not stored."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpdata.cli.figures import bytes_text, count_text, rate_text, rows_text, seconds_text, time_text
+from warpdata.cli.grid import fit_widths
+from warpdata.cli.values import cell_text, escape, plain_values, type_text
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.booleans()), min_size=1, max_size=40), st.integers(20, 300))
+def test_columns_fit_the_width_and_none_grows(wanted: list[tuple[int, bool]], available: int) -> None:
+    widths = fit_widths(wanted, available)
+    assert 1 <= len(widths) <= len(wanted)
+    assert all(width <= natural for width, (natural, _) in zip(widths, wanted, strict=False))
+    assert sum(widths) + 2 * (len(widths) - 1) <= available
+    if sum(natural for natural, _ in wanted) + 2 * (len(wanted) - 1) <= available and max(wanted)[0] <= 48:
+        assert widths == [natural for natural, _ in wanted]
+
+
+@given(st.text())
+def test_escaped_text_is_printable_and_printable_text_is_left_alone(text: str) -> None:
+    assert escape(text).isprintable()
+    assert not text.isprintable() or escape(text) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        ("two\nlines", "two\\nlines"),
+        ("x" * 500, "x" * 200 + "…"),
+        (1234567.5, "1234567.5"),
+        (0.12345678901234567, "0.123456789"),
+        (b"\x00" * 1240, "<1.24 kB>"),
+        ([1, None, "a"], "[1, null, a]"),
+        (list(range(30)), "[" + ", ".join(map(str, range(24))) + ", …]"),
+        ({"a": 1, "b": {"c": []}}, "{a: 1, b: {c: []}}"),
+    ],
+)
+def test_cells(value: object, text: str) -> None:
+    assert cell_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (pa.list_(pa.uint8(), 64), "uint8[64]"),
+        (pa.list_(pa.list_(pa.string())), "string[][]"),
+        (pa.struct([("a", pa.int8()), ("b", pa.large_list(pa.date32()))]), "struct<a int8, b date32[day][]>"),
+        (pa.map_(pa.string(), pa.int64()), "map<string, int64>"),
+        (pa.dictionary(pa.int8(), pa.string()), "string (dictionary)"),
+        (pa.timestamp("us", "UTC"), "timestamp[us, tz=UTC]"),
+    ],
+)
+def test_types(kind: pa.DataType, text: str) -> None:
+    assert type_text(kind) == text
+
+
+def test_single_precision_is_spelled_shortly() -> None:
+    assert plain_values(pa.chunked_array([pa.array([0.1, None], pa.float32())])) == ["0.1", None]
+
+
+def test_figures() -> None:
+    assert [bytes_text(n) for n in (0, 999, 1000, 49_400, 999_499, 999_600, 10**18)] == [
+        "0 B",
+        "999 B",
+        "1.00 kB",
+        "49.4 kB",
+        "999 kB",
+        "1.00 MB",
+        "1000 PB",
+    ]
+    assert [rows_text(n) for n in (7, 2_050_000)] == ["7 rows", "2.05 M rows"]
+    assert [count_text(n, "row") for n in (0, 1, 1797)] == ["0 rows", "1 row", "1,797 rows"]
+    assert count_text(2, "index", "indexes") == "2 indexes"
+    assert [seconds_text(s) for s in (0.00339, 0.069, 1.26, 95.6, 600, 86_400)] == [
+        "3.4 ms",
+        "69 ms",
+        "1.3 s",
+        "95.6 s",
+        "10 min",
+        "24.0 h",
+    ]
+    assert rate_text(1450, 0.0254, "samples") == "57,000 samples/s"
+    moment = datetime(2024, 2, 29, 12, 30, tzinfo=UTC)
+    assert time_text(moment) == f"{moment.astimezone():%Y-%m-%d %H:%M}"
