@@ -17,6 +17,7 @@ from warpdata.errors import (
     TableNotFoundError,
     WarpError,
 )
+from warpdata.manifest import JsonObject
 
 
 def publish(name: str, *numbers: int, label: str | None = None) -> str:
@@ -86,6 +87,38 @@ def test_labels_and_branches_share_one_space_of_names() -> None:
         dataset.branch("dev")
     with pytest.raises(AlreadyExistsError):
         dataset.snapshot("main")
+
+
+def test_a_branch_is_made_on_purpose() -> None:
+    publish("a/b", 1, label="v1")
+    builder = wd.DatasetBuilder("a/b").append_table("main", pa.table({"n": pa.array([2], pa.int64())}))
+    for name in ("dev", "v1"):
+        with pytest.raises(RefNotFoundError, match="no branch") as raised:
+            builder.publish(branch=name)
+        assert raised.value.hint is not None
+        assert f"warp branch a/b {name}" in raised.value.hint
+    wd.dataset("a/b").branch("dev")
+    builder.publish(branch="dev")
+    assert wd.dataset("a/b@dev").table().to_arrow()["n"].to_pylist() == [1, 2]
+
+
+def test_words_about_a_version_do_not_change_it() -> None:
+    table = pa.table({"n": pa.array([1], pa.int64())})
+    plain = wd.DatasetBuilder("a/b").add_table("main", table).publish()
+    wordy: JsonObject = {"note": "x" * 60_000, "accuracy": 0.93}
+    other = wd.DatasetBuilder("a/b", "memory://wordy").add_table("main", table).publish(metadata=wordy)
+    assert other.version == plain.version
+    assert wd.dataset("a/b", store="memory://wordy").manifest.metadata == wordy
+    with pytest.raises(wd.errors.LimitExceededError, match="the metadata"):
+        wd.DatasetBuilder("a/b", "memory://wordier").add_table("main", table).publish(metadata={"x": "y" * 70_000})
+    assert wd.list_datasets(store="memory://wordier") == []
+
+
+def test_a_dataset_is_listed_once_it_can_be_opened(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("listed")
+    wd.DatasetBuilder("a/b", folder.as_uri()).add_table("main", {"n": [1]}).publish()
+    (folder / "datasets" / "a" / "killed" / "manifests").mkdir(parents=True)
+    assert wd.list_datasets("a", store=folder.as_uri()) == ["a/b"]
 
 
 def test_a_version_never_changes_under_its_reader() -> None:

@@ -55,6 +55,32 @@ def test_a_damaged_manifest_is_repaired_by_publishing_again(store: Writer) -> No
     assert numbers(link(store)) == [0, 1, 2, 3]
 
 
+def test_a_damaged_or_missing_head_manifest_is_mended_by_publishing_the_same_again(store: Writer) -> None:
+    replace(link(store, seed=2), 0)
+    version = Catalog(store).resolve(parse_address("a/b")).version
+    key = f"datasets/a/b/manifests/{version}.json"
+    for is_deleted in (False, True):
+        if is_deleted:
+            store.delete(key)
+        else:
+            flip(store, key, 40)
+        replace(link(store, seed=3), 0)
+        assert numbers(link(store)) == [0, 1, 2, 3]
+    assert len(open_dataset(link(store), parse_address("a/b")).history()) == 3
+
+
+def test_a_damaged_manifest_is_not_remembered_after_its_repair(store: Writer, tmp_path: Path) -> None:
+    version = Catalog(store).resolve(parse_address("a/b")).version
+    key = f"datasets/a/b/manifests/{version}.json"
+    sound = store.read(key).data
+    flip(store, key, 40)
+    cached = Catalog(MetadataCache(store, tmp_path / "cache", key_policy, is_sound))
+    with pytest.raises(ManifestCorruptedError):
+        cached.manifest(cached.resolve(parse_address("a/b")))
+    store.replace(key, sound)
+    assert cached.manifest(cached.resolve(parse_address("a/b"))).dataset_id == "a/b"
+
+
 def test_every_bit_of_the_hint_may_go_and_the_newest_version_is_found(store: Writer) -> None:
     sound = store.read("datasets/a/b/latest.json").data
     for position in range(len(sound)):

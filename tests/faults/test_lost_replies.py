@@ -10,7 +10,15 @@ import warpdata as wd
 from tests.faults.scenes import append, faulty, link, memory, numbers, replace
 from warpdata.catalog import Catalog, Transaction, commit, find_transaction, parse_address
 from warpdata.datasets import Connection, open_dataset
-from warpdata.errors import CommitUnknownError, ConflictError, SchemaMismatchError, StorageError, WriteUnknownError
+from warpdata.errors import (
+    AccessDeniedError,
+    CommitUnknownError,
+    ConflictError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    StorageError,
+    WriteUnknownError,
+)
 from warpdata.manifest import Manifest
 from warpdata.store import Fetched, Writer
 from warpdata.testing import DropReplies, DropReply, FaultyStore
@@ -78,6 +86,43 @@ def test_an_unknown_outcome_says_so_and_can_be_resolved() -> None:
     assert raised.value.hint is not None
     assert raised.value.txn_id in raised.value.hint
     assert numbers(link(store)) == [0, 1, 2, 3]
+
+
+class _HeardThenRefused(FaultyStore):
+    """The first log entry is taken without a word and not shown yet; then every further request is refused."""
+
+    taken = False
+
+    def create(self, key: str, data: bytes) -> bool:
+        if "/heads/" not in key:
+            return super().create(key, data)
+        if self.taken:
+            raise AccessDeniedError("the right to write has just ended")
+        self.taken = super().create(key, data)
+        raise WriteUnknownError("the reply was lost")
+
+    def read(self, key: str) -> Fetched:
+        if "/heads/" in key:
+            raise ObjectNotFoundError("not visible yet")
+        return super().read(key)
+
+
+def test_a_refusal_after_a_lost_reply_is_an_unknown_outcome_not_a_failure() -> None:
+    store = memory("heard-then-refused")
+    with pytest.raises(CommitUnknownError):
+        replace(link(_HeardThenRefused(store)), 0)
+    assert numbers(link(store)) == [0, 1, 2, 3]
+
+
+def test_a_refusal_at_the_first_try_is_a_refusal() -> None:
+    class Refusing(FaultyStore):
+        def create(self, key: str, data: bytes) -> bool:
+            if "/heads/" in key:
+                raise AccessDeniedError("no right to write")
+            return super().create(key, data)
+
+    with pytest.raises(AccessDeniedError):
+        replace(link(Refusing(memory("refusing"))), 0)
 
 
 class _Overtaken(FaultyStore):

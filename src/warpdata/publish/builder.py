@@ -24,7 +24,7 @@ from warpdata.errors import (
     StorageError,
 )
 from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
-from warpdata.manifest import ENTRY_NAME, JsonObject
+from warpdata.manifest import ENTRY_NAME, JsonObject, Manifest, encode_manifest
 from warpdata.publish.change import Change
 from warpdata.publish.plan import PublishPlan, StagedFile, plan_upload
 from warpdata.publish.progress import Progress, Tally, silent
@@ -101,6 +101,7 @@ class DatasetBuilder:
         anew. `metadata` are words about the version; they do not change its identity.
         """
         _check_words(message, branch, label)
+        encode_manifest(Manifest(self._dataset_id, metadata=metadata or {}))  # words that can not be stored fail early
         link = self._link
         plan = self.plan(progress=progress)
         self._check_label(label, plan.version)
