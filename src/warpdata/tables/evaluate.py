@@ -7,35 +7,44 @@ same, Arrow's kernels do it several times faster; a property test holds the two 
 from __future__ import annotations
 
 import functools
-import operator
 import threading
 from typing import TYPE_CHECKING
 
+from warpdata.errors import InvalidFilterError
 from warpdata.tables.engine import sealed_cursor
 from warpdata.tables.filters import RowFilter
 from warpdata.tables.predicate import And, Compare, In, IsNull, Not, Or, Predicate, Unknown
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.compute as pc
     from duckdb import DuckDBPyConnection
 
 __all__ = ["Evaluator"]
+
+_KERNELS = {
+    "=": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
 
 
 class Evaluator:
     """Evaluates one filter, from any thread."""
 
-    def __init__(self, row_filter: RowFilter, schema: pa.Schema, *, use_kernels: bool = True) -> None:
+    def __init__(self, row_filter: RowFilter, *, use_kernels: bool = True) -> None:
         self._filter = row_filter
-        self._schema = schema
-        self._expression = _expression(row_filter.predicate, schema) if use_kernels else None
+        self.uses_kernels = use_kernels and _is_known(row_filter.predicate)
         self._local = threading.local()
 
     def mask(self, rows: pa.Table) -> pa.ChunkedArray:
-        """True for the rows to keep, never null."""
-        if self._expression is not None:
-            return _mask_by_kernel(rows, self._expression)
+        """True for the rows to keep, never null. Kernels also take text columns as dictionaries."""
+        import pyarrow.compute as pc
+
+        if self.uses_kernels:
+            return pc.fill_null(_evaluate(self._filter.predicate, rows), False)
         cursor = self._cursor()
         cursor.register("rows", rows)
         try:
@@ -43,6 +52,8 @@ class Evaluator:
             kept: pa.ChunkedArray = cursor.execute(query).to_arrow_table()["keep"]
         finally:
             cursor.unregister("rows")
+        if len(kept) != rows.num_rows:
+            raise InvalidFilterError(f"the filter {self._filter.sql!r} is not about one row at a time")
         return kept
 
     def _cursor(self) -> DuckDBPyConnection:
@@ -53,64 +64,51 @@ class Evaluator:
         return cursor
 
 
-def _mask_by_kernel(rows: pa.Table, expression: pc.Expression) -> pa.ChunkedArray:
-    import pyarrow as pa
-    import pyarrow.acero as acero
-    import pyarrow.compute as pc
-
-    plan = acero.Declaration.from_sequence(
-        [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
-            acero.Declaration("project", acero.ProjectNodeOptions([expression], ["keep"])),
-        ]
-    )
-    keep = plan.to_table(use_threads=False)["keep"]
-    return pa.chunked_array([pc.fill_null(chunk, False) for chunk in keep.chunks], pa.bool_())
-
-
-def _expression(predicate: Predicate, schema: pa.Schema) -> pc.Expression | None:
-    """The predicate for Arrow's kernels; None if any part of it is beyond them."""
-    import pyarrow.compute as pc
-
-    if isinstance(predicate, Unknown):
-        return None
+def _is_known(predicate: Predicate) -> bool:
+    """Whether every part is within the kernels' reach."""
     if isinstance(predicate, And | Or):
-        parts = [_expression(part, schema) for part in predicate.parts]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
-            return None
-        return functools.reduce(operator.and_ if isinstance(predicate, And) else operator.or_, known)
+        return all(_is_known(part) for part in predicate.parts)
     if isinstance(predicate, Not):
-        inner = _expression(predicate.part, schema)
-        return None if inner is None else ~inner
+        return _is_known(predicate.part)
+    return not isinstance(predicate, Unknown)
+
+
+def _evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray:
+    """True, false or null for each row, in SQL's three-valued logic."""
+    import pyarrow.compute as pc
+
+    if isinstance(predicate, And):
+        return functools.reduce(pc.and_kleene, (_evaluate(part, rows) for part in predicate.parts))
+    if isinstance(predicate, Or):
+        return functools.reduce(pc.or_kleene, (_evaluate(part, rows) for part in predicate.parts))
+    if isinstance(predicate, Not):
+        return pc.invert(_evaluate(predicate.part, rows))
     if isinstance(predicate, IsNull):
-        return pc.field(predicate.column).is_null()
+        return pc.is_null(rows[predicate.column])
     if isinstance(predicate, In):
-        equal = [_compare(Compare(predicate.column, "=", value), schema) for value in predicate.values]
-        return functools.reduce(operator.or_, equal)
-    return _compare(predicate, schema)
+        equal = [Compare(predicate.column, "=", value) for value in predicate.values]
+        return functools.reduce(pc.or_kleene, (_evaluate(part, rows) for part in equal))
+    assert isinstance(predicate, Compare), "the SQL engine takes what is unknown"
+    return _compare_column(rows[predicate.column], predicate)
 
 
-def _compare(predicate: Compare, schema: pa.Schema) -> pc.Expression:
+def _compare_column(column: pa.ChunkedArray, predicate: Compare) -> pa.ChunkedArray:
+    """A dictionary is compared value by value of its few, then spread over the rows."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return _compare(column, predicate)
+    spread = [_compare(chunk.dictionary, predicate).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(spread, pa.bool_())
+
+
+def _compare(values: pa.Array | pa.ChunkedArray, predicate: Compare) -> pa.Array | pa.ChunkedArray:
     """One comparison in SQL's order of values: NaN equals itself and stands above every number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = schema.field(predicate.column).type
-    field = pc.field(predicate.column)
-    if pa.types.is_integer(kind):
-        field = field.cast(pa.int64())
-        value = pc.scalar(pa.scalar(predicate.value, pa.int64()))
-    else:
-        value = pc.scalar(pa.scalar(predicate.value, kind))
-    compared: pc.Expression = {
-        "=": field == value,
-        "!=": field != value,
-        "<": field < value,
-        "<=": field <= value,
-        ">": field > value,
-        ">=": field >= value,
-    }[predicate.op]
-    if pa.types.is_floating(kind) and predicate.op in (">", ">="):
-        return compared | pc.is_nan(field)
+    kind = pa.int64() if pa.types.is_integer(values.type) else values.type
+    compared = pc.call_function(_KERNELS[predicate.op], [values, pa.scalar(predicate.value, kind)])
+    if pa.types.is_floating(values.type) and predicate.op in (">", ">="):
+        return pc.or_kleene(compared, pc.is_nan(values))
     return compared

@@ -59,7 +59,7 @@ class _Unit:
 
 def scan_tables(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterator[pa.Table]:
     """One Arrow table per row group that has rows to give, in table order."""
-    evaluator = Evaluator(scan.row_filter, scan.schema) if scan.row_filter else None
+    evaluator = Evaluator(scan.row_filter) if scan.row_filter else None
     io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="warp-io")
     cpu = ThreadPoolExecutor(_cpu_count(), thread_name_prefix="warp-decode")
     try:
@@ -150,13 +150,15 @@ def _filtered(
     """Decode the filter's columns, then the others only if a row is kept."""
     import pyarrow.compute as pc
 
-    known = _cut(unit.file.decode(unit.group, row_filter.columns, fetched.result()), unit)
+    needed = row_filter.columns
+    encoded = unit.file.small_dictionaries(unit.group, needed) if evaluator.uses_kernels else []
+    known = _cut(unit.file.decode(unit.group, needed, fetched.result(), encoded), unit)
     mask = evaluator.mask(known)
     kept = pc.sum(mask).as_py() or 0
     if not kept:
         return None
     rows = known
-    rest = [name for name in scan.columns if name not in row_filter.columns]
+    rest = [name for name in scan.columns if name not in needed]
     if rest:
         encoded = unit.file.small_dictionaries(unit.group, rest)
         more = _cut(unit.file.decode(unit.group, rest, unit.file.fetch(unit.group, rest), encoded), unit)
