@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.scenes import ask, publish, run
-from warpdata.cli.checkup import Finding, Status, check_cache, check_credentials
+from warpdata.cli.checkup import Finding, Status, check_cache, check_credentials, examined
 from warpdata.cli.store_checkup import StoreProbe, check_store
-from warpdata.errors import ReadOnlyStoreError
+from warpdata.errors import AuthenticationError, ReadOnlyStoreError
 from warpdata.settings import load_settings
 from warpdata.store import ByteRange, ObjectInfo, open_store
 from warpdata.testing import FaultyStore
@@ -215,6 +215,13 @@ def test_an_endpoint_that_hangs(hanging_port: int, monkeypatch: pytest.MonkeyPat
     result = run("doctor", "--store", "s3://bucket/x")
     assert result.exit_code == 7
     assert "WARP_TIMEOUT_S" in result.stdout
+
+
+def test_nobody_is_sent_to_the_doctor_by_the_doctor() -> None:
+    def fail() -> Finding:
+        raise AuthenticationError("no keys", hint="Set AWS_PROFILE; `warp doctor` checks them.")
+
+    assert examined("keys", fail, "unused").next_step == "Set AWS_PROFILE."
 
 
 def test_missing_credentials_have_a_next_step() -> None:

@@ -165,7 +165,7 @@ class Catalog:
         names = self._listed(lambda: [label.name for label in self.labels(dataset_id)])
         near = _near(address.ref or MAIN, names + self._listed(lambda: self.branches(dataset_id)))
         raise RefNotFoundError(
-            f"{dataset_id} has no version, label or branch {address.ref!r}",
+            f"{dataset_id} has no version, label or branch {address.ref or MAIN!r}",
             hint=near or f"`warp log {dataset_id}` shows its versions.",
         )
 

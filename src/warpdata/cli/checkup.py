@@ -5,6 +5,7 @@ A check returns a `Finding` and never raises. What it finds out about a store is
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -24,6 +25,7 @@ __all__ = ["Finding", "Status", "check_cache", "check_credentials", "check_duckd
 Status = Literal["ok", "note", "failed", "skipped"]
 
 _LITTLE_SPACE_BYTES = 1_000_000_000
+_TO_THE_DOCTOR = re.compile(r"; `warp doctor` [^.;]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ def examined(check: str, look: Callable[[], Finding], next_step: str) -> Finding
     try:
         return look()
     except WarpError as error:
-        hint = None if error.hint and "warp doctor" in error.hint else error.hint
+        hint = _TO_THE_DOCTOR.sub("", error.hint or "")
         return Finding(check, "failed", error.message, hint or next_step)
     except Exception as error:  # noqa: BLE001 - a doctor reports whatever is wrong
         return Finding(check, "failed", f"{type(error).__name__}: {error}", next_step)

@@ -9,7 +9,7 @@ from warpdata.cli.figures import short
 from warpdata.cli.invocation import Invocation
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
-from warpdata.datasets import open_dataset
+from warpdata.datasets import Connection, open_dataset
 
 __all__ = ["branch"]
 
@@ -37,17 +37,19 @@ def branch(invocation: Invocation, address: str, name: str | None, lists: bool) 
     with invocation.meter(f"Branches of {address}"):
         link = invocation.connect()
         wanted = parse_address(address)
-        if name is None:
-            dataset_id = wanted.dataset_id if wanted.ref is None else open_dataset(link, wanted).id
-            names = link.catalog.branches(dataset_id) or [open_dataset(link, wanted).id]
-            found = {one: link.catalog.resolve(Address(dataset_id, one)).version for one in names}
-        else:
-            made = open_dataset(link, wanted).branch(name)
-            dataset_id, found = made.id, {name: made.version}
+        found = _list(link, wanted) if name is None else {name: open_dataset(link, wanted).branch(name).version}
     if invocation.as_json:
         listed = [{"name": one, "version": version} for one, version in found.items()]
-        print_json({"dataset_id": dataset_id, "branches": listed})
+        print_json({"dataset_id": wanted.dataset_id, "branches": listed})
     elif name is not None:
-        print_line(f"{dataset_id}@{name} starts at version {short(found[name])}")
+        print_line(f"{wanted.dataset_id}@{name} starts at version {short(found[name])}")
     else:
         print_table(("branch", "version"), ((one, short(version)) for one, version in found.items()))
+
+
+def _list(link: Connection, wanted: Address) -> dict[str, str]:
+    """Every branch and the version it stands at; a dataset that has none is not there, which opening it says."""
+    names = link.catalog.branches(wanted.dataset_id)
+    if not names:
+        open_dataset(link, wanted)
+    return {name: link.catalog.resolve(Address(wanted.dataset_id, name)).version for name in names}

@@ -6,12 +6,12 @@ from datetime import datetime
 
 import click
 
-from warpdata.catalog import Label, parse_address
+from warpdata.catalog import Address, Label, parse_address
 from warpdata.cli.figures import short, time_text
 from warpdata.cli.invocation import Invocation
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_line, print_table
-from warpdata.datasets import open_dataset
+from warpdata.datasets import Connection, open_dataset
 
 __all__ = ["label"]
 
@@ -41,17 +41,24 @@ def label(invocation: Invocation, address: str, name: str | None, lists: bool) -
     with invocation.meter(f"Labels of {address}"):
         link = invocation.connect()
         wanted = parse_address(address)
-        opened = open_dataset(link, wanted)
-        found = link.catalog.labels(opened.id) if name is None else [opened.snapshot(name)]
+        found = _list(link, wanted) if name is None else [open_dataset(link, wanted).snapshot(name)]
     if invocation.as_json:
-        print_json({"dataset_id": opened.id, "labels": [_document(one) for one in found]})
+        print_json({"dataset_id": wanted.dataset_id, "labels": [_document(one) for one in found]})
     elif name is not None:
-        print_line(f"{opened.id}@{name} is version {short(opened.version)}")
+        print_line(f"{wanted.dataset_id}@{name} is version {short(found[0].version)}")
     elif found:
         rows = ((one.name, short(one.version), time_text(datetime.fromisoformat(one.time))) for one in found)
         print_table(("label", "version", "made"), rows)
     else:
-        note(f"{opened.id} has no labels")
+        note(f"{wanted.dataset_id} has no labels")
+
+
+def _list(link: Connection, wanted: Address) -> list[Label]:
+    """Every label; a dataset without any must at least be there, which opening it says."""
+    found = link.catalog.labels(wanted.dataset_id)
+    if not found and not link.catalog.branches(wanted.dataset_id):
+        open_dataset(link, wanted)
+    return found
 
 
 def _document(one: Label) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -176,9 +177,11 @@ def _show_plan(invocation: Invocation, plan: PublishPlan) -> None:
 
 
 def _file_rows(plan: PublishPlan) -> Iterable[tuple[str, str, str, str]]:
+    here = Path.cwd()
     for file in plan.files[:_LISTED_FILES]:
         blob = file.fingerprint.blob
-        yield str(file.path), bytes_text(blob.byte_size), short(blob.hash), "there" if file.is_present else "to send"
+        path = file.path.relative_to(here) if file.path.is_relative_to(here) else file.path
+        yield str(path), bytes_text(blob.byte_size), short(blob.hash), "there" if file.is_present else "to send"
 
 
 def _plan_document(plan: PublishPlan) -> dict[str, Any]:
