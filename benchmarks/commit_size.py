@@ -19,7 +19,7 @@ from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave
 from benchmarks.published import DATASET, publish, shards_of
 from warpdata.catalog import MAIN, Transaction, commit, parse_address
 from warpdata.datasets import Connection, connect, open_dataset
-from warpdata.digest import Fingerprint, blob_key
+from warpdata.digest import Fingerprint, OnBytes, blob_key, unwatched
 from warpdata.manifest import Manifest, Shard, TableEntry, page_shards
 from warpdata.publish import DatasetBuilder
 from warpdata.settings import Settings
@@ -58,9 +58,9 @@ class _Measuring(FaultyStore):
         self.written.append(len(data))
         return super().create(key, data)
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint) -> bool:
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
         assert fingerprint.blob.byte_size, "the shard's own bytes, which are not the commit's"
-        return super().create_file(key, path, fingerprint)
+        return super().create_file(key, path, fingerprint, on_bytes)
 
     def replace(self, key: str, data: bytes) -> None:
         self.written.append(len(data))

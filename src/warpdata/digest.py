@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from warpdata.limits import COPY_CHUNK_BYTES
 
-__all__ = ["Blob", "Fingerprint", "blob_key", "fingerprint_file", "is_digest", "sha256_chunks", "sha256_hex"]
+__all__ = [
+    "Blob",
+    "Fingerprint",
+    "OnBytes",
+    "blob_key",
+    "fingerprint_file",
+    "is_digest",
+    "sha256_chunks",
+    "sha256_hex",
+    "unwatched",
+]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -52,7 +63,15 @@ def sha256_chunks(chunks: Iterable[bytes | memoryview]) -> Blob:
     return Blob(hasher.hexdigest(), size)
 
 
-def fingerprint_file(path: Path) -> Fingerprint:
+OnBytes: TypeAlias = Callable[[int], None]
+"""Told how many bytes were just read or sent, so that long work can show where it is."""
+
+
+def unwatched(size_bytes: int) -> None:
+    """An `OnBytes` for when nobody looks."""
+
+
+def fingerprint_file(path: Path, on_bytes: OnBytes = unwatched) -> Fingerprint:
     """Read the file once, with flat memory."""
     import xxhash
 
@@ -64,6 +83,7 @@ def fingerprint_file(path: Path) -> Fingerprint:
             strong.update(view[:count])
             quick.update(view[:count])
             size += count
+            on_bytes(count)
     return Fingerprint(Blob(strong.hexdigest(), size), quick.hexdigest())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 __all__ = ["Progress", "ProgressEvent", "Tally", "silent"]
@@ -29,7 +29,7 @@ def silent(event: ProgressEvent) -> None:
 
 
 class Tally:
-    """Counts finished files from many threads and reports each step, one at a time."""
+    """Counts bytes and finished files from many threads and reports each step, one at a time."""
 
     def __init__(self, progress: Progress, stage: str, total_bytes: int, total_files: int) -> None:
         self._progress = progress
@@ -37,10 +37,19 @@ class Tally:
         self._lock = threading.Lock()
         progress(self._event)
 
-    def add(self, size_bytes: int) -> None:
+    def add_bytes(self, size_bytes: int) -> None:
+        """Bytes sent a second time, after a lost reply, do not lead beyond the total."""
+        self._add(size_bytes, 0)
+
+    def finish_file(self) -> None:
+        self._add(0, 1)
+
+    def _add(self, size_bytes: int, files: int) -> None:
         with self._lock:
             old = self._event
-            self._event = ProgressEvent(
-                old.stage, old.done_bytes + size_bytes, old.total_bytes, old.done_files + 1, old.total_files
+            self._event = replace(
+                old,
+                done_bytes=min(old.done_bytes + size_bytes, old.total_bytes),
+                done_files=old.done_files + files,
             )
             self._progress(self._event)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 from warpdata.catalog import Pause
-from warpdata.digest import Blob, Fingerprint, blob_key, fingerprint_file
+from warpdata.digest import Blob, blob_key, fingerprint_file
 from warpdata.errors import ObjectNotFoundError, StorageError, WriteUnknownError
 from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.publish.plan import PlannedFile, StagedFile
@@ -41,8 +40,8 @@ def fingerprint_all(sources: Mapping[str, list[ParquetSource]], progress: Progre
     tally = Tally(progress, "hash", sum(source.path.stat().st_size for source in listed), len(listed))
 
     def stage(source: ParquetSource) -> StagedFile:
-        staged = StagedFile(source, fingerprint_file(source.path))
-        tally.add(staged.fingerprint.blob.byte_size)
+        staged = StagedFile(source, fingerprint_file(source.path, tally.add_bytes))
+        tally.finish_file()
         return staged
 
     staged = iter(in_parallel(stage, listed))
@@ -66,19 +65,21 @@ def upload_files(writer: Writer, files: Sequence[PlannedFile], tally: Tally, pau
     """Send what is missing."""
 
     def send(file: PlannedFile) -> None:
-        if not file.is_present:
-            ensure_file(writer, file.path, file.fingerprint, pause)
-        tally.add(file.fingerprint.blob.byte_size)
+        if file.is_present:
+            tally.add_bytes(file.fingerprint.blob.byte_size)
+        else:
+            ensure_file(writer, file, tally, pause)
+        tally.finish_file()
 
     in_parallel(send, files)
 
 
-def ensure_file(writer: Writer, path: Path, fingerprint: Fingerprint, pause: Pause) -> None:
+def ensure_file(writer: Writer, file: PlannedFile, tally: Tally, pause: Pause) -> None:
     """The blob is in the store when this returns, or an error says why not."""
-    blob = fingerprint.blob
+    blob = file.fingerprint.blob
     for attempt in range(_TRIES):
         try:
-            writer.create_file(blob_key(blob.hash), path, fingerprint)
+            writer.create_file(blob_key(blob.hash), file.path, file.fingerprint, tally.add_bytes)
             break
         except WriteUnknownError:
             if attempt == _TRIES - 1:
@@ -87,7 +88,7 @@ def ensure_file(writer: Writer, path: Path, fingerprint: Fingerprint, pause: Pau
     if blob.byte_size > SINGLE_PUT_BYTES:
         stored = writer.stat(blob_key(blob.hash)).size_bytes
         if stored != blob.byte_size:
-            raise StorageError(f"{path} has {blob.byte_size} bytes, but the store holds {stored} under its name")
+            raise StorageError(f"{file.path} has {blob.byte_size} bytes, but the store holds {stored} under its name")
 
 
 def drop_damaged(writer: Writer, blobs: Iterable[Blob]) -> set[str]:

@@ -38,8 +38,8 @@ def verify(target: str | Dataset, *, store: str | None = None, progress: Progres
 
     def check(position: int) -> str | None:
         blob = blobs[position]
-        finding = verify_blob(reader, blob)
-        tally.add(blob.byte_size)
+        finding = verify_blob(reader, blob, tally.add_bytes)
+        tally.finish_file()
         return None if finding is None else finding.message
 
     findings = in_parallel(check, range(len(blobs)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from warpdata.digest import Blob, blob_key, sha256_chunks, sha256_hex
+from collections.abc import Iterator
+
+from warpdata.digest import Blob, OnBytes, blob_key, sha256_chunks, sha256_hex, unwatched
 from warpdata.errors import BlobCorruptedError, CorruptError, ObjectNotFoundError
 from warpdata.store.types import Reader
 
@@ -17,13 +19,19 @@ def read_blob(reader: Reader, blob: Blob) -> bytes:
     return data
 
 
-def verify_blob(reader: Reader, blob: Blob) -> CorruptError | ObjectNotFoundError | None:
+def verify_blob(reader: Reader, blob: Blob, on_bytes: OnBytes = unwatched) -> CorruptError | ObjectNotFoundError | None:
     """Re-read and re-hash a blob of any size; the finding, or None when it is sound."""
     try:
-        seen = sha256_chunks(reader.stream(blob_key(blob.hash)))
+        seen = sha256_chunks(_watched(reader.stream(blob_key(blob.hash)), on_bytes))
     except ObjectNotFoundError as error:
         return error
     return None if seen == blob else BlobCorruptedError(_describe(reader, blob))
+
+
+def _watched(chunks: Iterator[memoryview], on_bytes: OnBytes) -> Iterator[memoryview]:
+    for chunk in chunks:
+        yield chunk
+        on_bytes(len(chunk))
 
 
 def _describe(reader: Reader, blob: Blob) -> str:

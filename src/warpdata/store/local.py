@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from warpdata.digest import Fingerprint
+from warpdata.digest import Fingerprint, OnBytes, unwatched
 from warpdata.errors import (
     AccessDeniedError,
     CorruptError,
@@ -127,11 +127,11 @@ class LocalStore:
             file.write(data)
             return self._publish(file, staged, self._path(key))
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint) -> bool:
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
         if self._exists(key):
             return False
         with self._staged(key) as (file, staged):
-            file.writelines(read_rechecked(path, fingerprint, COPY_CHUNK_BYTES))
+            file.writelines(read_rechecked(path, fingerprint, COPY_CHUNK_BYTES, on_bytes))
             return self._publish(file, staged, self._path(key))
 
     def replace(self, key: str, data: bytes) -> None:

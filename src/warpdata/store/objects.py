@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warpdata.digest import Fingerprint
+from warpdata.digest import Fingerprint, OnBytes, unwatched
 from warpdata.errors import (
     CorruptError,
     DeniedError,
@@ -169,10 +169,10 @@ class ObjectStore:
                 return False
         return True
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint) -> bool:
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
         size = fingerprint.blob.byte_size
         if size <= SINGLE_PUT_BYTES:
-            return self.create(key, b"".join(read_rechecked(path, fingerprint, SINGLE_PUT_BYTES)))
+            return self.create(key, b"".join(read_rechecked(path, fingerprint, SINGLE_PUT_BYTES, on_bytes)))
         import obstore
 
         part = max(MULTIPART_PART_BYTES, -(-size // MULTIPART_MAX_PARTS))
@@ -180,7 +180,7 @@ class ObjectStore:
             obstore.put(
                 self._backend,
                 check_key(key),
-                read_rechecked(path, fingerprint, part),
+                read_rechecked(path, fingerprint, part, on_bytes),
                 chunk_size=part,
                 max_concurrency=4,
             )

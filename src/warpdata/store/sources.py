@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from warpdata.digest import Fingerprint
+from warpdata.digest import Fingerprint, OnBytes, unwatched
 from warpdata.errors import InvalidSourceError
 
 __all__ = ["read_rechecked"]
 
 
-def read_rechecked(path: Path, fingerprint: Fingerprint, chunk_bytes: int) -> Iterator[bytes]:
+def read_rechecked(
+    path: Path, fingerprint: Fingerprint, chunk_bytes: int, on_bytes: OnBytes = unwatched
+) -> Iterator[bytes]:
     """The file's bytes, ending in `InvalidSourceError` if they are no longer those of the fingerprint.
 
     Raised where the iterator would have ended or sooner, so that whoever consumes it drops what it has
@@ -28,6 +30,7 @@ def read_rechecked(path: Path, fingerprint: Fingerprint, chunk_bytes: int) -> It
                 if size >= fingerprint.blob.byte_size and quick.hexdigest() != fingerprint.quick:
                     raise _changed(path)
                 yield chunk
+                on_bytes(len(chunk))
     except OSError as error:
         raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
     if quick.hexdigest() != fingerprint.quick:

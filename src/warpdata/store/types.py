@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from warpdata.digest import Fingerprint
+from warpdata.digest import Fingerprint, OnBytes, unwatched
 
 __all__ = ["ByteRange", "Fetched", "ObjectInfo", "Reader", "Writer"]
 
@@ -106,12 +106,13 @@ class Writer(Reader, Protocol):
         """
         ...
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint) -> bool:
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
         """As `create`, from a file of any size with flat memory.
 
         The bytes sent are rechecked against the fingerprint; if the file changed in between, nothing
         appears in the store and `InvalidSourceError` is raised. `key` must name the content, because
-        stores without conditional multipart uploads may write equal bytes twice.
+        stores without conditional multipart uploads may write equal bytes twice. `on_bytes` hears of
+        bytes as they are taken from the file.
         """
         ...
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal, TypeVar
 
-from warpdata.digest import Fingerprint
+from warpdata.digest import Fingerprint, OnBytes, unwatched
 from warpdata.errors import StoreUnavailableError, WriteUnknownError
 from warpdata.store import ByteRange, Fetched, ObjectInfo, Writer
 
@@ -138,8 +138,8 @@ class FaultyStore:
     def create(self, key: str, data: bytes) -> bool:
         return self._run("create", key, lambda: self._store.create(key, data))
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint) -> bool:
-        return self._run("create_file", key, lambda: self._store.create_file(key, path, fingerprint))
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
+        return self._run("create_file", key, lambda: self._store.create_file(key, path, fingerprint, on_bytes))
 
     def replace(self, key: str, data: bytes) -> None:
         self._run("replace", key, lambda: self._store.replace(key, data))
