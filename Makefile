@@ -32,5 +32,5 @@ clean:
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,demo,pandas,polars]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,demo,pandas,polars,wshard]'
 	touch $(STAMP)

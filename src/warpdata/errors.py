@@ -14,6 +14,7 @@
     │   ├── InvalidNameError
     │   ├── InvalidFilterError
     │   ├── InvalidSourceError       a file or frame that cannot become a table
+    │   ├── InvalidViewError         a tensor, dimension or range that is not there
     │   ├── SchemaMismatchError
     │   ├── LargeExportError
     │   └── LimitExceededError
@@ -25,14 +26,18 @@
     │   ├── StoreUnavailableError
     │   ├── StoreTimeoutError
     │   ├── StoreFullError
-    │   └── WriteUnknownError        a write was sent, its reply never came
+    │   ├── WriteUnknownError        a write was sent, its reply never came
+    │   └── PartialCoverageError     bytes a view needs are not here; its `detail` says which
     ├── CorruptError             bytes are not what was promised
     │   ├── ManifestCorruptedError
     │   ├── BlobCorruptedError
-    │   └── PointerCorruptedError
+    │   ├── PointerCorruptedError
+    │   ├── EpisodeCorruptedError    an episode file, a journal or a set of chunks
+    │   └── TensorsCorruptedError
     └── UnsupportedError         this build or store cannot do that
         ├── MissingExtraError
-        └── UnsupportedFormatError
+        ├── UnsupportedFormatError
+        └── ViewPreconditionError    a target or transform that is not possible here
 
 Every error also inherits the builtin a caller may already catch, has a stable `kind`, a message
 that is a fact, and where possible a `hint`: one next step.
@@ -40,6 +45,7 @@ that is a fact, and where possible a `hint`: one next step.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 __all__ = [
@@ -54,15 +60,18 @@ __all__ = [
     "CorruptError",
     "DatasetNotFoundError",
     "DeniedError",
+    "EpisodeCorruptedError",
     "InvalidFilterError",
     "InvalidNameError",
     "InvalidSourceError",
+    "InvalidViewError",
     "LargeExportError",
     "LimitExceededError",
     "ManifestCorruptedError",
     "MissingExtraError",
     "NotFoundError",
     "ObjectNotFoundError",
+    "PartialCoverageError",
     "PointerCorruptedError",
     "ReadOnlyStoreError",
     "RefNotFoundError",
@@ -72,8 +81,10 @@ __all__ = [
     "StoreTimeoutError",
     "StoreUnavailableError",
     "TableNotFoundError",
+    "TensorsCorruptedError",
     "UnsupportedError",
     "UnsupportedFormatError",
+    "ViewPreconditionError",
     "WarpError",
     "WriteUnknownError",
 ]
@@ -164,6 +175,13 @@ class InvalidSourceError(BadInputError):
     kind = "invalid_source"
 
 
+class InvalidViewError(BadInputError):
+    """A view that names what is not there, or mixes what does not mix."""
+
+    kind = "invalid_view"
+    status: ClassVar[str] = "INVALID_ARGUMENT"
+
+
 class SchemaMismatchError(BadInputError, TypeError):
     kind = "schema_mismatch"
 
@@ -214,6 +232,30 @@ class WriteUnknownError(StorageError):
     kind = "write_unknown"
 
 
+@dataclass(frozen=True, slots=True)
+class PartialCoverageDetail:
+    """Which bytes are missing: `(offset, length)` pairs in the ByteSpace of that kind and id."""
+
+    space_kind: str
+    space_id: str
+    missing_ranges: tuple[tuple[int, int], ...]
+
+
+class PartialCoverageError(StorageError):
+    """Source bytes that a view needs are not here. Raised before the target is touched.
+
+    A storage error and not a "not found": the name exists, and another source, or this one later,
+    may have the bytes.
+    """
+
+    kind = "partial_coverage"
+    status: ClassVar[str] = "UNAVAILABLE"
+
+    def __init__(self, message: str, *, detail: PartialCoverageDetail, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.detail = detail
+
+
 class CorruptError(WarpError, ValueError):
     kind = "corrupt"
 
@@ -236,6 +278,20 @@ class PointerCorruptedError(CorruptError):
     kind = "pointer_corrupted"
 
 
+class EpisodeCorruptedError(CorruptError):
+    kind = "episode_corrupted"
+
+
+class TensorsCorruptedError(CorruptError):
+    """`problems` lists everything found wrong with an index or a header, each with its place."""
+
+    kind = "tensors_corrupted"
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
+
+
 class UnsupportedError(WarpError, NotImplementedError):
     kind = "unsupported"
 
@@ -246,3 +302,10 @@ class MissingExtraError(UnsupportedError, ImportError):
 
 class UnsupportedFormatError(UnsupportedError):
     kind = "unsupported_format"
+
+
+class ViewPreconditionError(UnsupportedError):
+    """A view that is well formed, but whose target or transform is not possible here."""
+
+    kind = "view_precondition"
+    status: ClassVar[str] = "FAILED_PRECONDITION"

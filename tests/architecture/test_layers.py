@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"errors", "limits"},
     "store": FOUNDATION,
     "manifest": FOUNDATION,
+    "wshard": {"errors", "limits", "digest"},
     "catalog": FOUNDATION | {"store", "manifest"},
     "tables": FOUNDATION | {"store", "manifest"},
     "datasets": FOUNDATION | {"store", "manifest", "catalog", "tables"},

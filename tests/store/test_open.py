@@ -204,3 +204,11 @@ def test_a_broken_configuration_file_is_named(aws: S3Settings, content: bytes) -
     aws.config_file.write_bytes(content)
     with pytest.raises(BadInputError, match="config"):
         resolve_s3(aws)
+
+
+@pytest.mark.parametrize("url", ["https://me:secret@example.org/x", "s3://key:secret@bucket/x"])
+def test_secrets_do_not_belong_in_a_url(url: str) -> None:
+    """A root's URL appears in messages, logs and the cache."""
+    with pytest.raises(BadInputError) as raised:
+        normalize_url(url)
+    assert "secret" not in str(raised.value)

@@ -22,6 +22,7 @@ from warpdata.errors import (
     ConflictError,
     CorruptError,
     DeniedError,
+    ObjectNotFoundError,
     StorageError,
     UnsupportedFormatError,
     WarpError,
@@ -123,7 +124,7 @@ def put_manifest(writer: Writer, manifest: Manifest, pause: Pause) -> str:
     if not put_create_only(writer, key, encoded, pause):
         try:
             parse_manifest(writer.read(key).data, version)
-        except CorruptError:
+        except (CorruptError, ObjectNotFoundError):
             writer.replace(key, encoded)  # the key names the content, so this can only repair
     return version
 

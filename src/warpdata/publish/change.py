@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from warpdata.catalog import Head, Propose, Resolved, Transaction, put_create_only, put_manifest
 from warpdata.datasets import Connection
 from warpdata.digest import blob_key
-from warpdata.errors import ConflictError, SchemaMismatchError
+from warpdata.errors import ConflictError, ObjectNotFoundError, SchemaMismatchError
 from warpdata.manifest import JsonObject, Manifest, Page, version_of
 from warpdata.publish.layout import Layout, lay_out
 from warpdata.publish.plan import StagedFile
@@ -82,7 +82,13 @@ class Change:
     def _put_page(self, digest: str, data: bytes) -> None:
         """Store a page, or mend the stored one if it is damaged."""
         writer, key = self.link.writer, blob_key(digest)
-        if not put_create_only(writer, key, data, self.link.pause) and writer.read(key).data != data:
+        if put_create_only(writer, key, data, self.link.pause):
+            return
+        try:
+            is_sound = writer.read(key).data == data
+        except ObjectNotFoundError:
+            is_sound = False
+        if not is_sound:
             writer.replace(key, data)
 
     def _onto(self, base: Manifest) -> Layout:

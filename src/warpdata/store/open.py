@@ -40,6 +40,8 @@ def normalize_url(url: str) -> str:
         raise BadInputError(f"store {url!r} has an unknown scheme", hint=f"Known: {known}, or a plain path.")
     if scheme == "file":
         return _normalize_file_url(url)
+    if "@" in urlsplit(url).netloc:
+        raise BadInputError("a store URL must not carry a user or a password", hint="Use the provider's settings.")
     return url.rstrip("/") if scheme != "memory" else url
 
 

@@ -131,7 +131,7 @@ class Table:
         bounded = limit is not None or allow_large
         if not bounded and not self.filters:
             self._refuse_large(self.entry.shards.row_count, self.entry.shards.data_bytes)
-        parts, rows, size = [self.schema().empty_table()], 0, 0
+        parts, rows, size = [pa.Table.from_batches([], self.schema())], 0, 0
         for part in self.tables(limit=limit):
             parts.append(part)
             rows, size = rows + part.num_rows, size + part.nbytes
