@@ -32,24 +32,40 @@ _KERNELS = {
 
 
 class Evaluator:
-    """Evaluates one filter, from any thread."""
+    """Evaluates one filter, from any thread.
+
+    What the kernels can tell comes first; the SQL engine sees only the rows that are left.
+    """
 
     def __init__(self, row_filter: RowFilter, *, use_kernels: bool = True) -> None:
         self._filter = row_filter
-        self.uses_kernels = use_kernels and _is_known(row_filter.predicate)
+        self._known, self._is_complete = _known_part(row_filter.predicate) if use_kernels else (None, False)
         self._local = threading.local()
 
-    def mask(self, rows: pa.Table) -> pa.ChunkedArray:
-        """True for the rows to keep, never null. Kernels also take text columns as dictionaries."""
+    @property
+    def uses_kernels(self) -> bool:
+        """Whether text columns may come as dictionaries, which kernels compare much faster."""
+        return self._known is not None
+
+    def mask(self, rows: pa.Table) -> pa.Array:
+        """True for the rows to keep, never null."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self.uses_kernels:
-            return pc.fill_null(_evaluate(self._filter.predicate, rows), False)
+        if self._known is None:
+            return self._ask_engine(rows)
+        likely = pc.fill_null(_evaluate(self._known, rows), False)
+        likely = likely.combine_chunks() if isinstance(likely, pa.ChunkedArray) else likely
+        if self._is_complete or not likely.true_count:
+            return likely
+        return pc.replace_with_mask(likely, likely, self._ask_engine(_spelled_out(rows.filter(likely))))
+
+    def _ask_engine(self, rows: pa.Table) -> pa.Array:
         cursor = self._cursor()
         cursor.register("rows", rows)
         try:
             query = f"SELECT ({self._filter.sql}\n) IS TRUE AS keep FROM rows"  # noqa: S608
-            kept: pa.ChunkedArray = cursor.execute(query).to_arrow_table()["keep"]
+            kept = cursor.execute(query).to_arrow_table()["keep"].combine_chunks()
         finally:
             cursor.unregister("rows")
         if len(kept) != rows.num_rows:
@@ -64,6 +80,17 @@ class Evaluator:
         return cursor
 
 
+def _known_part(predicate: Predicate) -> tuple[Predicate | None, bool]:
+    """What must be true and is within the kernels' reach, and whether that is everything."""
+    if _is_known(predicate):
+        return predicate, True
+    if isinstance(predicate, And):
+        parts = [_known_part(part)[0] for part in predicate.parts]
+        known = tuple(part for part in parts if part is not None)
+        return (And(known) if known else None), False
+    return None, False
+
+
 def _is_known(predicate: Predicate) -> bool:
     """Whether every part is within the kernels' reach."""
     if isinstance(predicate, And | Or):
@@ -71,6 +98,16 @@ def _is_known(predicate: Predicate) -> bool:
     if isinstance(predicate, Not):
         return _is_known(predicate.part)
     return not isinstance(predicate, Unknown)
+
+
+def _spelled_out(rows: pa.Table) -> pa.Table:
+    """Dictionaries back as plain values, which the engine takes for what they are."""
+    import pyarrow as pa
+
+    for position, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            rows = rows.set_column(position, field.name, rows.column(position).cast(field.type.value_type))
+    return rows
 
 
 def _evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray:

@@ -8,6 +8,7 @@ the row. docs/reference/filters.md describes it for users.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -252,12 +253,17 @@ def _plain_constant(constant: dict[str, Any], column: pa.DataType) -> Constant |
     kind, value = constant["type"]["id"], constant["value"]
     if kind in _INTEGERS and pa.types.is_integer(column) and column != pa.uint64():
         return int(value)
-    if kind in _INTEGERS and column == pa.float64() and abs(value) <= 2**53:
-        return float(value)
-    if kind == "DECIMAL" and column == pa.float64():
-        scale = constant["type"]["type_info"]["scale"]
-        exact = isinstance(value, int) and abs(value) <= 2**53 and scale <= 22
-        return float(value / 10**scale) if exact else None
+    if kind in (*_INTEGERS, "DECIMAL") and column in (pa.float64(), pa.float32()):
+        scale = constant["type"]["type_info"]["scale"] if kind == "DECIMAL" else 0
+        return _fraction(value, scale, single=column == pa.float32())
     if kind == "VARCHAR" and (pa.types.is_string(column) or pa.types.is_large_string(column)):
         return str(value)
     return None
+
+
+def _fraction(digits: Any, scale: int, *, single: bool) -> float | None:
+    """`digits` / 10^`scale` as SQL would convert it: certain where both are exact, and single precision holds it."""
+    if not isinstance(digits, int) or abs(digits) > 2**53 or scale > 22:
+        return None
+    value = digits / 10**scale
+    return value if not single or struct.unpack("f", struct.pack("f", value))[0] == value else None

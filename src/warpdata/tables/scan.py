@@ -148,13 +148,11 @@ def _filtered(
     scan: Scan, row_filter: RowFilter, unit: _Unit, evaluator: Evaluator, fetched: Future[Parts]
 ) -> pa.Table | None:
     """Decode the filter's columns, then the others only if a row is kept."""
-    import pyarrow.compute as pc
-
     needed = row_filter.columns
     encoded = unit.file.small_dictionaries(unit.group, needed) if evaluator.uses_kernels else []
     known = _cut(unit.file.decode(unit.group, needed, fetched.result(), encoded), unit)
     mask = evaluator.mask(known)
-    kept = pc.sum(mask).as_py() or 0
+    kept = mask.true_count
     if not kept:
         return None
     rows = known
