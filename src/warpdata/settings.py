@@ -63,7 +63,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         store_url=env.get("WARP_STORE") or Path(platformdirs.user_data_dir("warpdata"), "store").as_uri(),
         cache_dir=Path(env.get("WARP_CACHE_DIR") or platformdirs.user_cache_dir("warpdata")),
-        author=env.get("WARP_AUTHOR") or env.get("USER") or env.get("USERNAME") or "unknown",
+        author=env.get("WARP_AUTHOR") or env.get("USER") or env.get("USERNAME") or _login_name(),
         timeout_s=_number(env, "WARP_TIMEOUT_S", 30.0),
         connect_timeout_s=_number(env, "WARP_CONNECT_TIMEOUT_S", 5.0),
         retry_timeout_s=_number(env, "WARP_RETRY_TIMEOUT_S", 60.0),
@@ -121,6 +121,16 @@ def _load_s3(env: Mapping[str, str]) -> S3Settings:
         skip_signature=_flag(env, "AWS_SKIP_SIGNATURE", default=False),
         ambient_credentials=not _flag(env, "AWS_EC2_METADATA_DISABLED", default=False),
     )
+
+
+def _login_name() -> str:
+    """Who this process runs as, where the environment does not say."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):
+        return "unknown"
 
 
 def _number(env: Mapping[str, str], name: str, default: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -70,7 +72,7 @@ def test_nothing_set_gives_defaults_under_the_users_folders() -> None:
     assert settings.store_url.startswith("file:///")
     assert settings.store_url.endswith("/store")
     assert settings.cache_dir.is_absolute()
-    assert settings.author == "unknown"
+    assert settings.author == pwd.getpwuid(os.getuid()).pw_name
     assert settings == Settings(store_url=settings.store_url, cache_dir=settings.cache_dir, s3=settings.s3)
 
 
