@@ -5,11 +5,14 @@ The publish is killed before and after every single store operation it makes, by
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.faults.scenes import append, faulty, link, memory, numbers, replace
+import warpdata as wd
+from tests.faults.scenes import append, faulty, link, memory, numbers, replace, rows
 from warpdata.catalog import parse_address
 from warpdata.datasets import open_dataset
 from warpdata.testing import KillAt, Killed
@@ -80,3 +83,22 @@ def test_blobs_already_there_are_not_sent_again() -> None:
     again = faulty(fresh)
     replace(link(again, seed=3), 0)
     assert again.counts()["create_file"] == 0
+
+
+def test_a_publish_of_many_small_files_resumes_where_it_died(tmp_path: Path) -> None:
+    """Not every small blob is asked for; the first ones tell whether the rest is worth a question."""
+    for number in range(200):
+        pq.write_table(rows(number), tmp_path / f"{number:03d}.parquet")
+    fresh = memory("many-small")
+    counting = faulty(memory("many-small-counted"))
+    wd.DatasetBuilder("a/b", link(counting)).add_table("main", tmp_path).publish()
+    assert counting.counts()["create_file"] == 200
+    assert counting.counts()["stat"] <= 40
+    at = [n for n, operation in enumerate(counting.log) if operation.name == "create_file"][120]
+    with pytest.raises(Killed):
+        wd.DatasetBuilder("a/b", link(faulty(fresh, KillAt(at, "after")))).add_table("main", tmp_path).publish()
+    there = sum(info.key.startswith("blobs/") for info in fresh.list_objects(""))
+    again = faulty(fresh)
+    wd.DatasetBuilder("a/b", link(again, seed=3)).add_table("main", tmp_path).publish()
+    assert there > 100
+    assert again.counts()["create_file"] == 200 - there

@@ -9,12 +9,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from warpdata.catalog import MAIN, Resolved, check_dataset_id, check_ref_name, commit, create_label, mark_store
 from warpdata.datasets import Connection, connect
+from warpdata.digest import Blob
 from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
@@ -29,8 +30,9 @@ from warpdata.publish.change import Change
 from warpdata.publish.plan import PublishPlan, StagedFile, plan_upload
 from warpdata.publish.progress import Progress, Tally, silent
 from warpdata.publish.sources import TableInput, stage_table
-from warpdata.publish.upload import drop_damaged, find_present, fingerprint_all, upload_files
+from warpdata.publish.upload import drop_damaged, find_likely_present, find_present, fingerprint_all, upload_files
 from warpdata.settings import Settings
+from warpdata.store import Reader
 
 __all__ = ["DatasetBuilder", "Published"]
 
@@ -75,12 +77,7 @@ class DatasetBuilder:
 
     def plan(self, *, progress: Progress = silent) -> PublishPlan:
         """What `publish` would do, having looked at the store but written nothing to it."""
-        staged = self._stage(progress)
-        blobs = sorted({file.fingerprint.blob for files in staged.values() for file in files})
-        present = find_present(self._link.writer, blobs)
-        rows = {name: sum(file.source.row_count for file in files) for name, files in staged.items()}
-        version = None if self._appends else self._change(staged, {}).replacement_version()
-        return PublishPlan(self._dataset_id, version, rows, plan_upload(staged, present))
+        return self._plan(progress, find_present)
 
     def publish(
         self,
@@ -103,7 +100,7 @@ class DatasetBuilder:
         _check_words(message, branch, label)
         encode_manifest(Manifest(self._dataset_id, metadata=metadata or {}))  # words that can not be stored fail early
         link = self._link
-        plan = self.plan(progress=progress)
+        plan = self._plan(progress, find_likely_present if not repair else find_present)
         self._check_label(label, plan.version)
         self._check_branch(branch)
         mark_store(link.writer, link.pause)
@@ -125,6 +122,14 @@ class DatasetBuilder:
             uploaded_files=plan.upload_files,
             uploaded_bytes=plan.upload_bytes,
         )
+
+    def _plan(self, progress: Progress, look: Callable[[Reader, Sequence[Blob]], set[str]]) -> PublishPlan:
+        staged = self._stage(progress)
+        blobs = list(dict.fromkeys(file.fingerprint.blob for files in staged.values() for file in files))
+        present = look(self._link.writer, blobs)
+        rows = {name: sum(file.source.row_count for file in files) for name, files in staged.items()}
+        version = None if self._appends else self._change(staged, {}).replacement_version()
+        return PublishPlan(self._dataset_id, version, rows, plan_upload(staged, present))
 
     def _collect(self, name: str, source: TableInput, rewrite: bool, *, appends: bool) -> DatasetBuilder:
         if not ENTRY_NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetSource", "describe_all", "describe_parquet", "read_unified"]
 
+_PARALLEL_READS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class ParquetSource:
@@ -29,7 +32,8 @@ class ParquetSource:
 
 def describe_all(paths: Iterable[Path]) -> list[ParquetSource]:
     """Describe every file and insist that they agree on one schema."""
-    sources = [describe_parquet(path) for path in paths]
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        sources = list(pool.map(describe_parquet, paths))
     for source in sources[1:]:
         check_same_schema(sources[0].schema, str(sources[0].path), source.schema, str(source.path))
     return sources
