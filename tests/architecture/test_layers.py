@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "wshard": {"errors", "limits", "digest"},
     "catalog": FOUNDATION | {"store", "manifest"},
     "tables": FOUNDATION | {"store", "manifest"},
+    "tensors": {"errors", "limits", "digest"},
     "datasets": FOUNDATION | {"store", "manifest", "catalog", "tables"},
     "publish": FOUNDATION | {"store", "manifest", "catalog", "tables", "datasets"},
     "testing": FOUNDATION | {"store", "manifest", "catalog", "tables", "datasets", "publish"},
