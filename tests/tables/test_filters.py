@@ -62,6 +62,7 @@ def quoted(word: str) -> str:
 OPS = st.sampled_from(["=", "!=", "<>", "<", "<=", ">", ">="])
 INTEGERS = st.one_of(st.integers(-5, 5), st.sampled_from([300, 2**31, 2**53 + 1, 2**63 - 1, -(2**63) + 1])).map(str)
 DECIMALS = st.sampled_from(["1.5", "-0.0", "20.5", "0.1", "1e3", "2", "123456789012.125"])
+PATTERNS = st.sampled_from(["b%", "%a", "%b%", "%é%", "%", "b", "%%", "_a", "b%a", "%\\_%", "é%", "%\U0001f600"])
 DAYS = st.sampled_from(["1969-12-31", "1970-01-01", "1970-01-02"])
 COMPARISONS = st.one_of(
     st.builds("{} {} {}".format, st.sampled_from(["i", "b", "I"]), OPS, INTEGERS),
@@ -78,6 +79,7 @@ COMPARISONS = st.one_of(
     st.builds("{} {} {}'{}'".format, st.just("d"), OPS, st.sampled_from(["", "DATE "]), DAYS),
     st.builds("{} {} {}'{}'".format, st.just("m"), OPS, st.sampled_from(["", "TIMESTAMP ", "DATE "]), DAYS),
     st.builds("m BETWEEN '{}' AND '{} 12:34:56.789'".format, DAYS, DAYS),
+    st.builds("s {}LIKE '{}'".format, st.sampled_from(["", "NOT "]), PATTERNS),
     st.sampled_from(["length(s) > 1", "i % 2 = 0", "f > i", "isnan(f)", "s LIKE 'b%'", "t", "i IS DISTINCT FROM 1"]),
 )
 EXPRESSIONS = st.recursive(

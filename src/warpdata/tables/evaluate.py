@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from warpdata.errors import InvalidFilterError
 from warpdata.tables.engine import sealed_cursor
 from warpdata.tables.filters import RowFilter
-from warpdata.tables.predicate import And, Compare, In, IsNull, Not, Or, Predicate, Unknown
+from warpdata.tables.predicate import And, Compare, In, IsNull, Match, Not, Or, Predicate, Unknown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,7 @@ _KERNELS = {
     ">": "greater",
     ">=": "greater_equal",
 }
+_PATTERNS = {"contains": "match_substring", "prefix": "starts_with", "suffix": "ends_with"}
 
 
 class Evaluator:
@@ -61,13 +62,9 @@ class Evaluator:
         return pc.replace_with_mask(likely, likely, self._ask_engine(_spelled_out(rows.filter(likely))))
 
     def _ask_engine(self, rows: pa.Table) -> pa.Array:
-        cursor = self._cursor()
-        cursor.register("rows", rows)
-        try:
-            query = f"SELECT ({self._filter.sql}\n) IS TRUE AS keep FROM rows"  # noqa: S608
-            kept = cursor.execute(query).to_arrow_table()["keep"].combine_chunks()
-        finally:
-            cursor.unregister("rows")
+        stream = rows.__arrow_c_stream__()  # a bare stream: registering a table costs as much again
+        asked = self._cursor().from_arrow(stream).project(f"({self._filter.sql}\n) IS TRUE AS keep")
+        kept = asked.to_arrow_table()["keep"].combine_chunks()
         if len(kept) != rows.num_rows:
             raise InvalidFilterError(f"the filter {self._filter.sql!r} is not about one row at a time")
         return kept
@@ -125,18 +122,35 @@ def _evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray:
     if isinstance(predicate, In):
         equal = [Compare(predicate.column, "=", value) for value in predicate.values]
         return functools.reduce(pc.or_kleene, (_evaluate(part, rows) for part in equal))
-    assert isinstance(predicate, Compare), "the SQL engine takes what is unknown"
-    return _compare_column(rows[predicate.column], predicate)
+    assert isinstance(predicate, Compare | Match), "the SQL engine takes what is unknown"
+    return _decide_column(rows[predicate.column], predicate)
 
 
-def _compare_column(column: pa.ChunkedArray, predicate: Compare) -> pa.ChunkedArray:
-    """A dictionary is compared value by value of its few, then spread over the rows."""
+def _decide_column(column: pa.ChunkedArray, predicate: Compare | Match) -> pa.ChunkedArray:
+    """A dictionary is decided value by value of its few, then spread over the rows."""
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
-        return _compare(column, predicate)
-    spread = [_compare(chunk.dictionary, predicate).take(chunk.indices) for chunk in column.chunks]
+        return _decide(column, predicate)
+    spread = [_spread(_decide(chunk.dictionary, predicate), chunk.indices) for chunk in column.chunks]
     return pa.chunked_array(spread, pa.bool_())
+
+
+def _spread(decided: pa.BooleanArray, indices: pa.Array) -> pa.Array:
+    """The decision for each row; where one value alone is meant, comparing indices is much faster."""
+    import pyarrow.compute as pc
+
+    if decided.true_count == 1 and not decided.null_count:
+        return pc.equal(indices, pc.index(decided, True).cast(indices.type))
+    return decided.take(indices)
+
+
+def _decide(values: pa.Array | pa.ChunkedArray, predicate: Compare | Match) -> pa.Array | pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    if isinstance(predicate, Compare):
+        return _compare(values, predicate)
+    return pc.call_function(_PATTERNS[predicate.how], [values], pc.MatchSubstringOptions(predicate.text))
 
 
 def _compare(values: pa.Array | pa.ChunkedArray, predicate: Compare) -> pa.Array | pa.ChunkedArray:

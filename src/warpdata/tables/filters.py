@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from warpdata.errors import ColumnNotFoundError, InvalidFilterError
 from warpdata.limits import MAX_FILTER_LENGTH
 from warpdata.tables.engine import sealed_cursor
-from warpdata.tables.predicate import And, Compare, Constant, In, IsNull, Not, Or, Predicate, Unknown
+from warpdata.tables.predicate import And, Compare, Constant, In, IsNull, Match, Not, Or, Predicate, Unknown
 from warpdata.tables.schemas import near_columns
 
 if TYPE_CHECKING:
@@ -172,10 +172,28 @@ def _predicate(node: dict[str, Any], names: _Names) -> Predicate:
         return found if kind == "COMPARE_IN" else Not(found)
     if kind in _COMPARISONS:
         return _compare(node["left"], _COMPARISONS[kind], node["right"], names)
+    if kind == "FUNCTION":
+        return _match(node, names)
     column = _column(node, names)
     if column is not None and names.schema.field(column).type == "bool":
         return Compare(column, "=", True)
     return Unknown()
+
+
+def _match(node: dict[str, Any], names: _Names) -> Predicate:
+    """LIKE and NOT LIKE, where the pattern has wildcards at its ends only."""
+    if node["function_name"] not in ("~~", "!~~") or len(node["children"]) != 2:
+        return Unknown()
+    column = _column(node["children"][0], names)
+    pattern = None if column is None else _constant(node["children"][1], names.schema.field(column).type)
+    if column is None or not isinstance(pattern, str):
+        return Unknown()
+    text = pattern.removeprefix("%").removesuffix("%")
+    starts, ends = pattern.startswith("%"), pattern.endswith("%")
+    if not text or set(text) & set("%_\\") or not (starts or ends):
+        return Unknown()
+    found = Match(column, "contains" if starts and ends else "suffix" if starts else "prefix", text)
+    return Not(found) if node["function_name"] == "!~~" else found
 
 
 def _membership(children: list[dict[str, Any]], names: _Names) -> Predicate:

@@ -184,7 +184,17 @@ class ShardFile:
         is_local = self._reader.local_path(blob_key(self.shard.hash)) is not None
         file = self._open([] if is_local else self._fetch_spans(spans), buffer_size=MIB // 4)
         batches = file.iter_batches(row_count, row_groups=[group], columns=list(columns), use_threads=False)
-        return self._guarded(lambda: pa.Table.from_batches([next(batches)]))
+
+        def read() -> pa.Table:
+            taken, rows = [], 0
+            for batch in batches:
+                taken.append(batch)
+                rows += batch.num_rows
+                if rows >= row_count:
+                    break
+            return pa.Table.from_batches(taken).slice(0, row_count)
+
+        return self._guarded(read)
 
     def _fetch_spans(self, spans: Sequence[ByteRange]) -> Parts:
         replies = self._reader.read_ranges(blob_key(self.shard.hash), spans)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, TypeAlias
 
-__all__ = ["And", "Bounds", "Compare", "In", "IsNull", "Not", "Or", "Predicate", "Unknown", "can_match"]
+__all__ = ["And", "Bounds", "Compare", "In", "IsNull", "Match", "Not", "Or", "Predicate", "Unknown", "can_match"]
 
 Constant: TypeAlias = int | float | str | bool | date
 """Of the column's own type, so that comparing needs no conversion."""
@@ -28,6 +28,15 @@ class Compare:
 class In:
     column: str
     values: tuple[Constant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """LIKE with a pattern that says no more than "contains", "prefix" or "suffix"."""
+
+    column: str
+    how: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ class Unknown:
     """Something only the SQL engine understands."""
 
 
-Predicate: TypeAlias = Compare | In | IsNull | And | Or | Not | Unknown
+Predicate: TypeAlias = Compare | In | Match | IsNull | And | Or | Not | Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,7 @@ def columns_of(predicates: Iterable[Predicate] | Sequence[Predicate]) -> set[str
     """Every column that is reasoned about."""
     out: set[str] = set()
     for predicate in predicates:
-        if isinstance(predicate, Compare | In | IsNull):
+        if isinstance(predicate, Compare | In | Match | IsNull):
             out.add(predicate.column)
         elif isinstance(predicate, And | Or):
             out |= columns_of(predicate.parts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -136,8 +136,7 @@ def _is_short_prefix(scan: Scan, unit: _Unit) -> bool:
 
 
 def _prefix(scan: Scan, unit: _Unit) -> pa.Table:
-    rows = unit.file.decode_prefix(unit.group, scan.columns, unit.take)
-    return _conformed(rows.slice(0, unit.take), scan)
+    return _conformed(unit.file.decode_prefix(unit.group, scan.columns, unit.take), scan)
 
 
 def _whole(scan: Scan, unit: _Unit, fetched: Future[Parts]) -> pa.Table:
@@ -158,12 +157,25 @@ def _filtered(
     rows = known
     rest = [name for name in scan.columns if name not in needed]
     if rest:
-        encoded = unit.file.small_dictionaries(unit.group, rest)
-        more = _cut(unit.file.decode(unit.group, rest, unit.file.fetch(unit.group, rest), encoded), unit)
+        more, read = _rest(unit, rest, mask)
+        rows, mask = rows.slice(0, read), mask.slice(0, read)
         for name in rest:
             rows = rows.append_column(name, more[name])
     rows = rows.select(list(scan.columns))
     return _conformed(rows if kept == rows.num_rows else rows.filter(mask), scan)
+
+
+def _rest(unit: _Unit, columns: Sequence[str], mask: pa.Array) -> tuple[pa.Table, int]:
+    """The other columns of a row group, and how many rows of them: none after the last that is kept."""
+    import pyarrow.compute as pc
+
+    short = unit.group_rows // _PREFIX_FRACTION
+    if unit.skip == 0 and not mask.slice(short).true_count:
+        wanted = pc.indices_nonzero(mask.slice(0, short))[-1].as_py() + 1
+        return unit.file.decode_prefix(unit.group, columns, wanted), wanted
+    encoded = unit.file.small_dictionaries(unit.group, columns)
+    parts = unit.file.fetch(unit.group, columns)
+    return _cut(unit.file.decode(unit.group, columns, parts, encoded), unit), unit.take
 
 
 def _cut(rows: pa.Table, unit: _Unit) -> pa.Table:
