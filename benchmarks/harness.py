@@ -60,12 +60,13 @@ class Timings:
 def interleave(arms: Mapping[str, Arm], rounds: int, *, warmups: int = 1) -> Timings:
     """Time every arm once per round, beginning each round with another arm.
 
-    Short arms get more rounds, within bounds, as a few milliseconds are easily disturbed.
+    Short arms get more rounds, within bounds, as a few milliseconds are easily disturbed; who asks for
+    one round gets one.
     """
     times: dict[str, list[float]] = {name: [] for name in arms}
     names = list(arms)
     spent_s = 0.0
-    for number in range(-warmups, rounds * _MORE_ROUNDS):
+    for number in range(-warmups, rounds * _MORE_ROUNDS if rounds > 1 else 1):
         if number >= rounds and spent_s >= _ENOUGH_S * rounds:
             break
         turn = number % len(names)
@@ -139,7 +140,7 @@ def seconds(value_s: float) -> str:
 
 
 def _rounds(effort: Effort) -> str:
-    return "One round or more;" if effort.rounds == 1 else f"At least {effort.rounds} rounds;"
+    return "One round;" if effort.rounds == 1 else f"At least {effort.rounds} rounds;"
 
 
 def _version(name: str) -> str:

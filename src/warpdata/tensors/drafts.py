@@ -1,0 +1,189 @@
+"""A canonical file being assembled: views are written back into it until every tensor is there, then it is sealed.
+
+Whichever views it is assembled from, and in whichever order, the sealed file and its id are those of writing it
+whole. It appears under its name complete or not at all. Implements "Writing back" of docs/specs/tensors.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from warpdata.errors import (
+    AlreadyExistsError,
+    BadInputError,
+    InvalidViewError,
+    StorageError,
+    StoreFullError,
+    ViewPreconditionError,
+)
+from warpdata.tensors.artifact import Tensors, open_tensors
+from warpdata.tensors.canonical_files import encode_tail
+from warpdata.tensors.coverage import coverage_error
+from warpdata.tensors.dtypes import dtype_of_numpy
+from warpdata.tensors.extents import Extents, merge_ranges, subtract_ranges
+from warpdata.tensors.identity import leaf_hashes
+from warpdata.tensors.index import TensorIndex, pack_index
+from warpdata.tensors.movement import write_back
+from warpdata.tensors.plan import ViewPlan, iter_blocks, make_plan
+from warpdata.tensors.replica import Replica
+from warpdata.tensors.spec import NormalView, ViewSpec, normalize, whole
+from warpdata.tensors.view import View, array_over, region_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["DraftTensors", "create_tensors", "write_tensors"]
+
+
+class DraftTensors:
+    """Made by `create_tensors`. Leaving it without `seal()` removes what was written."""
+
+    def __init__(self, path: Path, index: TensorIndex) -> None:
+        self.path = path
+        self._replica = Replica.of(index, (), Extents(()))
+        self._partial = path.with_name(path.name + ".partial")
+        self._file = _create(self._partial, index.total_size)
+        self._map = mmap.mmap(self._file, index.total_size) if index.total_size else None
+        self._written: list[tuple[int, int]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def index(self) -> TensorIndex:
+        return self._replica.index
+
+    def view(self, spec: ViewSpec | None = None, *, names: tuple[str, ...] | None = None) -> View:
+        """A view to write, as `Tensors.view` makes one to read."""
+        normal = NormalView(()) if spec is None else normalize(self.index, spec)
+        return View(self._replica, normal, names)
+
+    def write_view(self, view: View, data: Mapping[str, NDArray[Any]] | Any) -> None:
+        """Put a view's tensors where they belong. `data` is a mapping of arrays, or the view's bytes.
+
+        Arrays must have the view's shapes and types. Writing the same bytes again is allowed.
+        """
+        if view.artifact_index_multihash != self._replica.index_multihash:
+            raise ViewPreconditionError("the view is one of another artifact")
+        if self._file < 0:
+            raise ViewPreconditionError("the draft is closed")
+        plan = view.plan
+        if isinstance(data, Mapping):
+            plan = self._element_plan(view)
+            block = _packed(plan, data)
+        else:
+            block = region_bytes(data)
+        if len(block) != plan.size:
+            raise InvalidViewError(f"{len(block)} bytes were given, and the view has {plan.size}")
+        if self._map is not None:
+            with memoryview(self._map) as canonical:
+                write_back(plan, block, canonical)
+        self._written = merge_ranges([*self._written, *_ranges(plan)])
+
+    def seal(self) -> Tensors:
+        """Finish the file and open it. `PartialCoverageError` while elements of a tensor are missing."""
+        whole_tensors = NormalView(tuple((entry.name, whole(entry)) for entry in self.index))
+        wanted = merge_ranges(_ranges(make_plan(self.index, whole_tensors, self.index.names())))
+        missing = subtract_ranges(wanted, self._written)
+        if missing:
+            raise coverage_error(missing, self._replica.index_multihash)
+        leaves = tuple(leaf_hashes(memoryview(self._map))) if self._map is not None else ()
+        os.lseek(self._file, self.index.total_size, os.SEEK_SET)
+        _write_all(self._file, encode_tail(self.index.total_size, self._replica.index_bytes, leaves))
+        if self._map is not None:
+            self._map.flush()
+        os.fsync(self._file)
+        try:
+            os.link(self._partial, self.path)
+        except FileExistsError as error:
+            raise AlreadyExistsError(f"{self.path} is already there") from error
+        self.close()
+        return open_tensors(self.path)
+
+    def close(self) -> None:
+        """Let go, and remove what was not sealed. Safe to call twice."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            self._partial.unlink(missing_ok=True)
+
+    def _element_plan(self, view: View) -> ViewPlan:
+        """The view with every tensor in row-major order, so that only elements are written, not what lies between."""
+        selections = dict(view.normal.selections)
+        for name in view.names:
+            selections.setdefault(name, whole(self.index[name]))
+        return make_plan(self.index, NormalView(tuple(sorted(selections.items()))), view.names)
+
+
+def create_tensors(path: str | os.PathLike[str], index: TensorIndex) -> DraftTensors:
+    """Begin a canonical file for these tensors, all of them still to be written."""
+    place = Path(path)
+    if place.exists():
+        raise AlreadyExistsError(f"{place} is already there")
+    return DraftTensors(place, index)
+
+
+def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+    """Write arrays as a canonical file, and open it. Beside the arrays, one of them is copied at a time."""
+    index = pack_index({name: (dtype_of_numpy(array.dtype), array.shape) for name, array in tensors.items()})
+    with create_tensors(path, index) as draft:
+        for name, array in tensors.items():
+            draft.write_view(draft.view(names=(name,)), {name: array})
+        return draft.seal()
+
+
+def _packed(plan: ViewPlan, data: Mapping[str, NDArray[Any]]) -> memoryview:
+    if set(data) != set(plan.names):
+        odd = sorted(set(data) ^ set(plan.names), key=str)
+        raise InvalidViewError(f"the view and the data do not name the same tensors: {odd[:5]!r}")
+    region = memoryview(bytearray(plan.size))
+    for name in plan.names:
+        entry, array = plan.index[name], np.asarray(data[name])
+        if array.shape != entry.shape or dtype_of_numpy(array.dtype) != entry.dtype:
+            have = f"{array.dtype.name} {array.shape}"
+            raise InvalidViewError(f"{name!r} is {entry.dtype.name} {entry.shape} in the view, and {have} in the data")
+        array_over(entry, region)[...] = array
+    return region
+
+
+def _ranges(plan: ViewPlan) -> list[tuple[int, int]]:
+    return [(source, source + size) for run in plan.data_runs for source, _, size in iter_blocks(run)]
+
+
+def _create(path: Path, size: int) -> int:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    except FileExistsError as error:
+        hint = "remove it, if nobody is writing it"
+        raise AlreadyExistsError(f"{path} is left from another run, or in use", hint=hint) from error
+    except OSError as error:
+        raise BadInputError(f"{path} can not be created: {error.strerror}") from error
+    try:
+        # Room is taken now: a full disk met through the mapping would end the process.
+        if size:
+            os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        os.close(file)
+        path.unlink()
+        kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else StorageError
+        raise kind(f"there is no room for {size} bytes at {path}: {error.strerror}") from error
+    return file
+
+
+def _write_all(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
