@@ -1,0 +1,49 @@
+"""WShard: one episode in one file. A file format that stands alone: it knows nothing of datasets or stores.
+
+docs/specs/wshard.md is the normative text. Needs the extra `warpdata[wshard]`.
+"""
+
+from warpdata.wshard.assembly import Recovery, recover
+from warpdata.wshard.chunked import ChunkedEpisodeWriter, ChunkEntry, ChunkManifest, load_chunk_manifest
+from warpdata.wshard.continuity import validate_chunk_continuity
+from warpdata.wshard.dtypes import DType
+from warpdata.wshard.loading import load_wshard
+from warpdata.wshard.meaning import Meaning
+from warpdata.wshard.metadata import ChannelSpec, EpisodeInfo
+from warpdata.wshard.model import Block, Channel, ChunkPlace, Episode, Origin, Timebase
+from warpdata.wshard.reading import BlockReader, WShardFile, open_wshard
+from warpdata.wshard.residual import pack_residual, unpack_residual
+from warpdata.wshard.saving import save_wshard
+from warpdata.wshard.sealing import identity
+from warpdata.wshard.sources import ByteSource
+from warpdata.wshard.streaming import WShardStreamWriter
+
+__all__ = [
+    "Block",
+    "BlockReader",
+    "ByteSource",
+    "Channel",
+    "ChannelSpec",
+    "ChunkEntry",
+    "ChunkManifest",
+    "ChunkPlace",
+    "ChunkedEpisodeWriter",
+    "DType",
+    "Episode",
+    "EpisodeInfo",
+    "Meaning",
+    "Origin",
+    "Recovery",
+    "Timebase",
+    "WShardFile",
+    "WShardStreamWriter",
+    "identity",
+    "load_chunk_manifest",
+    "load_wshard",
+    "open_wshard",
+    "pack_residual",
+    "recover",
+    "save_wshard",
+    "unpack_residual",
+    "validate_chunk_continuity",
+]

@@ -1,0 +1,216 @@
+"""Open a file without reading it: header and index now, exactly the bytes asked for later.
+
+Arrays are views of the mapped file where the block is uncompressed and lies well; they stay valid after
+the file is closed. Implements "Reading" of docs/specs/wshard.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from warpdata.errors import (
+    BadInputError,
+    EpisodeCorruptedError,
+    NotFoundError,
+    UnsupportedFormatError,
+)
+from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_MAX_JSON_BYTES
+from warpdata.wshard.codecs import Codec, decompress
+from warpdata.wshard.container import (
+    HEADER_BYTES,
+    ROLE_EPISODE,
+    ROLE_MANIFEST,
+    Entry,
+    Header,
+    parse_header,
+    parse_index,
+)
+from warpdata.wshard.dtypes import Array, DType, decode_array
+from warpdata.wshard.libraries import crc32c
+from warpdata.wshard.meaning import Meaning, meaning_of
+from warpdata.wshard.metadata import META_CHANNELS, META_EPISODE, META_WSHARD, EpisodeInfo, parse_info
+from warpdata.wshard.sources import ByteSource, HeadSource, PathLike, open_source
+from warpdata.wshard.timechunks import SeekTable, read_seek_table
+
+__all__ = ["BlockReader", "WShardFile", "open_container", "open_wshard"]
+
+
+def open_wshard(path: PathLike | ByteSource) -> WShardFile:
+    """Open an episode: a path, or anything with `size` and `read_range(start, end)`.
+
+    Reads the header and the index, nothing else.
+    """
+    file = open_container(path)
+    if file.header.role != ROLE_EPISODE:
+        hint = "This is a manifest of chunks: use load_chunk_manifest." if file.header.role == ROLE_MANIFEST else None
+        raise UnsupportedFormatError(
+            f"the file has the role {file.header.role:#04x}, not that of an episode", hint=hint
+        )
+    return file
+
+
+def open_container(path: PathLike | ByteSource) -> WShardFile:
+    """Open a container of any role."""
+    source = open_source(path)
+    header = parse_header(source.read_range(0, min(HEADER_BYTES, source.size)), source.size)
+    return WShardFile(source, header, parse_index(header, source.read_range(0, header.data_offset)))
+
+
+class WShardFile:
+    """An open file: its block names, and a reader for each. Also a context manager."""
+
+    def __init__(self, source: HeadSource, header: Header, entries: tuple[Entry, ...]) -> None:
+        self.header = header
+        self._source: HeadSource | None = source
+        self._entries = {entry.name: entry for entry in entries}
+        self._readers: dict[str, BlockReader] = {}
+        self._info: EpisodeInfo | None = None
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The names of all blocks, in the order of the index."""
+        return tuple(self._entries)
+
+    @property
+    def info(self) -> EpisodeInfo | None:
+        """What the metadata blocks say, read on first use; `None` where the file has no `meta/episode`."""
+        if self._info is None and META_EPISODE in self._entries:
+            names = [name for name in (META_WSHARD, META_EPISODE, META_CHANNELS) if name in self._entries]
+            self._info = parse_info({name: self.read_json(name) for name in names})
+        return self._info
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __getitem__(self, name: str) -> BlockReader:
+        reader = self._readers.get(name)
+        if reader is None:
+            if name not in self._entries:
+                raise NotFoundError(f"there is no block {name!r}", hint=f"There are: {', '.join(self.blocks[:20])}.")
+            reader = self._readers[name] = BlockReader(self, self._entries[name])
+        return reader
+
+    def read_json(self, name: str) -> bytes:
+        """The bytes of a metadata block, which must be small."""
+        if self._entries[name].size_bytes > WSHARD_MAX_JSON_BYTES:
+            raise EpisodeCorruptedError(f"block {name!r} has {self._entries[name].size_bytes} bytes of metadata")
+        return bytes(self[name].raw())
+
+    def read_range(self, start: int, end: int) -> memoryview:
+        if self._source is None:
+            raise BadInputError("the file is closed")
+        return self._source.read_range(start, end)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether ranges are views of a mapped file."""
+        return self._source is not None and self._source.is_mapped
+
+    def close(self) -> None:
+        """Forget the file. Arrays that were read from it stay valid."""
+        self._source = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class BlockReader:
+    """One block of an open file."""
+
+    def __init__(self, file: WShardFile, entry: Entry) -> None:
+        self._file = file
+        self.entry = entry
+        self._meaning: Meaning | None = None
+        self._table: SeekTable | None = None
+        self._mapped: Array | None = None
+        self._is_checked = False
+
+    @property
+    def meaning(self) -> Meaning:
+        """Element type, step shape and rows. Reads the metadata blocks on first use."""
+        if self._meaning is None:
+            self._meaning = meaning_of(self.entry.name, self.entry.size_bytes, self._file.info)
+        return self._meaning
+
+    def read(self) -> Array:
+        """The whole block, checked, in its declared type and shape; as uint8 where none is declared."""
+        meaning = self.meaning
+        return decode_array(self.raw(), meaning.dtype, (meaning.rows, *meaning.shape))
+
+    def window(self, start: int, stop: int) -> Array:
+        """Rows `start` to `stop`, as `read()[start:stop]` would give them.
+
+        Uncompressed: only these bytes are touched, and no checksum can cover them. With time chunks: only
+        the chunks they lie in are decoded, each checked. Otherwise the whole block is decoded and checked.
+        """
+        meaning = self.meaning
+        if not 0 <= start <= stop <= meaning.rows:
+            raise BadInputError(f"rows {start}…{stop} are not within the {meaning.rows} of {self.entry.name!r}")
+        if self._mapped is None and self._file.is_mapped:
+            self._map(meaning)
+        if self._mapped is not None:
+            return self._mapped[start:stop]
+        low, high = start * meaning.step_bytes, stop * meaning.step_bytes
+        return decode_array(self._slice(low, high), meaning.dtype, (stop - start, *meaning.shape))
+
+    def _map(self, meaning: Meaning) -> None:
+        """Remember the block as one array over the mapped file: a window is then a slice, and reads nothing else.
+
+        Not for booleans, whose bytes must be looked at, nor where they do not lie well.
+        """
+        entry = self.entry
+        if (
+            entry.codec is Codec.NONE
+            and meaning.dtype is not DType.BOOL
+            and entry.offset % meaning.dtype.size_bytes == 0
+        ):
+            data = self._slice(0, entry.size_bytes)
+            self._mapped = decode_array(data, meaning.dtype, (meaning.rows, *meaning.shape))
+
+    def raw(self) -> memoryview:
+        """The uncompressed bytes, checked against the checksum once."""
+        data = self._slice(0, self.entry.size_bytes)
+        if not self._is_checked or self.entry.codec is not Codec.NONE:
+            self._check(crc32c(data))
+            self._is_checked = True
+        return data
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The uncompressed bytes piece by piece, checked at the end; a compressed block comes as one."""
+        entry = self.entry
+        if entry.codec is not Codec.NONE:
+            yield self.raw()
+            return
+        checksum = 0
+        for start in range(0, entry.size_bytes, COPY_CHUNK_BYTES):
+            piece = self._slice(start, min(start + COPY_CHUNK_BYTES, entry.size_bytes))
+            checksum = crc32c(piece, checksum)
+            yield piece
+        self._check(checksum)
+
+    def _slice(self, low: int, high: int) -> memoryview:
+        entry = self.entry
+        if entry.codec is Codec.NONE:
+            return self._file.read_range(entry.offset + low, entry.offset + high)
+        if entry.is_chunked:
+            if self._table is None:
+                self._table = read_seek_table(entry, self._file.read_range)
+            return self._table.read(entry, low, high, self._file.read_range)
+        stored = self._file.read_range(entry.offset, entry.end)
+        data = decompress(stored, entry.codec, entry.size_bytes, f"block {entry.name!r}")
+        if low or high != entry.size_bytes:
+            self._check(crc32c(data))
+        return memoryview(data)[low:high]
+
+    def _check(self, checksum: int) -> None:
+        # A zero means "absent" only where the header does not promise checksums.
+        absent = self.entry.checksum == 0 and not self._file.header.has_checksums
+        if checksum != self.entry.checksum and not absent:
+            raise EpisodeCorruptedError(
+                f"block {self.entry.name!r} has the checksum {checksum:08x} instead of {self.entry.checksum:08x}"
+            )

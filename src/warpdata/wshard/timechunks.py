@@ -1,0 +1,116 @@
+"""Time chunks: a compressed block cut into pieces that can be read alone, each with a checksum.
+
+The stored bytes are zstd frames one after another, then a seek table in a skippable frame: the published
+"zstd seekable format", so that any zstd decoder which reads on after a frame yields the whole block.
+Implements "Time chunks" of docs/specs/wshard.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from warpdata.errors import EpisodeCorruptedError
+from warpdata.limits import WSHARD_MAX_CHUNKS
+from warpdata.wshard.codecs import Codec, check_expansion, decompress, zstd_compressor
+from warpdata.wshard.container import Entry
+from warpdata.wshard.libraries import xxh64
+
+__all__ = ["SeekTable", "encode_chunks", "read_seek_table"]
+
+_SKIPPABLE = struct.Struct("<II")
+_SKIPPABLE_MAGIC = 0x184D2A5E
+_ROW = struct.Struct("<III")
+_FOOTER = struct.Struct("<IBI")
+_FOOTER_MAGIC = 0x8F92EAB1
+_HAS_CHECKSUMS = 0x80
+
+ReadRange = Callable[[int, int], memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class SeekTable:
+    """Where each chunk lies: `stored` in the block's bytes, `decoded` in what they decode to."""
+
+    stored: tuple[int, ...]
+    decoded: tuple[int, ...]
+    checksums: tuple[int, ...]
+
+    def read(self, entry: Entry, start: int, end: int, read_range: ReadRange) -> memoryview:
+        """The decoded bytes `start`…`end`, fetching and decoding only the chunks they lie in."""
+        if start == end:
+            return memoryview(b"")
+        first, last = bisect_right(self.decoded, start) - 1, bisect_right(self.decoded, end - 1) - 1
+        low = self.stored[first]
+        data = read_range(entry.offset + low, entry.offset + self.stored[last + 1])
+        out = bytearray(self.decoded[last + 1] - self.decoded[first])
+        for number in range(first, last + 1):
+            piece = self._decode(entry, number, data[self.stored[number] - low : self.stored[number + 1] - low])
+            at = self.decoded[number] - self.decoded[first]
+            out[at : at + len(piece)] = piece
+        return memoryview(out)[start - self.decoded[first] : end - self.decoded[first]].toreadonly()
+
+    def _decode(self, entry: Entry, number: int, data: memoryview) -> bytes:
+        what = f"time chunk {number} of block {entry.name!r}"
+        piece = decompress(data, Codec.ZSTD, self.decoded[number + 1] - self.decoded[number], what)
+        if xxh64(piece) & 0xFFFFFFFF != self.checksums[number]:
+            raise EpisodeCorruptedError(f"{what} fails its checksum")
+        return piece
+
+
+def read_seek_table(entry: Entry, read_range: ReadRange) -> SeekTable:
+    """Fetch the table from the end of the block; every size in it is compared with the entry."""
+    what = f"the seek table of block {entry.name!r}"
+    if entry.stored_bytes < _SKIPPABLE.size + _FOOTER.size:
+        raise EpisodeCorruptedError(f"{what} does not fit in {entry.stored_bytes} bytes")
+    count, descriptor, magic = _FOOTER.unpack(read_range(entry.end - _FOOTER.size, entry.end))
+    if magic != _FOOTER_MAGIC or descriptor != _HAS_CHECKSUMS:
+        raise EpisodeCorruptedError(f"{what} ends with {magic:#x} and {descriptor:#x}")
+    table_bytes = count * _ROW.size + _FOOTER.size
+    if count > WSHARD_MAX_CHUNKS or _SKIPPABLE.size + table_bytes > entry.stored_bytes:
+        raise EpisodeCorruptedError(f"{what} lists {count} chunks in {entry.stored_bytes} bytes")
+    data = read_range(entry.end - _SKIPPABLE.size - table_bytes, entry.end - _FOOTER.size)
+    if _SKIPPABLE.unpack(data[: _SKIPPABLE.size]) != (_SKIPPABLE_MAGIC, table_bytes):
+        raise EpisodeCorruptedError(f"{what} does not begin as a skippable frame")
+    rows = list(_ROW.iter_unpack(data[_SKIPPABLE.size :]))
+    stored = (0, *accumulate(row[0] for row in rows))
+    decoded = (0, *accumulate(row[1] for row in rows))
+    if stored[-1] + _SKIPPABLE.size + table_bytes != entry.stored_bytes or decoded[-1] != entry.size_bytes:
+        raise EpisodeCorruptedError(f"{what} sums to {stored[-1]} and {decoded[-1]} bytes, which its entry denies")
+    for number, (size, promised, _) in enumerate(rows):
+        if not size or not promised:
+            raise EpisodeCorruptedError(f"{what} has an empty chunk at {number}")
+        check_expansion(Codec.ZSTD, size, promised, f"time chunk {number} of block {entry.name!r}")
+    return SeekTable(stored, decoded, tuple(row[2] for row in rows))
+
+
+def encode_chunks(pieces: Iterable[memoryview], chunk_bytes: int, level: int | None) -> Iterator[bytes]:
+    """The stored bytes of a block with time chunks, from its bytes in pieces of any length.
+
+    Memory is one chunk, beside twelve bytes for each chunk so far.
+    """
+    compressor, rows = zstd_compressor(level), bytearray()
+    for chunk in _recut(pieces, chunk_bytes):
+        frame = bytes(compressor.compress(chunk))
+        rows += _ROW.pack(len(frame), len(chunk), xxh64(chunk) & 0xFFFFFFFF)
+        yield frame
+    footer = _FOOTER.pack(len(rows) // _ROW.size, _HAS_CHECKSUMS, _FOOTER_MAGIC)
+    yield _SKIPPABLE.pack(_SKIPPABLE_MAGIC, len(rows) + len(footer)) + bytes(rows) + footer
+
+
+def _recut(pieces: Iterable[memoryview], chunk_bytes: int) -> Iterator[bytes]:
+    waiting = bytearray()
+    for piece in pieces:
+        at = 0
+        while at < piece.nbytes:
+            taken = min(chunk_bytes - len(waiting), piece.nbytes - at)
+            waiting += piece[at : at + taken]
+            at += taken
+            if len(waiting) == chunk_bytes:
+                yield bytes(waiting)
+                waiting.clear()
+    if waiting:
+        yield bytes(waiting)

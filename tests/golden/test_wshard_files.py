@@ -1,0 +1,158 @@
+"""If this fails, episodes saved by an older release read differently, or the same episode gets other bytes.
+
+The files under `wshard/` were written by this code once and are never to change. A new one is added with
+`python -m tests.golden.test_wshard_files`, which refuses to touch old ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+
+from tests.reference import wshard_reader as reference
+from warpdata.wshard import (
+    Block,
+    Channel,
+    ChunkedEpisodeWriter,
+    DType,
+    Episode,
+    Timebase,
+    WShardStreamWriter,
+    identity,
+    load_chunk_manifest,
+    load_wshard,
+    pack_residual,
+    recover,
+    save_wshard,
+)
+
+FOLDER = Path(__file__).parent / "wshard"
+IDENTITIES = FOLDER / "identities.json"
+STEPS = 24
+
+
+def episode() -> Episode:
+    state = np.arange(STEPS * 3, dtype=np.float32).reshape(STEPS, 3) ** 2 % 50
+    return Episode(
+        "golden",
+        STEPS,
+        "Golden-v1",
+        Timebase("ticks", 30.0),
+        observations={
+            "state": Channel("state", state),
+            "cam0/rgb": Channel("cam0/rgb", np.full((STEPS, 4, 4, 3), 7, np.uint8), attributes={"modality": "rgb"}),
+            "half": Channel("half", np.arange(STEPS, dtype=np.uint16), DType.BF16),
+        },
+        actions={"ctrl": Channel("ctrl", np.ones((STEPS, 2), np.float64))},
+        rewards=np.arange(STEPS, dtype=np.float32),
+        terminations=np.arange(STEPS) == STEPS - 1,
+        truncations=np.zeros(STEPS, np.bool_),
+        omens={"state/a/b": Channel("state/a/b", np.zeros((STEPS, 5), np.int16))},
+        uncertainties={"state/a/std": Channel("state/a/std", state / 2)},
+        residuals={"state/sign2nddiff": Channel("state", pack_residual(state), is_declared=False)},
+        metadata={"who": "Ada", "ü": [1.5, None, True]},
+        extra={"vendor/x": Block(b"kept as it is", 0x8001, 3)},
+    )
+
+
+def saved(**options: Any) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        save_wshard(episode(), path, **options)
+
+    return make
+
+
+def manifest(path: Path) -> None:
+    writer = ChunkedEpisodeWriter(path.parent, "golden", chunk_size_t=STEPS)
+    writer.write_chunk(episode())
+    writer.finalize_manifest()
+    (path.parent / "golden_manifest.wshard").rename(path)
+
+
+def streamed(path: Path) -> None:
+    """A journal, as a crash leaves it. (Its name does not end in .partial, which the repository ignores.)"""
+    channels: list[dict[str, Any]] = [
+        {"id": "q", "dtype": "f32", "shape": [2], "compression": "zstd"},
+        {"id": "n", "dtype": "i8", "shape": []},
+    ]
+    writer = WShardStreamWriter(path, "streamed", channels, flush_steps=5, fsync="never")
+    writer.begin_episode(env_id="Golden-v1", tick_hz=10, metadata={"a": 1})
+    for step in range(12):
+        writer.write_timestep({"q": np.full(2, step, np.float32), "n": np.int8(step)}, reward=1.0)
+    writer.close()
+    writer.partial_path.rename(path)
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "plain.wshard": saved(),
+    "unaligned.wshard": saved(alignment=0),
+    "sealed.wshard": saved(alignment=32, seal=True),
+    "zstd.wshard": saved(compression="zstd", per_block={"signal/cam0/rgb": ("zstd", 19)}),
+    "lz4.wshard": saved(compression="lz4", alignment=16),
+    "time_chunks.wshard": saved(compression="zstd", time_chunk_steps=5),
+    "manifest.wshard": manifest,
+    "streamed.journal": streamed,
+}
+
+
+def made(name: str) -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        FILES[name](path)
+        return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_same_bytes_are_written_today(name: str) -> None:
+    old = (FOLDER / name).read_bytes()
+    told = json.loads(IDENTITIES.read_text(encoding="utf-8"))
+    if name in ("zstd.wshard", "time_chunks.wshard") and list(zstandard.ZSTD_VERSION) != told["zstd_version"]:
+        pytest.skip("another release of zstd compresses to other bytes")
+    assert made(name) == old
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".wshard")])
+def test_identities_stay(name: str) -> None:
+    told = json.loads(IDENTITIES.read_text(encoding="utf-8"))[name]
+    assert identity(FOLDER / name) == told
+    assert reference.identity(reference.read_blocks((FOLDER / name).read_bytes())) == told
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in ("manifest.wshard", "streamed.journal")])
+def test_values_stay(name: str) -> None:
+    loaded, expected = load_wshard(FOLDER / name), episode()
+    blocks = reference.read_blocks((FOLDER / name).read_bytes())
+    for block, channel in expected.lanes().items():
+        assert loaded.lanes()[block].data.tobytes() == channel.data.tobytes() == blocks[block].data
+    assert (loaded.metadata, loaded.extra) == (expected.metadata, expected.extra)
+
+
+def test_the_manifest_and_the_journal_are_read(tmp_path: Path) -> None:
+    assert load_chunk_manifest(FOLDER / "manifest.wshard").total_timesteps == STEPS
+    report = recover(FOLDER / "streamed.journal", tmp_path / "out.wshard")
+    assert (report.step_count, report.is_complete) == (10, False)
+    np.testing.assert_array_equal(load_wshard(tmp_path / "out.wshard").observations["n"].data, np.arange(10))
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    told = json.loads(IDENTITIES.read_text(encoding="utf-8")) if IDENTITIES.exists() else {}
+    told.setdefault("zstd_version", list(zstandard.ZSTD_VERSION))
+    for name in FILES:
+        path = FOLDER / name
+        if not path.exists():
+            path.write_bytes(made(name))
+            if name.endswith(".wshard"):
+                told[name] = identity(path)
+    IDENTITIES.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
