@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,10 @@ def test_every_family_has_its_code(error: BaseException, code: int, capsys: pyte
 
 
 def test_every_error_of_the_tree_has_a_code_but_the_root(capsys: pytest.CaptureFixture[str]) -> None:
-    needed = {"CommitUnknownError": {"txn_id": "t"}, "PartialCoverageError": {"detail": None}}
+    needed: dict[str, dict[str, Any]] = {
+        "CommitUnknownError": {"txn_id": "t"},
+        "PartialCoverageError": {"detail": None},
+    }
     for name in errors.__all__:
         kind = getattr(errors, name)
         made = kind("x", **needed.get(name, {}))
