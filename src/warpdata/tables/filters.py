@@ -7,6 +7,7 @@ the row. docs/reference/filters.md describes it for users.
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ _COMPARISONS = {
 }
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _FORBIDDEN = {"SUBQUERY", "WINDOW", "STAR", "PARAMETER", "LAMBDA", "DEFAULT"}
+_REMEMBERED_FILTERS = 256
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT"}
 
 
@@ -58,8 +60,12 @@ def conjunction(filters: Sequence[RowFilter]) -> RowFilter:
     )
 
 
+@functools.lru_cache(maxsize=_REMEMBERED_FILTERS)
 def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
-    """Parse and check against a table's schema, without looking at any data."""
+    """Parse and check against a table's schema, without looking at any data.
+
+    Remembered: asking the engine takes a few milliseconds, and loops ask the same again.
+    """
     if len(text) > MAX_FILTER_LENGTH:
         raise InvalidFilterError(f"the filter has {len(text)} characters; the limit is {MAX_FILTER_LENGTH}")
     tree = _parse(text)
