@@ -60,12 +60,16 @@ def conjunction(filters: Sequence[RowFilter]) -> RowFilter:
     )
 
 
-@functools.lru_cache(maxsize=_REMEMBERED_FILTERS)
 def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
     """Parse and check against a table's schema, without looking at any data.
 
     Remembered: asking the engine takes a few milliseconds, and loops ask the same again.
     """
+    return _parse_once(text, schema)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED_FILTERS)
+def _parse_once(text: str, schema: pa.Schema) -> RowFilter:
     if len(text) > MAX_FILTER_LENGTH:
         raise InvalidFilterError(f"the filter has {len(text)} characters; the limit is {MAX_FILTER_LENGTH}")
     tree = _parse(text)
