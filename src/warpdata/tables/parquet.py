@@ -108,6 +108,11 @@ class ShardFile:
         self._leaves: dict[str, list[int]] | None = None
         self._lock = threading.Lock()
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is read in place, with nothing to fetch."""
+        return self._reader.local_path(blob_key(self.shard.hash)) is not None
+
     def schema(self) -> pa.Schema:
         return self.metadata.schema.to_arrow_schema()
 
@@ -159,7 +164,7 @@ class ShardFile:
 
     def fetch(self, group: int, columns: Sequence[str]) -> Parts:
         """The bytes of these columns: nothing for a local file, which is read in place."""
-        if self._reader.local_path(blob_key(self.shard.hash)) is not None:
+        if self.is_local:
             return []
         return self._fetch_spans(self.spans(group, columns))
 
@@ -181,8 +186,7 @@ class ShardFile:
             dictionary = chunk.data_page_offset - span.start
             wanted = dictionary + max(HEAD_COLUMN_BYTES, int(2 * share * span.size_bytes))
             spans.append(ByteRange(span.start, min(span.end, span.start + wanted)))
-        is_local = self._reader.local_path(blob_key(self.shard.hash)) is not None
-        file = self._open([] if is_local else self._fetch_spans(spans), buffer_size=MIB // 4)
+        file = self._open([] if self.is_local else self._fetch_spans(spans), buffer_size=MIB // 4)
         batches = file.iter_batches(row_count, row_groups=[group], columns=list(columns), use_threads=False)
 
         def read() -> pa.Table:

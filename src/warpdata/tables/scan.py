@@ -30,6 +30,7 @@ __all__ = ["Scan", "scan_tables"]
 
 _FOOTERS_AHEAD = 8
 _UNITS_AHEAD = 8
+_UNITS_AHEAD_LOCAL = 4  # nothing is fetched, so more would only push decoded rows out of the processor's caches
 _IO_THREADS = 8
 _PREFIX_FRACTION = 4
 _PREFIX_WORTH_BYTES = MIB // 2
@@ -67,7 +68,8 @@ def scan_tables(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterato
         ahead_bytes = 0
         for unit in _units(scan, shards, load_page, io):
             size = sum(span.size_bytes for span in unit.file.spans(unit.group, scan.columns))
-            while pending and (len(pending) >= _UNITS_AHEAD or ahead_bytes + size > SCAN_AHEAD_BYTES):
+            most = _UNITS_AHEAD_LOCAL if unit.file.is_local else _UNITS_AHEAD
+            while pending and (len(pending) >= most or ahead_bytes + size > SCAN_AHEAD_BYTES):
                 done_bytes, done = pending.popleft()
                 ahead_bytes -= done_bytes
                 yield from _present(done.result())
