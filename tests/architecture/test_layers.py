@@ -13,18 +13,19 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "warpdata"
 
-FOUNDATION = {"errors", "limits", "settings", "digest"}
+FOUNDATION = {"errors", "limits", "settings", "digest", "strict_json"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
     "digest": {"limits", "errors"},
+    "strict_json": {"limits", "errors"},
     "settings": {"errors", "limits"},
     "store": FOUNDATION,
     "manifest": FOUNDATION,
-    "wshard": {"errors", "limits", "digest"},
+    "wshard": {"errors", "limits", "digest", "strict_json"},
     "catalog": FOUNDATION | {"store", "manifest"},
     "tables": FOUNDATION | {"store", "manifest"},
-    "tensors": {"errors", "limits", "digest"},
+    "tensors": {"errors", "limits", "digest", "strict_json"},
     "datasets": FOUNDATION | {"store", "manifest", "catalog", "tables"},
     "publish": FOUNDATION | {"store", "manifest", "catalog", "tables", "datasets"},
     "testing": FOUNDATION | {"store", "manifest", "catalog", "tables", "datasets", "publish"},

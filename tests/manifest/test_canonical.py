@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpdata.errors import BadInputError, CorruptError
-from warpdata.manifest import Json, canonical_json, decode_json
+from warpdata.manifest import Json, canonical_json
+from warpdata.strict_json import decode_json
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 values: st.SearchStrategy[Json] = st.recursive(
@@ -65,7 +66,22 @@ def test_deep_nesting_is_refused_both_ways() -> None:
             decode_json(b"[" * depth + b"]" * depth, "value")
 
 
-@pytest.mark.parametrize("data", [b'{"a":1,"a":2}', b"NaN", b"[Infinity]", b"{", b"\xff", b"", b"01", b'{"a":1}x'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a":1,"a":2}',
+        b"NaN",
+        b"[Infinity]",
+        b"{",
+        b"\xff",
+        b"",
+        b"01",
+        b'{"a":1}x',
+        b'"\\ud800"',
+        b"1e999",
+        b"\xef\xbb\xbf1",
+    ],
+)
 def test_sloppy_json_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptError, match="value"):
         decode_json(data, "value")

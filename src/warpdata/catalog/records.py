@@ -14,7 +14,8 @@ import msgspec
 from warpdata.digest import is_digest, sha256_hex
 from warpdata.errors import CorruptError, PointerCorruptedError, UnsupportedFormatError
 from warpdata.limits import MAX_RECORD_BYTES
-from warpdata.manifest import Json, canonical_json, decode_json
+from warpdata.manifest import Json, canonical_json
+from warpdata.strict_json import decode_json
 
 __all__ = [
     "Commit",

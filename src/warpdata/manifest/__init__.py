@@ -3,7 +3,7 @@
 docs/specs/manifest.md is the normative text; `schema.json` is the JSON Schema of the stored form.
 """
 
-from warpdata.manifest.canonical import Json, JsonObject, canonical_json, decode_json
+from warpdata.manifest.canonical import Json, JsonObject, canonical_json
 from warpdata.manifest.codec import encode_manifest, version_of
 from warpdata.manifest.compare import Difference, EntryChange, compare, kept_blobs
 from warpdata.manifest.model import FORMAT, Binding, Footer, Manifest, Page, Payload, Shard, ShardList, TableEntry
@@ -31,7 +31,6 @@ __all__ = [
     "TableEntry",
     "canonical_json",
     "compare",
-    "decode_json",
     "encode_manifest",
     "extend_shards",
     "iter_rows",

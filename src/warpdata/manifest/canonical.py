@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from warpdata.errors import BadInputError, CorruptError
+from warpdata.errors import BadInputError
 from warpdata.limits import MAX_JSON_DEPTH
 
-__all__ = ["Json", "JsonObject", "canonical_json", "decode_json"]
+__all__ = ["Json", "JsonObject", "canonical_json"]
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 JsonObject: TypeAlias = Mapping[str, Json]
@@ -35,16 +35,6 @@ def canonical_json(value: Json, *, fractions: bool = False) -> bytes:
     except UnicodeEncodeError as error:
         near = error.object[max(0, error.start - 8) : error.end]
         raise BadInputError(f"a string holds half a surrogate pair: {near!r}") from error
-
-
-def decode_json(data: bytes, what: str) -> Json:
-    """Decode any JSON strictly: no duplicate keys, no NaN, no endless nesting. `CorruptError` otherwise."""
-    try:
-        value: Json = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
-        _check_depth(value, 0)
-    except (ValueError, RecursionError) as error:
-        raise CorruptError(f"{what} is not valid JSON: {error}") from error
-    return value
 
 
 def _check(value: Json, path: str, depth: int, fractions: bool) -> None:
@@ -75,27 +65,3 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def _check_depth(value: Json, depth: int) -> None:
-    if depth > MAX_JSON_DEPTH:
-        raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels")
-    if isinstance(value, dict):
-        for item in value.values():
-            _check_depth(item, depth + 1)
-    elif isinstance(value, list):
-        for item in value:
-            _check_depth(item, depth + 1)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} appears twice in one object")
-    return out
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")

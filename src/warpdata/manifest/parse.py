@@ -20,9 +20,10 @@ from warpdata.limits import (
     MAX_SECTION_ENTRIES,
     MAX_TOP_PAGES,
 )
-from warpdata.manifest.canonical import Json, JsonObject, canonical_json, decode_json
+from warpdata.manifest.canonical import Json, JsonObject, canonical_json
 from warpdata.manifest.codec import version_of
 from warpdata.manifest.model import FORMAT, Binding, Footer, Manifest, Page, Payload, Shard, ShardList, TableEntry
+from warpdata.strict_json import decode_json
 
 __all__ = ["ARTIFACT_KINDS", "DATASET_ID", "ENTRY_NAME", "REF_TYPES", "parse_manifest"]
 

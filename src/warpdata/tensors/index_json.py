@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from warpdata.errors import TensorsCorruptedError, UnsupportedFormatError
+from warpdata.errors import CorruptError, TensorsCorruptedError, UnsupportedFormatError
 from warpdata.limits import MAX_TENSOR_INDEX_BYTES
+from warpdata.strict_json import decode_json
 from warpdata.tensors.dtypes import dtype_named
 from warpdata.tensors.index import TensorEntry, TensorIndex, index_problems
 
@@ -47,11 +48,11 @@ def parse_index(data: bytes, what: str = "the tensor index") -> TensorIndex:
 
 
 def decode_object(data: bytes, what: str) -> dict[str, Any]:
-    """One JSON object, without names twice, fractions or endless nesting."""
+    """One JSON object. Fractions have no place in an index or a header; each field's own check refuses them."""
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise TensorsCorruptedError(f"{what} is not valid JSON: {error}") from error
+        value = decode_json(data, what)
+    except CorruptError as error:
+        raise TensorsCorruptedError(error.message) from error
     if not isinstance(value, dict):
         raise TensorsCorruptedError(f"{what} is not a JSON object")
     return value
@@ -77,14 +78,3 @@ def _entry(name: str, row: Any, problems: list[str]) -> TensorEntry | None:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        raise ValueError("a name appears twice in one object")
-    return out
-
-
-def _refuse(text: str) -> Any:
-    raise ValueError(f"{text} is not a whole number")

@@ -7,12 +7,12 @@ that RFC 8785 asks for. Implements "JSON" of docs/specs/wshard.md.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError
+from warpdata.errors import BadInputError, CorruptError, EpisodeCorruptedError, LimitExceededError
 from warpdata.limits import MAX_JSON_DEPTH, WSHARD_MAX_JSON_BYTES
+from warpdata.strict_json import decode_json
 
 __all__ = ["Json", "JsonObject", "decode_object", "encode_json", "is_count", "same_json"]
 
@@ -39,15 +39,10 @@ def decode_object(data: bytes | memoryview, what: str) -> dict[str, Any]:
     """One JSON object: no key twice, no NaN, no endless nesting."""
     if len(data) > WSHARD_MAX_JSON_BYTES:
         raise LimitExceededError(f"{what} has {len(data)} bytes; the most is {WSHARD_MAX_JSON_BYTES}")
-    data = bytes(data)
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)
-        _check_depth(value, 0)
-        if b"\\u" in data:
-            # Half a surrogate pair can only come from an escape, and could never be written again.
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError) as error:
-        raise EpisodeCorruptedError(f"{what} is not valid JSON: {error}") from error
+        value = decode_json(data, what)
+    except CorruptError as error:
+        raise EpisodeCorruptedError(error.message) from error
     if not isinstance(value, dict):
         raise EpisodeCorruptedError(f"{what} is a JSON {type(value).__name__}, not an object")
     return value
@@ -81,21 +76,3 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        raise ValueError("a key appears twice in one object")
-    return out
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"the number {text[:40]} is beyond measure")
-    return value
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")

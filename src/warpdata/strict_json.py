@@ -1,0 +1,63 @@
+"""JSON from outside, read strictly: one meaning for every text, or a refusal.
+
+No key twice, no NaN or infinity, no half surrogate pair, no endless nesting, UTF-8 only. Every format
+here reads its JSON through this; what a document must hold is the business of its own parser.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from warpdata.errors import CorruptError
+from warpdata.limits import MAX_JSON_DEPTH
+
+__all__ = ["decode_json"]
+
+
+def decode_json(data: bytes | memoryview, what: str) -> Any:
+    """The value, or `CorruptError` that says what is wrong with `what`."""
+    raw = bytes(data)
+    try:
+        value = json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+        )
+        _check_depth(value, 0)
+        if b"\\u" in raw:
+            # Half a surrogate pair can only come from an escape, and could never be written again.
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{what} is not valid JSON: {error}") from error
+    return value
+
+
+def _check_depth(value: Any, depth: int) -> None:
+    if depth > MAX_JSON_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels")
+    if isinstance(value, dict):
+        for item in value.values():
+            _check_depth(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check_depth(item, depth + 1)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in out:
+            raise ValueError(f"the key {key!r} appears twice in one object")
+        out[key] = value
+    return out
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is beyond measure")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
