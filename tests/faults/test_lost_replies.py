@@ -167,8 +167,10 @@ def test_an_append_onto_a_table_that_changed_its_type_is_a_conflict() -> None:
 
     with pytest.raises(ConflictError, match="another commit"):
         append(link(_Overtaken(store, retype), seed=1), 100)
-    with pytest.raises(SchemaMismatchError, match="is string in table 'main', but int64"):
+    with pytest.raises(SchemaMismatchError, match="is string in table 'main', but int64") as raised:
         append(link(store, seed=2), 100)
+    assert raised.value.hint is not None
+    assert "rewrite" not in raised.value.hint, "rewriting the new rows would not help"
 
 
 def test_an_expected_version_guards_against_surprise() -> None:

@@ -16,6 +16,8 @@ from warpdata.tables import ShardOpener, Table, check_same_schema
 
 __all__ = ["Change"]
 
+_FIT = "Cast the rows to the table's types, or publish the whole table anew with add_table."
+
 
 @dataclass(frozen=True)
 class Change:
@@ -76,7 +78,7 @@ class Change:
             entry = base.tables.get(name)
             if entry is not None and files:
                 stored = Table(name, entry, ShardOpener(self.link.reader), self._load_page, self.link.settings).schema()
-                check_same_schema(stored, f"table {name!r}", files[0].source.schema, "the rows to append")
+                check_same_schema(stored, f"table {name!r}", files[0].source.schema, "the rows to append", _FIT)
         return base
 
     def _put_page(self, digest: str, data: bytes) -> None:

@@ -16,7 +16,10 @@ __all__ = ["check_columns", "check_same_schema", "check_unique", "near_columns"]
 _SHOWN = 5
 
 
-def check_same_schema(first: pa.Schema, first_name: str, other: pa.Schema, other_name: str) -> None:
+_AGREE = "Make the files agree, or pass rewrite=True to convert them to one schema."
+
+
+def check_same_schema(first: pa.Schema, first_name: str, other: pa.Schema, other_name: str, hint: str = _AGREE) -> None:
     """All shards of a table have the same columns and types; their order and metadata may differ."""
     ours, theirs = set(first.names), set(other.names)
     problems = [f"column {name!r} is missing from {other_name}" for name in first.names if name not in theirs]
@@ -29,7 +32,7 @@ def check_same_schema(first: pa.Schema, first_name: str, other: pa.Schema, other
         more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
         raise SchemaMismatchError(
             "; ".join(problems[:_SHOWN]) + more,
-            hint="Make the files agree, or pass rewrite=True to convert them to one schema.",
+            hint=hint,
         )
 
 
