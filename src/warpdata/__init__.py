@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warpdata import errors
+    from warpdata.artifacts import Artifact, AudioRef, FileRef, ImageRef, VideoRef, read_many
     from warpdata.datasets import Dataset, connect, dataset, diff, list_datasets, resolve
     from warpdata.publish import DatasetBuilder, verify
     from warpdata.settings import Settings, load_settings
@@ -23,24 +24,35 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Artifact": "warpdata.artifacts",
+    "AudioRef": "warpdata.artifacts",
     "Dataset": "warpdata.datasets",
     "DatasetBuilder": "warpdata.publish",
+    "FileRef": "warpdata.artifacts",
+    "ImageRef": "warpdata.artifacts",
     "Settings": "warpdata.settings",
     "Table": "warpdata.tables",
+    "VideoRef": "warpdata.artifacts",
     "connect": "warpdata.datasets",
     "dataset": "warpdata.datasets",
     "diff": "warpdata.datasets",
     "list_datasets": "warpdata.datasets",
     "load_settings": "warpdata.settings",
+    "read_many": "warpdata.artifacts",
     "resolve": "warpdata.datasets",
     "verify": "warpdata.publish",
 }
 
 __all__ = [
+    "Artifact",
+    "AudioRef",
     "Dataset",
     "DatasetBuilder",
+    "FileRef",
+    "ImageRef",
     "Settings",
     "Table",
+    "VideoRef",
     "__version__",
     "connect",
     "dataset",
@@ -48,6 +60,7 @@ __all__ = [
     "errors",
     "list_datasets",
     "load_settings",
+    "read_many",
     "resolve",
     "verify",
 ]

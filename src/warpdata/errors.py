@@ -6,7 +6,10 @@
     │   ├── RefNotFoundError         a version, label or branch
     │   ├── TableNotFoundError
     │   ├── ColumnNotFoundError
+    │   ├── ArtifactNotFoundError
+    │   ├── MemberNotFoundError      a file inside an artifact
     │   └── ObjectNotFoundError      a key in a store
+    │       └── NotCachedError           bytes that are not on this machine, and nothing may be fetched
     ├── ConflictError            somebody else was first; look, then try again
     │   ├── AlreadyExistsError
     │   └── CommitUnknownError       nobody can say yet; ask resolve(txn_id)
@@ -33,7 +36,8 @@
     │   ├── BlobCorruptedError
     │   ├── PointerCorruptedError
     │   ├── EpisodeCorruptedError    an episode file, a journal or a set of chunks
-    │   └── TensorsCorruptedError
+    │   ├── TensorsCorruptedError
+    │   └── MediaDecodeError         as published, but not a picture, sound or film that can be decoded
     └── UnsupportedError         this build or store cannot do that
         ├── MissingExtraError
         ├── UnsupportedFormatError
@@ -51,6 +55,7 @@ from typing import Any, ClassVar
 __all__ = [
     "AccessDeniedError",
     "AlreadyExistsError",
+    "ArtifactNotFoundError",
     "AuthenticationError",
     "BadInputError",
     "BlobCorruptedError",
@@ -68,7 +73,10 @@ __all__ = [
     "LargeExportError",
     "LimitExceededError",
     "ManifestCorruptedError",
+    "MediaDecodeError",
+    "MemberNotFoundError",
     "MissingExtraError",
+    "NotCachedError",
     "NotFoundError",
     "ObjectNotFoundError",
     "PartialCoverageError",
@@ -134,8 +142,22 @@ class ColumnNotFoundError(NotFoundError, KeyError):
     kind = "column_not_found"
 
 
+class ArtifactNotFoundError(NotFoundError):
+    kind = "artifact_not_found"
+
+
+class MemberNotFoundError(NotFoundError, FileNotFoundError):
+    kind = "member_not_found"
+
+
 class ObjectNotFoundError(NotFoundError, FileNotFoundError):
     kind = "object_not_found"
+
+
+class NotCachedError(ObjectNotFoundError):
+    """Working offline, and these bytes are not on this machine. Whether the store has them is not known."""
+
+    kind = "not_cached"
 
 
 class ConflictError(WarpError, RuntimeError):
@@ -290,6 +312,12 @@ class TensorsCorruptedError(CorruptError):
     def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.problems = problems
+
+
+class MediaDecodeError(CorruptError):
+    """The bytes are those that were published, but not a picture, sound or film that can be decoded."""
+
+    kind = "media_decode"
 
 
 class UnsupportedError(WarpError, NotImplementedError):

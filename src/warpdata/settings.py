@@ -52,6 +52,9 @@ class Settings:
     connect_timeout_s: float = 5.0
     retry_timeout_s: float = 60.0
     max_retries: int = 5
+    mode: str = "auto"
+    """Where bytes of remote stores may come from: auto, remote, hybrid or local. Checked where it is used."""
+    cache_limit_bytes: int = 100_000_000_000
     s3: S3Settings = S3Settings()
 
 
@@ -68,6 +71,8 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         connect_timeout_s=_number(env, "WARP_CONNECT_TIMEOUT_S", 5.0),
         retry_timeout_s=_number(env, "WARP_RETRY_TIMEOUT_S", 60.0),
         max_retries=int(_number(env, "WARP_MAX_RETRIES", 5.0)),
+        mode=env.get("WARP_MODE") or "auto",
+        cache_limit_bytes=int(_number(env, "WARP_CACHE_SIZE_GB", 100.0) * 1e9),
         s3=_load_s3(env),
     )
 

@@ -138,6 +138,17 @@ def test_ranges_equal_slices(store: Writer) -> None:
         assert [bytes(part) for part in store.read_ranges("a/k", spans)] == [DATA[s.start : s.end] for s in spans]
 
 
+@pytest.mark.parametrize(("gap", "sent"), [(0, 4), (10, 3), (50_000, 2), (1_000_000, 1)])
+def test_neighbours_share_a_request_up_to_the_gap_and_no_farther(
+    server: WebServer, store: Writer, gap: int, sent: int
+) -> None:
+    """Also where the library below would merge them: somebody who asks for small gaps pays for each byte."""
+    spans = [ByteRange(start, start + 10) for start in (40_000, 10, 110_000, 30)]
+    parts = store.read_ranges("a/k", spans, gap_bytes=gap)
+    assert [bytes(part) for part in parts] == [DATA[span.start : span.end] for span in spans]
+    assert server.requests == ["GET"] * sent
+
+
 def test_a_stream_may_take_longer_than_a_request(
     server: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from warpdata.errors import LimitExceededError, UnsupportedError
+from warpdata.digest import blob_key, sha256_hex
+from warpdata.errors import CorruptError, LimitExceededError, UnsupportedError
+from warpdata.limits import MAX_OPEN_HANDLES
 from warpdata.store import ByteRange, LocalStore, Writer
 from warpdata.testing import StoreSuite
 
@@ -42,14 +44,48 @@ def test_what_is_being_staged_is_not_listed(tmp_path: Path) -> None:
     assert store.list_folders("") == ["a"]
 
 
-def test_ranges_of_a_local_object_are_mapped_not_copied(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    store.create("k", b"0123456789")
-    whole, part = store.read_ranges("k", [ByteRange(0, 10), ByteRange(2, 4)])
+def test_large_ranges_of_a_local_object_are_mapped_not_copied(tmp_path: Path) -> None:
+    store, content = LocalStore(tmp_path), bytes(range(256)) * 4096
+    store.create("k", content)
+    whole, part = store.read_ranges("k", [ByteRange(0, len(content)), ByteRange(2, 4)])
     assert whole.obj is part.obj
     assert whole.readonly
     store.delete("k")
-    assert bytes(whole) == b"0123456789", "a view outlives the name it was read by"
+    assert bytes(whole) == content, "a view outlives the name it was read by"
+
+
+def test_a_blob_that_was_stored_anew_is_seen_after_distrust(tmp_path: Path) -> None:
+    store, key = LocalStore(tmp_path), blob_key(sha256_hex(b"right"))
+    store.create(key, b"wrong")
+    assert bytes(store.read_range(key, ByteRange(0, 5))) == b"wrong"
+    assert not store.distrust(key), "the file is the one that was read: there is nothing nearer"
+    assert bytes(store.read_range(key, ByteRange(0, 5))) == b"wrong"
+    store.delete(key)
+    store.create(key, b"right")
+    assert store.distrust(key)
+    assert bytes(store.read_range(key, ByteRange(0, 5))) == b"right"
+
+
+def test_a_blob_that_is_cut_off_while_open_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    store, key = LocalStore(tmp_path), blob_key(sha256_hex(b"0123456789"))
+    store.create(key, b"0123456789")
+    store.read_range(key, ByteRange(0, 10))
+    (tmp_path / key).write_bytes(b"012")
+    assert bytes(store.read_range(key, ByteRange(0, 3))) == b"012"
+    with pytest.raises(CorruptError, match="ends at byte 3"):
+        store.read_range(key, ByteRange(1, 10))
+
+
+def test_few_files_stay_open(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    keys = [blob_key(sha256_hex(bytes([number]))) for number in range(200)]
+    for key in keys:
+        store.create(key, b"x")
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+    for key in keys:
+        store.read_range(key, ByteRange(0, 1))
+    if before:
+        assert len(list(Path("/proc/self/fd").iterdir())) - before <= MAX_OPEN_HANDLES
 
 
 def test_an_object_has_the_mode_of_any_new_file(tmp_path: Path) -> None:

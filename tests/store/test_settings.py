@@ -89,6 +89,8 @@ def test_everything_set_is_heard() -> None:
             "WARP_CONNECT_TIMEOUT_S": "2.5",
             "WARP_RETRY_TIMEOUT_S": "3.5",
             "WARP_MAX_RETRIES": "4",
+            "WARP_MODE": "hybrid",
+            "WARP_CACHE_SIZE_GB": "2.5",
             "AWS_ENDPOINT_URL": "http://everything:1",
             "AWS_ENDPOINT_URL_S3": "http://s3:2",
             "AWS_REGION": "eu-central-1",
@@ -113,6 +115,8 @@ def test_everything_set_is_heard() -> None:
         connect_timeout_s=2.5,
         retry_timeout_s=3.5,
         max_retries=4,
+        mode="hybrid",
+        cache_limit_bytes=2_500_000_000,
         s3=S3Settings(
             endpoint_url="http://s3:2",
             region="eu-central-1",

@@ -3,17 +3,19 @@
 from warpdata.datasets.connection import Connection, connect
 from warpdata.datasets.facade import (
     Dataset,
-    DatasetInfo,
     Revision,
-    TableInfo,
     dataset,
     diff,
     list_datasets,
     open_dataset,
     resolve,
 )
+from warpdata.datasets.info import ArtifactInfo, DatasetInfo, TableInfo
+from warpdata.datasets.media import ArtifactAddress
 
 __all__ = [
+    "ArtifactAddress",
+    "ArtifactInfo",
     "Connection",
     "Dataset",
     "DatasetInfo",

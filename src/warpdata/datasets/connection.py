@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 
 from warpdata.catalog import Catalog, is_sound, key_policy
 from warpdata.settings import Settings, load_settings
@@ -39,6 +40,17 @@ class Connection:
     chance: random.Random = field(default_factory=random.SystemRandom)
 
     @property
+    def mode(self) -> str:
+        return self.settings.mode
+
+    @property
+    def media_reader(self) -> Reader:
+        return self.reader
+
+    def extract(self, content: bytes) -> Path:
+        raise NotImplementedError
+
+    @property
     def catalog(self) -> Catalog:
         return Catalog(self.reader)
 
@@ -54,7 +66,7 @@ class Connection:
         self.sleep(self.chance.uniform(0, longest))
 
 
-def connect(store: str | None = None, settings: Settings | None = None) -> Connection:
+def connect(store: str | None = None, settings: Settings | None = None, mode: str | None = None) -> Connection:
     """Open the store named, or the one the settings name. Makes no request."""
     settings = settings or load_settings()
     url = normalize_url(store or settings.store_url)

@@ -7,7 +7,9 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
+from warpdata.artifacts import Artifact
 from warpdata.catalog import (
     MAIN,
     Address,
@@ -21,17 +23,20 @@ from warpdata.catalog import (
     parse_address,
 )
 from warpdata.datasets.connection import Connection, connect
+from warpdata.datasets.info import DatasetInfo, describe
+from warpdata.datasets.media import open_artifact
 from warpdata.digest import Blob
 from warpdata.errors import TableNotFoundError
 from warpdata.manifest import Difference, LoadPage, Manifest, compare, kept_blobs
 from warpdata.settings import Settings
-from warpdata.tables import ShardOpener, Table
+from warpdata.tables import Present, ShardOpener, Table, retyped_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "Dataset",
-    "DatasetInfo",
     "Revision",
-    "TableInfo",
     "dataset",
     "diff",
     "list_datasets",
@@ -40,28 +45,6 @@ __all__ = [
 ]
 
 _REMEMBERED_PAGES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class TableInfo:
-    name: str
-    rows: int
-    shards: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetInfo:
-    """What a version holds, without reading any of it."""
-
-    dataset_id: str
-    version: str
-    store: str
-    branch: str | None
-    label: str | None
-    tables: tuple[TableInfo, ...]
-    rows: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +68,7 @@ class Dataset:
         self._connection = connection
         self._resolved = resolved
         self._manifest = manifest
+        self._artifacts: dict[str, Artifact] = {}
         self._shards = ShardOpener(connection.reader)
         self._load_page: LoadPage = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(connection.catalog.load_page)
 
@@ -116,30 +100,59 @@ class Dataset:
     def table(self, name: str | None = None) -> Table:
         """A table by name; without one, the only table or the one called "main"."""
         names = self.tables
-        if name is None:
-            name = names[0] if len(names) == 1 else "main"
+        name = name or self._main_table()
         entry = self._manifest.tables.get(name)
         if entry is None:
             near = difflib.get_close_matches(name, names, n=3)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"Tables: {', '.join(names) or 'none'}"
             raise TableNotFoundError(f"{self.id} has no table {name!r}", hint=hint)
-        return Table(name, entry, self._shards, self._load_page, self._connection.settings)
+        return Table(name, entry, self._shards, self._load_page, self._connection.settings, present=self._present(name))
+
+    @property
+    def artifacts(self) -> tuple[str, ...]:
+        return tuple(sorted(self._manifest.artifacts))
+
+    def artifact(self, name: str | None = None) -> Artifact:
+        """An artifact by name; without one, the only one there is."""
+        if name is None:
+            name = self.artifacts[0] if len(self.artifacts) == 1 else "raw"
+        if name not in self._artifacts:
+            self._artifacts[name] = open_artifact(
+                self._connection, self._resolved, self._manifest, name, self._load_page
+            )
+        return self._artifacts[name]
+
+    def attach(self, rows: pa.Table | pa.RecordBatch, table: str | None = None) -> pa.Table:
+        """References for rows that lost them on their way, such as the result of an SQL query.
+
+        Columns with the names of bound columns of `table` become references again.
+        """
+        import pyarrow as pa
+
+        present = self._present(table or self._main_table())
+        whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        return whole if present is None else retyped_table(whole, present(whole.schema))
+
+    def _main_table(self) -> str:
+        return self.tables[0] if len(self.tables) == 1 else "main"
+
+    def _present(self, table: str) -> Present | None:
+        """How a table's bound columns become references; None where it has none."""
+        bound = {binding.column: binding for binding in self._manifest.bindings if binding.table == table}
+        if not bound:
+            return None
+        opened = {name: self.artifact(name) for name in {binding.artifact for binding in bound.values()}}
+
+        def present(schema: pa.Schema) -> pa.Schema:
+            from warpdata.datasets.reference_types import present_schema
+
+            columns = {name: (opened[binding.artifact].reopen, binding.ref_type) for name, binding in bound.items()}
+            return present_schema(schema, columns)
+
+        return present
 
     def info(self) -> DatasetInfo:
-        listed = tuple(
-            TableInfo(name, entry.shards.row_count, entry.shards.shard_count, entry.shards.data_bytes)
-            for name, entry in sorted(self._manifest.tables.items())
-        )
-        return DatasetInfo(
-            dataset_id=self.id,
-            version=self.version,
-            store=self._connection.reader.url,
-            branch=self._resolved.branch,
-            label=self._resolved.label,
-            tables=listed,
-            rows=self._manifest.row_count,
-            size_bytes=self._manifest.data_bytes,
-        )
+        return describe(self._manifest, self._resolved, self._connection.reader.url)
 
     def history(self, limit: int | None = None) -> list[Revision]:
         """One entry per commit, newest first."""

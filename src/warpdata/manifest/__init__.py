@@ -7,7 +7,15 @@ from warpdata.manifest.canonical import Json, JsonObject, canonical_json
 from warpdata.manifest.codec import encode_manifest, version_of
 from warpdata.manifest.compare import Difference, EntryChange, compare, kept_blobs
 from warpdata.manifest.model import FORMAT, Binding, Footer, Manifest, Page, Payload, Shard, ShardList, TableEntry
-from warpdata.manifest.pages import LoadPage, PagedShards, extend_shards, iter_rows, iter_shards, page_shards
+from warpdata.manifest.pages import (
+    LoadPage,
+    PagedShards,
+    ShardLookup,
+    extend_shards,
+    iter_rows,
+    iter_shards,
+    page_shards,
+)
 from warpdata.manifest.parse import DATASET_ID, ENTRY_NAME, REF_TYPES, parse_manifest
 
 __all__ = [
@@ -28,6 +36,7 @@ __all__ = [
     "Payload",
     "Shard",
     "ShardList",
+    "ShardLookup",
     "TableEntry",
     "canonical_json",
     "compare",

@@ -8,6 +8,7 @@ right edge of the tree, and a change in the middle rewrites only its neighbourho
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
@@ -30,6 +31,7 @@ from warpdata.manifest.model import Footer, Page, Shard, ShardList
 __all__ = [
     "LoadPage",
     "PagedShards",
+    "ShardLookup",
     "extend_shards",
     "iter_rows",
     "iter_shards",
@@ -42,6 +44,7 @@ __all__ = [
 LoadPage: TypeAlias = Callable[[Page], bytes]
 """Fetches a page's bytes; whoever provides it has verified their hash."""
 
+_REMEMBERED_PAGES = 64
 _Entry = TypeVar("_Entry", Shard, Page)
 
 
@@ -113,6 +116,35 @@ def iter_rows(shards: ShardList, load_page: LoadPage, start: int, stop: int | No
     Pages outside the rows are not loaded. With `stop` None and `start` 0, empty shards come too.
     """
     yield from _walk(shards.pages if shards.levels else shards.shards, shards.levels, load_page, 0, start, stop)
+
+
+class ShardLookup:
+    """Shards by their number. Remembers some opened pages, so that neighbours cost no decoding."""
+
+    def __init__(self, shards: ShardList, load_page: LoadPage) -> None:
+        self._shards = shards
+        self._open = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(
+            lambda page, level: open_page(page, load_page(page), level)
+        )
+
+    def __len__(self) -> int:
+        return self._shards.shard_count
+
+    def at(self, position: int) -> Shard:
+        """`BadInputError` for a number the list does not have."""
+        if not 0 <= position < len(self):
+            raise BadInputError(f"there is no shard {position}: the list has {len(self)}")
+        entries: Sequence[Shard] | Sequence[Page] = self._shards.pages or self._shards.shards
+        level = self._shards.levels
+        while True:
+            for entry in entries if level else entries[position : position + 1]:
+                if isinstance(entry, Shard):
+                    return entry
+                if position < entry.shard_count:
+                    level -= 1
+                    entries = self._open(entry, level)
+                    break
+                position -= entry.shard_count
 
 
 def _walk(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from warpdata.artifacts import ArtifactInput
 from warpdata.catalog import MAIN, Resolved, check_dataset_id, check_ref_name, commit, create_label, mark_store
 from warpdata.datasets import Connection, connect
 from warpdata.digest import Blob
@@ -24,10 +25,12 @@ from warpdata.errors import (
     RefNotFoundError,
     StorageError,
 )
-from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
-from warpdata.manifest import ENTRY_NAME, JsonObject, Manifest, encode_manifest
+from warpdata.limits import ARTIFACT_SHARD_BYTES, MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
+from warpdata.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest
+from warpdata.publish.bindings import check_ref_type
 from warpdata.publish.change import Change
-from warpdata.publish.plan import PublishPlan, StagedFile, plan_upload
+from warpdata.publish.media import ArtifactSpec, stage_media
+from warpdata.publish.plan import PublishPlan, Staged, plan_upload
 from warpdata.publish.progress import Progress, Tally, silent
 from warpdata.publish.sources import TableInput, stage_table
 from warpdata.publish.upload import drop_damaged, find_likely_present, find_present, fingerprint_all, upload_files
@@ -51,7 +54,7 @@ class Published:
 
 
 class DatasetBuilder:
-    """Collects tables, then publishes them as one version.
+    """Collects tables and artifacts, then publishes them as one version.
 
     With `add_table` the version holds exactly what was added. With `append_table` it is the head of
     the branch plus the new rows; the two do not mix. Nothing is written before `publish`.
@@ -61,8 +64,11 @@ class DatasetBuilder:
         self._dataset_id = check_dataset_id(dataset_id)
         self._link = store if isinstance(store, Connection) else connect(store, settings)
         self._inputs: dict[str, tuple[TableInput, bool]] = {}
+        self._artifacts: dict[str, ArtifactSpec] = {}
+        self._bindings: dict[tuple[str, str], Binding] = {}
         self._appends: bool | None = None
-        self._staged: Mapping[str, list[StagedFile]] | None = None
+        self._staged: Staged | None = None
+        self._folder: Path | None = None
 
     def add_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
         """A table from files (kept byte for byte), Arrow data, frames, or a list of these.
@@ -74,6 +80,42 @@ class DatasetBuilder:
     def append_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
         """Rows to add after those the table has; a table that is not there yet is made."""
         return self._collect(name, source, rewrite, appends=True)
+
+    def add_artifact(
+        self,
+        name: str,
+        source: ArtifactInput,
+        kind: str = "tar_shards",
+        *,
+        compression: str | None = None,
+        shard_bytes: int = ARTIFACT_SHARD_BYTES,
+        prefix: str | None = None,
+    ) -> DatasetBuilder:
+        """Raw files: a folder, a list of files, or a mapping of member paths to files or bytes.
+
+        `kind` is "tar_shards" (packed, about `shard_bytes` each, the same files always into the same
+        bytes), "webdataset_shards" (tar files taken as they are) or "files" (each a blob of its own).
+        Members of a folder are named by their path in it; with the folder's own name in front if the
+        column bound to it writes them so. `prefix` puts something else there.
+        """
+        _check_entry_name(name, "an artifact name")
+        if name in self._artifacts:
+            raise BadInputError(f"artifact {name!r} was added twice", hint="Give it all its files at once.")
+        self._set_mode(appends=False)
+        self._artifacts[name] = ArtifactSpec(source, kind, compression, shard_bytes, prefix)
+        return self
+
+    def bind(self, table: str, column: str, artifact: str, ref_type: str = "file") -> DatasetBuilder:
+        """Say that a column holds references into an artifact: `file`, `image`, `audio` or `video`.
+
+        The column has member paths, or structs of `shard`, `offset`, `length` (and `xxh3` if known).
+        Every value is looked up when the dataset is published.
+        """
+        if (table, column) in self._bindings:
+            raise BadInputError(f"column {column!r} of table {table!r} is bound already")
+        self._set_mode(appends=False)
+        self._bindings[table, column] = Binding(table, column, artifact, check_ref_type(ref_type))
+        return self
 
     def plan(self, *, progress: Progress = silent) -> PublishPlan:
         """What `publish` would do, having looked at the store but written nothing to it."""
@@ -106,7 +148,8 @@ class DatasetBuilder:
         mark_store(link.writer, link.pause)
         if repair and drop_damaged(link.writer, [file.fingerprint.blob for file in plan.files if file.is_present]):
             plan = self.plan(progress=progress)
-        upload_files(link.writer, plan.files, Tally(progress, "upload", plan.total_bytes, len(plan.files)), link.pause)
+        tally = Tally(progress, "upload", plan.total_bytes, len(plan.files))
+        upload_files(link.writer, plan.files, self._staging_folder(), tally, link.pause)
         change = self._change(self._stage(progress), metadata or {})
         txn = change.transaction(branch, author or link.settings.author, message)
         done = commit(link.writer, txn, change.proposal(expected_version), link.pause)
@@ -125,41 +168,50 @@ class DatasetBuilder:
 
     def _plan(self, progress: Progress, look: Callable[[Reader, Sequence[Blob]], set[str]]) -> PublishPlan:
         staged = self._stage(progress)
-        blobs = list(dict.fromkeys(file.fingerprint.blob for files in staged.values() for file in files))
-        present = look(self._link.writer, blobs)
-        rows = {name: sum(file.source.row_count for file in files) for name, files in staged.items()}
+        present = look(self._link.writer, list(dict.fromkeys(part.fingerprint.blob for part in staged.blobs())))
         version = None if self._appends else self._change(staged, {}).replacement_version()
-        return PublishPlan(self._dataset_id, version, rows, plan_upload(staged, present))
+        return PublishPlan(
+            dataset_id=self._dataset_id,
+            version=version,
+            tables={name: sum(file.source.row_count for file in files) for name, files in staged.tables.items()},
+            files=plan_upload(staged.blobs(), present),
+            artifacts={name: artifact.member_count for name, artifact in staged.artifacts.items()},
+        )
 
     def _collect(self, name: str, source: TableInput, rewrite: bool, *, appends: bool) -> DatasetBuilder:
-        if not ENTRY_NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
-            raise InvalidNameError(
-                f"{name[:200]!r} is not a table name", hint="Use letters, digits, underscore, dot and dash."
-            )
+        _check_entry_name(name, "a table name")
         if name in self._inputs:
             raise BadInputError(f"table {name!r} was added twice", hint="Pass a list to make one table of many parts.")
-        if self._appends not in (None, appends):
-            raise BadInputError("add_table and append_table do not mix in one publish", hint="Publish twice.")
+        self._set_mode(appends=appends)
         self._inputs[name] = (source, rewrite)
-        self._appends = appends
-        self._staged = None
         return self
 
-    def _stage(self, progress: Progress) -> Mapping[str, list[StagedFile]]:
+    def _set_mode(self, *, appends: bool) -> None:
+        if self._appends not in (None, appends):
+            raise BadInputError("adding and append_table do not mix in one publish", hint="Publish twice.")
+        self._appends = appends
+        self._staged = None
+
+    def _stage(self, progress: Progress) -> Staged:
         """Write what is not a file yet and fingerprint everything, once: iterators can not be read twice."""
         if self._staged is None:
-            if not self._inputs:
-                raise BadInputError(f"{self._dataset_id} has no table to publish", hint="Call add_table first.")
+            if not self._inputs and not self._artifacts:
+                raise BadInputError(
+                    f"{self._dataset_id} has no table or artifact to publish", hint="Call add_table first."
+                )
             folder = self._staging_folder()
             sources = {
                 name: stage_table(source, folder, name, rewrite=rewrite)
                 for name, (source, rewrite) in self._inputs.items()
             }
-            self._staged = fingerprint_all(sources, progress)
+            tables = fingerprint_all(sources, progress)
+            self._staged = stage_media(tables, self._artifacts, tuple(self._bindings.values()), folder, progress)
         return self._staged
 
     def _staging_folder(self) -> Path:
         """A folder that goes away with the builder."""
+        if self._folder is not None:
+            return self._folder
         cache = self._link.settings.cache_dir
         try:
             cache.mkdir(parents=True, exist_ok=True)
@@ -169,9 +221,10 @@ class DatasetBuilder:
                 f"no staging folder can be made in {cache}: {error.strerror}", hint="Set WARP_CACHE_DIR elsewhere."
             ) from error
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._folder = folder
         return folder
 
-    def _change(self, staged: Mapping[str, list[StagedFile]], metadata: JsonObject) -> Change:
+    def _change(self, staged: Staged, metadata: JsonObject) -> Change:
         return Change(self._link, self._dataset_id, staged, metadata, appends=bool(self._appends))
 
     def _check_branch(self, branch: str) -> None:
@@ -190,6 +243,11 @@ class DatasetBuilder:
                 f"label {label!r} of {self._dataset_id} already names version {taken.version[:12]}",
                 hint="Labels never move: choose another name.",
             )
+
+
+def _check_entry_name(name: str, what: str) -> None:
+    if not ENTRY_NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
+        raise InvalidNameError(f"{name[:200]!r} is not {what}", hint="Use letters, digits, underscore, dot and dash.")
 
 
 def _check_words(message: str, branch: str, label: str | None) -> None:

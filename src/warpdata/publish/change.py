@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from warpdata.artifacts import ArtifactEntry
 from warpdata.catalog import Head, Propose, Resolved, Transaction, put_create_only, put_manifest
 from warpdata.datasets import Connection
 from warpdata.digest import blob_key
 from warpdata.errors import ConflictError, ObjectNotFoundError, SchemaMismatchError
-from warpdata.manifest import JsonObject, Manifest, Page, version_of
-from warpdata.publish.layout import Layout, lay_out
-from warpdata.publish.plan import StagedFile
+from warpdata.manifest import JsonObject, Manifest, Page, Payload, Shard, ShardList, version_of
+from warpdata.publish.layout import Addition, Layout, lay_out
+from warpdata.publish.plan import Staged, StagedArtifact
 from warpdata.tables import ShardOpener, Table, check_same_schema
 
 __all__ = ["Change"]
@@ -25,7 +25,7 @@ class Change:
 
     link: Connection
     dataset_id: str
-    staged: Mapping[str, list[StagedFile]]
+    staged: Staged
     metadata: JsonObject
     appends: bool
 
@@ -74,7 +74,7 @@ class Change:
         if head is None or not self.appends:
             return Manifest(self.dataset_id)
         base = self.link.catalog.manifest(Resolved(self.dataset_id, head.version))
-        for name, files in self.staged.items():
+        for name, files in self.staged.tables.items():
             entry = base.tables.get(name)
             if entry is not None and files:
                 stored = Table(name, entry, ShardOpener(self.link.reader), self._load_page, self.link.settings).schema()
@@ -94,8 +94,28 @@ class Change:
             writer.replace(key, data)
 
     def _onto(self, base: Manifest) -> Layout:
-        added = {name: [file.shard() for file in files] for name, files in self.staged.items()}
-        return lay_out(base, added, self.metadata, self._load_page)
+        return lay_out(base, _addition(self.staged), self.metadata, self._load_page)
 
     def _load_page(self, page: Page) -> bytes:
         return self.link.catalog.load_page(page)
+
+
+def _addition(staged: Staged) -> Addition:
+    return Addition(
+        tables={name: [file.shard() for file in files] for name, files in staged.tables.items()},
+        artifacts={name: _artifact(artifact) for name, artifact in staged.artifacts.items()},
+        bindings=staged.bindings,
+    )
+
+
+def _artifact(staged: StagedArtifact) -> tuple[Payload, list[Shard]]:
+    shards = [Shard(blob.hash, blob.byte_size) for blob in (part.fingerprint.blob for part in staged.shards)]
+    entry = ArtifactEntry(
+        kind=staged.kind,
+        shards=ShardList(),
+        index=staged.index.fingerprint.blob,
+        index_footer=staged.index_footer,
+        member_count=staged.member_count,
+        compression=staged.compression,
+    )
+    return entry.payload(), shards

@@ -8,14 +8,16 @@ same version. Implements "Layout" of docs/specs/manifest.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from warpdata.errors import LimitExceededError
 from warpdata.limits import INLINE_SHARDS, MAX_SECTION_ENTRIES
 from warpdata.manifest import (
+    Binding,
     JsonObject,
     LoadPage,
     Manifest,
+    Payload,
     Shard,
     ShardList,
     TableEntry,
@@ -23,7 +25,7 @@ from warpdata.manifest import (
     extend_shards,
 )
 
-__all__ = ["Layout", "lay_out"]
+__all__ = ["Addition", "Layout", "lay_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +34,52 @@ class Layout:
     new_pages: Mapping[str, bytes]
 
 
-def lay_out(base: Manifest, added: Mapping[str, Sequence[Shard]], metadata: JsonObject, load_page: LoadPage) -> Layout:
-    """`base` with shards added to its tables; tables that it lacks are made."""
-    if len(base.tables.keys() | added.keys()) > MAX_SECTION_ENTRIES:
-        raise LimitExceededError(f"{base.dataset_id} would have more than {MAX_SECTION_ENTRIES} tables")
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Shards for tables, whole artifacts by their shards and an entry that awaits its list, and bindings."""
+
+    tables: Mapping[str, Sequence[Shard]]
+    artifacts: Mapping[str, tuple[Payload, Sequence[Shard]]] = field(default_factory=dict)
+    bindings: tuple[Binding, ...] = ()
+
+
+def lay_out(base: Manifest, addition: Addition, metadata: JsonObject, load_page: LoadPage) -> Layout:
+    """`base` with shards added to its tables; tables that it lacks are made, and artifacts and bindings added."""
+    for section, names in (
+        ("tables", base.tables.keys() | addition.tables.keys()),
+        ("artifacts", base.artifacts.keys() | addition.artifacts.keys()),
+    ):
+        if len(names) > MAX_SECTION_ENTRIES:
+            raise LimitExceededError(f"{base.dataset_id} would have more than {MAX_SECTION_ENTRIES} {section}")
     try:
-        return _lay_out(base, added, metadata, load_page, INLINE_SHARDS)
+        return _lay_out(base, addition, metadata, load_page, INLINE_SHARDS)
     except LimitExceededError:
-        return _lay_out(base, added, metadata, load_page, 0)
+        return _lay_out(base, addition, metadata, load_page, 0)
 
 
 def _lay_out(
-    base: Manifest, added: Mapping[str, Sequence[Shard]], metadata: JsonObject, load_page: LoadPage, inline_limit: int
+    base: Manifest, addition: Addition, metadata: JsonObject, load_page: LoadPage, inline_limit: int
 ) -> Layout:
     tables: dict[str, TableEntry] = {}
     new_pages: dict[str, bytes] = {}
+    added = addition.tables
     for name in base.tables.keys() | added.keys():
         entry = base.tables.get(name, TableEntry(ShardList()))
         paged = extend_shards(entry.shards, added.get(name, ()), load_page, inline_limit=inline_limit)
         tables[name] = replace(entry, shards=paged.shards)
         new_pages |= paged.new_pages
-    manifest = replace(base, tables=tables, metadata={})
+    artifacts: dict[str, Payload] = {}
+    for name in base.artifacts.keys() | addition.artifacts.keys():
+        payload, shards = addition.artifacts.get(name) or (base.artifacts[name], ())
+        paged = extend_shards(payload.shards, shards, load_page, inline_limit=inline_limit)
+        artifacts[name] = replace(payload, shards=paged.shards)
+        new_pages |= paged.new_pages
+    manifest = replace(
+        base,
+        tables=tables,
+        artifacts=artifacts,
+        bindings=tuple(sorted({*base.bindings, *addition.bindings}, key=astuple)),
+        metadata={},
+    )
     encode_manifest(manifest)  # does it fit?
     return Layout(replace(manifest, metadata=metadata), new_pages)

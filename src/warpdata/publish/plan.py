@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from warpdata.artifacts import ShardRecipe
 from warpdata.digest import Fingerprint
-from warpdata.manifest import Shard
+from warpdata.manifest import Binding, Footer, Shard
 from warpdata.tables import ParquetSource
 
-__all__ = ["PlannedFile", "PublishPlan", "StagedFile", "plan_upload"]
+__all__ = [
+    "PlannedFile",
+    "PublishPlan",
+    "Staged",
+    "StagedArtifact",
+    "StagedBlob",
+    "StagedFile",
+    "plan_upload",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBlob:
+    """A file that will be a blob. With a recipe it does not exist yet, and `path` is only what to call it."""
+
+    path: Path
+    fingerprint: Fingerprint
+    recipe: ShardRecipe | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedArtifact:
+    """An artifact's shards and index, whose content has names."""
+
+    kind: str
+    compression: str | None
+    shards: tuple[StagedBlob, ...]
+    index: StagedBlob
+    index_footer: Footer
+    member_count: int
+
+    @property
+    def blobs(self) -> tuple[StagedBlob, ...]:
+        return (*self.shards, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Everything a publish brings along."""
+
+    tables: Mapping[str, Sequence[StagedFile]]
+    artifacts: Mapping[str, StagedArtifact] = field(default_factory=dict)
+    bindings: tuple[Binding, ...] = ()
+
+    def blobs(self) -> Iterator[StagedBlob]:
+        for files in self.tables.values():
+            for file in files:
+                yield StagedBlob(file.path, file.fingerprint)
+        for artifact in self.artifacts.values():
+            yield from artifact.blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +81,12 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
+    """A blob to have in the store. A packed shard has a recipe, and a `path` that is only its name."""
+
     path: Path
     fingerprint: Fingerprint
     is_present: bool
+    recipe: ShardRecipe | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +97,8 @@ class PublishPlan:
     version: str | None
     tables: Mapping[str, int]
     files: tuple[PlannedFile, ...]
+    artifacts: Mapping[str, int] = field(default_factory=dict)
+    """How many members each artifact has."""
 
     @property
     def total_bytes(self) -> int:
@@ -58,11 +113,10 @@ class PublishPlan:
         return sum(file.fingerprint.blob.byte_size for file in self.files if not file.is_present)
 
 
-def plan_upload(staged: Mapping[str, Sequence[StagedFile]], present: Collection[str]) -> tuple[PlannedFile, ...]:
+def plan_upload(blobs: Iterable[StagedBlob], present: Collection[str]) -> tuple[PlannedFile, ...]:
     """Every distinct blob once, in the order first named."""
     seen: dict[str, PlannedFile] = {}
-    for files in staged.values():
-        for file in files:
-            digest = file.fingerprint.blob.hash
-            seen.setdefault(digest, PlannedFile(file.path, file.fingerprint, digest in present))
+    for blob in blobs:
+        digest = blob.fingerprint.blob.hash
+        seen.setdefault(digest, PlannedFile(blob.path, blob.fingerprint, digest in present, blob.recipe))
     return tuple(seen.values())

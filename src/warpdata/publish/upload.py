@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from warpdata.catalog import Pause
-from warpdata.digest import Blob, blob_key, fingerprint_file
+from warpdata.digest import Blob, Fingerprint, blob_key, fingerprint_file
 from warpdata.errors import ObjectNotFoundError, StorageError, WriteUnknownError
 from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.publish.plan import PlannedFile, StagedFile
@@ -85,25 +87,39 @@ def find_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
     return {blob.hash for blob, is_there in zip(blobs, there, strict=True) if is_there}
 
 
-def upload_files(writer: Writer, files: Sequence[PlannedFile], tally: Tally, pause: Pause) -> None:
-    """Send what is missing."""
+def upload_files(writer: Writer, files: Sequence[PlannedFile], staging: Path, tally: Tally, pause: Pause) -> None:
+    """Send what is missing. Shards that do not exist yet are packed into `staging`, and gone when sent."""
 
     def send(file: PlannedFile) -> None:
         if file.is_present:
             tally.add_bytes(file.fingerprint.blob.byte_size)
         else:
-            ensure_file(writer, file, tally, pause)
+            with _on_disk(file, staging) as path:
+                ensure_file(writer, path, file.fingerprint, tally, pause)
         tally.finish_file()
 
     in_parallel(send, files)
 
 
-def ensure_file(writer: Writer, file: PlannedFile, tally: Tally, pause: Pause) -> None:
+@contextmanager
+def _on_disk(file: PlannedFile, staging: Path) -> Iterator[Path]:
+    if file.recipe is None:
+        yield file.path
+        return
+    packed = staging / f"{file.fingerprint.blob.hash}.shard"
+    try:
+        file.recipe.write(packed, file.fingerprint)
+        yield packed
+    finally:
+        packed.unlink(missing_ok=True)
+
+
+def ensure_file(writer: Writer, path: Path, fingerprint: Fingerprint, tally: Tally, pause: Pause) -> None:
     """The blob is in the store when this returns, or an error says why not."""
-    blob = file.fingerprint.blob
+    blob = fingerprint.blob
     for attempt in range(_TRIES):
         try:
-            writer.create_file(blob_key(blob.hash), file.path, file.fingerprint, tally.add_bytes)
+            writer.create_file(blob_key(blob.hash), path, fingerprint, tally.add_bytes)
             break
         except WriteUnknownError:
             if attempt == _TRIES - 1:
@@ -112,7 +128,7 @@ def ensure_file(writer: Writer, file: PlannedFile, tally: Tally, pause: Pause) -
     if blob.byte_size > SINGLE_PUT_BYTES:
         stored = writer.stat(blob_key(blob.hash)).size_bytes
         if stored != blob.byte_size:
-            raise StorageError(f"{file.path} has {blob.byte_size} bytes, but the store holds {stored} under its name")
+            raise StorageError(f"{path} has {blob.byte_size} bytes, but the store holds {stored} under its name")
 
 
 def drop_damaged(writer: Writer, blobs: Iterable[Blob]) -> set[str]:

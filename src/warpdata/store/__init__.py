@@ -5,10 +5,10 @@ Knows nothing of datasets. docs/specs/store.md is the normative text.
 
 from warpdata.store.blobs import read_blob, verify_blob
 from warpdata.store.local import LocalStore
-from warpdata.store.metadata_cache import KeyPolicy, MetadataCache
+from warpdata.store.metadata_cache import KeyPolicy, MetadataCache, RememberedObjects
 from warpdata.store.objects import ObjectStore
 from warpdata.store.open import normalize_url, open_store, resolve_s3
-from warpdata.store.ranges import Request, coalesce, split_reply
+from warpdata.store.ranges import Request, check_spans, coalesce, split_reply
 from warpdata.store.types import ByteRange, Fetched, ObjectInfo, Reader, Writer
 
 __all__ = [
@@ -20,8 +20,10 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "Reader",
+    "RememberedObjects",
     "Request",
     "Writer",
+    "check_spans",
     "coalesce",
     "normalize_url",
     "open_store",

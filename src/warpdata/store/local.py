@@ -31,7 +31,14 @@ from warpdata.errors import (
     WarpError,
     WriteUnknownError,
 )
-from warpdata.limits import COPY_CHUNK_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
+from warpdata.limits import (
+    COALESCE_GAP_BYTES,
+    COPY_CHUNK_BYTES,
+    MAX_SMALL_OBJECT_BYTES,
+    SMALL_READ_BYTES,
+    STREAM_CHUNK_BYTES,
+)
+from warpdata.store.handles import Handle, Handles
 from warpdata.store.keys import check_key
 from warpdata.store.ranges import check_spans
 from warpdata.store.sources import read_rechecked
@@ -48,6 +55,7 @@ class LocalStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._handles = Handles()
 
     @property
     def url(self) -> str:
@@ -72,16 +80,19 @@ class LocalStore:
     def read_range(self, key: str, span: ByteRange) -> memoryview:
         return self.read_ranges(key, [span])[0]
 
-    def read_ranges(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
+    def read_ranges(
+        self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
+    ) -> list[memoryview]:
         check_spans(spans)
-        with self._translated(key), self._path(key).open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with self._translated(key):
+            handle = self._handle(key)
+            if all(span.size_bytes <= SMALL_READ_BYTES for span in spans):
+                return [memoryview(handle.read(key, span.start, span.end)) for span in spans]
+            size = os.fstat(handle.fileno()).st_size
             for span in spans:
                 if span.end > size:
                     raise CorruptError(f"{key!r} has {size} bytes; bytes {span.start}…{span.end} are not there")
-            if size == 0:
-                return [memoryview(b"") for _ in spans]
-            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            mapped = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
             return [mapped[span.start : span.end] for span in spans]
 
     def stream(self, key: str) -> Iterator[memoryview]:
@@ -117,6 +128,15 @@ class LocalStore:
         except ObjectNotFoundError:
             return []
 
+    def distrust(self, key: str) -> bool:
+        """A handle may outlive its file, when the object was taken away and stored anew."""
+        path, handle = self._path(key), self._handles.drop(key)
+        if handle is None:
+            return False
+        with suppress(OSError):
+            return not os.path.samestat(os.fstat(handle.fileno()), path.stat())
+        return False
+
     def signed_url(self, key: str, expires_s: int) -> str:
         raise UnsupportedError(f"{self.url} cannot sign a URL for {key!r}, as it is a local directory")
 
@@ -146,6 +166,18 @@ class LocalStore:
     def delete(self, key: str) -> None:
         with suppress(ObjectNotFoundError), self._translated(key):
             self._path(key).unlink()
+
+    def _handle(self, key: str) -> Handle:
+        """Blobs never change, so theirs stay open; other objects are opened for each read."""
+        kept = self._handles.get(key)
+        if kept is not None:
+            return kept
+        path = self._path(key)
+        handle = self._handles.add(key, path) if key.startswith("blobs/") else Handle(path)
+        if stat.S_ISDIR(os.fstat(handle.fileno()).st_mode):
+            self._handles.drop(key)
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        return handle
 
     def _path(self, key: str) -> Path:
         return self._root.joinpath(*check_key(key).split("/"))

@@ -16,10 +16,10 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-from warpdata.limits import MAX_PAGE_BYTES
+from warpdata.limits import COALESCE_GAP_BYTES, MAX_PAGE_BYTES
 from warpdata.store.types import ByteRange, Fetched, ObjectInfo, Reader
 
-__all__ = ["KeyPolicy", "MetadataCache"]
+__all__ = ["KeyPolicy", "MetadataCache", "RememberedObjects"]
 
 _MAGIC = b"warp-meta-1\n"
 
@@ -47,7 +47,7 @@ class MetadataCache:
         is_sound: Callable[[str, bytes], bool],
     ) -> None:
         self._reader = reader
-        self._folder = folder / hashlib.sha256(reader.url.encode()).hexdigest()[:32]
+        self._remembered = RememberedObjects(reader.url, folder)
         self._policy = policy
         self._is_sound = is_sound
 
@@ -59,7 +59,7 @@ class MetadataCache:
         policy = self._policy(key)
         if policy is KeyPolicy.NEVER:
             return self._reader.read(key)
-        kept = self._load(key)
+        kept = self._remembered.load(key)
         if kept is not None:
             if policy is KeyPolicy.FOREVER:
                 return kept
@@ -67,11 +67,11 @@ class MetadataCache:
                 changed = self._reader.read_if_changed(key, kept.etag)
                 if changed is None:
                     return kept
-                self._keep(key, changed)
+                self._remembered.keep(key, changed)
                 return changed
         fetched = self._reader.read(key)
         if policy is not KeyPolicy.FOREVER or self._is_sound(key, fetched.data):
-            self._keep(key, fetched)
+            self._remembered.keep(key, fetched)
         return fetched
 
     def read_if_changed(self, key: str, etag: str) -> Fetched | None:
@@ -80,8 +80,10 @@ class MetadataCache:
     def read_range(self, key: str, span: ByteRange) -> memoryview:
         return self._reader.read_range(key, span)
 
-    def read_ranges(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
-        return self._reader.read_ranges(key, spans)
+    def read_ranges(
+        self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
+    ) -> list[memoryview]:
+        return self._reader.read_ranges(key, spans, gap_bytes=gap_bytes)
 
     def stream(self, key: str) -> Iterator[memoryview]:
         return self._reader.stream(key)
@@ -98,15 +100,30 @@ class MetadataCache:
     def local_path(self, key: str) -> Path | None:
         return self._reader.local_path(key)
 
+    def distrust(self, key: str) -> bool:
+        dropped = self._reader.distrust(key)
+        return self._remembered.forget(key) or dropped
+
     def signed_url(self, key: str, expires_s: int) -> str:
         return self._reader.signed_url(key, expires_s)
 
-    def _entry(self, key: str) -> Path:
-        name = hashlib.sha256(key.encode()).hexdigest()
-        return self._folder / name[:2] / name
 
-    def _load(self, key: str) -> Fetched | None:
-        """The entry, if it is whole: magic, checksum, tag length, tag, data."""
+class RememberedObjects:
+    """What the metadata cache in `folder` holds of the store at `url`. Needs no store, so it answers offline.
+
+    Whether a remembered object is still current is for the caller to judge.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url = url
+        self._folder = folder / hashlib.sha256(url.encode()).hexdigest()[:32]
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def load(self, key: str) -> Fetched | None:
+        """The object, if its entry is whole: magic, checksum, tag length, tag, data."""
         try:
             raw = self._entry(key).read_bytes()
         except OSError:
@@ -119,7 +136,7 @@ class MetadataCache:
         tag_end = 4 + int.from_bytes(body[:4], "little")
         return Fetched(body[tag_end:], body[4:tag_end].decode() or None)
 
-    def _keep(self, key: str, fetched: Fetched) -> None:
+    def keep(self, key: str, fetched: Fetched) -> None:
         if len(fetched.data) > MAX_PAGE_BYTES:
             return
         tag = (fetched.etag or "").encode()
@@ -139,3 +156,15 @@ class MetadataCache:
             if staged is not None:
                 with suppress(OSError):
                     staged.unlink(missing_ok=True)
+
+    def forget(self, key: str) -> bool:
+        """Whether there was an entry to remove."""
+        try:
+            self._entry(key).unlink()
+        except OSError:
+            return False
+        return True
+
+    def _entry(self, key: str) -> Path:
+        name = hashlib.sha256(key.encode()).hexdigest()
+        return self._folder / name[:2] / name

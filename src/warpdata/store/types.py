@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from warpdata.digest import Fingerprint, OnBytes, unwatched
+from warpdata.limits import COALESCE_GAP_BYTES
 
 __all__ = ["ByteRange", "Fetched", "ObjectInfo", "Reader", "Writer"]
 
@@ -68,8 +69,10 @@ class Reader(Protocol):
         """Exactly these bytes: a shorter answer is an error, never a shorter result."""
         ...
 
-    def read_ranges(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
-        """One result per span, in the order given; neighbours share a request."""
+    def read_ranges(
+        self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
+    ) -> list[memoryview]:
+        """One result per span, in the order given; neighbours at most `gap_bytes` apart share a request."""
         ...
 
     def stream(self, key: str) -> Iterator[memoryview]:
@@ -88,6 +91,12 @@ class Reader(Protocol):
 
     def local_path(self, key: str) -> Path | None:
         """Where the object lies on this machine, if it does, so that it can be mapped in place."""
+        ...
+
+    def distrust(self, key: str) -> bool:
+        """Bytes read under this key did not verify. True: a nearer copy was dropped, so reading again asks
+        the store itself. False: there is nothing nearer.
+        """
         ...
 
     def signed_url(self, key: str, expires_s: int) -> str:

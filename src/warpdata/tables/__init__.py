@@ -11,14 +11,15 @@ from warpdata.tables.evaluate import Evaluator
 from warpdata.tables.filters import RowFilter, parse_filter
 from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.predicate import can_match
-from warpdata.tables.schemas import check_same_schema
+from warpdata.tables.schemas import check_reference_column, check_same_schema, near_columns, retyped_table
 from warpdata.tables.sources import ParquetSource, describe_all, describe_parquet, read_unified
-from warpdata.tables.table import Table
+from warpdata.tables.table import Present, Table
 from warpdata.tables.writing import WriteOptions, write_parquet
 
 __all__ = [
     "Evaluator",
     "ParquetSource",
+    "Present",
     "RowFilter",
     "RowRange",
     "ShardOpener",
@@ -27,14 +28,17 @@ __all__ = [
     "assign_rows",
     "can_match",
     "check_rank",
+    "check_reference_column",
     "check_same_schema",
     "connect_open",
     "describe_all",
     "describe_parquet",
     "httpfs_path",
+    "near_columns",
     "parse_filter",
     "read_unified",
     "rebatch",
+    "retyped_table",
     "sealed_cursor",
     "snap",
     "write_parquet",

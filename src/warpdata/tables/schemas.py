@@ -11,9 +11,18 @@ from warpdata.errors import ColumnNotFoundError, SchemaMismatchError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_columns", "check_same_schema", "check_unique", "near_columns"]
+__all__ = [
+    "check_columns",
+    "check_reference_column",
+    "check_same_schema",
+    "check_unique",
+    "near_columns",
+    "retyped_batch",
+    "retyped_table",
+]
 
 _SHOWN = 5
+_LOCATION = {"shard", "offset", "length"}
 
 
 _AGREE = "Make the files agree, or pass rewrite=True to convert them to one schema."
@@ -57,8 +66,52 @@ def check_columns(wanted: Iterable[str], schema: pa.Schema) -> list[str]:
 
 
 def near_columns(name: str, names: list[str]) -> str:
+    """A hint: columns that are spelled alike, or what there is."""
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         return f"Did you mean {' or '.join(near)}?"
     shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
     return f"The columns are: {shown}"
+
+
+def retyped_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same values under `schema`, which may have extension types over the stored ones. Copies nothing."""
+    import pyarrow as pa
+
+    arrays = [_retyped(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def retyped_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """As `retyped_batch`, for tables."""
+    import pyarrow as pa
+
+    columns = [
+        pa.chunked_array([_retyped(chunk, field.type) for chunk in column.chunks], field.type)
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return array if array.type == wanted else pa.ExtensionArray.from_storage(wanted, array)
+
+
+def check_reference_column(field: pa.Field) -> None:
+    """A column can hold references if it has member paths, or structs that name bytes of a shard."""
+    import pyarrow as pa
+
+    stored = field.type
+    if pa.types.is_string(stored) or pa.types.is_large_string(stored):
+        return
+    if pa.types.is_struct(stored):
+        parts = [stored.field(position) for position in range(stored.num_fields)]
+        names = {part.name for part in parts}
+        if _LOCATION <= names <= _LOCATION | {"xxh3"} and all(pa.types.is_integer(part.type) for part in parts):
+            return
+    raise SchemaMismatchError(
+        f"column {field.name!r} is {stored}, so it can not hold references",
+        hint="Use member paths (string), or a struct of integers: shard, offset, length and, if known, xxh3.",
+    )

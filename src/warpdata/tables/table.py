@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.digest import blob_key
 from warpdata.errors import BadInputError, LargeExportError, MissingExtraError, UnsupportedError
@@ -18,7 +18,7 @@ from warpdata.tables.engine import connect_open
 from warpdata.tables.filters import RowFilter, conjunction, parse_filter
 from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.scan import Scan, scan_tables
-from warpdata.tables.schemas import check_columns
+from warpdata.tables.schemas import check_columns, retyped_batch, retyped_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyRelation
 
-__all__ = ["Table"]
+__all__ = ["Present", "Table"]
+
+Present: TypeAlias = Callable[["pa.Schema"], "pa.Schema"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Table:
     settings: Settings
     columns: tuple[str, ...] | None = None
     filters: tuple[RowFilter, ...] = ()
+    present: Present | None = None
+    """Gives columns another type over the same stored values, such as references; reading applies it last."""
 
     def __repr__(self) -> str:
         wanted = f", columns={list(self.columns)}" if self.columns else ""
@@ -48,12 +52,11 @@ class Table:
 
     def schema(self) -> pa.Schema:
         """The columns and their Arrow types; one small read, remembered."""
-        import pyarrow as pa
+        return self._selected_schema if self.present is None else self.present(self._selected_schema)
 
-        if self.columns is None:
-            return self._stored_schema
-        fields = [self._stored_schema.field(name) for name in self.columns]
-        return pa.schema(fields, metadata=self._stored_schema.metadata)
+    def stored(self) -> Table:
+        """The same rows with references as they are stored: as paths, or as places in a shard."""
+        return self._with(present=None)
 
     def count(self) -> int:
         """How many rows: from the manifest, or by reading the filter's columns."""
@@ -93,17 +96,27 @@ class Table:
         """
         _check_counts(batch_size, limit)
         wanted = self if columns is None else self.select(columns)
-        return rebatch(wanted.tables(shard, limit), batch_size)
+        batches = rebatch(wanted.stored().tables(shard, limit), batch_size)
+        if wanted.present is None:
+            return batches
+        schema = wanted.schema()
+        return (retyped_batch(batch, schema) for batch in batches)
 
     def tables(self, shard: tuple[int, int] | str | None = None, limit: int | None = None) -> Iterator[pa.Table]:
         """Arrow tables as they come from storage, one per row group: the cheapest form to read."""
+        if self.present is None:
+            return self._stored_tables(shard, limit)
+        schema = self.schema()
+        return (retyped_table(table, schema) for table in self._stored_tables(shard, limit))
+
+    def _stored_tables(self, shard: tuple[int, int] | str | None, limit: int | None) -> Iterator[pa.Table]:
         if limit == 0:
             return
         rows = self._assigned(shard)
         if limit is not None and not self.filters:
             rows = RowRange(rows.start, min(rows.stop, rows.start + limit))
         left = limit
-        for table in self._scan(tuple(self.schema().names), rows):
+        for table in self._scan(tuple(self._selected_schema.names), rows):
             if left is None:
                 yield table
                 continue
@@ -140,17 +153,17 @@ class Table:
         return pa.concat_tables(parts)
 
     def pandas(self, limit: int | None = None, *, allow_large: bool = False) -> pd.DataFrame:
-        """As `to_arrow`, for pandas."""
+        """As `to_arrow`, for pandas, with references as they are stored."""
         _require("pandas")
-        frame: pd.DataFrame = self.to_arrow(limit, allow_large=allow_large).to_pandas()
+        frame: pd.DataFrame = self.stored().to_arrow(limit, allow_large=allow_large).to_pandas()
         return frame
 
     def polars(self, limit: int | None = None, *, allow_large: bool = False) -> pl.DataFrame:
-        """As `to_arrow`, for polars."""
+        """As `to_arrow`, for polars, with references as they are stored."""
         _require("polars")
         import polars as pl
 
-        frame = pl.from_arrow(self.to_arrow(limit, allow_large=allow_large))
+        frame = pl.from_arrow(self.stored().to_arrow(limit, allow_large=allow_large))
         assert isinstance(frame, pl.DataFrame)
         return frame
 
@@ -176,6 +189,15 @@ class Table:
 
         first = next(iter_shards(self.entry.shards, self.load_page), None)
         return pa.schema([]) if first is None else self.shards.open(first).schema()
+
+    @property
+    def _selected_schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        if self.columns is None:
+            return self._stored_schema
+        fields = [self._stored_schema.field(name) for name in self.columns]
+        return pa.schema(fields, metadata=self._stored_schema.metadata)
 
     def _with(self, **changes: Any) -> Table:
         """A changed copy that keeps the schema already read."""

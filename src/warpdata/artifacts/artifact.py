@@ -1,0 +1,171 @@
+"""An artifact of a version: raw files in shards, read by range, every byte checked.
+
+Handed a manifest entry and a `Reader`; knows nothing of catalogs or of the tables bound to it.
+Implements "Reading" of docs/specs/artifacts.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+from warpdata.artifacts.entry import ArtifactEntry
+from warpdata.artifacts.fetching import Piece, fetch_pieces
+from warpdata.artifacts.index import MemberIndex
+from warpdata.artifacts.member import ByteLocation, Chunk, Member
+from warpdata.artifacts.member_file import open_pieces
+from warpdata.digest import Blob, blob_key
+from warpdata.errors import BlobCorruptedError, MemberNotFoundError, UnsupportedError
+from warpdata.limits import MEMBER_CHUNK_BYTES
+from warpdata.manifest import LoadPage, ShardLookup
+from warpdata.store import Reader
+
+__all__ = ["Artifact", "Extract", "Locator", "Origin", "Reopen"]
+
+Locator: TypeAlias = str | ByteLocation
+"""A member path, or the bytes of a shard named directly."""
+
+Reopen: TypeAlias = Callable[[], "Artifact"]
+"""Opens the artifact again, perhaps in another process; can be pickled."""
+
+Extract: TypeAlias = Callable[[bytes], Path]
+"""Makes a file of a member's content and says where; whoever provides it says for how long it stays."""
+
+_SEARCHED_FOR_NEAR = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What an artifact is handed beside its entry: where bytes come from, and what only the root can do."""
+
+    reader: Reader
+    load_page: LoadPage
+    reopen: Reopen
+    extract: Extract
+
+
+class Artifact:
+    """Opening costs nothing; the first member asked for reads a page or two of the index."""
+
+    def __init__(self, name: str, entry: ArtifactEntry, origin: Origin) -> None:
+        self.name = name
+        self.entry = entry
+        self.reopen = origin.reopen
+        self._extract = origin.extract
+        self._reader = origin.reader
+        self._index = MemberIndex(origin.reader, entry.index, entry.index_footer)
+        self._shards = ShardLookup(entry.shards, origin.load_page)
+
+    def __repr__(self) -> str:
+        return f"Artifact({self.name!r}, kind={self.entry.kind!r}, members={len(self)})"
+
+    def __len__(self) -> int:
+        return self.entry.member_count
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and self._index.find(path) is not None
+
+    def members(self, prefix: str = "") -> Iterator[Member]:
+        """In order of their paths, a page of the index at a time."""
+        return self._index.members(prefix)
+
+    def member(self, path: str) -> Member:
+        """Where a member lies; `MemberNotFoundError` with near matches if it is not there."""
+        found = self._index.find(path)
+        if found is None:
+            raise MemberNotFoundError(f"artifact {self.name!r} has no member {path!r}", hint=self._near(path))
+        return found
+
+    def open(self, path: str) -> BinaryIO:
+        """A seekable file. A large member is fetched as it is read, a chunk at a time, each verified."""
+        return self.open_at(path)
+
+    def read(self, path: str) -> bytes:
+        """A whole member, verified."""
+        return self.read_at([path])[0]
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes]:
+        """Whole members in the order asked for: neighbours share requests, shards are read at once."""
+        return self.read_at(paths)
+
+    def open_at(self, locator: Locator) -> BinaryIO:
+        """As `open`, also for bytes named directly."""
+        return open_pieces(self._pieces(locator), self._fetch)
+
+    def read_at(self, locators: Sequence[Locator]) -> list[bytes]:
+        """As `read_many`, also for bytes named directly."""
+        wanted = [self._pieces(locator) for locator in locators]
+        fetched = iter(self._fetch([piece for pieces in wanted for piece in pieces]))
+        return [next(fetched) if len(pieces) == 1 else b"".join(islice(fetched, len(pieces))) for pieces in wanted]
+
+    def size_of(self, locator: Locator) -> int:
+        return self.member(locator).size_bytes if isinstance(locator, str) else locator.length
+
+    def shard_of(self, locator: Locator) -> Blob:
+        """The blob to have near in order to read this member."""
+        return self._shards.at(self.member(locator).shard if isinstance(locator, str) else locator.shard).blob
+
+    def signed_url(self, locator: Locator, expires_s: int) -> str:
+        """A URL for a browser; only where every file is an object of its own."""
+        return self._reader.signed_url(blob_key(self._own_blob(locator).hash), expires_s)
+
+    def local_path(self, locator: Locator) -> Path:
+        """A file on this machine with exactly this content: the stored one if it is here, else a copy."""
+        if self.entry.kind == "files" and isinstance(locator, str):
+            stored = self._reader.local_path(blob_key(self._own_blob(locator).hash))
+            if stored is not None:
+                return stored
+        return self._extract(self.read_at([locator])[0])
+
+    def _own_blob(self, locator: Locator) -> Blob:
+        if self.entry.kind != "files" or not isinstance(locator, str):
+            raise UnsupportedError(
+                f"members of artifact {self.name!r} ({self.entry.kind}) are no objects of their own",
+                hint="Publish it with kind='files' where members need a URL.",
+            )
+        return self._shards.at(self.member(locator).shard).blob
+
+    def _fetch(self, pieces: Sequence[Piece]) -> list[bytes]:
+        return fetch_pieces(self._reader, pieces, self.entry.compression)
+
+    def _pieces(self, locator: Locator) -> list[Piece]:
+        """What to fetch for it: one piece, or the chunks of a large member."""
+        if isinstance(locator, ByteLocation):
+            return [self._located(locator)]
+        member = self.member(locator)
+        blob = self._shards.at(member.shard).blob
+        where = f"member {member.path!r} of artifact {self.name!r}"
+        if member.chunk_table:
+            return _chunk_pieces(member, self._index.chunks(member), blob, where)
+        return [Piece(blob, member.offset, member.stored_bytes, member.size_bytes, member.xxh3, where)]
+
+    def _located(self, at: ByteLocation) -> Piece:
+        if self.entry.compression is not None:
+            raise UnsupportedError(f"artifact {self.name!r} is compressed: its bytes can not be named directly")
+        where = f"bytes {at.offset}…{at.offset + at.length} of shard {at.shard} of artifact {self.name!r}"
+        return Piece(self._shards.at(at.shard).blob, at.offset, at.length, at.length, at.xxh3, where)
+
+    def _near(self, path: str) -> str:
+        folder = path.rpartition("/")[0]
+        listed = (member.path for member in islice(self.members(f"{folder}/" if folder else ""), _SEARCHED_FOR_NEAR))
+        near = difflib.get_close_matches(path, list(listed), n=3)
+        if near:
+            return f"Did you mean {' or '.join(near)}?"
+        first = next(self.members(), None)
+        return f"It has {len(self):,} members" + (f", such as {first.path}" if first else "")
+
+
+def _chunk_pieces(member: Member, chunks: Sequence[Chunk], blob: Blob, where: str) -> list[Piece]:
+    pieces, offset, left = [], member.offset, member.size_bytes
+    for chunk in chunks:
+        size = min(left, MEMBER_CHUNK_BYTES)
+        pieces.append(Piece(blob, offset, chunk.stored_bytes, size, chunk.xxh3, where))
+        offset += chunk.stored_bytes
+        left -= size
+    if left or offset != member.offset + member.stored_bytes:
+        raise BlobCorruptedError(f"{where}: its chunks do not add up")
+    return pieces

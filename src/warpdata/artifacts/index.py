@@ -1,0 +1,126 @@
+"""Member → place, read by range: opening costs one small read, a member one page per level.
+
+Every page is checked against the checksum its parent promised, up to the footer, which the manifest
+vouches for. How many pages are remembered is bounded, so that ten million members cost the memory of
+a few thousand. Implements "Looking up" of docs/specs/artifacts.md.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from warpdata.artifacts.index_pages import TRAILER, Inner, Leaf, PageRef, Trailer, parse_chunks
+from warpdata.artifacts.member import Chunk, Member
+from warpdata.digest import Blob, blob_key
+from warpdata.errors import BlobCorruptedError
+from warpdata.limits import (
+    INDEX_INNER_ENTRIES,
+    INDEX_MAX_LEVELS,
+    INDEX_REMEMBERED_INNERS,
+    INDEX_REMEMBERED_LEAVES,
+    MAX_INDEX_PAGE_BYTES,
+    MEMBER_CHUNK_BYTES,
+)
+from warpdata.manifest import Footer
+from warpdata.store import ByteRange, Reader
+
+__all__ = ["MemberIndex"]
+
+_CHUNK_ENTRY_BYTES = 16
+
+
+class MemberIndex:
+    """The index of one artifact. Opened on first use; safe to share between threads."""
+
+    def __init__(self, reader: Reader, blob: Blob, footer: Footer) -> None:
+        self._reader = reader
+        self._blob = blob
+        self._footer = footer
+        self._leaf = functools.lru_cache(maxsize=INDEX_REMEMBERED_LEAVES)(self._read_leaf)
+        self._inner = functools.lru_cache(maxsize=INDEX_REMEMBERED_INNERS)(self._read_inner)
+
+    @functools.cached_property
+    def _opened(self) -> tuple[Trailer, Inner]:
+        start = self._blob.byte_size - self._footer.byte_size
+        data = self._verified(start, self._footer.byte_size, int(self._footer.xxh3, 16))
+        trailer = Trailer.parse(data[-TRAILER.size :])
+        if trailer.root_bytes != len(data) - TRAILER.size or trailer.levels > INDEX_MAX_LEVELS:
+            raise self._damaged("its footer contradicts itself")
+        return trailer, Inner(data[: -TRAILER.size])
+
+    @property
+    def member_count(self) -> int:
+        return self._opened[0].member_count
+
+    def find(self, path: str) -> Member | None:
+        """Where the member lies, or None. Costs no request once its leaf is remembered."""
+        trailer, page = self._opened
+        name = path.encode()
+        for _ in range(trailer.levels):
+            position = page.position_of(name)
+            if position < 0:
+                return None
+            page = self._inner(page.children[position])
+        position = page.position_of(name)
+        return self._leaf(page.children[position]).find(path) if position >= 0 else None
+
+    def members(self, prefix: str = "") -> Iterator[Member]:
+        """Members whose paths begin with `prefix`, in order of their paths' bytes, a page at a time."""
+        trailer, root = self._opened
+        wanted = prefix.encode()
+        for leaf in self._leaves_from(root, trailer.levels, wanted):
+            for position in range(len(leaf)):
+                name = leaf.name(position)
+                if name.startswith(wanted):
+                    yield leaf.member(position)
+                elif name > wanted:
+                    return
+
+    def chunks(self, member: Member) -> list[Chunk]:
+        """The chunks of a large member."""
+        size = -(-member.size_bytes // MEMBER_CHUNK_BYTES) * _CHUNK_ENTRY_BYTES
+        return parse_chunks(self._verified(member.chunk_table, size, member.xxh3))
+
+    def _leaves_from(self, page: Inner, levels: int, name: bytes) -> Iterator[Leaf]:
+        """Leaves that may hold `name` or what stands after it."""
+        for position in range(max(page.position_of(name), 0), len(page.children)):
+            child = page.children[position]
+            if levels:
+                yield from self._leaves_from(self._inner(child), levels - 1, name)
+            else:
+                yield self._leaf(child)
+
+    def _read_leaf(self, ref: PageRef) -> Leaf:
+        return Leaf(self._page(ref))
+
+    def _read_inner(self, ref: PageRef) -> Inner:
+        page = Inner(self._page(ref))
+        if len(page.children) > INDEX_INNER_ENTRIES:
+            raise self._damaged(f"a page lists {len(page.children)} others")
+        return page
+
+    def _page(self, ref: PageRef) -> bytes:
+        if ref.byte_size > MAX_INDEX_PAGE_BYTES:
+            raise self._damaged(f"a page has {ref.byte_size} bytes")
+        return self._verified(ref.offset, ref.byte_size, ref.xxh3)
+
+    def _verified(self, offset: int, size: int, xxh3: int) -> bytes:
+        import xxhash
+
+        if not 0 <= offset <= offset + size <= self._blob.byte_size:
+            raise self._damaged(f"it points at bytes {offset}…{offset + size} of {self._blob.byte_size}")
+        span = ByteRange(offset, offset + size)
+        key = blob_key(self._blob.hash)
+        data = bytes(self._reader.read_range(key, span))
+        if xxhash.xxh3_64_intdigest(data) == xxh3:
+            return data
+        if self._reader.distrust(key):
+            return self._verified(offset, size, xxh3)
+        raise self._damaged(f"bytes {span.start}…{span.end} do not have their checksum")
+
+    def _damaged(self, fact: str) -> BlobCorruptedError:
+        return BlobCorruptedError(
+            f"member index {self._blob.hash} in {self._reader.url} is damaged: {fact}",
+            hint="Publish it again, or restore the store.",
+        )

@@ -1,0 +1,195 @@
+"""Existing tar files, taken as they are: read once, checked strictly, their members found.
+
+The library's reader stops quietly at the first header it does not like, so a damaged archive looks
+like a shorter one. Here headers are parsed by the library, and the walk from one to the next is done
+by hand: whatever is not a sound archive of plain files is refused, and the member is named.
+Implements "Existing tars" of docs/specs/artifacts.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from warpdata.artifacts.index_writing import PackedMember
+from warpdata.artifacts.member import Chunk, Member
+from warpdata.artifacts.names import check_member_path
+from warpdata.artifacts.packing import PackedShard
+from warpdata.digest import Blob, Fingerprint, OnBytes, unwatched
+from warpdata.errors import InvalidSourceError
+from warpdata.limits import COPY_CHUNK_BYTES, MAX_TAR_EXTENSION_BYTES, MEMBER_CHUNK_BYTES
+
+__all__ = ["scan_tar"]
+
+_BLOCK = 512
+_ZEROS = bytes(_BLOCK)
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+_KINDS = {
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.CHRTYPE: "a device node",
+    tarfile.BLKTYPE: "a device node",
+    tarfile.FIFOTYPE: "a pipe",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
+}
+_COMPRESSED = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ", "xz"))
+
+
+def scan_tar(path: Path, shard: int, on_bytes: OnBytes = unwatched) -> PackedShard:
+    """The members in the order of the archive; `InvalidSourceError` says what is wrong and where."""
+    try:
+        with path.open("rb") as file:
+            tape = _Tape(path, file, on_bytes)
+            members = tuple(_members(tape, shard))
+            return PackedShard(tape.fingerprint(), members)
+    except OSError as error:
+        raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+class _Tape:
+    """A file read once, front to back, hashed on the way."""
+
+    def __init__(self, path: Path, file: BinaryIO, on_bytes: OnBytes) -> None:
+        import xxhash
+
+        self.path = path
+        self.position = 0
+        self.last = "its beginning"
+        self._file = file
+        self._on_bytes = on_bytes
+        self._strong = hashlib.sha256()
+        self._quick = xxhash.xxh3_128()
+
+    def take(self, size: int) -> bytes:
+        """Exactly so many bytes."""
+        data = self._file.read(size)
+        self._note(data)
+        if len(data) != size:
+            raise self.wrong("the archive is cut short")
+        return data
+
+    def rest(self) -> Iterator[bytes]:
+        while data := self._file.read(COPY_CHUNK_BYTES):
+            self._note(data)
+            yield data
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(Blob(self._strong.hexdigest(), self.position), self._quick.hexdigest())
+
+    def wrong(self, fact: str) -> InvalidSourceError:
+        return InvalidSourceError(f"{self.path}: {fact}, at or after {self.last}", hint="Make the archive anew.")
+
+    def _note(self, data: bytes) -> None:
+        self._strong.update(data)
+        self._quick.update(data)
+        self.position += len(data)
+        self._on_bytes(len(data))
+
+
+def _members(tape: _Tape, shard: int) -> Iterator[PackedMember]:
+    long_name: str | None = None
+    overrides: dict[str, str] = {}
+    while (block := tape.take(_BLOCK)) != _ZEROS:
+        info = _parse_header(tape, block)
+        if info.type == tarfile.GNUTYPE_LONGNAME:
+            long_name = _text(tape, _extension(tape, info).rstrip(b"\0"))
+            continue
+        if info.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE):
+            fields = _pax_fields(tape, _extension(tape, info))
+            if info.type == tarfile.XGLTYPE and fields.keys() & {"path", "size"}:
+                raise tape.wrong("a global header renames members")
+            overrides = fields if info.type != tarfile.XGLTYPE else overrides
+            continue
+        name = overrides.get("path") or long_name or info.name
+        if "size" in overrides:
+            info.size = _number(tape, overrides["size"])
+        if any(key.startswith("GNU.sparse") for key in overrides):
+            raise InvalidSourceError(f"{tape.path}: member {name!r} is a sparse file", hint=_REPACK)
+        yield from _entry(tape, info, name, shard)
+        long_name, overrides = None, {}
+    if any(data.strip(b"\0") for data in tape.rest()):
+        raise tape.wrong("there are bytes after the end of the archive")
+
+
+_REPACK = "Unpack it and publish the folder."
+
+
+def _entry(tape: _Tape, info: tarfile.TarInfo, name: str, shard: int) -> Iterator[PackedMember]:
+    if info.type == tarfile.DIRTYPE:
+        return
+    if info.type not in _PLAIN:
+        kind = _KINDS.get(info.type, f"of the unknown type {info.type!r}")
+        raise InvalidSourceError(f"{tape.path}: member {name!r} is {kind}", hint="Only plain files are taken.")
+    path = check_member_path(name.removeprefix("./"), str(tape.path))
+    tape.last = f"member {path!r}"
+    yield _read_content(tape, path, info.size, shard)
+
+
+def _read_content(tape: _Tape, path: str, size: int, shard: int) -> PackedMember:
+    import xxhash
+
+    start, left, chunks = tape.position, size, []
+    while left:
+        piece = tape.take(min(left, MEMBER_CHUNK_BYTES))
+        left -= len(piece)
+        chunks.append(Chunk(len(piece), xxhash.xxh3_64_intdigest(piece)))
+    tape.take(-size % _BLOCK)
+    xxh3 = chunks[0].xxh3 if chunks else xxhash.xxh3_64_intdigest(b"")
+    member = Member(path, shard, start, size, size, xxh3)
+    return PackedMember(member, tuple(chunks) if len(chunks) > 1 else (), str(tape.path))
+
+
+def _parse_header(tape: _Tape, block: bytes) -> tarfile.TarInfo:
+    try:
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+    except (tarfile.HeaderError, UnicodeDecodeError) as error:
+        packed = next((name for mark, name in _COMPRESSED if tape.position == _BLOCK and block.startswith(mark)), None)
+        if packed is not None:
+            raise InvalidSourceError(
+                f"{tape.path} is compressed with {packed}, so that no member could be read alone",
+                hint="Unpack it first; add_artifact(…, compression='zstd') compresses folders member by member.",
+            ) from error
+        raise tape.wrong(f"there is no sound header where one must be ({error})") from error
+    if info.size < 0:
+        raise tape.wrong("a header has a negative size")
+    return info
+
+
+def _extension(tape: _Tape, info: tarfile.TarInfo) -> bytes:
+    """The content of a header that describes the next one."""
+    if info.size > MAX_TAR_EXTENSION_BYTES:
+        raise tape.wrong(f"an extended header has {info.size} bytes")
+    data = tape.take(info.size)
+    tape.take(-info.size % _BLOCK)
+    return data
+
+
+def _pax_fields(tape: _Tape, data: bytes) -> dict[str, str]:
+    """Records of the form `length key=value`, the length counting itself."""
+    fields: dict[str, str] = {}
+    while data:
+        digits, _, _ = data.partition(b" ")
+        length = _number(tape, _text(tape, digits))
+        record, data = data[len(digits) + 1 : length], data[length:]
+        key, equals, value = record.partition(b"=")
+        if not equals or not value.endswith(b"\n"):
+            raise tape.wrong("an extended header cannot be read")
+        if key in (b"path", b"size") or key.startswith(b"GNU.sparse"):
+            fields[_text(tape, key)] = _text(tape, value[:-1])
+    return fields
+
+
+def _text(tape: _Tape, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise tape.wrong(f"the name {data!r} is not valid UTF-8") from None
+
+
+def _number(tape: _Tape, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise tape.wrong(f"{text!r} is not a size")
+    return int(text)

@@ -1,0 +1,76 @@
+"""What a version holds, told from its manifest alone. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warpdata.artifacts import ArtifactEntry
+from warpdata.catalog import Resolved
+from warpdata.manifest import Binding, Manifest
+
+__all__ = ["ArtifactInfo", "DatasetInfo", "TableInfo", "describe"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    name: str
+    rows: int
+    shards: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactInfo:
+    name: str
+    kind: str
+    compression: str | None
+    members: int
+    shards: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """What a version holds, without reading any of it."""
+
+    dataset_id: str
+    version: str
+    store: str
+    branch: str | None
+    label: str | None
+    tables: tuple[TableInfo, ...]
+    artifacts: tuple[ArtifactInfo, ...]
+    bindings: tuple[Binding, ...]
+    rows: int
+    size_bytes: int
+
+
+def describe(manifest: Manifest, resolved: Resolved, store: str) -> DatasetInfo:
+    return DatasetInfo(
+        dataset_id=resolved.dataset_id,
+        version=resolved.version,
+        store=store,
+        branch=resolved.branch,
+        label=resolved.label,
+        tables=tuple(
+            TableInfo(name, entry.shards.row_count, entry.shards.shard_count, entry.shards.data_bytes)
+            for name, entry in sorted(manifest.tables.items())
+        ),
+        artifacts=tuple(
+            _artifact(name, ArtifactEntry.of(name, payload)) for name, payload in sorted(manifest.artifacts.items())
+        ),
+        bindings=manifest.bindings,
+        rows=manifest.row_count,
+        size_bytes=manifest.data_bytes,
+    )
+
+
+def _artifact(name: str, entry: ArtifactEntry) -> ArtifactInfo:
+    return ArtifactInfo(
+        name=name,
+        kind=entry.kind,
+        compression=entry.compression,
+        members=entry.member_count,
+        shards=entry.shards.shard_count,
+        size_bytes=entry.shards.data_bytes,
+    )
