@@ -13,13 +13,15 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "warpdata"
 
-FOUNDATION = {"errors", "limits", "settings", "digest", "strict_json"}
+FOUNDATION = {"errors", "limits", "settings", "sizes", "digest", "strict_json", "progress"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
     "digest": {"limits", "errors"},
     "strict_json": {"limits", "errors"},
     "settings": {"errors", "limits"},
+    "progress": set(),
+    "sizes": {"errors"},
     "store": FOUNDATION,
     "cache": FOUNDATION | {"store"},
     "manifest": FOUNDATION,
@@ -30,8 +32,10 @@ ALLOWED: dict[str, set[str]] = {
     "tensors": {"errors", "limits", "digest", "strict_json"},
     "datasets": FOUNDATION | {"store", "cache", "manifest", "catalog", "tables", "artifacts"},
     "publish": FOUNDATION | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "datasets"},
+    "ingest": FOUNDATION | {"store", "manifest", "catalog", "tables", "artifacts", "datasets", "publish"},
     "testing": FOUNDATION | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "datasets", "publish"},
-    "cli": FOUNDATION | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "datasets", "publish", "cli", ""},
+    "cli": FOUNDATION
+    | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "datasets", "publish", "ingest", "cli", ""},
 }
 """What each room may import, beside itself. Payload kinds (tables) are handed manifest entries and do not
 know the catalog; `""` is the public face, `import warpdata`."""

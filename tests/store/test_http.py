@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import threading
-import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
-from typing import Any
-from urllib.parse import unquote
 
 import pytest
 
+from tests.web_server import SLOW_PIECE_BYTES, WebServer, serving
 from warpdata.digest import fingerprint_file
 from warpdata.errors import (
     CorruptError,
@@ -28,72 +23,7 @@ from warpdata.settings import Settings
 from warpdata.store import ByteRange, LocalStore, Writer, open_store
 from warpdata.testing.store_suite import BAD_KEYS, ODD_KEYS, READS
 
-SLOW_PIECE_BYTES = 300_000
 DATA = Random(1).randbytes(3_000_000)
-
-
-class WebServer(ThreadingHTTPServer):
-    """Serves a directory, ranges and tags included. `fault` makes it misbehave."""
-
-    daemon_threads = True
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.root = root
-        self.fault = ""
-        self.requests: list[str] = []
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no news here."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: WebServer
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def log_message(self, *_: Any) -> None:
-        """Tests are quiet."""
-
-    def _answer(self) -> None:
-        self.server.requests.append(self.command)
-        path = self.server.root / unquote(self.path.removeprefix("/lake/"))
-        fault = self.server.fault
-        if fault == "down" or (fault == "down once" and len(self.server.requests) == 1):
-            return self._send(503, b"", {})
-        if not path.is_file():
-            return self._send(404, b"", {})
-        data = path.read_bytes()
-        tag = f'"{path.stat().st_mtime_ns:x}"'
-        headers = {} if fault == "no tags" else {"ETag": tag}
-        if self.headers.get("If-None-Match") == tag:
-            return self._send(304, b"", headers)
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
-        if wanted is None or fault == "no ranges":
-            return self._send(200, data, headers)
-        start, end = int(wanted[1]), min(int(wanted[2]) + 1, len(data))
-        if start >= len(data):
-            return self._send(416, b"", headers)
-        part = data[start : end - 1] if fault == "short" else data[start:end]
-        return self._send(206, part, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{len(data)}"})
-
-    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        if self.server.fault == "cut":
-            body = body[: len(body) // 2]
-        for start in range(0, len(body), SLOW_PIECE_BYTES):
-            time.sleep(0.1 if self.server.fault == "slow" else 0)
-            self.wfile.write(body[start : start + SLOW_PIECE_BYTES])
 
 
 @pytest.fixture
@@ -107,12 +37,8 @@ def origin(tmp_path: Path) -> LocalStore:
 
 @pytest.fixture
 def server(origin: LocalStore, tmp_path: Path) -> Iterator[WebServer]:
-    with WebServer(tmp_path / "origin") as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(tmp_path / "origin") as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

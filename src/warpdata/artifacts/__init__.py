@@ -4,11 +4,11 @@ Handed manifest entries and a `Reader`; knows nothing of catalogs or tables. doc
 the normative text.
 """
 
-from warpdata.artifacts.artifact import Artifact, Extract, Locator, Origin, Reopen
+from warpdata.artifacts.artifact import Artifact, Extract, Origin, Reopen
 from warpdata.artifacts.entry import KINDS, ArtifactEntry
 from warpdata.artifacts.index import MemberIndex
 from warpdata.artifacts.index_writing import PackedMember, WrittenIndex, write_index
-from warpdata.artifacts.member import ByteLocation, Chunk, Member
+from warpdata.artifacts.member import ByteLocation, Chunk, Locator, Member, locator_of
 from warpdata.artifacts.names import check_member_path
 from warpdata.artifacts.packing import COMPRESSIONS, PackedShard, ShardRecipe, cut_shards, pack_file, pack_shard
 from warpdata.artifacts.reading import read_many
@@ -43,6 +43,7 @@ __all__ = [
     "check_member_path",
     "cut_shards",
     "list_sources",
+    "locator_of",
     "pack_file",
     "pack_shard",
     "read_many",

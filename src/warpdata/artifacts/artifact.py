@@ -7,6 +7,7 @@ Implements "Reading" of docs/specs/artifacts.md.
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,18 +17,15 @@ from typing import BinaryIO, TypeAlias
 from warpdata.artifacts.entry import ArtifactEntry
 from warpdata.artifacts.fetching import Piece, fetch_pieces
 from warpdata.artifacts.index import MemberIndex
-from warpdata.artifacts.member import ByteLocation, Chunk, Member
+from warpdata.artifacts.member import ByteLocation, Chunk, Locator, Member
 from warpdata.artifacts.member_file import open_pieces
 from warpdata.digest import Blob, blob_key
-from warpdata.errors import BlobCorruptedError, MemberNotFoundError, UnsupportedError
+from warpdata.errors import BadInputError, BlobCorruptedError, MemberNotFoundError, UnsupportedError
 from warpdata.limits import MEMBER_CHUNK_BYTES
 from warpdata.manifest import LoadPage, ShardLookup
 from warpdata.store import Reader
 
-__all__ = ["Artifact", "Extract", "Locator", "Origin", "Reopen"]
-
-Locator: TypeAlias = str | ByteLocation
-"""A member path, or the bytes of a shard named directly."""
+__all__ = ["Artifact", "Extract", "Origin", "Reopen"]
 
 Reopen: TypeAlias = Callable[[], "Artifact"]
 """Opens the artifact again, perhaps in another process; can be pickled."""
@@ -36,6 +34,7 @@ Extract: TypeAlias = Callable[[bytes], Path]
 """Makes a file of a member's content and says where; whoever provides it says for how long it stays."""
 
 _SEARCHED_FOR_NEAR = 2000
+_REMEMBERED_SHARDS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,8 @@ class Artifact:
         self._extract = origin.extract
         self._reader = origin.reader
         self._index = MemberIndex(origin.reader, entry.index, entry.index_footer)
-        self._shards = ShardLookup(entry.shards, origin.load_page)
+        shards = ShardLookup(entry.shards, origin.load_page)
+        self._shard = functools.lru_cache(maxsize=_REMEMBERED_SHARDS)(lambda number: shards.at(number).blob)
 
     def __repr__(self) -> str:
         return f"Artifact({self.name!r}, kind={self.entry.kind!r}, members={len(self)})"
@@ -86,7 +86,7 @@ class Artifact:
 
     def read(self, path: str) -> bytes:
         """A whole member, verified."""
-        return self.read_at([path])[0]
+        return self.read_one(path)
 
     def read_many(self, paths: Sequence[str]) -> list[bytes]:
         """Whole members in the order asked for: neighbours share requests, shards are read at once."""
@@ -95,6 +95,10 @@ class Artifact:
     def open_at(self, locator: Locator) -> BinaryIO:
         """As `open`, also for bytes named directly."""
         return open_pieces(self._pieces(locator), self._fetch)
+
+    def read_one(self, locator: Locator) -> bytes:
+        """As `read`, also for bytes named directly."""
+        return b"".join(self._fetch(self._pieces(locator)))
 
     def read_at(self, locators: Sequence[Locator]) -> list[bytes]:
         """As `read_many`, also for bytes named directly."""
@@ -107,7 +111,7 @@ class Artifact:
 
     def shard_of(self, locator: Locator) -> Blob:
         """The blob to have near in order to read this member."""
-        return self._shards.at(self.member(locator).shard if isinstance(locator, str) else locator.shard).blob
+        return self._shard_under(self.member(locator)) if isinstance(locator, str) else self._shard(locator.shard)
 
     def signed_url(self, locator: Locator, expires_s: int) -> str:
         """A URL for a browser; only where every file is an object of its own."""
@@ -119,7 +123,7 @@ class Artifact:
             stored = self._reader.local_path(blob_key(self._own_blob(locator).hash))
             if stored is not None:
                 return stored
-        return self._extract(self.read_at([locator])[0])
+        return self._extract(self.read_one(locator))
 
     def _own_blob(self, locator: Locator) -> Blob:
         if self.entry.kind != "files" or not isinstance(locator, str):
@@ -127,7 +131,7 @@ class Artifact:
                 f"members of artifact {self.name!r} ({self.entry.kind}) are no objects of their own",
                 hint="Publish it with kind='files' where members need a URL.",
             )
-        return self._shards.at(self.member(locator).shard).blob
+        return self._shard_under(self.member(locator))
 
     def _fetch(self, pieces: Sequence[Piece]) -> list[bytes]:
         return fetch_pieces(self._reader, pieces, self.entry.compression)
@@ -137,17 +141,24 @@ class Artifact:
         if isinstance(locator, ByteLocation):
             return [self._located(locator)]
         member = self.member(locator)
-        blob = self._shards.at(member.shard).blob
-        where = f"member {member.path!r} of artifact {self.name!r}"
+        blob = self._shard_under(member)
         if member.chunk_table:
-            return _chunk_pieces(member, self._index.chunks(member), blob, where)
-        return [Piece(blob, member.offset, member.stored_bytes, member.size_bytes, member.xxh3, where)]
+            return _chunk_pieces(member, self._index.chunks(member), blob)
+        if member.size_bytes > MEMBER_CHUNK_BYTES:
+            raise BlobCorruptedError(f"{member.path!r} has {member.size_bytes} bytes, but no table of chunks")
+        return [Piece(blob, member.offset, member.stored_bytes, member.size_bytes, member.xxh3, member.path)]
 
     def _located(self, at: ByteLocation) -> Piece:
         if self.entry.compression is not None:
             raise UnsupportedError(f"artifact {self.name!r} is compressed: its bytes can not be named directly")
-        where = f"bytes {at.offset}…{at.offset + at.length} of shard {at.shard} of artifact {self.name!r}"
-        return Piece(self._shards.at(at.shard).blob, at.offset, at.length, at.length, at.xxh3, where)
+        name = f"bytes {at.offset}…{at.offset + at.length} of shard {at.shard}"
+        return Piece(self._shard(at.shard), at.offset, at.length, at.length, at.xxh3, name)
+
+    def _shard_under(self, member: Member) -> Blob:
+        try:
+            return self._shard(member.shard)
+        except BadInputError as error:
+            raise BlobCorruptedError(f"{member.path!r} of artifact {self.name!r}: {error.message}") from error
 
     def _near(self, path: str) -> str:
         folder = path.rpartition("/")[0]
@@ -159,13 +170,13 @@ class Artifact:
         return f"It has {len(self):,} members" + (f", such as {first.path}" if first else "")
 
 
-def _chunk_pieces(member: Member, chunks: Sequence[Chunk], blob: Blob, where: str) -> list[Piece]:
+def _chunk_pieces(member: Member, chunks: Sequence[Chunk], blob: Blob) -> list[Piece]:
     pieces, offset, left = [], member.offset, member.size_bytes
     for chunk in chunks:
         size = min(left, MEMBER_CHUNK_BYTES)
-        pieces.append(Piece(blob, offset, chunk.stored_bytes, size, chunk.xxh3, where))
+        pieces.append(Piece(blob, offset, chunk.stored_bytes, size, chunk.xxh3, member.path))
         offset += chunk.stored_bytes
         left -= size
     if left or offset != member.offset + member.stored_bytes:
-        raise BlobCorruptedError(f"{where}: its chunks do not add up")
+        raise BlobCorruptedError(f"{member.path!r}: its chunks do not add up")
     return pieces

@@ -20,7 +20,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias
 
 from warpdata.artifacts.film import Film
-from warpdata.artifacts.sound_lengths import missing_sample_bytes, mp3_frames_by_header
+from warpdata.artifacts.sound_lengths import count_mp3_frames, missing_sample_bytes
 from warpdata.artifacts.watched_file import WatchedFile, reason_of
 from warpdata.errors import (
     BadInputError,
@@ -57,6 +57,9 @@ _IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000"
 _MP3_RUN_UP_FRAMES = 2**17
 """Packets of an MP3 lean on those before, and libsndfile starts too shortly before the place it is sent to."""
 
+_VORBIS_PAGE_FRAMES = 255 * 4096
+"""No page has more packets, and no packet more frames. In the last page libsndfile misses the place."""
+
 _VIDEO_FORMATS = "mov,matroska,avi,mpegts,mpeg,flv,ogg,asf,ivf"
 """Containers that hold their own bytes. Not among them: playlists, which name files and addresses."""
 
@@ -92,10 +95,8 @@ def image_to_array(data: bytes | memoryview, name: str) -> Array:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
         return np.asarray(image).astype(np.uint16)
     mode = _plain_mode(image)
-    try:
+    with _picture_errors(name):
         return np.array(image if image.mode == mode else image.convert(mode))
-    except ValueError as error:
-        raise UnsupportedFormatError(f"{name}: there is no way from colours of kind {image.mode} to {mode}") from error
 
 
 def image_size(data: bytes | memoryview, name: str) -> tuple[int, int]:
@@ -200,7 +201,7 @@ def decode_audio(
                 f"at most {MAX_AUDIO_SAMPLES} samples are decoded at once",
                 hint="ask for parts, with start_s and duration_s",
             )
-        begin = max(0, first - _MP3_RUN_UP_FRAMES) if sound.format == "MP3" else first
+        begin = _sure_start(sound, first, frames)
         sound.seek(begin)
         samples: Array = sound.read(last - begin, dtype="float32", always_2d=True)
     if begin + len(samples) != last:
@@ -218,6 +219,15 @@ def _frames_between(start_s: float, duration_s: float | None, rate: int, frames:
     return first, frames if duration_s is None else min(round((start_s + duration_s) * rate), frames)
 
 
+def _sure_start(sound: Any, first: int, frames: int) -> int:
+    """A place not after `first` from which decoding gives what decoding everything gives."""
+    if sound.format == "MP3":
+        return max(0, first - _MP3_RUN_UP_FRAMES)
+    if sound.subtype == "VORBIS":
+        return min(first, max(0, frames - _VORBIS_PAGE_FRAMES))
+    return first
+
+
 @contextmanager
 def _open_sound(watched: WatchedFile) -> Iterator[tuple[Any, int]]:
     """The sound, and how many frames it has."""
@@ -232,7 +242,7 @@ def _open_sound(watched: WatchedFile) -> Iterator[tuple[Any, int]]:
         counted: int | None = None
         if sound.format == "MP3":
             position = watched.tell()
-            counted = mp3_frames_by_header(watched)
+            counted = count_mp3_frames(watched, watched.member)
             watched.seek(position)
         frames: int = sound.frames if counted is None else counted
         if frames > min(sound.frames, 2**62):
@@ -274,7 +284,7 @@ class VideoReader:
         self._watched = WatchedFile(file, name)
         self._film = Film(functools.partial(_open_film, self._watched), name)
         with self._decoding():
-            self._info = _describe(*self._film.rewind(), name)
+            self._info = _describe(*self._film.look(), name)
 
     def __enter__(self) -> Self:
         return self
@@ -340,7 +350,7 @@ class VideoReader:
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        """After a failure the decoder stands nobody knows where, so the next access begins anew."""
+        """After a failure nobody knows what the decoder has seen, so the next access begins anew."""
         try:
             with self._watched.decoding():
                 yield

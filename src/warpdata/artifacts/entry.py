@@ -15,6 +15,7 @@ __all__ = ["KINDS", "ArtifactEntry"]
 
 KINDS = ("tar_shards", "webdataset_shards", "files")
 _KNOWN = {"members", "index_footer", "compression"}
+_COMPRESSED_KIND = "tar_shards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,17 @@ class ArtifactEntry:
         attributes = payload.attributes
         members, footer, compression = (attributes.get(key) for key in ("members", "index_footer", "compression"))
         unknown = sorted(attributes.keys() - _KNOWN)
-        if unknown or compression not in (None, "zstd") or payload.kind not in KINDS:
+        is_known = payload.kind in KINDS if compression is None else payload.kind == _COMPRESSED_KIND
+        if unknown or not is_known or compression not in (None, "zstd"):
             raise UnsupportedFormatError(
                 f"artifact {name!r} uses what this release does not know: "
                 f"kind {payload.kind!r}, compression {compression!r}, attributes {unknown}",
                 hint="Upgrade warpdata.",
             )
-        if payload.index is None or not isinstance(members, int) or not isinstance(footer, dict):
+        if payload.index is None or not isinstance(footer, dict):
             raise ManifestCorruptedError(f"artifact {name!r} lacks its member index")
+        if not isinstance(members, int) or isinstance(members, bool) or members < 0:
+            raise ManifestCorruptedError(f"artifact {name!r} cannot have {members!r} members")
         return ArtifactEntry(
             kind=payload.kind,
             shards=payload.shards,
@@ -61,7 +65,12 @@ class ArtifactEntry:
 
 def _footer(name: str, footer: JsonObject, limit: int) -> Footer:
     size, xxh3 = footer.get("byte_size"), footer.get("xxh3")
-    if not isinstance(size, int) or not isinstance(xxh3, str) or not 0 < size <= limit or not _is_hex(xxh3):
+    if footer.keys() - {"byte_size", "xxh3"}:
+        raise UnsupportedFormatError(
+            f"artifact {name!r} has a footer of its index that this release does not know: {dict(footer)}",
+            hint="Upgrade warpdata.",
+        )
+    if not isinstance(size, int) or not isinstance(xxh3, str) or not 1 < size <= limit or not _is_hex(xxh3):
         raise ManifestCorruptedError(f"artifact {name!r} has a footer of its index that cannot be: {dict(footer)}")
     return Footer(size, xxh3)
 

@@ -29,16 +29,14 @@ class Piece:
     stored_bytes: int
     size_bytes: int
     xxh3: int | None
-    where: str
-    """What it is, for messages."""
-
-    @property
-    def span(self) -> ByteRange:
-        return ByteRange(self.offset, self.offset + self.stored_bytes)
+    name: str
+    """The member, or what else it is, for messages."""
 
 
 def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | None) -> list[bytes]:
     """The content of each, in the order given. Each shard is one call to the reader; shards are read at once."""
+    if not pieces:
+        return []
     if len(pieces) == 1:
         return [_fetch_one(reader, pieces[0], compression)]
     by_shard: dict[str, list[int]] = {}
@@ -48,7 +46,7 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
 
     def fetch(positions: list[int]) -> None:
         wanted = [pieces[position] for position in positions]
-        spans = [_checked_span(piece) for piece in wanted]
+        spans = [_span(piece) for piece in wanted]
         replies = reader.read_ranges(blob_key(wanted[0].blob.hash), spans, gap_bytes=MEMBER_GAP_BYTES)
         for position, piece, reply in zip(positions, wanted, replies, strict=True):
             content = _content(piece, reply, compression)
@@ -65,25 +63,26 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
 
 
 def _fetch_one(reader: Reader, piece: Piece, compression: str | None) -> bytes:
-    key, span = blob_key(piece.blob.hash), _checked_span(piece)
-    while True:
+    key, span = blob_key(piece.blob.hash), _span(piece)
+    content = _content(piece, reader.read_range(key, span), compression)
+    if content is None and reader.distrust(key):
         content = _content(piece, reader.read_range(key, span), compression)
-        if content is not None:
-            return content
-        if not reader.distrust(key):
-            raise BlobCorruptedError(
-                f"{piece.where} is damaged: bytes {span.start}…{span.end} of shard {piece.blob.hash} "
-                f"in {reader.url} do not have their checksum",
-                hint="`warp verify` finds all damage; publish again with --repair to mend it.",
-            )
-
-
-def _checked_span(piece: Piece) -> ByteRange:
-    if piece.span.end > piece.blob.byte_size:
+    if content is None:
         raise BlobCorruptedError(
-            f"{piece.where} would end at byte {piece.span.end}, but shard {piece.blob.hash} has {piece.blob.byte_size}"
+            f"{piece.name!r} is damaged: bytes {span.start}…{span.end} of shard {piece.blob.hash} "
+            f"in {reader.url} do not have their checksum",
+            hint="`warp verify` finds all damage; publish again with --repair to mend it.",
         )
-    return piece.span
+    return content
+
+
+def _span(piece: Piece) -> ByteRange:
+    end = piece.offset + piece.stored_bytes
+    if end > piece.blob.byte_size:
+        raise BlobCorruptedError(
+            f"{piece.name!r} would end at byte {end}, but shard {piece.blob.hash} has {piece.blob.byte_size}"
+        )
+    return ByteRange(piece.offset, end)
 
 
 def _content(piece: Piece, stored: memoryview, compression: str | None) -> bytes | None:

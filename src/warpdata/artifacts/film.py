@@ -39,28 +39,27 @@ class Film:
         self._reopen = reopen
         self._name = name
         self._opened: tuple[InputContainer, VideoStream] | None = None
+        self._is_fresh = False
         self._timeline: Timeline | None = None
         self._running: Iterator[VideoFrame] | None = None
         self._next = 0
         self._last: tuple[int, VideoFrame] | None = None
 
-    def rewind(self) -> tuple[InputContainer, VideoStream]:
-        """Opens the stream anew."""
-        self.forget()
-        self._opened = self._reopen()
-        return self._opened
+    def look(self) -> tuple[InputContainer, VideoStream]:
+        """The stream at its beginning, for what its header says."""
+        opened = self._rewind()
+        self._is_fresh = True
+        return opened
 
     def forget(self) -> None:
-        """Frees the decoder; what is known of the timeline stays."""
-        self._running = self._last = None
-        if self._opened is not None:
-            self._opened[0].close()
-            self._opened = None
+        """As if it had never been opened. For after a failure: the timeline may come from half a file."""
+        self._timeline = None
+        self._free()
 
     def timeline(self) -> Timeline:
         """Made when it is first asked for, at the cost of one pass over the file."""
         if self._timeline is None:
-            read, is_sure = _read_timeline(*self.rewind(), self._name)
+            read, is_sure = _read_timeline(*self._rewind(), self._name)
             self._timeline = read if is_sure else self._count(read)
             self.fetch(min(_PROBED_FRAMES, self._timeline.length) - 1)
         return self._timeline
@@ -104,21 +103,25 @@ class Film:
         return False
 
     def _decode_from(self, start: tuple[int, int] | None) -> Iterator[VideoFrame]:
-        """Frames from a key packet on, given by its pts and dts, or all of them.
-
-        A frame that is decoded after the key packet but shown before it may lean on what is not there.
-        """
+        """Frames from a key packet on, given by its pts and dts, or all of them."""
         if start is None:
-            container, stream = self.rewind()
-        else:
-            container, stream = self._opened or self.rewind()
-            container.seek(start[1], stream=stream)
-        waits = start is not None
-        for packet in container.demux(stream):
-            waits = waits and not (packet.is_keyframe and start is not None and packet.pts == start[0])
-            for frame in [] if waits else packet.decode():
-                if start is None or frame.pts is None or frame.pts >= start[0]:
-                    yield frame
+            return _decode(*self._rewind(), None)
+        container, stream = self._opened or self._rewind()
+        container.seek(start[1], stream=stream)
+        return _decode(container, stream, start[0])
+
+    def _free(self) -> None:
+        self._running = self._last = None
+        if self._opened is not None:
+            self._opened[0].close()
+            self._opened = None
+
+    def _rewind(self) -> tuple[InputContainer, VideoStream]:
+        if self._opened is None or not self._is_fresh:
+            self._free()
+            self._opened = self._reopen()
+        self._is_fresh = False
+        return self._opened
 
     def _count(self, read: Timeline) -> Timeline:
         """The timeline as decoding everything tells it."""
@@ -132,6 +135,19 @@ class Film:
         if len(pts) < length or not _ascends(pts):
             return replace(read, length=length, pts=None, starts=(), from_packets=False)
         return replace(read, length=length, pts=pts, from_packets=False)
+
+
+def _decode(container: InputContainer, stream: VideoStream, key_pts: int | None) -> Iterator[VideoFrame]:
+    """Frames from the key packet with that time on.
+
+    One that is decoded after the key packet but shown before it may lean on what is not there.
+    """
+    waits = key_pts is not None
+    for packet in container.demux(stream):
+        waits = waits and not (packet.is_keyframe and packet.pts == key_pts)
+        for frame in [] if waits else packet.decode():
+            if key_pts is None or frame.pts is None or frame.pts >= key_pts:
+                yield frame
 
 
 class _OtherFramesError(Exception):

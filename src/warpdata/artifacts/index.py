@@ -8,12 +8,14 @@ a few thousand. Implements "Looking up" of docs/specs/artifacts.md.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from warpdata.artifacts.index_pages import TRAILER, Inner, Leaf, PageRef, Trailer, parse_chunks
 from warpdata.artifacts.member import Chunk, Member
+from warpdata.artifacts.names import check_member_path
 from warpdata.digest import Blob, blob_key
-from warpdata.errors import BlobCorruptedError
+from warpdata.errors import BlobCorruptedError, InvalidNameError
 from warpdata.limits import (
     INDEX_INNER_ENTRIES,
     INDEX_MAX_LEVELS,
@@ -28,6 +30,9 @@ from warpdata.store import ByteRange, Reader
 __all__ = ["MemberIndex"]
 
 _CHUNK_ENTRY_BYTES = 16
+_TRIES = 2
+"""Once more where a nearer copy was to blame, and not for ever where the store is."""
+_T = TypeVar("_T")
 
 
 class MemberIndex:
@@ -42,12 +47,14 @@ class MemberIndex:
 
     @functools.cached_property
     def _opened(self) -> tuple[Trailer, Inner]:
-        start = self._blob.byte_size - self._footer.byte_size
-        data = self._verified(start, self._footer.byte_size, int(self._footer.xxh3, 16))
-        trailer = Trailer.parse(data[-TRAILER.size :])
+        size = self._footer.byte_size
+        if size > MAX_INDEX_PAGE_BYTES + TRAILER.size:
+            raise self._damaged(f"its footer has {size} bytes")
+        data = self._verified(self._blob.byte_size - size, size, int(self._footer.xxh3, 16))
+        trailer = self._parsed(Trailer.parse, data[-TRAILER.size :])
         if trailer.root_bytes != len(data) - TRAILER.size or trailer.levels > INDEX_MAX_LEVELS:
             raise self._damaged("its footer contradicts itself")
-        return trailer, Inner(data[: -TRAILER.size])
+        return trailer, self._checked_inner(data[: -TRAILER.size], trailer.member_count)
 
     @property
     def member_count(self) -> int:
@@ -56,24 +63,28 @@ class MemberIndex:
     def find(self, path: str) -> Member | None:
         """Where the member lies, or None. Costs no request once its leaf is remembered."""
         trailer, page = self._opened
-        name = path.encode()
+        name = _encoded(path)
+        if name is None:
+            return None
         for _ in range(trailer.levels):
             position = page.position_of(name)
             if position < 0:
                 return None
             page = self._inner(page.children[position])
         position = page.position_of(name)
-        return self._leaf(page.children[position]).find(path) if position >= 0 else None
+        return self._leaf(page.children[position]).find(name) if position >= 0 else None
 
     def members(self, prefix: str = "") -> Iterator[Member]:
         """Members whose paths begin with `prefix`, in order of their paths' bytes, a page at a time."""
         trailer, root = self._opened
-        wanted = prefix.encode()
+        wanted = _encoded(prefix)
+        if wanted is None:
+            return
         for leaf in self._leaves_from(root, trailer.levels, wanted):
             for position in range(len(leaf)):
                 name = leaf.name(position)
                 if name.startswith(wanted):
-                    yield leaf.member(position)
+                    yield self._checked_member(leaf, position)
                 elif name > wanted:
                     return
 
@@ -91,14 +102,38 @@ class MemberIndex:
             else:
                 yield self._leaf(child)
 
+    def _checked_member(self, leaf: Leaf, position: int) -> Member:
+        """Names are handed to people who may make files of them, so the writer is not simply believed."""
+        try:
+            member = leaf.member(position)
+            check_member_path(member.path, self._blob.hash)
+        except (UnicodeDecodeError, InvalidNameError) as error:
+            raise self._damaged(f"it lists a member {leaf.name(position)!r}, which is no allowed name") from error
+        return member
+
     def _read_leaf(self, ref: PageRef) -> Leaf:
-        return Leaf(self._page(ref))
+        leaf = self._parsed(Leaf, self._page(ref))
+        if len(leaf) != ref.member_count:
+            raise self._damaged(f"a leaf has {len(leaf)} members where {ref.member_count} are promised")
+        return leaf
 
     def _read_inner(self, ref: PageRef) -> Inner:
-        page = Inner(self._page(ref))
-        if len(page.children) > INDEX_INNER_ENTRIES:
-            raise self._damaged(f"a page lists {len(page.children)} others")
+        return self._checked_inner(self._page(ref), ref.member_count)
+
+    def _checked_inner(self, data: bytes, member_count: int) -> Inner:
+        page = self._parsed(Inner, data)
+        counts = [child.member_count for child in page.children]
+        if len(counts) > INDEX_INNER_ENTRIES:
+            raise self._damaged(f"a page lists {len(counts)} others")
+        if sum(counts) != member_count or not all(counts):
+            raise self._damaged(f"a page does not have the {member_count} members below it that are promised")
         return page
+
+    def _parsed(self, parse: Callable[[bytes], _T], data: bytes) -> _T:
+        try:
+            return parse(data)
+        except BlobCorruptedError as error:
+            raise self._damaged(error.message) from error
 
     def _page(self, ref: PageRef) -> bytes:
         if ref.byte_size > MAX_INDEX_PAGE_BYTES:
@@ -112,11 +147,12 @@ class MemberIndex:
             raise self._damaged(f"it points at bytes {offset}…{offset + size} of {self._blob.byte_size}")
         span = ByteRange(offset, offset + size)
         key = blob_key(self._blob.hash)
-        data = bytes(self._reader.read_range(key, span))
-        if xxhash.xxh3_64_intdigest(data) == xxh3:
-            return data
-        if self._reader.distrust(key):
-            return self._verified(offset, size, xxh3)
+        for _ in range(_TRIES):
+            data = bytes(self._reader.read_range(key, span))
+            if xxhash.xxh3_64_intdigest(data) == xxh3:
+                return data
+            if not self._reader.distrust(key):
+                break
         raise self._damaged(f"bytes {span.start}…{span.end} do not have their checksum")
 
     def _damaged(self, fact: str) -> BlobCorruptedError:
@@ -124,3 +160,11 @@ class MemberIndex:
             f"member index {self._blob.hash} in {self._reader.url} is damaged: {fact}",
             hint="Publish it again, or restore the store.",
         )
+
+
+def _encoded(path: str) -> bytes | None:
+    """None for half a surrogate pair: it has no UTF-8, so that no member is called so."""
+    try:
+        return path.encode()
+    except UnicodeEncodeError:
+        return None

@@ -11,6 +11,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from warpdata.artifacts.member import Chunk, Member
 from warpdata.errors import BlobCorruptedError
@@ -34,6 +35,7 @@ _HEAD = struct.Struct("<II")
 _KEY = struct.Struct("<Q")
 _MEMBER = struct.Struct("<QQQQQII")
 _NAME_END = struct.Struct("<I")
+_MEMBER_NAME_END = struct.Struct(f"<{_MEMBER.size - _NAME_END.size}xI")
 _CHILD = struct.Struct("<QQQII")
 _CHUNK = struct.Struct("<QQ")
 TRAILER = struct.Struct("<QQII8s")
@@ -63,10 +65,9 @@ class Trailer:
 
     @staticmethod
     def parse(data: bytes) -> Trailer:
-        *numbers, magic = TRAILER.unpack(data)
-        if magic != MAGIC:
+        if len(data) != TRAILER.size or not data.endswith(MAGIC):
             raise BlobCorruptedError("a member index does not end as one")
-        return Trailer(*numbers)
+        return Trailer(*TRAILER.unpack(data)[:-1])
 
 
 def name_key(name: bytes) -> bytes:
@@ -124,17 +125,17 @@ class Leaf:
         self._count = _checked_count(data, _KEY.size + _MEMBER.size)
         self._records = _HEAD.size + _KEY.size * self._count
         self._names = self._records + _MEMBER.size * self._count
+        _check_ends([end for (end,) in _MEMBER_NAME_END.iter_unpack(data[self._records : self._names])], data)
 
     def __len__(self) -> int:
         return self._count
 
-    def find(self, path: str) -> Member | None:
-        name = path.encode()
+    def find(self, name: bytes) -> Member | None:
         wanted, start = name_key(name), _HEAD.size
         while (found := self._data.find(wanted, start, self._records)) >= 0:
             position, misfit = divmod(found - _HEAD.size, _KEY.size)
             if not misfit and self.name(position) == name:
-                return self._member(position, path)
+                return self.member(position)
             start = found + 1
         return None
 
@@ -145,12 +146,8 @@ class Leaf:
         return self._data[self._names + before : self._names + end]
 
     def member(self, position: int) -> Member:
-        try:
-            return self._member(position, self.name(position).decode())
-        except UnicodeDecodeError as error:
-            raise BlobCorruptedError(f"a member index holds a name that is not UTF-8: {error.object!r}") from error
-
-    def _member(self, position: int, path: str) -> Member:
+        """`UnicodeDecodeError` if whoever wrote the page did not care what a name is."""
+        path = self.name(position).decode()
         offset, stored, size, xxh3, chunks, shard, _ = _MEMBER.unpack_from(
             self._data, self._records + _MEMBER.size * position
         )
@@ -167,12 +164,14 @@ class Inner:
         names = _HEAD.size + _CHILD.size * count
         self._names: list[bytes] = []
         self.children: list[PageRef] = []
-        before = 0
-        for position in range(count):
-            offset, xxh3, members, size, end = _CHILD.unpack_from(data, _HEAD.size + _CHILD.size * position)
-            self._names.append(data[names + before : names + end])
+        ends = [0]
+        for offset, xxh3, members, size, end in _CHILD.iter_unpack(data[_HEAD.size : names]):
+            self._names.append(data[names + ends[-1] : names + end])
             self.children.append(PageRef(offset, size, xxh3, members))
-            before = end
+            ends.append(end)
+        _check_ends(ends[1:], data)
+        if any(first >= second for first, second in pairwise(self._names)):
+            raise BlobCorruptedError("a page of a member index is out of order")
 
     def position_of(self, name: bytes) -> int:
         """The only child that could hold `name`; -1 if it would stand before all of them."""
@@ -186,3 +185,10 @@ def _checked_count(data: bytes, width: int) -> int:
         if len(data) == _HEAD.size + width * count + name_bytes:
             return int(count)
     raise BlobCorruptedError("a page of a member index is not as long as it says")
+
+
+def _check_ends(ends: Sequence[int], data: bytes) -> None:
+    """Names follow one another and fill their place."""
+    _, name_bytes = _HEAD.unpack_from(data)
+    if any(first > second for first, second in pairwise([0, *ends])) or (ends[-1] if ends else 0) != name_bytes:
+        raise BlobCorruptedError("names in a page of a member index overlap or leave gaps")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-__all__ = ["ByteLocation", "Chunk", "Member"]
+__all__ = ["ByteLocation", "Chunk", "Locator", "Member", "locator_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,14 @@ class ByteLocation:
     offset: int
     length: int
     xxh3: int | None = None
+
+
+Locator: TypeAlias = str | ByteLocation
+"""A member path, or the bytes of a shard named directly."""
+
+
+def locator_of(cell: Any) -> Locator:
+    """What a cell of a bound column says: a path, or a struct that names bytes."""
+    if isinstance(cell, str):
+        return cell
+    return ByteLocation(cell["shard"], cell["offset"], cell["length"], cell.get("xxh3"))

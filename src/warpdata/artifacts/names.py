@@ -17,7 +17,8 @@ def check_member_path(path: str, where: str) -> str:
     try:
         size = len(path.encode("utf-8"))
     except UnicodeEncodeError:
-        raise InvalidNameError(f"{where}: the member name {path!r} is not valid UTF-8", hint="Rename it.") from None
+        printable = where.encode("utf-8", "backslashreplace").decode()
+        raise InvalidNameError(f"{printable}: the member name {path!r} is not valid UTF-8", hint="Rename it.") from None
     if size > MAX_MEMBER_NAME_BYTES:
         raise InvalidNameError(
             f"{where}: the member name {path[:80]!r}… has {size} bytes; the limit is {MAX_MEMBER_NAME_BYTES}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from warpdata.artifacts.artifact import Artifact, Locator, Reopen
+from warpdata.artifacts.artifact import Artifact, Reopen
 from warpdata.artifacts.decode import (
     AudioInfo,
     VideoInfo,
@@ -22,7 +22,7 @@ from warpdata.artifacts.decode import (
     image_size,
     image_to_array,
 )
-from warpdata.artifacts.member import ByteLocation
+from warpdata.artifacts.member import ByteLocation, Locator
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +75,7 @@ class FileRef:
 
     def read_bytes(self) -> bytes:
         """The whole content, verified."""
-        return self._artifact.read_at([self._locator])[0]
+        return self._artifact.read_one(self._locator)
 
     def open(self) -> BinaryIO:
         """A seekable file over the content; a large one is fetched as it is read."""

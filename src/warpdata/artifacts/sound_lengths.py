@@ -9,7 +9,10 @@ from __future__ import annotations
 import io
 from typing import Protocol
 
-__all__ = ["ByteFile", "missing_sample_bytes", "mp3_frames_by_header"]
+from warpdata.errors import LimitExceededError
+from warpdata.limits import MAX_SOUND_CHUNKS, MAX_UNTAGGED_MP3_BYTES
+
+__all__ = ["ByteFile", "count_mp3_frames", "missing_sample_bytes"]
 
 _UNSAID_SIZE = 0x7FFF_0000
 """From here on, a chunk size means that whoever wrote it into a pipe did not know it."""
@@ -42,9 +45,11 @@ def missing_sample_bytes(file: ByteFile) -> tuple[int, int] | None:
     if magic not in (b"RIFF", b"FORM"):
         return None
     at = 12
-    while at + 8 <= size:
+    for _ in range(MAX_SOUND_CHUNKS):
         file.seek(at)
         head = file.read(8)
+        if len(head) < 8:
+            break
         promised = int.from_bytes(head[4:], "little" if magic == b"RIFF" else "big")
         if head[:4] in _SAMPLE_CHUNKS:
             present = size - at - 8
@@ -53,7 +58,7 @@ def missing_sample_bytes(file: ByteFile) -> tuple[int, int] | None:
     return None
 
 
-def mp3_frames_by_header(file: ByteFile) -> int | None:
+def count_mp3_frames(file: ByteFile, name: str) -> int | None:
     """Samples per channel of an MP3 without a length tag, counted over all its packets.
 
     `None` where a tag says the length, which is then right to the sample.
@@ -62,7 +67,12 @@ def mp3_frames_by_header(file: ByteFile) -> int | None:
     data = file.read(4096)
     if any(tag in data for tag in _LENGTH_TAGS):
         return None
-    data += file.read()
+    data += file.read(MAX_UNTAGGED_MP3_BYTES)
+    if len(data) > MAX_UNTAGGED_MP3_BYTES:
+        raise LimitExceededError(
+            f"{name}: an MP3 without a length tag is read whole to count its frames, and this one "
+            f"has more than {MAX_UNTAGGED_MP3_BYTES} bytes"
+        )
     at = frames = 0
     while at + 4 <= len(data):
         packet = _mp3_packet(data[at : at + 4])
@@ -80,12 +90,13 @@ def mp3_frames_by_header(file: ByteFile) -> int | None:
 def _skip_id3(file: ByteFile) -> int:
     """Where the packets begin: after tags, which say their size in bytes of seven bits."""
     at = 0
-    while True:
+    for _ in range(MAX_SOUND_CHUNKS):
         file.seek(at)
         head = file.read(10)
         if head[:3] != b"ID3" or len(head) < 10:
-            return at
+            break
         at += 10 + sum((byte & 0x7F) << shift for byte, shift in zip(head[6:], (21, 14, 7, 0), strict=True))
+    return at
 
 
 def _mp3_packet(head: bytes) -> tuple[int, int] | None:

@@ -85,12 +85,13 @@ def _walk(source: ArtifactInput) -> Iterator[_Found]:
             if isinstance(content, bytes):
                 yield path, content, len(content), "the mapping"
             else:
-                yield path, Path(content), _size_of(Path(content)), content
+                file = Path(content).expanduser()
+                yield path, file, _size_of(file), file
         return
     if isinstance(source, str | Path):
         start = Path(source).expanduser()
         if start.is_dir():
-            yield from _walk_folder(start, "")
+            yield from _walk_folder(start)
             return
         source = [start]
     for name in source:
@@ -98,19 +99,29 @@ def _walk(source: ArtifactInput) -> Iterator[_Found]:
         yield file.name, file, _size_of(file), file
 
 
-def _walk_folder(folder: Path, prefix: str) -> Iterator[_Found]:
+def _walk_folder(top: Path) -> Iterator[_Found]:
+    waiting = [(top, "")]
+    while waiting:
+        folder, prefix = waiting.pop()
+        for entry, is_folder in _listed(folder):
+            path, name = Path(entry.path), prefix + entry.name
+            if not is_folder:
+                yield name, path, _size_of(path), path
+            elif entry.is_symlink():
+                raise InvalidSourceError(
+                    f"{path} is a link to a folder", hint="Copy the folder, or publish it by itself."
+                )
+            else:
+                waiting.append((path, f"{name}/"))
+
+
+def _listed(folder: Path) -> list[tuple[os.DirEntry[str], bool]]:
+    """What is in it, each with whether it is, or leads to, a folder."""
     try:
-        entries = list(os.scandir(folder))
+        with os.scandir(folder) as entries:
+            return [(entry, entry.is_dir()) for entry in entries]
     except OSError as error:
-        raise InvalidSourceError(f"{folder} cannot be listed: {error.strerror or error}") from error
-    for entry in entries:
-        path = Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk_folder(path, f"{prefix}{entry.name}/")
-        elif entry.is_dir():
-            raise InvalidSourceError(f"{path} is a link to a folder", hint="Copy the folder, or publish it by itself.")
-        else:
-            yield prefix + entry.name, path, _size_of(path), path
+        raise InvalidSourceError(f"{error.filename or folder} cannot be listed: {error.strerror or error}") from error
 
 
 def _size_of(path: Path) -> int:
@@ -118,6 +129,8 @@ def _size_of(path: Path) -> int:
         status = path.stat()
     except OSError as error:
         raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InvalidSourceError(f"{str(path)!r} is not a path: {error}") from error
     if not stat.S_ISREG(status.st_mode):
         raise InvalidSourceError(f"{path} is not a regular file")
     return status.st_size

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from warpdata.artifacts.index_writing import PackedMember
 from warpdata.artifacts.member import Chunk, Member
@@ -26,6 +26,7 @@ __all__ = ["scan_tar"]
 
 _BLOCK = 512
 _ZEROS = bytes(_BLOCK)
+_NAME, _TYPE, _MAGIC = slice(0, 100), slice(156, 157), slice(257, 265)
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 _KINDS = {
     tarfile.SYMTYPE: "a symbolic link",
@@ -35,6 +36,13 @@ _KINDS = {
     tarfile.FIFOTYPE: "a pipe",
     tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
+_EXTENSIONS = (
+    tarfile.XHDTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 _COMPRESSED = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ", "xz"))
 
 
@@ -52,9 +60,11 @@ def scan_tar(path: Path, shard: int, on_bytes: OnBytes = unwatched) -> PackedSha
 class _Tape:
     """A file read once, front to back, hashed on the way."""
 
-    def __init__(self, path: Path, file: BinaryIO, on_bytes: OnBytes) -> None:
+    def __init__(self, path: Path, file: BufferedReader, on_bytes: OnBytes) -> None:
         import xxhash
 
+        first = file.peek(8)
+        self._compression = next((name for mark, name in _COMPRESSED if first.startswith(mark)), None)
         self.path = path
         self.position = 0
         self.last = "its beginning"
@@ -80,6 +90,11 @@ class _Tape:
         return Fingerprint(Blob(self._strong.hexdigest(), self.position), self._quick.hexdigest())
 
     def wrong(self, fact: str) -> InvalidSourceError:
+        if self._compression is not None and self.position <= _BLOCK:
+            return InvalidSourceError(
+                f"{self.path} is compressed with {self._compression}, so that no member could be read alone",
+                hint="Unpack it first; add_artifact(…, compression='zstd') compresses folders member by member.",
+            )
         return InvalidSourceError(f"{self.path}: {fact}, at or after {self.last}", hint="Make the archive anew.")
 
     def _note(self, data: bytes) -> None:
@@ -90,42 +105,46 @@ class _Tape:
 
 
 def _members(tape: _Tape, shard: int) -> Iterator[PackedMember]:
-    long_name: str | None = None
-    overrides: dict[str, str] = {}
+    said: dict[str, str] = {}
+    is_awaited = False
     while (block := tape.take(_BLOCK)) != _ZEROS:
         info = _parse_header(tape, block)
-        if info.type == tarfile.GNUTYPE_LONGNAME:
-            long_name = _text(tape, _extension(tape, info).rstrip(b"\0"))
+        if info.type not in _EXTENSIONS:
+            yield from _entry(tape, info, said, shard)
+            said, is_awaited = {}, False
             continue
-        if info.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE):
-            fields = _pax_fields(tape, _extension(tape, info))
-            if info.type == tarfile.XGLTYPE and fields.keys() & {"path", "size"}:
+        fields = _read_extension(tape, info)
+        if info.type == tarfile.XGLTYPE:
+            if fields:
                 raise tape.wrong("a global header renames members")
-            overrides = fields if info.type != tarfile.XGLTYPE else overrides
             continue
-        name = overrides.get("path") or long_name or info.name
-        if "size" in overrides:
-            info.size = _number(tape, overrides["size"])
-        if any(key.startswith("GNU.sparse") for key in overrides):
-            raise InvalidSourceError(f"{tape.path}: member {name!r} is a sparse file", hint=_REPACK)
-        yield from _entry(tape, info, name, shard)
-        long_name, overrides = None, {}
+        if said.keys() & fields.keys():
+            raise tape.wrong("two extended headers speak of the same member")
+        said, is_awaited = said | fields, True
+    if is_awaited:
+        raise tape.wrong("an extended header is followed by no member")
     if any(data.strip(b"\0") for data in tape.rest()):
         raise tape.wrong("there are bytes after the end of the archive")
 
 
-_REPACK = "Unpack it and publish the folder."
-
-
-def _entry(tape: _Tape, info: tarfile.TarInfo, name: str, shard: int) -> Iterator[PackedMember]:
-    if info.type == tarfile.DIRTYPE:
+def _entry(tape: _Tape, info: tarfile.TarInfo, said: dict[str, str], shard: int) -> Iterator[PackedMember]:
+    """`said`: what extended headers say about it."""
+    name = said.get("path") or info.name
+    if any(key.startswith(_SPARSE) for key in said):
+        name = said.get(f"{_SPARSE}.name") or name
+        raise InvalidSourceError(f"{tape.path}: member {name!r} is a sparse file", hint=_REPACK)
+    if info.type == tarfile.DIRTYPE or (info.type == tarfile.AREGTYPE and name.endswith("/")):
         return
     if info.type not in _PLAIN:
         kind = _KINDS.get(info.type, f"of the unknown type {info.type!r}")
         raise InvalidSourceError(f"{tape.path}: member {name!r} is {kind}", hint="Only plain files are taken.")
     path = check_member_path(name.removeprefix("./"), str(tape.path))
     tape.last = f"member {path!r}"
-    yield _read_content(tape, path, info.size, shard)
+    yield _read_content(tape, path, _number(tape, said["size"]) if "size" in said else info.size, shard)
+
+
+_SPARSE = "GNU.sparse"
+_REPACK = "Unpack it and publish the folder."
 
 
 def _read_content(tape: _Tape, path: str, size: int, shard: int) -> PackedMember:
@@ -143,28 +162,33 @@ def _read_content(tape: _Tape, path: str, size: int, shard: int) -> PackedMember
 
 
 def _parse_header(tape: _Tape, block: bytes) -> tarfile.TarInfo:
+    """Names that are no UTF-8 come with surrogates, to be refused by name."""
     try:
-        info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
-    except (tarfile.HeaderError, UnicodeDecodeError) as error:
-        packed = next((name for mark, name in _COMPRESSED if tape.position == _BLOCK and block.startswith(mark)), None)
-        if packed is not None:
-            raise InvalidSourceError(
-                f"{tape.path} is compressed with {packed}, so that no member could be read alone",
-                hint="Unpack it first; add_artifact(…, compression='zstd') compresses folders member by member.",
-            ) from error
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError as error:
         raise tape.wrong(f"there is no sound header where one must be ({error})") from error
     if info.size < 0:
         raise tape.wrong("a header has a negative size")
+    if block[_MAGIC] == tarfile.GNU_MAGIC:
+        # GNU has times where others have the first part of the name; the library takes them for it.
+        info.name = block[_NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    if block[_TYPE] == tarfile.AREGTYPE and info.type == tarfile.DIRTYPE:
+        # The library went by the last letter of a name that an extended header may replace.
+        info.type, info.name = tarfile.AREGTYPE, f"{info.name.rstrip('/')}/"
     return info
 
 
-def _extension(tape: _Tape, info: tarfile.TarInfo) -> bytes:
-    """The content of a header that describes the next one."""
+def _read_extension(tape: _Tape, info: tarfile.TarInfo) -> dict[str, str]:
+    """What a header that describes the next one says of its path and size, or that it is sparse."""
     if info.size > MAX_TAR_EXTENSION_BYTES:
         raise tape.wrong(f"an extended header has {info.size} bytes")
     data = tape.take(info.size)
     tape.take(-info.size % _BLOCK)
-    return data
+    if info.type == tarfile.GNUTYPE_LONGLINK:
+        return {}
+    if info.type == tarfile.GNUTYPE_LONGNAME:
+        return {"path": _text(tape, data.rstrip(b"\0"))}
+    return _pax_fields(tape, data)
 
 
 def _pax_fields(tape: _Tape, data: bytes) -> dict[str, str]:
@@ -173,12 +197,13 @@ def _pax_fields(tape: _Tape, data: bytes) -> dict[str, str]:
     while data:
         digits, _, _ = data.partition(b" ")
         length = _number(tape, _text(tape, digits))
-        record, data = data[len(digits) + 1 : length], data[length:]
+        record, rest = data[len(digits) + 1 : length], data[length:]
         key, equals, value = record.partition(b"=")
-        if not equals or not value.endswith(b"\n"):
+        if not equals or not value.endswith(b"\n") or length > len(data):
             raise tape.wrong("an extended header cannot be read")
-        if key in (b"path", b"size") or key.startswith(b"GNU.sparse"):
+        if key in (b"path", b"size") or key.startswith(_SPARSE.encode()):
             fields[_text(tape, key)] = _text(tape, value[:-1])
+        data = rest
     return fields
 
 
@@ -186,10 +211,10 @@ def _text(tape: _Tape, data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise tape.wrong(f"the name {data!r} is not valid UTF-8") from None
+        raise tape.wrong(f"the name {data[:80]!r} is not valid UTF-8") from None
 
 
 def _number(tape: _Tape, text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise tape.wrong(f"{text!r} is not a size")
+        raise tape.wrong(f"{text[:20]!r} is not a size")
     return int(text)

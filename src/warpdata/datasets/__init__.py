@@ -1,6 +1,6 @@
 """One thing to open: the composition root and the `Dataset` façade."""
 
-from warpdata.datasets.connection import Connection, connect
+from warpdata.datasets.connection import Connection, connect, open_cache
 from warpdata.datasets.facade import (
     Dataset,
     Revision,
@@ -11,7 +11,8 @@ from warpdata.datasets.facade import (
     resolve,
 )
 from warpdata.datasets.info import ArtifactInfo, DatasetInfo, TableInfo
-from warpdata.datasets.media import ArtifactAddress
+from warpdata.datasets.media import ArtifactAddress, open_artifact
+from warpdata.datasets.warming import Warmed
 
 __all__ = [
     "ArtifactAddress",
@@ -21,10 +22,13 @@ __all__ = [
     "DatasetInfo",
     "Revision",
     "TableInfo",
+    "Warmed",
     "connect",
     "dataset",
     "diff",
     "list_datasets",
+    "open_artifact",
+    "open_cache",
     "open_dataset",
     "resolve",
 ]

@@ -12,16 +12,28 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
+from warpdata.cache import (
+    FILL_EAGERLY,
+    FILL_FOR_MEDIA,
+    FILL_FOR_TABLES,
+    BlobCache,
+    CachedReader,
+    Counters,
+    CountingReader,
+    Mode,
+    OfflineReader,
+    parse_mode,
+)
 from warpdata.catalog import Catalog, is_sound, key_policy
 from warpdata.settings import Settings, load_settings
-from warpdata.store import MetadataCache, Reader, Writer, normalize_url, open_store
+from warpdata.store import MetadataCache, Reader, RememberedObjects, Writer, normalize_url, open_store
 
-__all__ = ["Connection", "connect"]
+__all__ = ["Connection", "connect", "open_cache"]
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
+_OFFLINE = "Run `warp warm DATASET` while online, or open it in another mode."
 
 
 def _now() -> datetime:
@@ -30,7 +42,11 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class Connection:
-    """A store opened for use. `reader` may remember small objects on disk; `writer` never does."""
+    """A store opened for use. `reader` and `media` may be served from this machine; `writer` never is.
+
+    They differ in when they fetch more than was asked for: tables are read in large parts and rarely
+    whole, media in small ones and often all of it.
+    """
 
     writer: Writer
     reader: Reader
@@ -38,21 +54,18 @@ class Connection:
     clock: Callable[[], datetime] = _now
     sleep: Callable[[float], None] = time.sleep
     chance: random.Random = field(default_factory=random.SystemRandom)
-
-    @property
-    def mode(self) -> str:
-        return self.settings.mode
-
-    @property
-    def media_reader(self) -> Reader:
-        return self.reader
-
-    def extract(self, content: bytes) -> Path:
-        raise NotImplementedError
+    mode: Mode = Mode.AUTO
+    media: Reader | None = None
+    counters: Counters = field(default_factory=Counters)
+    cache: BlobCache | None = None
 
     @property
     def catalog(self) -> Catalog:
         return Catalog(self.reader)
+
+    @property
+    def media_reader(self) -> Reader:
+        return self.media or self.reader
 
     def timestamp(self) -> str:
         return self.clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -66,11 +79,28 @@ class Connection:
         self.sleep(self.chance.uniform(0, longest))
 
 
-def connect(store: str | None = None, settings: Settings | None = None, mode: str | None = None) -> Connection:
+def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Connection:
     """Open the store named, or the one the settings name. Makes no request."""
     settings = settings or load_settings()
-    url = normalize_url(store or settings.store_url)
+    url, chosen = normalize_url(store or settings.store_url), parse_mode(mode or settings.mode)
     writer = open_store(url, settings)
+    counters = Counters()
+    cache = open_cache(settings, counters)
     if url.startswith(("file://", "memory://")):
-        return Connection(writer, writer, settings)
-    return Connection(writer, MetadataCache(writer, settings.cache_dir / "metadata", key_policy, is_sound), settings)
+        return Connection(writer, writer, settings, mode=chosen, counters=counters, cache=cache)
+    asked = CountingReader(writer, counters)
+    if chosen is Mode.REMOTE:
+        return Connection(writer, asked, settings, mode=chosen, counters=counters)
+    remembered = settings.cache_dir / "metadata"
+    if chosen is Mode.LOCAL:
+        offline = OfflineReader(url, cache, RememberedObjects(url, remembered), _OFFLINE)
+        return Connection(writer, offline, settings, mode=chosen, counters=counters, cache=cache)
+    tables, media = (FILL_EAGERLY, FILL_EAGERLY) if chosen is Mode.HYBRID else (FILL_FOR_TABLES, FILL_FOR_MEDIA)
+    cached = CachedReader(MetadataCache(asked, remembered, key_policy, is_sound), cache, tables)
+    return Connection(writer, cached, settings, mode=chosen, media=cached.under(media), counters=counters, cache=cache)
+
+
+def open_cache(settings: Settings | None = None, counters: Counters | None = None) -> BlobCache:
+    """The cache on this machine, shared by all stores and processes. Touches no file."""
+    settings = settings or load_settings()
+    return BlobCache(settings.cache_dir, settings.cache_limit_bytes, time.time, counters)

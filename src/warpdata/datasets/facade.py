@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from warpdata.artifacts import Artifact
+from warpdata.cache import CachedReader, Counts, Mode
 from warpdata.catalog import (
     MAIN,
     Address,
@@ -23,13 +24,17 @@ from warpdata.catalog import (
     parse_address,
 )
 from warpdata.datasets.connection import Connection, connect
+from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import open_artifact
+from warpdata.datasets.warming import Warmed, choose, warm_blobs
 from warpdata.digest import Blob
-from warpdata.errors import TableNotFoundError
-from warpdata.manifest import Difference, LoadPage, Manifest, compare, kept_blobs
+from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
+from warpdata.manifest import Difference, LoadPage, Manifest, ShardList, compare, iter_shards, kept_blobs
+from warpdata.progress import Progress, Tally, silent
 from warpdata.settings import Settings
-from warpdata.tables import Present, ShardOpener, Table, retyped_table
+from warpdata.sizes import parse_size
+from warpdata.tables import Foresee, Present, ShardOpener, Table, retyped_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +74,7 @@ class Dataset:
         self._resolved = resolved
         self._manifest = manifest
         self._artifacts: dict[str, Artifact] = {}
+        self._presentations: dict[str, Present] = {}
         self._shards = ShardOpener(connection.reader)
         self._load_page: LoadPage = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(connection.catalog.load_page)
 
@@ -106,7 +112,15 @@ class Dataset:
             near = difflib.get_close_matches(name, names, n=3)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"Tables: {', '.join(names) or 'none'}"
             raise TableNotFoundError(f"{self.id} has no table {name!r}", hint=hint)
-        return Table(name, entry, self._shards, self._load_page, self._connection.settings, present=self._present(name))
+        return Table(
+            name,
+            entry,
+            self._shards,
+            self._load_page,
+            self._connection.settings,
+            present=self._present(name),
+            foresee=self._foresee(name),
+        )
 
     @property
     def artifacts(self) -> tuple[str, ...]:
@@ -115,7 +129,10 @@ class Dataset:
     def artifact(self, name: str | None = None) -> Artifact:
         """An artifact by name; without one, the only one there is."""
         if name is None:
-            name = self.artifacts[0] if len(self.artifacts) == 1 else "raw"
+            if len(self.artifacts) != 1:
+                names = ", ".join(self.artifacts) or "none"
+                raise ArtifactNotFoundError(f"{self.id} has {len(self.artifacts)} artifacts", hint=f"Name one: {names}.")
+            name = self.artifacts[0]
         if name not in self._artifacts:
             self._artifacts[name] = open_artifact(
                 self._connection, self._resolved, self._manifest, name, self._load_page
@@ -138,21 +155,73 @@ class Dataset:
 
     def _present(self, table: str) -> Present | None:
         """How a table's bound columns become references; None where it has none."""
-        bound = {binding.column: binding for binding in self._manifest.bindings if binding.table == table}
-        if not bound:
+        if table not in self._presentations:
+            bound = self._bound(table)
+            if not bound:
+                return None
+            from warpdata.datasets.reference_types import Presentation  # needs Arrow
+
+            self._presentations[table] = Presentation(bound)
+        return self._presentations[table]
+
+    def _foresee(self, table: str) -> Foresee | None:
+        """What fetches the shards that coming rows refer to; only where reading far ahead was asked for."""
+        columns = {column: artifact for column, (artifact, _) in self._bound(table).items()}
+        reader = self._connection.media_reader
+        if not columns or self._connection.mode is not Mode.HYBRID or not isinstance(reader, CachedReader):
             return None
-        opened = {name: self.artifact(name) for name in {binding.artifact for binding in bound.values()}}
+        return Foresight(columns, reader)
 
-        def present(schema: pa.Schema) -> pa.Schema:
-            from warpdata.datasets.reference_types import present_schema
-
-            columns = {name: (opened[binding.artifact].reopen, binding.ref_type) for name, binding in bound.items()}
-            return present_schema(schema, columns)
-
-        return present
+    def _bound(self, table: str) -> dict[str, tuple[Artifact, str]]:
+        return {
+            binding.column: (self.artifact(binding.artifact), binding.ref_type)
+            for binding in self._manifest.bindings
+            if binding.table == table
+        }
 
     def info(self) -> DatasetInfo:
         return describe(self._manifest, self._resolved, self._connection.reader.url)
+
+    @property
+    def counters(self) -> Counts:
+        """What this dataset's connection asked the store for, and what the cache spared it, so far."""
+        return self._connection.counters.snapshot()
+
+    def warm(
+        self,
+        tables: Sequence[str] | None = None,
+        artifacts: Sequence[str] | None = None,
+        *,
+        shards: slice | None = None,
+        max_bytes: int | str | None = None,
+        progress: Progress = silent,
+    ) -> Warmed:
+        """Bring shards to this machine, so that reading them later asks nobody. Names nothing: everything.
+
+        `shards` takes some of each table's and artifact's, by number. `max_bytes` is a bound on what is
+        looked at, as a number or as text: "200GB".
+        """
+        limit = None if max_bytes is None else parse_size(max_bytes)
+        wanted, left = choose(self._shards_of(tables, artifacts, shards), limit)
+        tally = Tally(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
+        done = warm_blobs(self._connection, wanted, tally)
+        return replace(done, skipped_bytes=done.skipped_bytes + left)
+
+    def _shards_of(
+        self, tables: Sequence[str] | None, artifacts: Sequence[str] | None, part: slice | None
+    ) -> Iterator[Blob]:
+        """Blobs in the order of the names given; an artifact's index before its shards."""
+        everything = tables is None and artifacts is None
+        for name in self.tables if everything else tables or ():
+            yield from self._part(self.table(name).entry.shards, part)
+        for name in self.artifacts if everything else artifacts or ():
+            entry = self.artifact(name).entry
+            yield entry.index
+            yield from self._part(entry.shards, part)
+
+    def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
+        listed = (shard.blob for shard in iter_shards(shards, self._load_page))
+        return listed if part is None else iter(list(listed)[part])
 
     def history(self, limit: int | None = None) -> list[Revision]:
         """One entry per commit, newest first."""
@@ -178,9 +247,15 @@ class Dataset:
         return compare(older.manifest, self._manifest, self._load_page)
 
 
-def dataset(address: str, *, store: str | None = None, settings: Settings | None = None) -> Dataset:
-    """Open `workspace/name`, optionally `@version`, `@label` or `@branch`; usable at once, nothing is pulled."""
-    return open_dataset(connect(store, settings), parse_address(address))
+def dataset(
+    address: str, *, store: str | None = None, mode: str | None = None, settings: Settings | None = None
+) -> Dataset:
+    """Open `workspace/name`, optionally `@version`, `@label` or `@branch`; usable at once, nothing is pulled.
+
+    `mode` says where the bytes of a remote store may come from: "auto" keeps what is read often, "remote"
+    writes nothing to disk, "hybrid" reads far ahead, "local" asks no network at all.
+    """
+    return open_dataset(connect(store, settings, mode=mode), parse_address(address))
 
 
 def open_dataset(connection: Connection, address: Address) -> Dataset:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 from warpdata.artifacts import Artifact, ArtifactEntry, Origin
+from warpdata.cache import Mode, keep_bytes
 from warpdata.catalog import Resolved
-from warpdata.datasets.connection import Connection, connect
-from warpdata.errors import ArtifactNotFoundError
+from warpdata.datasets.connection import Connection, connect, open_cache
+from warpdata.errors import ArtifactNotFoundError, UnsupportedError
 from warpdata.manifest import LoadPage, Manifest
 
 __all__ = ["ArtifactAddress", "open_artifact"]
@@ -55,9 +58,19 @@ def open_artifact(link: Connection, resolved: Resolved, manifest: Manifest, name
         near = difflib.get_close_matches(name, names, n=3)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Artifacts: {', '.join(names) or 'none'}"
         raise ArtifactNotFoundError(f"{resolved.dataset_id} has no artifact {name!r}", hint=hint)
-    address = ArtifactAddress(link.reader.url, resolved.dataset_id, resolved.version, name, link.mode)
-    origin = Origin(link.media_reader, load_page, address, link.extract)
+    address = ArtifactAddress(link.reader.url, resolved.dataset_id, resolved.version, name, link.mode.value)
+    origin = Origin(link.media_reader, load_page, address, partial(_extract, link))
     artifact = Artifact(name, ArtifactEntry.of(name, payload), origin)
     _opened[address] = artifact
     _kept.append(artifact)
     return artifact
+
+
+def _extract(link: Connection, content: bytes) -> Path:
+    """A file with this content in the cache, which keeps it while this process remembers it."""
+    if link.mode is Mode.REMOTE:
+        raise UnsupportedError(
+            "mode 'remote' writes nothing to disk, so there is no path",
+            hint="Use read_bytes() or open(), or mode='auto'.",
+        )
+    return keep_bytes(link.cache or open_cache(link.settings), content)

@@ -8,27 +8,37 @@ needs Arrow.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from warpdata.artifacts import REF_CLASSES, ByteLocation, FileRef, Locator, Reopen
+from warpdata.artifacts import REF_CLASSES, Artifact, FileRef, locator_of
 from warpdata.datasets.media import ArtifactAddress
 from warpdata.errors import BadInputError
 from warpdata.tables import check_reference_column
 
-__all__ = ["RefScalar", "RefType", "present_schema"]
+__all__ = ["Presentation", "RefScalar", "RefType"]
 
 _NAME = "warpdata.ref"
+_REMEMBERED_TYPES = 256
 
 
 class RefType(pa.ExtensionType):  # type: ignore[misc]
-    """`ref_type` is file, image, audio or video."""
+    """`ref_type` is file, image, audio or video.
 
-    def __init__(self, storage_type: pa.DataType, address: ArtifactAddress, ref_type: str) -> None:
+    Arrow holds its Python instance weakly. While the dataset that made it lives, so does the instance, and
+    references read through that dataset. Afterwards, and in other processes, the address leads to the artifact.
+    """
+
+    def __init__(
+        self, storage_type: pa.DataType, address: ArtifactAddress, ref_type: str, artifact: Artifact | None = None
+    ) -> None:
         self.address = address
         self.ref_type = ref_type
+        self._artifact = artifact
         super().__init__(storage_type, _NAME)
 
     def __arrow_ext_serialize__(self) -> bytes:
@@ -37,13 +47,25 @@ class RefType(pa.ExtensionType):  # type: ignore[misc]
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> RefType:
         given = msgspec.json.decode(serialized, type=_Serialized)
-        return cls(storage_type, given.address, given.ref_type)
+        return reference_type(storage_type, given.address, given.ref_type)
 
     def __arrow_ext_scalar_class__(self) -> type[RefScalar]:
         return RefScalar
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RefType, (self.storage_type, self.address, self.ref_type)
+        return reference_type, (self.storage_type, self.address, self.ref_type)
+
+    @property
+    def artifact(self) -> Artifact:
+        if self._artifact is None:
+            self._artifact = self.address()
+        return self._artifact
+
+
+@functools.lru_cache(maxsize=_REMEMBERED_TYPES)
+def reference_type(storage_type: pa.DataType, address: ArtifactAddress, ref_type: str) -> RefType:
+    """One instance for equal types that came from elsewhere: otherwise each element would make its own."""
+    return RefType(storage_type, address, ref_type)
 
 
 class _Serialized(msgspec.Struct):
@@ -59,7 +81,8 @@ class RefScalar(pa.ExtensionScalar):  # type: ignore[misc]
         stored = self.value
         if stored is None or not stored.is_valid:
             return None
-        return REF_CLASSES[self.type.ref_type](self.type.address(), _locator(stored.as_py()))
+        kind = self.type
+        return REF_CLASSES[kind.ref_type](kind.artifact, locator_of(stored.as_py()))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -80,20 +103,28 @@ def _as_is(ref: FileRef | None) -> FileRef | None:
 pa.register_extension_type(RefType(pa.string(), ArtifactAddress("", "", "", "", ""), "file"))
 
 
-def _locator(stored: Any) -> Locator:
-    """What a cell of a bound column says."""
-    if isinstance(stored, str):
-        return stored
-    return ByteLocation(stored["shard"], stored["offset"], stored["length"], stored.get("xxh3"))
+class Presentation:
+    """Turns a stored schema into one whose bound columns are references into these artifacts."""
 
+    def __init__(self, columns: Mapping[str, tuple[Artifact, str]]) -> None:
+        self._columns = columns
+        self._types: dict[tuple[str, pa.DataType], RefType] = {}
 
-def present_schema(schema: pa.Schema, columns: dict[str, tuple[Reopen, str]]) -> pa.Schema:
-    """The schema with bound columns as references."""
-    for name, (address, ref_type) in columns.items():
-        position = schema.get_field_index(name)
-        if position >= 0:
-            field = schema.field(position)
+    def __call__(self, schema: pa.Schema) -> pa.Schema:
+        for name in self._columns:
+            position = schema.get_field_index(name)
+            if position >= 0:
+                field = schema.field(position)
+                schema = schema.set(position, field.with_type(self._type(field)))
+        return schema
+
+    def _type(self, field: pa.Field) -> RefType:
+        known = self._types.get((field.name, field.type))
+        if known is None:
             check_reference_column(field)
+            artifact, ref_type = self._columns[field.name]
+            address = artifact.reopen
             assert isinstance(address, ArtifactAddress), "artifacts opened here are reopened by address"
-            schema = schema.set(position, field.with_type(RefType(field.type, address, ref_type)))
-    return schema
+            known = RefType(field.type, address, ref_type, artifact)
+            self._types[field.name, field.type] = known
+        return known

@@ -3,10 +3,10 @@
 docs/specs/publish.md is the normative text.
 """
 
+from warpdata.progress import Progress, ProgressEvent, silent
 from warpdata.publish.builder import DatasetBuilder, Published
 from warpdata.publish.layout import Layout, lay_out
 from warpdata.publish.plan import PlannedFile, PublishPlan
-from warpdata.publish.progress import Progress, ProgressEvent, silent
 from warpdata.publish.sources import TableInput
 from warpdata.publish.verification import Verification, verify
 

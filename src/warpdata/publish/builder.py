@@ -27,11 +27,11 @@ from warpdata.errors import (
 )
 from warpdata.limits import ARTIFACT_SHARD_BYTES, MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
 from warpdata.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest
+from warpdata.progress import Progress, Tally, silent
 from warpdata.publish.bindings import check_ref_type
 from warpdata.publish.change import Change
 from warpdata.publish.media import ArtifactSpec, stage_media
 from warpdata.publish.plan import PublishPlan, Staged, plan_upload
-from warpdata.publish.progress import Progress, Tally, silent
 from warpdata.publish.sources import TableInput, stage_table
 from warpdata.publish.upload import drop_damaged, find_likely_present, find_present, fingerprint_all, upload_files
 from warpdata.settings import Settings

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpdata.artifacts import ArtifactEntry
+from warpdata.artifacts import Artifact, ArtifactEntry
 from warpdata.catalog import Head, Propose, Resolved, Transaction, put_create_only, put_manifest
-from warpdata.datasets import Connection
+from warpdata.datasets import Connection, open_artifact
 from warpdata.digest import blob_key
 from warpdata.errors import ConflictError, ObjectNotFoundError, SchemaMismatchError
-from warpdata.manifest import JsonObject, Manifest, Page, Payload, Shard, ShardList, version_of
+from warpdata.manifest import JsonObject, LoadPage, Manifest, Page, Payload, Shard, ShardList, iter_shards, version_of
+from warpdata.publish.bindings import Target, check_binding
 from warpdata.publish.layout import Addition, Layout, lay_out
 from warpdata.publish.plan import Staged, StagedArtifact
 from warpdata.tables import ShardOpener, Table, check_same_schema
@@ -73,12 +74,17 @@ class Change:
     def _base(self, head: Head | None) -> Manifest:
         if head is None or not self.appends:
             return Manifest(self.dataset_id)
-        base = self.link.catalog.manifest(Resolved(self.dataset_id, head.version))
+        resolved = Resolved(self.dataset_id, head.version)
+        base = self.link.catalog.manifest(resolved)
         for name, files in self.staged.tables.items():
             entry = base.tables.get(name)
             if entry is not None and files:
                 stored = Table(name, entry, ShardOpener(self.link.reader), self._load_page, self.link.settings).schema()
                 check_same_schema(stored, f"table {name!r}", files[0].source.schema, "the rows to append", _FIT)
+        for binding in base.bindings:
+            if self.staged.tables.get(binding.table):
+                artifact = open_artifact(self.link, resolved, base, binding.artifact, self._load_page)
+                check_binding(binding, self.staged.tables[binding.table], _target(artifact, self._load_page))
         return base
 
     def _put_page(self, digest: str, data: bytes) -> None:
@@ -98,6 +104,15 @@ class Change:
 
     def _load_page(self, page: Page) -> bytes:
         return self.link.catalog.load_page(page)
+
+
+def _target(artifact: Artifact, load_page: LoadPage) -> Target:
+    first = next(artifact.members(), None)
+    return Target(
+        contains=artifact.__contains__,
+        shard_bytes=[shard.byte_size for shard in iter_shards(artifact.entry.shards, load_page)],
+        example=first.path if first else "",
+    )
 
 
 def _addition(staged: Staged) -> Addition:

@@ -23,9 +23,9 @@ from warpdata.artifacts import (
 from warpdata.digest import fingerprint_file
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.manifest import Binding
+from warpdata.progress import Progress, Tally
 from warpdata.publish.bindings import Target, check_binding, some_paths
 from warpdata.publish.plan import Staged, StagedArtifact, StagedBlob, StagedFile
-from warpdata.publish.progress import Progress, Tally
 from warpdata.publish.upload import in_parallel
 
 __all__ = ["ArtifactSpec", "stage_media"]

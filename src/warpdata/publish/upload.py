@@ -12,8 +12,8 @@ from warpdata.catalog import Pause
 from warpdata.digest import Blob, Fingerprint, blob_key, fingerprint_file
 from warpdata.errors import ObjectNotFoundError, StorageError, WriteUnknownError
 from warpdata.limits import SINGLE_PUT_BYTES
+from warpdata.progress import Progress, Tally
 from warpdata.publish.plan import PlannedFile, StagedFile
-from warpdata.publish.progress import Progress, Tally
 from warpdata.store import Reader, Writer, verify_blob
 from warpdata.tables import ParquetSource
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from warpdata.datasets import Dataset
 from warpdata.datasets import dataset as open_by_address
 from warpdata.errors import WarpError
-from warpdata.publish.progress import Progress, Tally, silent
+from warpdata.progress import Progress, Tally, silent
 from warpdata.publish.upload import in_parallel
 from warpdata.store import Reader, verify_blob
 

@@ -13,11 +13,12 @@ from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.predicate import can_match
 from warpdata.tables.schemas import check_reference_column, check_same_schema, near_columns, retyped_table
 from warpdata.tables.sources import ParquetSource, describe_all, describe_parquet, read_unified
-from warpdata.tables.table import Present, Table
+from warpdata.tables.table import Foresee, Present, Table
 from warpdata.tables.writing import WriteOptions, write_parquet
 
 __all__ = [
     "Evaluator",
+    "Foresee",
     "ParquetSource",
     "Present",
     "RowFilter",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["rebatch"]
+__all__ = ["announced", "rebatch"]
 
 
 def rebatch(tables: Iterable[pa.Table], batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -33,3 +33,17 @@ def rebatch(tables: Iterable[pa.Table], batch_size: int) -> Iterator[pa.RecordBa
                     held, held_rows = [], 0
     if held:
         yield held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+def announced(
+    batches: Iterable[pa.RecordBatch], announce: Callable[[pa.RecordBatch], None]
+) -> Iterator[pa.RecordBatch]:
+    """The same batches, each announced while the one before it is still to be handed out."""
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        announce(batch)
+        if held is not None:
+            yield held
+        held = batch
+    if held is not None:
+        yield held

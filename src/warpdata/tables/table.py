@@ -13,7 +13,7 @@ from warpdata.limits import EXPORT_BYTES_WITHOUT_CONSENT, EXPORT_ROWS_WITHOUT_CO
 from warpdata.manifest import LoadPage, TableEntry, iter_rows, iter_shards
 from warpdata.settings import Settings, detect_rank
 from warpdata.tables.assign import RowRange, assign_rows, check_rank
-from warpdata.tables.batches import rebatch
+from warpdata.tables.batches import announced, rebatch
 from warpdata.tables.engine import connect_open
 from warpdata.tables.filters import RowFilter, conjunction, parse_filter
 from warpdata.tables.parquet import ShardOpener
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyRelation
 
-__all__ = ["Present", "Table"]
+__all__ = ["Foresee", "Present", "Table"]
 
 Present: TypeAlias = Callable[["pa.Schema"], "pa.Schema"]
+Foresee: TypeAlias = Callable[["pa.RecordBatch"], None]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Table:
     filters: tuple[RowFilter, ...] = ()
     present: Present | None = None
     """Gives columns another type over the same stored values, such as references; reading applies it last."""
+    foresee: Foresee | None = None
+    """Told of each batch one batch before it is handed out, so that what its rows refer to can be fetched."""
 
     def __repr__(self) -> str:
         wanted = f", columns={list(self.columns)}" if self.columns else ""
@@ -56,7 +59,7 @@ class Table:
 
     def stored(self) -> Table:
         """The same rows with references as they are stored: as paths, or as places in a shard."""
-        return self._with(present=None)
+        return self._with(present=None, foresee=None)
 
     def count(self) -> int:
         """How many rows: from the manifest, or by reading the filter's columns."""
@@ -97,6 +100,8 @@ class Table:
         _check_counts(batch_size, limit)
         wanted = self if columns is None else self.select(columns)
         batches = rebatch(wanted.stored().tables(shard, limit), batch_size)
+        if self.foresee is not None:
+            batches = announced(batches, self.foresee)
         if wanted.present is None:
             return batches
         schema = wanted.schema()

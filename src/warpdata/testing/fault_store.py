@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 
 from warpdata.digest import Fingerprint, OnBytes, unwatched
 from warpdata.errors import StoreUnavailableError, WriteUnknownError
+from warpdata.limits import COALESCE_GAP_BYTES
 from warpdata.store import ByteRange, Fetched, ObjectInfo, Writer
 
 __all__ = ["DropReplies", "DropReply", "FailReads", "Fault", "FaultyStore", "KillAt", "Killed", "Operation"]
@@ -74,8 +75,8 @@ class Operation:
 class FaultyStore:
     """Implements `Writer`. Safe to share between threads, which then share one numbering.
 
-    Streams and listings count once, when the first item is asked for. `url` and `local_path` send
-    nothing and are not counted. After a kill nothing gets through any more, as from a dead process:
+    Streams and listings count once, when the first item is asked for. `url`, `local_path` and
+    `distrust` send nothing and are not counted. After a kill nothing gets through any more, as from a dead process:
     clean-up code raises `Killed` again and leaves no trace.
     """
 
@@ -114,8 +115,10 @@ class FaultyStore:
     def read_range(self, key: str, span: ByteRange) -> memoryview:
         return self._run("read_range", key, lambda: self._store.read_range(key, span))
 
-    def read_ranges(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
-        return self._run("read_ranges", key, lambda: self._store.read_ranges(key, spans))
+    def read_ranges(
+        self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
+    ) -> list[memoryview]:
+        return self._run("read_ranges", key, lambda: self._store.read_ranges(key, spans, gap_bytes=gap_bytes))
 
     def stream(self, key: str) -> Iterator[memoryview]:
         return self._run_lazily("stream", key, lambda: self._store.stream(key))
@@ -131,6 +134,9 @@ class FaultyStore:
 
     def local_path(self, key: str) -> Path | None:
         return self._store.local_path(key)
+
+    def distrust(self, key: str) -> bool:
+        return self._store.distrust(key)
 
     def signed_url(self, key: str, expires_s: int) -> str:
         return self._run("signed_url", key, lambda: self._store.signed_url(key, expires_s))

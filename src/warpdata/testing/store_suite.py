@@ -36,6 +36,7 @@ READS: dict[str, Act] = {
     "stream": lambda store, key: list(store.stream(key)),
     "stat": lambda store, key: store.stat(key),
 }
+JUDGEMENTS: dict[str, Act] = {"distrust": lambda store, key: store.distrust(key)}
 LISTS: dict[str, Act] = {
     "list_objects": lambda store, key: list(store.list_objects(key)),
     "list_folders": lambda store, key: store.list_folders(key),
@@ -176,6 +177,15 @@ class StoreSuite:
         assert store.local_path("a/absent") is None
         assert store.local_path("a") is None
 
+    def test_distrust_leaves_the_store_itself_alone(self, store: Writer) -> None:
+        store.create("a/k", b"said to be damaged")
+        store.read("a/k")
+        for _ in range(3):
+            said = store.distrust("a/k")
+            assert said in (True, False)
+            assert store.read("a/k").data == b"said to be damaged"
+        assert store.distrust("a/absent") is False
+
     def test_readers_see_all_of_a_write_or_nothing(self, store: Writer) -> None:
         contents = [bytes([letter]) * (256 * 1024) for letter in b"ab"]
         store.replace("hint", contents[0])
@@ -248,6 +258,15 @@ class StoreSuite:
             spans = [ByteRange(base + start, base + end) for start, end in ends]
             assert _ranges(store, "k", spans) == [data[span.start : span.end] for span in spans], spans
 
+    @pytest.mark.parametrize("gap", [0, 1, 5, 1000, COALESCE_GAP_BYTES, 2**40])
+    def test_the_gap_between_neighbours_changes_no_result(self, store: Writer, gap: int) -> None:
+        data = _noise(9, 2 * COALESCE_GAP_BYTES)
+        store.create("k", data)
+        starts = [0, 10, 20, 21, 30, 5000, len(data) - 10, 15, 10]
+        spans = [ByteRange(start, start + 5) for start in starts]
+        parts = store.read_ranges("k", spans, gap_bytes=gap)
+        assert [bytes(part) for part in parts] == [data[span.start : span.end] for span in spans]
+
     def test_threads_may_share_a_store(self, store: Writer) -> None:
         data = _noise(5, MIB)
         store.create("k", data)
@@ -277,9 +296,9 @@ class StoreSuite:
 
     # Names
 
-    @pytest.mark.parametrize("name", [*READS, *LISTS, *WRITES])
+    @pytest.mark.parametrize("name", [*READS, *JUDGEMENTS, *LISTS, *WRITES])
     def test_a_bad_key_is_refused_before_anything_happens(self, store: Writer, name: str) -> None:
-        act = {**READS, **LISTS, **WRITES}[name]
+        act = {**READS, **JUDGEMENTS, **LISTS, **WRITES}[name]
         for key in BAD_KEYS if name in LISTS else ("", *BAD_KEYS):
             with pytest.raises(InvalidNameError):
                 act(store, key)

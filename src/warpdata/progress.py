@@ -12,7 +12,7 @@ __all__ = ["Progress", "ProgressEvent", "Tally", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """`stage` is "hash", "upload" or "verify"; totals are 0 while unknown."""
+    """`stage` is "hash", "upload", "verify" or "warm"; totals are 0 while unknown."""
 
     stage: str
     done_bytes: int

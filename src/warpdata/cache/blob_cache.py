@@ -1,0 +1,308 @@
+"""The cache folder: blobs by their SHA-256, shared by all processes of a machine, within a limit of bytes.
+
+It fetches nothing and starts no thread; a `CachedReader` does. To those who read, a disk that fails
+means that nothing is cached; only those who ask about the folder itself get an error. Implements
+"Files" and "Filling" of docs/specs/cache.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from warpdata.cache.counting import Counters
+from warpdata.cache.entries import Entry, OpenEntries, read_record
+from warpdata.cache.ledger import Ledger
+from warpdata.cache.locks import Handle
+from warpdata.cache.parts import TRAILER_BYTES, Part, Progress, read_progress
+from warpdata.cache.places import Places, Record, encode_record, sync_folder
+from warpdata.cache.room import Collected, Room
+from warpdata.cache.survey import survey
+from warpdata.digest import Blob, OnBytes, unwatched
+from warpdata.errors import StorageError, WarpError
+from warpdata.limits import CACHE_REST_S, STREAM_CHUNK_BYTES
+
+__all__ = ["BlobCache", "CacheStats", "Damage", "Refusal"]
+
+_LOG = logging.getLogger("warpdata.cache")
+_CLAIM_TRIES = 3
+_CLAIM_PAUSE_S = 0.005
+
+
+class Refusal(Enum):
+    """Why a blob can not be filled now."""
+
+    PRESENT = "it is there already"
+    BUSY = "another process is filling it"
+    TOO_LARGE = "it is larger than the cache may be"
+    NO_ROOM = "the cache is full of what is in use"
+    RESTING = "the cache could not be written a moment ago"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """What the folder holds. `parts` are being filled, or were when their process was killed."""
+
+    entries: int
+    bytes: int
+    limit_bytes: int
+    parts: int
+    part_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """An entry that was not what its name promises, and is gone now."""
+
+    digest: str
+    fact: str
+
+
+class BlobCache:
+    """The cache in `folder`, which is made by the first fill. Safe to share between threads.
+
+    `clock` gives seconds since the epoch, as all processes that share the folder tell them.
+    """
+
+    def __init__(
+        self, folder: Path, limit_bytes: int, clock: Callable[[], float], counters: Counters | None = None
+    ) -> None:
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self.clock = clock
+        self.counters = counters or Counters()
+        self._places = Places(folder)
+        self.opened = OpenEntries(self._places, clock)
+        self._room = Room(self.opened, limit_bytes, clock, self.counters)
+        self._ledger = Ledger(self._places.ledger)
+        self._rest_until = 0.0
+        self._has_complained = False
+
+    # Reading: never fails
+
+    def find(self, digest: str) -> Entry | None:
+        """The entry, pinned for as long as it is remembered or its bytes are used."""
+        try:
+            return self.opened.find(digest)
+        except OSError as error:
+            self.step_aside(error)
+            return None
+
+    def find_whole(self, digest: str) -> Entry | None:
+        """As `find`, but read in full and compared, for those who will not look at the bytes themselves."""
+        entry = self.find(digest)
+        if entry is None or self.opened.is_whole(entry):
+            return entry
+        self.heal(digest)
+        return None
+
+    def heal(self, digest: str) -> bool:
+        """Drop an entry that is damaged; whether there was one."""
+        was_there = self.drop(digest)
+        if was_there:
+            _LOG.warning("the cached copy of blob %s was damaged, and was dropped", digest)
+            self.counters.add("healed")
+        return was_there
+
+    def is_entry(self, digest: str) -> bool:
+        """Whether the blob is there, as far as its record and its size tell. Costs less than opening it."""
+        try:
+            found = read_record(self._places, digest)
+            return found is not None and self._places.data(digest).stat().st_size == found[0].size_bytes
+        except OSError:
+            return False
+
+    def drop(self, digest: str) -> bool:
+        """Remove the entry, in use or not; whether there was one.
+
+        Those who have it mapped keep their bytes. One that can not be removed is not used any more.
+        """
+        self.opened.forget(digest)
+        try:
+            if not self._places.data(digest).exists():
+                return False
+            with self._ledger.locked() as account:
+                return self._room.remove(account, digest)
+        except OSError as error:
+            self.opened.shun(digest)
+            self.step_aside(error)
+            return True
+
+    def progress_elsewhere(self, digest: str) -> Progress | None:
+        """How far somebody else is with filling this blob; None if nobody is at it."""
+        try:
+            return read_progress(self._places.part(digest))
+        except OSError as error:
+            self.step_aside(error)
+            return None
+
+    def step_aside(self, error: OSError) -> None:
+        """The disk does not help. Go on without it, and leave it in peace for a minute."""
+        self.counters.add("stepped_aside")
+        self._rest_until = self.clock() + CACHE_REST_S
+        level = logging.DEBUG if self._has_complained else logging.WARNING
+        self._has_complained = True
+        _LOG.log(level, "the cache in %s can not be used, and is done without: %s", self.folder, error)
+
+    # Filling: `OSError` where the disk does not help
+
+    def has_hope(self, *, eager: bool) -> bool:
+        """Whether trying to fill something could succeed. Costs nothing, so that nothing is asked in vain."""
+        return self.clock() >= self._rest_until and not self._room.is_full(eager=eager)
+
+    def take_heart(self) -> None:
+        """Try again at once, because somebody asks for it."""
+        self._rest_until = 0.0
+
+    def begin(self, blob: Blob, *, eager: bool, filling: bool = True) -> Part | Refusal:
+        """Reserve room for the blob and become the one who fills it; `filling` as in `Part.tell`."""
+        need = blob.byte_size + TRAILER_BYTES
+        if need > self.limit_bytes:
+            return Refusal.TOO_LARGE
+        if self.clock() < self._rest_until:
+            return Refusal.RESTING
+        if self.is_entry(blob.hash):
+            return Refusal.PRESENT
+        path = self._places.part(blob.hash)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = _claim(path)
+        if handle is None:
+            return Refusal.BUSY
+        part = Part(handle, path, blob)
+        try:
+            refusal = self._reserve(part, need, eager=eager)
+            if refusal is None:
+                part.tell(filling=filling)
+                return part
+        except OSError:
+            self.abandon(part)
+            raise
+        part.end()
+        handle.unlock()
+        return refusal
+
+    def commit(self, part: Part, quick: str) -> None:
+        """Make an entry of a part whose SHA-256 was found right."""
+        digest, handle, size = part.blob.hash, part.handle, part.blob.byte_size
+        os.fsync(handle.fd)
+        with self._ledger.locked() as account:
+            if not (part.end() and handle.is_at(part.path)):
+                raise FileNotFoundError(f"{part.path} is gone")
+            data, staged = self._places.data(digest), self._places.staged_record(digest)
+            replaced = data.stat().st_size if data.exists() else 0
+            staged.write_bytes(encode_record(digest, Record(size, quick)))
+            now = self.clock()
+            os.utime(staged, (now, now))
+            before = handle.size_bytes()
+            os.ftruncate(handle.fd, size)
+            account.add(size - before)
+            staged.replace(self._places.record(digest))
+            part.path.replace(data)
+            account.add(-replaced)
+        os.fsync(handle.fd)
+        sync_folder(part.path.parent)
+        handle.unlock()
+
+    def abandon(self, part: Part) -> None:
+        """Throw a part away. Never fails: what can not be removed now goes with the next survey."""
+        part.end()
+        try:
+            with self._ledger.locked() as account:
+                if part.handle.is_at(part.path):
+                    size = part.handle.size_bytes()
+                    part.path.unlink()
+                    account.add(-size)
+        except OSError as error:
+            self.step_aside(error)
+        part.handle.unlock()
+
+    def _reserve(self, part: Part, need: int, *, eager: bool) -> Refusal | None:
+        with self._ledger.locked() as account:
+            account.add(-part.handle.size_bytes())  # the remains of a process that was killed
+            os.ftruncate(part.handle.fd, 0)
+            refusal = None
+            if self.is_entry(part.blob.hash):
+                refusal = Refusal.PRESENT
+            elif not self._room.reserve(account, need, eager=eager):
+                refusal = Refusal.NO_ROOM
+            if refusal is None:
+                os.ftruncate(part.handle.fd, need)
+                account.add(need)
+            else:
+                part.path.unlink(missing_ok=True)
+        return refusal
+
+    # Upkeep: typed errors, because somebody asked
+
+    def stats(self) -> CacheStats:
+        """Looks at each entry, so it takes a second for a few hundred thousand."""
+        with self._explained():
+            found = survey(self._places)
+        return CacheStats(len(found), found.entry_bytes, self.limit_bytes, found.part_count, found.part_bytes)
+
+    def collect(self, limit_bytes: int) -> Collected:
+        """Evict the least recently used until no more than `limit_bytes` are taken, as far as nobody uses them."""
+        with self._explained():
+            if not self.folder.exists():
+                return Collected(0, 0, 0)
+            with self._ledger.locked() as account:
+                found = survey(self._places, tidy=True)
+                account.total_bytes = found.total_bytes
+                return self._room.evict(account, found, limit_bytes, idle_s=None)
+
+    def clear(self) -> Collected:
+        """Evict everything that nobody uses."""
+        return self.collect(0)
+
+    def verify(self, on_bytes: OnBytes = unwatched) -> list[Damage]:
+        """Hash every entry again, and drop those that are damaged."""
+        with self._explained():
+            found = survey(self._places)
+        problems = []
+        for digest, _ in found.least_recent_first():
+            fact = self._examine(digest, on_bytes)
+            if fact is not None and self.heal(digest):
+                problems.append(Damage(digest, fact))
+        return problems
+
+    def _examine(self, digest: str, on_bytes: OnBytes) -> str | None:
+        self.opened.forget(digest)
+        entry = self.find(digest)
+        if entry is None:
+            return "its record is damaged or tells another size"
+        hasher = hashlib.sha256()
+        for start in range(0, entry.size_bytes, STREAM_CHUNK_BYTES):
+            chunk = entry.view[start : start + STREAM_CHUNK_BYTES]
+            hasher.update(chunk)
+            on_bytes(len(chunk))
+        return None if hasher.hexdigest() == digest else "its bytes do not hash to its name"
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except WarpError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"the cache in {self.folder} can not be used: {error.strerror or error}",
+                hint="Check the folder's owner and mode, or set WARP_CACHE_DIR.",
+            ) from error
+
+
+def _claim(path: Path) -> Handle | None:
+    """The part's file, locked by us. Somebody who only looks whether it is locked is waited for."""
+    pause = threading.Event()
+    for _ in range(_CLAIM_TRIES):
+        handle = Handle.open(path, os.O_RDWR | os.O_CREAT)
+        if handle.try_lock(exclusive=True) and handle.is_at(path):
+            return handle
+        pause.wait(_CLAIM_PAUSE_S)
+    return None

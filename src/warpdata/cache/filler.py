@@ -1,0 +1,203 @@
+"""Does the steps of a board: reserves room, fetches what is missing, checks and keeps.
+
+A disk that fails makes the cache step aside; a store that fails ends the fill and is remembered for
+whoever meets trouble with that blob. Nothing here is raised to a consumer. Implements "Filling" of
+docs/specs/cache.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Sequence
+
+from warpdata.cache.blob_cache import BlobCache, Refusal
+from warpdata.cache.board import Board, Step, StepKind
+from warpdata.cache.crew import Crew, Job
+from warpdata.cache.locks import tell_after_fork
+from warpdata.cache.parts import Part
+from warpdata.cache.watch import Filled, Phase, Piece, Watched
+from warpdata.errors import BlobCorruptedError, CorruptError, StorageError, StoreFullError, WarpError
+from warpdata.limits import CACHE_BUSY_REST_S, CACHE_CLOSE_PATIENCE_S, CACHE_FILL_THREADS, CACHE_REST_S
+from warpdata.store import ByteRange, Reader
+
+__all__ = ["Filler"]
+
+_LOG = logging.getLogger("warpdata.cache")
+
+
+class Filler:
+    """The threads behind one reader. `board` is where the work comes from."""
+
+    def __init__(self, reader: Reader, cache: BlobCache) -> None:
+        self._reader = reader
+        self._cache = cache
+        self.after_fork()
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """A child begins with an empty board. The parts are the parent's, who goes on filling them."""
+        self.board = Board()
+        self.crew = Crew(self.board.lock, self._next_job, CACHE_FILL_THREADS)
+
+    def put(self, record: Watched, part: Part, pieces: Sequence[Piece]) -> None:
+        """Write pieces into the part, and let those know who wait for them."""
+        try:
+            for start, data in pieces:
+                part.write(start, data)
+        except OSError as error:
+            self._give_up(record, part, self._disk_failed(error))
+            return
+        with self.board.lock:
+            if record.part is part:
+                for start, data in pieces:
+                    record.spoken_for.add(ByteRange(start, start + len(data)))
+                record.progress += 1
+                record.changed.notify_all()
+                self.crew.wake()
+
+    def forget(self, digest: str) -> bool:
+        """Throw away what was fetched of a blob so far; whether there was something."""
+        with self.board.lock:
+            record = self.board.find(digest)
+            part = None if record is None else self.board.rest(record)
+        if part is not None:
+            self._cache.abandon(part)
+        return part is not None
+
+    def close(self) -> None:
+        """Begin nothing more, throw away what is not complete, and wait a little for the threads."""
+        with self.board.lock:
+            parts = self.board.close()
+            self.crew.dismiss()
+        self._abandon(parts)
+        self.crew.join(CACHE_CLOSE_PATIENCE_S)
+
+    def close_unasked(self) -> None:
+        """As `close`, from the garbage collector, which may have stopped a thread that holds the lock.
+
+        That thread then finds the board closed, and cleans up.
+        """
+        self.board.is_closed = True
+        if self.board.lock.acquire(blocking=False):
+            try:
+                parts = self.board.close()
+                self.crew.dismiss()
+            finally:
+                self.board.lock.release()
+            self._abandon(parts)
+
+    def _next_job(self) -> Job | None:
+        step = self.board.next_step()
+        if step is not None:
+            return lambda: self._do(step)
+        parts = self.board.close() if self.board.is_closed else []
+        return (lambda: self._abandon(parts)) if parts else None
+
+    def _abandon(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            self._cache.abandon(part)
+
+    def _do(self, step: Step) -> None:
+        record, part = step.record, step.part
+        try:
+            if step.kind is StepKind.BEGIN:
+                self._begin(record)
+            elif part is not None and step.gap is not None:
+                self._fetch(record, part, step.gap)
+            elif part is not None:
+                self._finish(record, part)
+        except WarpError as error:
+            self._give_up(record, part, error)
+        except OSError as error:
+            self._give_up(record, part, self._disk_failed(error))
+        except BaseException as error:  # noqa: BLE001 - a thread that dies would leave others waiting
+            self._give_up(record, part, error)
+
+    def _begin(self, record: Watched) -> None:
+        if record.size_bytes is None:
+            size = self._reader.stat(record.key).size_bytes
+            with self.board.lock:
+                record.size_bytes = size
+                record.changed.notify_all()
+        got = self._cache.begin(record.blob, eager=record.policy.eager, filling=record.wants_all)
+        if isinstance(got, Refusal):
+            self._refused(record, got)
+            return
+        with self.board.lock:
+            is_wanted = record.phase is Phase.BEGINNING
+            held = self.board.begin(record, got) if is_wanted else []
+            idle = self.board.surplus(self._cache.clock())
+            surplus = [] if is_wanted else [got]
+            if idle is not None and (part := self.board.rest(idle)) is not None:
+                surplus.append(part)
+        self._abandon(surplus)
+        self.put(record, got, held)
+
+    def _refused(self, record: Watched, refusal: Refusal) -> None:
+        now = self._cache.clock()
+        with self.board.lock:
+            if record.phase is not Phase.BEGINNING:
+                return
+            if refusal is Refusal.PRESENT:
+                self.board.end(record, refusal)
+                return
+            self.board.rest(record)
+            record.outcome = refusal
+            record.not_before = now + (CACHE_BUSY_REST_S if refusal is Refusal.BUSY else CACHE_REST_S)
+        if refusal is not Refusal.BUSY:
+            self._cache.counters.add("stepped_aside")
+            _LOG.debug("blob %s is not kept: %s", record.digest, refusal.value)
+
+    def _fetch(self, record: Watched, part: Part, gap: ByteRange) -> None:
+        part.tell(filling=True)
+        data = self._reader.read_range(record.key, gap)
+        if len(data) != gap.size_bytes:
+            raise CorruptError(f"{self._reader.url} answered {len(data)} bytes for {gap.size_bytes} of {record.key!r}")
+        self.put(record, part, [(gap.start, data)])
+        part.hash_ahead()
+
+    def _finish(self, record: Watched, part: Part) -> None:
+        strong, quick = part.hashes()
+        if strong != record.digest:
+            self._cache.counters.add("rejected")
+            raise BlobCorruptedError(
+                f"blob {record.digest} in {self._reader.url} does not hold the {part.blob.byte_size} bytes "
+                "its name promises",
+                hint="Publish it again, or restore the store.",
+            )
+        self._cache.commit(part, quick)
+        counters = self._cache.counters
+        counters.add("fills")
+        counters.add("fill_bytes", part.blob.byte_size)
+        counters.add("prefetched", int(record.is_prefetch))
+        self._cache.find(record.digest)
+        with self.board.lock:
+            if record.part is part:
+                self.board.end(record, Filled.FETCHED)
+
+    def _give_up(self, record: Watched, part: Part | None, failure: BaseException) -> None:
+        with self.board.lock:
+            is_current = record.part is part and record.phase is not Phase.OVER
+            if is_current:
+                self.board.rest(record)
+                record.failure = failure
+                record.not_before = self._cache.clock() + CACHE_REST_S
+        if part is not None:
+            self._cache.abandon(part)
+        if is_current:
+            self._cache.counters.add("failed_fills")
+            _LOG.warning("blob %s could not be kept: %s", record.digest, failure)
+            with self.board.lock:
+                if record.phase is Phase.WATCHED:
+                    record.outcome = failure
+                    record.changed.notify_all()
+
+    def _disk_failed(self, error: OSError) -> StorageError:
+        """Make the cache step aside, and say in typed words why, for those who asked for a fill."""
+        self._cache.step_aside(error)
+        fact = f"the cache in {self._cache.folder} can not be written: {error.strerror or error}"
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        failure = (StoreFullError if is_full else StorageError)(fact, hint="Free space, or set WARP_CACHE_DIR.")
+        failure.__cause__ = error
+        return failure

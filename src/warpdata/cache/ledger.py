@@ -1,0 +1,81 @@
+"""How many bytes a cache holds or has promised room for, kept by all processes together.
+
+One small file behind a lock. Whoever changes what the total counts holds the lock while doing so, and
+a process that is killed can only leave a total that is too high. Implements "The limit" of
+docs/specs/cache.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpdata.cache.locks import Handle
+from warpdata.limits import CACHE_LEDGER_PATIENCE_S
+
+__all__ = ["Account", "Ledger"]
+
+_MAGIC = b"warp-cache-1"
+_LINE_BYTES = 40
+_PAUSE_S = 0.002
+
+
+@dataclass(slots=True)
+class Account:
+    """The total, while the lock is held. None: nobody knows, and a survey must tell."""
+
+    total_bytes: int | None
+
+    def add(self, size_bytes: int) -> None:
+        if self.total_bytes is not None:
+            self.total_bytes = max(0, self.total_bytes + size_bytes)
+
+
+class Ledger:
+    """The file at `path`, which is made when first needed; its folder must be there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def locked(self, patience_s: float = CACHE_LEDGER_PATIENCE_S) -> Iterator[Account]:
+        """The account, written back at the end whatever happens. `OSError` when the lock can not be had."""
+        handle = self._lock(patience_s)
+        try:
+            account = Account(_parse(os.pread(handle.fd, _LINE_BYTES + 1, 0)))
+            before = account.total_bytes
+            try:
+                yield account
+            finally:
+                if account.total_bytes is not None and account.total_bytes != before:
+                    os.pwrite(handle.fd, _spell(account.total_bytes), 0)
+        finally:
+            handle.unlock()
+            handle.close()
+
+    def _lock(self, patience_s: float) -> Handle:
+        pause = threading.Event()
+        for _ in range(max(1, int(patience_s / _PAUSE_S))):
+            handle = Handle.open(self._path, os.O_RDWR | os.O_CREAT)
+            while handle.try_lock(exclusive=True):
+                if handle.is_at(self._path):
+                    return handle
+                handle = Handle.open(self._path, os.O_RDWR | os.O_CREAT)
+            pause.wait(_PAUSE_S)
+        raise OSError(errno.EAGAIN, f"{self._path} stayed locked for {patience_s:g} s")
+
+
+def _spell(total_bytes: int) -> bytes:
+    return b"%s %*d\n" % (_MAGIC, _LINE_BYTES - len(_MAGIC) - 2, total_bytes)
+
+
+def _parse(line: bytes) -> int | None:
+    words = line.split()
+    if len(line) != _LINE_BYTES or len(words) != 2 or words[0] != _MAGIC or not words[1].isdigit():
+        return None
+    return int(words[1])

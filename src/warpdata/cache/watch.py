@@ -1,0 +1,151 @@
+"""What a reader knows about one blob that is not in the cache: who asked for what, how far its fill is.
+
+Decisions only: every method is called with the lock of the `Board` that holds the record, and none of
+them touches a disk or a store. Implements "While a fill runs" of docs/specs/cache.md.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from enum import Enum
+
+from warpdata.cache.blob_cache import Refusal
+from warpdata.cache.modes import FillPolicy
+from warpdata.cache.parts import Part
+from warpdata.cache.spans import Spans
+from warpdata.digest import Blob, blob_key
+from warpdata.limits import CACHE_BUDGET_FRACTION, CACHE_PIECE_BYTES, CACHE_TEE_BYTES, KIB
+from warpdata.store import ByteRange
+
+__all__ = ["Filled", "Outcome", "Phase", "Piece", "Watched"]
+
+Piece = tuple[int, memoryview]
+"""Bytes, and where in the blob they begin."""
+
+
+class Filled(Enum):
+    """How a fill ended that somebody asked for: the blob was there before, was fetched, or did not fit."""
+
+    PRESENT = "present"
+    FETCHED = "fetched"
+    NO_ROOM = "no room"
+
+
+Outcome = Filled | Refusal | BaseException | None
+
+
+class Phase(Enum):
+    """Where a blob stands on its way into the cache."""
+
+    WATCHED = "reads are counted, nothing more"
+    QUEUED = "a part is to begin"
+    BEGINNING = "a thread is reserving room"
+    COLLECTING = "there is a part, which takes what consumers read"
+    FILLING = "threads fetch what the part lacks"
+    FINISHING = "all is there, and is being hashed and kept"
+    OVER = "this record is of no use any more"
+
+
+class Watched:
+    """One blob. `waiters` is how many stand still for it, `wanted` the bytes they need."""
+
+    def __init__(self, digest: str, lock: threading.Lock, policy: FillPolicy) -> None:
+        self.digest = digest
+        self.key = blob_key(digest)
+        self.changed = threading.Condition(lock)
+        self.size_bytes: int | None = None
+        self.read_count = 0
+        self.asked_bytes = 0
+        self.spent_bytes = 0
+        self.waiters = 0
+        self.wanted: list[ByteRange] = []
+        self.not_before = self.active_at = -math.inf
+        self.failure: BaseException | None = None
+        """What ended the last fill in the background, for whoever meets trouble with the blob next."""
+        self.outcome: Outcome = None
+        """How the last fill ended; None while one is under way or none was tried."""
+        self.stalled_elsewhere = -1
+        self.progress = 0
+        self.stalled_at = -1
+        self.rest(policy)
+
+    def rest(self, policy: FillPolicy) -> None:
+        """Back to counting, as if no fill had been thought of."""
+        self.phase = Phase.WATCHED
+        self.policy = policy
+        self.wants_all = False
+        self.is_prefetch = False
+        self.part: Part | None = None
+        self.spoken_for = Spans()
+        self.pending: list[Piece] = []
+
+    @property
+    def blob(self) -> Blob:
+        assert self.size_bytes is not None, "the size is learned before a part begins"
+        return Blob(self.digest, self.size_bytes)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether all of it is being fetched, so that it counts against what may be fetched at once."""
+        return self.wants_all and self.phase in (Phase.BEGINNING, Phase.FILLING, Phase.FINISHING)
+
+    @property
+    def tee_bytes(self) -> int:
+        """How large a piece must be to be worth a place in the part; less for a small blob."""
+        if self.size_bytes is None:
+            return CACHE_TEE_BYTES
+        return min(CACHE_TEE_BYTES, max(4 * KIB, self.size_bytes // 64))
+
+    @property
+    def is_due(self) -> bool:
+        return self.policy.is_due(self.read_count, self.asked_bytes, self.size_bytes)
+
+    def may_fetch(self, spans: Sequence[ByteRange]) -> bool:
+        """Whether a consumer may ask the store for these bytes, or must wait for the fill that is under way.
+
+        It may if nothing is fetched twice by that, if it is very little, or if the fill does not get on.
+        """
+        if not self.is_busy or self.stalled_at == self.progress:
+            return True
+        if self.phase is Phase.FILLING and len(self.claimable(spans)) == len(spans):
+            return True
+        return self.spend(sum(span.size_bytes for span in spans), self.size_bytes)
+
+    def spend(self, amount_bytes: int, size_bytes: int | None) -> bool:
+        """Take from what this process may fetch of the blob beside a fill; False when that is used up."""
+        if size_bytes is None or self.spent_bytes + amount_bytes > CACHE_BUDGET_FRACTION * size_bytes:
+            return False
+        self.spent_bytes += amount_bytes
+        return True
+
+    def claimable(self, spans: Sequence[ByteRange]) -> list[ByteRange]:
+        """Those of the spans that are worth a place in the part, and that nobody has or fetches."""
+        return [span for span in spans if span.size_bytes >= self.tee_bytes and not self.spoken_for.touches(span)]
+
+    def claim(self, spans: Sequence[ByteRange]) -> list[ByteRange]:
+        """Say that these will be brought, so that no fill that may begin fetches them; for which that is true."""
+        claimed = self.claimable(spans)
+        for span in claimed:
+            self.spoken_for.add(span)
+        return claimed
+
+    def disclaim(self, spans: Sequence[ByteRange]) -> None:
+        for span in spans:
+            self.spoken_for.discard(span)
+
+    def next_gap(self) -> ByteRange | None:
+        """What to fetch next: what somebody waits for, else the first that nobody has or fetches."""
+        whole = ByteRange(0, self.blob.byte_size)
+        for span in [*self.wanted, whole]:
+            gaps = self.spoken_for.missing(ByteRange(span.start, min(span.end, whole.end)))
+            if gaps:
+                return self._piece_at(gaps[0].start)
+        return None
+
+    def _piece_at(self, position: int) -> ByteRange:
+        """The gap around the position, within one piece of the grid."""
+        start = position // CACHE_PIECE_BYTES * CACHE_PIECE_BYTES
+        piece = ByteRange(start, min(start + CACHE_PIECE_BYTES, self.blob.byte_size))
+        return next(gap for gap in self.spoken_for.missing(piece) if gap.start <= position < gap.end)
