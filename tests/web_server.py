@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, b"", {})
         data = path.read_bytes()
         if fault == "damaged" and len(data) > DAMAGED_FROM_BYTES:
-            data = data[:-1000] + bytes([data[-1000] ^ 1]) + data[-999:]
+            data = data[:-2000] + bytes([data[-2000] ^ 1]) + data[-1999:]
         tag = f'"{path.stat().st_mtime_ns:x}"'
         headers = {} if fault == "no tags" else {"ETag": tag}
         if self.headers.get("If-None-Match") == tag:
