@@ -22,7 +22,8 @@ PYTHON = ROOT / "docs" / "reference" / "python.md"
 PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 ANSWERS = {
     "warpdata.catalog": ("Label",),
-    "warpdata.datasets": ("ArtifactInfo", "Connection", "DatasetInfo", "Revision", "TableInfo"),
+    "warpdata.cache": ("Counts",),
+    "warpdata.datasets": ("ArtifactInfo", "Connection", "DatasetInfo", "Revision", "TableInfo", "Warmed"),
     "warpdata.manifest": ("Difference", "EntryChange", "Manifest"),
     "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published", "Verification"),
 }

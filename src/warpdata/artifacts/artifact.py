@@ -56,7 +56,9 @@ class Artifact:
         self.reopen = origin.reopen
         self._extract = origin.extract
         self._reader = origin.reader
-        self._index = MemberIndex(origin.reader, entry.index, entry.index_footer)
+        self._index = MemberIndex(
+            origin.reader, entry.index, entry.index_footer, (entry.member_count, entry.shards.shard_count)
+        )
         shards = ShardLookup(entry.shards, origin.load_page)
         self._shard = functools.lru_cache(maxsize=_REMEMBERED_SHARDS)(lambda number: shards.at(number).blob)
 

@@ -16,6 +16,8 @@ __all__ = ["KINDS", "ArtifactEntry"]
 KINDS = ("tar_shards", "webdataset_shards", "files")
 _KNOWN = {"members", "index_footer", "compression"}
 _COMPRESSED_KIND = "tar_shards"
+_SMALLEST_FOOTER = 40
+"""A root without entries, and the trailer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,12 @@ def _footer(name: str, footer: JsonObject, limit: int) -> Footer:
             f"artifact {name!r} has a footer of its index that this release does not know: {dict(footer)}",
             hint="Upgrade warpdata.",
         )
-    if not isinstance(size, int) or not isinstance(xxh3, str) or not 1 < size <= limit or not _is_hex(xxh3):
+    if (
+        not isinstance(size, int)
+        or not isinstance(xxh3, str)
+        or not _SMALLEST_FOOTER <= size <= limit
+        or not _is_hex(xxh3)
+    ):
         raise ManifestCorruptedError(f"artifact {name!r} has a footer of its index that cannot be: {dict(footer)}")
     return Footer(size, xxh3)
 

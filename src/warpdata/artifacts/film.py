@@ -107,7 +107,10 @@ class Film:
         if start is None:
             return _decode(*self._rewind(), None)
         container, stream = self._opened or self._rewind()
-        container.seek(start[1], stream=stream)
+        try:
+            container.seek(start[1], stream=stream)
+        except Exception as error:
+            raise _OtherFramesError from error
         return _decode(container, stream, start[0])
 
     def _free(self) -> None:

@@ -36,12 +36,16 @@ _T = TypeVar("_T")
 
 
 class MemberIndex:
-    """The index of one artifact. Opened on first use; safe to share between threads."""
+    """The index of one artifact. Opened on first use; safe to share between threads.
 
-    def __init__(self, reader: Reader, blob: Blob, footer: Footer) -> None:
+    `counts` are the members and shards that the manifest promises; without them, the index is believed.
+    """
+
+    def __init__(self, reader: Reader, blob: Blob, footer: Footer, counts: tuple[int, int] | None = None) -> None:
         self._reader = reader
         self._blob = blob
         self._footer = footer
+        self._counts = counts
         self._leaf = functools.lru_cache(maxsize=INDEX_REMEMBERED_LEAVES)(self._read_leaf)
         self._inner = functools.lru_cache(maxsize=INDEX_REMEMBERED_INNERS)(self._read_inner)
 
@@ -54,6 +58,9 @@ class MemberIndex:
         trailer = self._parsed(Trailer.parse, data[-TRAILER.size :])
         if trailer.root_bytes != len(data) - TRAILER.size or trailer.levels > INDEX_MAX_LEVELS:
             raise self._damaged("its footer contradicts itself")
+        found = (trailer.member_count, trailer.shard_count)
+        if self._counts not in (None, found):
+            raise self._damaged(f"it has (members, shards) {found}, and the manifest says {self._counts}")
         return trailer, self._checked_inner(data[: -TRAILER.size], trailer.member_count)
 
     @property

@@ -26,6 +26,7 @@ __all__ = ["scan_tar"]
 
 _BLOCK = 512
 _ZEROS = bytes(_BLOCK)
+_MAX_DIGITS = 19
 _NAME, _TYPE, _MAGIC = slice(0, 100), slice(156, 157), slice(257, 265)
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 _KINDS = {
@@ -194,16 +195,16 @@ def _read_extension(tape: _Tape, info: tarfile.TarInfo) -> dict[str, str]:
 def _pax_fields(tape: _Tape, data: bytes) -> dict[str, str]:
     """Records of the form `length key=value`, the length counting itself."""
     fields: dict[str, str] = {}
-    while data:
-        digits, _, _ = data.partition(b" ")
-        length = _number(tape, _text(tape, digits))
-        record, rest = data[len(digits) + 1 : length], data[length:]
-        key, equals, value = record.partition(b"=")
-        if not equals or not value.endswith(b"\n") or length > len(data):
+    start = 0
+    while start < len(data):
+        digits = data[start : start + _MAX_DIGITS + 1].partition(b" ")[0]
+        end = start + _number(tape, _text(tape, digits))
+        key, equals, value = data[start + len(digits) + 1 : end].partition(b"=")
+        if not equals or not value.endswith(b"\n") or end > len(data):
             raise tape.wrong("an extended header cannot be read")
         if key in (b"path", b"size") or key.startswith(_SPARSE.encode()):
             fields[_text(tape, key)] = _text(tape, value[:-1])
-        data = rest
+        start = end
     return fields
 
 
@@ -215,6 +216,6 @@ def _text(tape: _Tape, data: bytes) -> str:
 
 
 def _number(tape: _Tape, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 19:
+    if not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS:
         raise tape.wrong(f"{text[:20]!r} is not a size")
     return int(text)

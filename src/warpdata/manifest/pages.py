@@ -146,6 +146,22 @@ class ShardLookup:
                     break
                 position -= entry.shard_count
 
+    def holding(self, row: int) -> tuple[int, Shard]:
+        """The shard that holds a row, and the number of its first row; `BadInputError` for a row beyond the last."""
+        if not 0 <= row < self._shards.row_count:
+            raise BadInputError(f"there is no row {row}: the list has {self._shards.row_count}")
+        entries: Sequence[Shard] | Sequence[Page] = self._shards.pages or self._shards.shards
+        level, first_row = self._shards.levels, 0
+        while True:
+            for entry in entries:
+                if row < first_row + (entry.row_count or 0):
+                    if isinstance(entry, Shard):
+                        return first_row, entry
+                    level -= 1
+                    entries = self._open(entry, level)
+                    break
+                first_row += entry.row_count or 0
+
 
 def _walk(
     entries: Sequence[Shard] | Sequence[Page],

@@ -100,6 +100,8 @@ def _stage_artifact(
     members = sorted(
         (member for _, packed in parts for member in packed.members), key=lambda found: found.member.path.encode()
     )
+    if not members:
+        raise InvalidSourceError(f"artifact {name!r} has no member: {spec.source!s} holds no file")
     index = write_index(members, len(parts), folder / f"{name}.members")
     staged = StagedArtifact(
         kind=spec.kind,

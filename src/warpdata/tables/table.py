@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from warpdata.digest import blob_key
 from warpdata.errors import BadInputError, LargeExportError, MissingExtraError, UnsupportedError
 from warpdata.limits import EXPORT_BYTES_WITHOUT_CONSENT, EXPORT_ROWS_WITHOUT_CONSENT
-from warpdata.manifest import LoadPage, TableEntry, iter_rows, iter_shards
+from warpdata.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
 from warpdata.settings import Settings, detect_rank
 from warpdata.tables.assign import RowRange, assign_rows, check_rank
 from warpdata.tables.batches import announced, rebatch
 from warpdata.tables.engine import connect_open
 from warpdata.tables.filters import RowFilter, conjunction, parse_filter
 from warpdata.tables.parquet import ShardOpener
+from warpdata.tables.rows import RowTaker
 from warpdata.tables.scan import Scan, scan_tables
 from warpdata.tables.schemas import check_columns, retyped_batch, retyped_table
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     import polars as pl
     import pyarrow as pa
     from duckdb import DuckDBPyRelation
+    from numpy.typing import NDArray
 
 __all__ = ["Foresee", "Present", "Table"]
 
@@ -129,6 +132,17 @@ class Table:
             left -= min(left, table.num_rows)
             if left == 0:
                 return
+
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
+        """The rows with these numbers, ascending, counted over the whole table: filters do not count.
+
+        Row groups that hold none of them are not read.
+        """
+        import numpy as np
+
+        taker = RowTaker(ShardLookup(self.entry.shards, self.load_page), self.shards, self._selected_schema)
+        taken = taker.take(np.asarray(rows, dtype=np.int64))
+        return taken if self.present is None else retyped_table(taken, self.schema())
 
     def batch_dicts(
         self,

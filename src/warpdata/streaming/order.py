@@ -1,0 +1,153 @@
+"""In what order samples come: a pure function of a seed, an epoch and a few numbers.
+
+Samples are numbered from 0. They are cut into blocks of neighbours. A window takes one block at random
+from every stretch of the data, so that even sorted data is mixed, and the samples of a window are put into
+a random order. So randomness costs the memory of a window, and bytes that lie together are read together.
+Any place in the order is found without walking there. Implements "Order" of docs/specs/streaming.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpdata.errors import BadInputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Order", "Shuffle", "mix64", "random_keys"]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_BLOCKS, _SAMPLES = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """How far samples wander: within windows of `window_blocks` blocks of `block_rows` samples each."""
+
+    block_rows: int
+    window_blocks: int
+
+    def __post_init__(self) -> None:
+        if self.block_rows < 1 or self.window_blocks < 1:
+            raise BadInputError(f"{self!r} has no room for a sample")
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of `count` samples in one epoch. Without a shuffle: as they are."""
+
+    count: int
+    shuffle: Shuffle | None
+    seed: int
+    epoch: int
+
+    def samples(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The samples at places [start, stop). Costs the windows touched, not the places before them."""
+        if not 0 <= start <= stop <= self.count:
+            raise BadInputError(f"places {start}…{stop} are not within {self.count}")
+        if self.shuffle is None:
+            return np.arange(start, stop, dtype=np.int64)
+        parts = []
+        while start < stop:
+            window = self.window_at(start)
+            first = int(self._window_starts[window])
+            order = self._window_order(window)
+            end = min(stop, first + len(order))
+            parts.append(order[start - first : end - first])
+            start = end
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def place_of(self, sample: int) -> int:
+        """Where a sample comes."""
+        if not 0 <= sample < self.count:
+            raise BadInputError(f"sample {sample} is not within {self.count}")
+        if self.shuffle is None:
+            return sample
+        stretch, position = divmod(sample // self.shuffle.block_rows, self.window_count)
+        window = int(np.flatnonzero(self._grid[stretch] == stretch * self.window_count + position)[0])
+        (found,) = np.nonzero(self._window_order(window) == sample)
+        return int(self._window_starts[window]) + int(found[0])
+
+    def window_at(self, place: int) -> int:
+        """Which window a place is in."""
+        if self.shuffle is None:
+            return 0
+        return int(np.searchsorted(self._window_starts, place, side="right")) - 1
+
+    def window_span(self, window: int) -> tuple[int, int]:
+        """The places of a window."""
+        if self.shuffle is None:
+            return 0, self.count
+        return int(self._window_starts[window]), int(self._window_starts[window + 1])
+
+    @cached_property
+    def window_count(self) -> int:
+        if self.shuffle is None:
+            return 1
+        return max(1, -(-self._block_count // self.shuffle.window_blocks))
+
+    def window_blocks(self, window: int) -> NDArray[np.int64]:
+        """The blocks of a window, in ascending order: what to read for it."""
+        taken = self._grid[:, window]
+        return taken[taken < self._block_count]
+
+    @property
+    def _block_count(self) -> int:
+        assert self.shuffle is not None, "an order without a shuffle has no blocks"
+        return -(-self.count // self.shuffle.block_rows)
+
+    @cached_property
+    def _grid(self) -> NDArray[np.int64]:
+        """One row for each stretch of as many blocks as there are windows; column w has window w's block.
+
+        The last stretch may be shorter: what it lacks are numbers beyond the last block.
+        """
+        width = self.window_count
+        blocks = np.arange(-(-self._block_count // width) * width, dtype=np.int64)
+        keys = random_keys(blocks, self.seed, self.epoch, _BLOCKS).reshape(-1, width)
+        return np.take_along_axis(blocks.reshape(-1, width), np.argsort(keys, axis=1, kind="stable"), axis=1)
+
+    @cached_property
+    def _window_starts(self) -> NDArray[np.int64]:
+        """Where each window begins, and where the last one ends."""
+        assert self.shuffle is not None
+        rows = self.shuffle.block_rows
+        lengths = np.clip(self.count - self._grid * rows, 0, rows).sum(axis=0, dtype=np.int64)
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+    def _window_order(self, window: int) -> NDArray[np.int64]:
+        cached = self.__dict__.get("_window")
+        if cached is not None and cached[0] == window:
+            held: NDArray[np.int64] = cached[1]
+            return held
+        assert self.shuffle is not None
+        rows = self.shuffle.block_rows
+        starts = self.window_blocks(window) * rows
+        samples = (starts[:, None] + np.arange(rows)).ravel()
+        samples = samples[samples < self.count]
+        keys = random_keys(samples, self.seed, self.epoch, _SAMPLES)
+        order = samples[np.argsort(keys, kind="stable")]
+        self.__dict__["_window"] = (window, order)
+        return order
+
+
+def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread bits: the finalizer of SplitMix64. Fixed forever, as recorded orders depend on it."""
+    with np.errstate(over="ignore"):
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return values ^ (values >> np.uint64(31))
+
+
+def random_keys(values: NDArray[np.int64], seed: int, epoch: int, purpose: int) -> NDArray[np.uint64]:
+    """A hash of each value, by which it is sorted; equal hashes keep the smaller value first."""
+    with np.errstate(over="ignore"):
+        salt = np.array([seed % 2**64], np.uint64)
+        for word in (epoch, purpose):
+            salt = mix64(salt + np.uint64(_GOLDEN) * np.uint64((word + 1) % 2**64))
+        return mix64(mix64(values.astype(np.uint64) * np.uint64(_GOLDEN) + salt) ^ salt)

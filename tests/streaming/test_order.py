@@ -1,0 +1,98 @@
+"""If this fails, an epoch loses or repeats samples, or the same plan gives another order tomorrow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpdata.errors import BadInputError
+from warpdata.streaming.order import Order, Shuffle
+
+orders = st.builds(
+    Order,
+    count=st.integers(0, 500),
+    shuffle=st.none() | st.builds(Shuffle, block_rows=st.integers(1, 40), window_blocks=st.integers(1, 20)),
+    seed=st.integers(-(2**70), 2**70),
+    epoch=st.integers(0, 2**40),
+)
+
+
+@given(orders)
+def test_every_sample_comes_exactly_once(order: Order) -> None:
+    assert sorted(order.samples(0, order.count).tolist()) == list(range(order.count))
+
+
+@given(orders, st.data())
+def test_any_part_is_found_without_the_rest(order: Order, data: st.DataObject) -> None:
+    whole = order.samples(0, order.count)
+    start = data.draw(st.integers(0, order.count))
+    stop = data.draw(st.integers(start, order.count))
+    again = Order(order.count, order.shuffle, order.seed, order.epoch)
+    np.testing.assert_array_equal(again.samples(start, stop), whole[start:stop])
+    if order.count:
+        place = data.draw(st.integers(0, order.count - 1))
+        assert again.place_of(int(whole[place])) == place
+
+
+@given(orders)
+def test_windows_tile_the_order_and_hold_their_blocks(order: Order) -> None:
+    end = 0
+    for window in range(order.window_count):
+        start, stop = order.window_span(window)
+        assert start == end
+        end = stop
+        if order.shuffle is None:
+            continue
+        blocks = order.window_blocks(window)
+        assert len(blocks) <= order.shuffle.window_blocks
+        inside = {sample // order.shuffle.block_rows for sample in order.samples(start, stop).tolist()}
+        assert inside == set(blocks.tolist())
+    assert end == order.count
+
+
+def test_seeds_and_epochs_give_other_orders() -> None:
+    def first(seed: int, epoch: int) -> tuple[int, ...]:
+        return tuple(Order(1000, Shuffle(10, 20), seed, epoch).samples(0, 100).tolist())
+
+    assert len({first(seed, epoch) for seed in range(5) for epoch in range(5)}) == 25
+    assert first(3, 1) == first(3, 1)
+    assert first(2**64, 0) == first(0, 0), "a seed counts modulo 2⁶⁴"
+
+
+def test_the_order_is_the_one_that_was_recorded() -> None:
+    """Runs that were stopped with an older release must go on here, so this list never changes."""
+    assert Order(23, Shuffle(3, 4), seed=7, epoch=2).samples(0, 23).tolist() == RECORDED
+
+
+RECORDED = [19, 16, 20, 0, 18, 17, 6, 8, 1, 2, 7, 15, 5, 13, 3, 21, 10, 4, 12, 22, 11, 14, 9]
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+def test_sorted_data_is_mixed_as_well_as_by_a_true_shuffle(classes: int) -> None:
+    """With windows of a quarter of the data, and blocks of a hundred neighbours."""
+    count = 40_000
+    labels = np.arange(count) * classes // count
+    ideal = _entropy(labels[np.random.default_rng(0).permutation(count)], classes)
+    ours = _entropy(labels[Order(count, Shuffle(100, 100), 1, 0).samples(0, count)], classes)
+    assert ours >= 0.98 * ideal
+
+
+def _entropy(labels: np.ndarray[tuple[int], np.dtype[np.int64]], classes: int, batch: int = 256) -> float:
+    """The mean over batches of the entropy of their labels."""
+    found = []
+    for start in range(0, len(labels) - batch + 1, batch):
+        shares = np.bincount(labels[start : start + batch], minlength=classes) / batch
+        found.append(-np.sum(shares * np.log(shares, where=shares > 0, out=np.zeros(classes))))
+    return float(np.mean(found))
+
+
+def test_places_and_samples_that_are_not_there_are_refused() -> None:
+    order = Order(10, Shuffle(2, 2), 0, 0)
+    with pytest.raises(BadInputError, match="places 3…11 are not within 10"):
+        order.samples(3, 11)
+    with pytest.raises(BadInputError, match="sample 10 is not within 10"):
+        order.place_of(10)
+    with pytest.raises(BadInputError, match="no room"):
+        Shuffle(0, 1)

@@ -1,0 +1,84 @@
+"""If this fails, ranks disagree on how many steps there are, or a sample is nobody's or everybody's."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warpdata.streaming.steps import Remainder, Steps
+
+counts = st.integers(0, 200)
+
+
+@st.composite
+def many_steps(draw: st.DrawFn, remainders: tuple[Remainder, ...] = ("partial", "pad", "drop")) -> Steps:
+    count = draw(counts)
+    return Steps(
+        count=count,
+        batch_size=draw(st.integers(1, 20)),
+        world_size=draw(st.integers(1, 9)),
+        remainder=draw(st.sampled_from(remainders)),
+        begin=draw(st.integers(0, count)),
+    )
+
+
+def taken(steps: Steps, rank: int, step: int) -> list[int]:
+    return [place for start, stop in steps.spans(step, rank) for place in range(start, stop)]
+
+
+@given(many_steps(("partial",)))
+def test_partial_takes_everything_once_and_evenly(steps: Steps) -> None:
+    everything = []
+    for step in range(len(steps)):
+        parts = [taken(steps, rank, step) for rank in range(steps.world_size)]
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        joined = [place for part in parts for place in part]
+        assert joined == list(range(*steps.global_span(step)))
+        everything += joined
+    assert everything == list(range(steps.begin, steps.count))
+
+
+@given(many_steps(("pad",)))
+def test_pad_gives_every_rank_a_full_batch(steps: Steps) -> None:
+    seen = set()
+    for step in range(len(steps)):
+        for rank in range(steps.world_size):
+            part = taken(steps, rank, step)
+            assert len(part) == steps.batch_size
+            seen.update(part)
+    assert seen >= set(range(steps.begin, steps.count))
+
+
+@given(many_steps(("drop",)))
+def test_drop_leaves_out_less_than_a_global_batch(steps: Steps) -> None:
+    joined = [p for step in range(len(steps)) for rank in range(steps.world_size) for p in taken(steps, rank, step)]
+    assert joined == list(range(steps.begin, steps.begin + len(joined)))
+    assert steps.count - steps.begin - len(joined) < steps.global_batch
+
+
+@given(many_steps(), st.data())
+def test_a_global_batch_is_the_same_for_every_number_of_ranks(steps: Steps, data: st.DataObject) -> None:
+    whole = Steps(steps.count, steps.global_batch, 1, steps.remainder, steps.begin)
+    assert len(whole) == len(steps)
+    for step in range(len(steps)):
+        joined = [place for rank in range(steps.world_size) for place in taken(steps, rank, step)]
+        assert joined == taken(whole, 0, step)
+
+
+@given(many_steps(("partial",)), st.data())
+def test_stopping_and_going_on_elsewhere_loses_nothing(steps: Steps, data: st.DataObject) -> None:
+    """Also with another number of ranks and another batch size."""
+    stopped = data.draw(st.integers(0, len(steps)))
+    done = steps.done_after(stopped - 1) if stopped else steps.begin
+    rest = Steps(steps.count, data.draw(st.integers(1, 20)), data.draw(st.integers(1, 9)), "partial", done)
+    before = [p for step in range(stopped) for rank in range(steps.world_size) for p in taken(steps, rank, step)]
+    after = [p for step in range(len(rest)) for rank in range(rest.world_size) for p in taken(rest, rank, step)]
+    assert before + after == list(range(steps.begin, steps.count))
+
+
+@given(many_steps(("partial", "drop")))
+def test_a_place_knows_its_step_and_rank(steps: Steps) -> None:
+    for step in range(len(steps)):
+        for rank in range(steps.world_size):
+            for place in taken(steps, rank, step):
+                assert steps.step_of(place) == (step, rank)
