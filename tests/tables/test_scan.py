@@ -64,6 +64,28 @@ def test_any_world_reads_every_row_once_in_order(
     assert table.filter(f"n >= {limit}").to_arrow(limit=7)["n"].to_pylist() == seen[limit : limit + 7]
 
 
+@pytest.mark.parametrize("scheme", ["memory", "file"])
+@pytest.mark.parametrize(
+    ("expression", "first", "last"),
+    [("n >= 0", 0, 500), ("n < 3", 0, 3), ("n >= 275 AND n < 277", 275, 277), ("n % 500 >= 95", 95, 500)],
+)
+def test_several_shards_are_read_as_one_table(
+    tmp_path: Path, scheme: str, expression: str, first: int, last: int
+) -> None:
+    """Whole rows, so that the columns a filter does not need must match those it does."""
+    url = f"memory://{tmp_path.name}" if scheme == "memory" else (tmp_path / "store").as_uri()
+    table = published([counted(n * 100, 100) for n in range(5)], url, tmp_path, row_group_size=50)
+    assert table.to_arrow().equals(counted(0, 500))
+    assert table.filter(expression).to_arrow().equals(counted(first, last - first))
+    for world in (1, 3, 20):
+        parts = [
+            pa.Table.from_batches([batch])
+            for rank in range(world)
+            for batch in table.filter(expression).batches(7, columns=["x", "n"], shard=(rank, world))
+        ]
+        assert pa.concat_tables(parts).equals(counted(first, last - first).select(["x", "n"]))
+
+
 def test_auto_reads_the_launchers_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = published([counted(0, 100)], (tmp_path / "s").as_uri(), tmp_path, row_group_size=10)
     whole = [n for batch in table.batches(7) for n in batch["n"].to_pylist()]
@@ -102,6 +124,53 @@ def test_every_arrow_type_survives(tmp_path: Path, options: dict[str, Any]) -> N
         assert read.select(["a"]).to_arrow()["a"].to_pylist() == ["p", "q", None] * 2
         assert read.select(["a.b", "list"]).schema().names == ["a.b", "list"]
         assert read.filter('"a.b" = 2 AND struct.a IS NULL').to_arrow()["a"].to_pylist() == ["q", "q"]
+
+
+@given(
+    st.lists(st.none() | st.sampled_from(["", "x", "y" * 9, "\u00e9"]), min_size=1, max_size=60),
+    st.integers(10, 40),
+    st.sampled_from([pa.string(), pa.large_string(), pa.binary()]),
+)
+def test_texts_read_as_dictionaries_come_back_as_texts(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str | None], chunk_bytes: int, kind: pa.DataType
+) -> None:
+    """Whatever the size of a chunk that offsets can address; here it is tiny."""
+    folder = tmp_path_factory.mktemp("texts")
+    table = pa.table({"word": pa.array(words).cast(kind), "n": pa.array(range(len(words)), pa.int64())})
+    read = published([table], f"memory://{folder.name}", folder, row_group_size=25)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warpdata.tables.scan._MAX_CHUNK_BYTES", chunk_bytes)
+        found = read.to_arrow()
+        assert found.equals(table)
+        for chunk in found["word"].chunks:
+            assert sum(len(word or "") for word in chunk.to_pylist()) <= chunk_bytes
+        even = pa.array([n % 2 == 0 for n in range(len(words))], pa.bool_())
+        assert read.filter("n % 2 = 0").to_arrow().equals(table.filter(even))
+
+
+@given(st.lists(st.sampled_from(["n", "word", "x"]), unique=True), st.integers(1, 3000))
+def test_columns_in_runs_are_all_the_columns(
+    tmp_path_factory: pytest.TempPathFactory, columns: list[str], run_bytes: int
+) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    read = published([counted(0, 100)], f"memory://{folder.name}", folder, compression="none", use_dictionary=False)
+    file = read.shards.open(read.entry.shards.shards[0])
+    runs = list(file.runs(0, columns, run_bytes))
+    assert [name for run in runs for name in run] == columns
+    for run in runs:
+        assert len(run) == 1 or sum(span.size_bytes for span in file.spans(0, run)) <= run_bytes
+
+
+def test_a_dictionary_that_was_given_up_is_not_made_again(tmp_path: Path) -> None:
+    words = pa.table({"word": [f"{n:09d}" for n in range(200_000)]})
+    few = pa.table({"word": [f"{n % 9:09d}" for n in range(200_000)]})
+    for number, (rows, expected) in enumerate([(words, []), (few, ["word"])]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        read = published([rows], folder.as_uri(), folder, dictionary_pagesize_limit=1024)
+        (shard,) = read.entry.shards.shards
+        assert read.shards.open(shard).small_dictionaries(0, ["word"]) == expected
+        assert read.to_arrow().equals(rows)
 
 
 def test_ten_thousand_columns(tmp_path: Path) -> None:
@@ -165,6 +234,38 @@ def test_no_thread_outlives_the_iteration(tmp_path: Path) -> None:
                 break
         batches.close()  # type: ignore[attr-defined]
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("warp-")]
+
+
+def test_a_local_file_is_opened_once_by_a_thread_and_closed_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = published([counted(0, 1000)], (tmp_path / "s").as_uri(), tmp_path, row_group_size=10)
+    opened: list[str] = []
+    memory_map = pa.memory_map
+
+    def watched(path: str) -> Any:
+        opened.append(threading.current_thread().name)
+        return memory_map(path)
+
+    monkeypatch.setattr(pa, "memory_map", watched)
+    assert sum(batch.num_rows for batch in table.filter("n > 5 AND word != 'w7'").batches(7)) == 993
+    assert 1 <= len(opened) == len(set(opened))
+    maps = Path("/proc/self/maps")
+    assert not maps.exists() or str(tmp_path) not in maps.read_text(encoding="utf-8")
+
+
+def test_a_local_file_that_goes_away_is_read_through_the_store(tmp_path: Path) -> None:
+    """As a cached copy may, between opening a shard and reading it."""
+    table = published([counted(0, 100)], (tmp_path / "s").as_uri(), tmp_path, row_group_size=10)
+    file = table.shards.open(table.entry.shards.shards[0])
+    assert file.is_local
+    file._reader = _Elsewhere(connect((tmp_path / "s").as_uri()).writer)
+    assert file.decode(3, ["n"], [])["n"].to_pylist() == list(range(30, 40))
+
+
+class _Elsewhere(FaultyStore):
+    def local_path(self, key: str) -> Path | None:
+        return Path("/nowhere") / key
 
 
 def _flip(store: Writer, key: str, position: int) -> None:
@@ -239,8 +340,8 @@ def test_head_of_a_large_row_group_reads_a_part_of_it(tmp_path: Path) -> None:
     class Weighing(FaultyStore):
         fetched = 0
 
-        def read_ranges(self, key: str, spans: Any) -> list[memoryview]:
-            replies = super().read_ranges(key, spans)
+        def read_ranges(self, key: str, spans: Any, **options: Any) -> list[memoryview]:
+            replies = super().read_ranges(key, spans, **options)
             self.fetched += sum(len(reply) for reply in replies)
             return replies
 

@@ -7,17 +7,19 @@ only be checked whole (docs/specs/tables.md).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warpdata.digest import blob_key
 from warpdata.errors import BlobCorruptedError, CorruptError, UnsupportedFormatError, WarpError
-from warpdata.limits import FOOTER_GUESS_BYTES, HEAD_COLUMN_BYTES, MAX_FOOTER_BYTES, MIB
+from warpdata.limits import FOOTER_GUESS_BYTES, HEAD_COLUMN_BYTES, KIB, MAX_FOOTER_BYTES, MIB
 from warpdata.manifest import Shard
 from warpdata.store import ByteRange, Reader
+from warpdata.tables.parts import PartialFile, Parts
 from warpdata.tables.predicate import Bounds
 
 if TYPE_CHECKING:
@@ -28,7 +30,11 @@ __all__ = ["RowGroup", "ShardFile", "ShardOpener", "open_shard", "parse_tail"]
 
 _TRAILER_BYTES = 8
 _REMEMBERED_SHARDS = 64
-_SMALL_DICTIONARY_BYTES = 64 * 1024
+_SMALL_DICTIONARY_BYTES = 64 * KIB
+_CODE_BYTES = 2
+
+_latest = threading.local()
+"""The local file that a thread read last, still open. It is closed by the next one, or with the thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +111,10 @@ class ShardFile:
         self._reader = reader
         self.shard = shard
         self.metadata = metadata
+        self.is_local = reader.local_path(blob_key(shard.hash)) is not None
+        """Whether it is read in place, with nothing to fetch. Should that change, reading still works, but slower."""
         self._leaves: dict[str, list[int]] | None = None
         self._lock = threading.Lock()
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is read in place, with nothing to fetch."""
-        return self._reader.local_path(blob_key(self.shard.hash)) is not None
 
     def schema(self) -> pa.Schema:
         return self.metadata.schema.to_arrow_schema()
@@ -128,6 +131,21 @@ class ShardFile:
         """Where the columns' bytes lie, one span per column chunk."""
         described = self.metadata.row_group(group)
         return [_chunk_span(described.column(leaf)) for leaf in self._leaf_indexes(columns)]
+
+    def runs(self, group: int, columns: Sequence[str], run_bytes: int) -> Iterator[list[str]]:
+        """The same columns in order, some at a time, so that each run decodes to about `run_bytes` at most."""
+        described = self.metadata.row_group(group)
+        run: list[str] = []
+        size = 0
+        for name in columns:
+            more = sum(described.column(leaf).total_uncompressed_size for leaf in self._leaf_indexes([name]))
+            if run and size + more > run_bytes:
+                yield run
+                run, size = [], 0
+            run.append(name)
+            size += more
+        if run:
+            yield run
 
     def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
         """The statistics of the row group, for flat columns that have them."""
@@ -150,17 +168,10 @@ class ShardFile:
         return out
 
     def small_dictionaries(self, group: int, columns: Sequence[str]) -> list[str]:
-        """String columns with few distinct values, which are cheaper to filter before they are spelled out."""
-        described, out = self.metadata.row_group(group), []
-        for name in columns:
-            leaves = self._leaf_indexes([name])
-            chunk = described.column(leaves[0])
-            if len(leaves) != 1 or chunk.path_in_schema != name or chunk.physical_type != "BYTE_ARRAY":
-                continue
-            dictionary_bytes = chunk.data_page_offset - _chunk_span(chunk).start
-            if 0 < dictionary_bytes <= _SMALL_DICTIONARY_BYTES:
-                out.append(name)
-        return out
+        """Text columns with few distinct values, cheaper to read and to filter before they are spelled out."""
+        described = self.metadata.row_group(group)
+        leaves = ((name, self._texts.get(name)) for name in columns)
+        return [name for name, leaf in leaves if leaf is not None and _is_coded(described.column(leaf))]
 
     def fetch(self, group: int, columns: Sequence[str]) -> Parts:
         """The bytes of these columns: nothing for a local file, which is read in place."""
@@ -168,10 +179,18 @@ class ShardFile:
             return []
         return self._fetch_spans(self.spans(group, columns))
 
-    def decode(self, group: int, columns: Sequence[str], parts: Parts, dictionaries: Sequence[str] = ()) -> pa.Table:
-        """A row group's columns, every page checked."""
-        file = self._open(parts, read_dictionary=list(dictionaries))
-        return self._guarded(lambda: file.read_row_group(group, columns=list(columns), use_threads=False))
+    def decode(
+        self,
+        group: int,
+        columns: Sequence[str],
+        parts: Parts,
+        dictionaries: Sequence[str] = (),
+        *,
+        side_by_side: bool = False,
+    ) -> pa.Table:
+        """A row group's columns, every page checked; `side_by_side` on several cores."""
+        file = self._kept_open(tuple(dictionaries)) if self.is_local else self._open(parts, dictionaries)
+        return self._guarded(lambda: file.read_row_group(group, columns=list(columns), use_threads=side_by_side))
 
     def decode_prefix(self, group: int, columns: Sequence[str], row_count: int) -> pa.Table:
         """The first rows of a row group, fetching about as many bytes as they need."""
@@ -186,7 +205,7 @@ class ShardFile:
             dictionary = chunk.data_page_offset - span.start
             wanted = dictionary + max(HEAD_COLUMN_BYTES, int(2 * share * span.size_bytes))
             spans.append(ByteRange(span.start, min(span.end, span.start + wanted)))
-        file = self._open([] if self.is_local else self._fetch_spans(spans), buffer_size=MIB // 4)
+        file = self._open([] if self.is_local else self._fetch_spans(spans), (), buffer_size=MIB // 4)
         batches = file.iter_batches(row_count, row_groups=[group], columns=list(columns), use_threads=False)
 
         def read() -> pa.Table:
@@ -204,15 +223,35 @@ class ShardFile:
         replies = self._reader.read_ranges(blob_key(self.shard.hash), spans)
         return [(span, reply) for span, reply in zip(spans, replies, strict=True)]
 
-    def _open(self, parts: Parts, **options: Any) -> pq.ParquetFile:
-        import pyarrow as pa
+    def _kept_open(self, dictionaries: tuple[str, ...]) -> pq.ParquetFile:
+        """A local file as this thread left it: opening again for each row group takes a tenth of a short scan."""
+        wanted = (self, dictionaries)
+        if getattr(_latest, "wanted", None) != wanted:
+            _latest.file, _latest.wanted = self._open([], dictionaries), wanted
+        file: pq.ParquetFile = _latest.file
+        return file
+
+    def _open(self, parts: Parts, dictionaries: Sequence[str], **options: Any) -> pq.ParquetFile:
         import pyarrow.parquet as pq
 
-        path = self._reader.local_path(blob_key(self.shard.hash))
-        source: Any = pa.memory_map(str(path)) if path is not None else _PartialFile(self._reader, self.shard, parts)
         return pq.ParquetFile(
-            source, metadata=self.metadata, pre_buffer=False, page_checksum_verification=True, **options
+            self._source(parts),
+            metadata=self.metadata,
+            read_dictionary=list(dictionaries),
+            pre_buffer=False,
+            page_checksum_verification=True,
+            **options,
         )
+
+    def _source(self, parts: Parts) -> Any:
+        """The file in place, wherever it lies now, or its fetched parts."""
+        import pyarrow as pa
+
+        path = self._reader.local_path(blob_key(self.shard.hash))
+        if path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return pa.memory_map(str(path))
+        return PartialFile(self._reader, self.shard, parts)
 
     def _guarded(self, read: Callable[[], pa.Table]) -> pa.Table:
         import pyarrow as pa
@@ -222,7 +261,17 @@ class ShardFile:
         except WarpError:
             raise
         except (pa.ArrowException, OSError) as error:
+            _latest.wanted = None  # a file that is damaged here may be sound when it is opened again
             raise BlobCorruptedError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR) from error
+
+    @functools.cached_property
+    def _texts(self) -> dict[str, int]:
+        """The columns that can be read as dictionaries, and where each is."""
+        import pyarrow as pa
+
+        kinds = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+        found = {field.name: self._leaf_indexes([field.name]) for field in self.schema() if field.type in kinds}
+        return {name: leaves[0] for name, leaves in found.items() if len(leaves) == 1}
 
     def _leaf_indexes(self, columns: Sequence[str]) -> list[int]:
         with self._lock:
@@ -236,8 +285,15 @@ class ShardFile:
         return [leaf for name in columns for leaf in leaves.get(name, [])]
 
 
-Parts = list[tuple[ByteRange, memoryview]]
-"""Bytes already fetched, each with its place in the file."""
+def _is_coded(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether the values are codes of a small dictionary, as far as sizes tell.
+
+    A writer may give up on a dictionary half-way. Then many values stand for themselves, and making a
+    dictionary of them would be slow.
+    """
+    dictionary_bytes = chunk.data_page_offset - _chunk_span(chunk).start
+    is_mostly_codes: bool = chunk.total_uncompressed_size <= _CODE_BYTES * chunk.num_values + MIB
+    return 0 < dictionary_bytes <= _SMALL_DICTIONARY_BYTES and is_mostly_codes
 
 
 def _chunk_span(chunk: pq.ColumnChunkMetaData) -> ByteRange:
@@ -246,53 +302,3 @@ def _chunk_span(chunk: pq.ColumnChunkMetaData) -> ByteRange:
     if dictionary and dictionary < start:
         start = dictionary
     return ByteRange(start, start + chunk.total_compressed_size)
-
-
-class _PartialFile:
-    """A file-like over fetched parts, for Arrow's reader; what is missing is fetched when it is asked for."""
-
-    closed = False
-
-    def __init__(self, reader: Reader, shard: Shard, parts: Parts) -> None:
-        self._reader = reader
-        self._shard = shard
-        self._parts = parts
-        self._position = 0
-
-    def read_buffer(self, size: int = -1) -> pa.Buffer:
-        import pyarrow as pa
-
-        start = self._position
-        end = self._shard.byte_size if size < 0 else min(start + size, self._shard.byte_size)
-        self._position = end
-        for span, data in self._parts:
-            if span.start <= start and end <= span.end:
-                return pa.py_buffer(data[start - span.start : end - span.start])
-        return pa.py_buffer(self._reader.read_range(blob_key(self._shard.hash), ByteRange(start, end)))
-
-    def read(self, size: int = -1) -> bytes:
-        return bytes(self.read_buffer(size))
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        base = {0: 0, 1: self._position, 2: self._shard.byte_size}[whence]
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def size(self) -> int:
-        return self._shard.byte_size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The part of a filter that can be reasoned about: comparisons of columns with constants. Pure.
+"""The part of a filter that can be reasoned about: comparisons of columns, constants and sums of them. Pure.
 
 A filter is evaluated row by row in SQL semantics; this is only what pruning and the fast path need
 to know. What has no place here becomes `Unknown`, about which nothing is ever concluded.
@@ -11,7 +11,26 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, TypeAlias
 
-__all__ = ["And", "Bounds", "Compare", "In", "IsNull", "Match", "Not", "Or", "Predicate", "Unknown", "can_match"]
+__all__ = [
+    "And",
+    "Arithmetic",
+    "Bounds",
+    "Column",
+    "Compare",
+    "CompareTerms",
+    "Constant",
+    "In",
+    "IsNull",
+    "Literal",
+    "Match",
+    "Not",
+    "Or",
+    "Predicate",
+    "Term",
+    "Unknown",
+    "can_match",
+    "columns_of",
+]
 
 Constant: TypeAlias = int | float | str | bool | date
 """Of the column's own type, so that comparing needs no conversion."""
@@ -28,6 +47,41 @@ class Compare:
 class In:
     column: str
     values: tuple[Constant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A numeric column within arithmetic."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`left` `op` `right`, computed in the Arrow type `kind` after both were converted to it."""
+
+    left: Term
+    op: str
+    right: Term
+    kind: str
+
+
+Term: TypeAlias = Column | Literal | Arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class CompareTerms:
+    """Two terms compared as values of the Arrow type `kind`. Statistics say nothing about it."""
+
+    left: Term
+    op: str
+    right: Term
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +118,7 @@ class Unknown:
     """Something only the SQL engine understands."""
 
 
-Predicate: TypeAlias = Compare | In | Match | IsNull | And | Or | Not | Unknown
+Predicate: TypeAlias = Compare | CompareTerms | In | Match | IsNull | And | Or | Not | Unknown
 
 
 @dataclass(frozen=True, slots=True)

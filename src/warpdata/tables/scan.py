@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from warpdata.limits import MIB, SCAN_AHEAD_BYTES
@@ -20,7 +21,8 @@ from warpdata.manifest import LoadPage, ShardList, iter_rows
 from warpdata.tables.assign import RowRange
 from warpdata.tables.evaluate import Evaluator
 from warpdata.tables.filters import RowFilter
-from warpdata.tables.parquet import Parts, ShardFile, ShardOpener
+from warpdata.tables.parquet import ShardFile, ShardOpener
+from warpdata.tables.parts import Parts
 from warpdata.tables.predicate import can_match, columns_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ _UNITS_AHEAD_LOCAL = 4  # nothing is fetched, so more would only push decoded ro
 _IO_THREADS = 8
 _PREFIX_FRACTION = 4
 _PREFIX_WORTH_BYTES = MIB // 2
+_MAX_CHUNK_BYTES = 2**31 - 1
+_RUN_BYTES = 4 * MIB  # so little that what a filter throws away never leaves the processor's caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +60,20 @@ class _Unit:
     skip: int
     take: int
     group_rows: int
+    side_by_side: bool = False
+    """Whether its columns may be decoded at once, because cores would be idle otherwise."""
 
 
 def scan_tables(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterator[pa.Table]:
     """One Arrow table per row group that has rows to give, in table order."""
     evaluator = Evaluator(scan.row_filter) if scan.row_filter else None
+    cores = _cpu_count()
     io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="warp-io")
-    cpu = ThreadPoolExecutor(_cpu_count(), thread_name_prefix="warp-decode")
+    cpu = ThreadPoolExecutor(cores, thread_name_prefix="warp-decode")
     try:
         pending: deque[tuple[int, Future[pa.Table | None]]] = deque()
         ahead_bytes = 0
-        for unit in _units(scan, shards, load_page, io):
+        for unit in _spread(_units(scan, shards, load_page, io), cores):
             size = sum(span.size_bytes for span in unit.file.spans(unit.group, scan.columns))
             most = _UNITS_AHEAD_LOCAL if unit.file.is_local else _UNITS_AHEAD
             while pending and (len(pending) >= most or ahead_bytes + size > SCAN_AHEAD_BYTES):
@@ -86,6 +93,17 @@ def _cpu_count() -> int:
     """The cores this process may use, where the system tells."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def _spread(units: Iterator[_Unit], cores: int) -> Iterator[_Unit]:
+    """The same units; those of a local scan that has fewer of them than there are cores share the cores."""
+    first = list(islice(units, 1))
+    if first and first[0].file.is_local:
+        first += islice(units, cores - 1)
+        yield from (replace(unit, side_by_side=len(first) < cores) for unit in first)
+    else:
+        yield from first
+    yield from units
 
 
 def _present(table: pa.Table | None) -> Iterator[pa.Table]:
@@ -122,12 +140,16 @@ def _submit(
     scan: Scan, unit: _Unit, evaluator: Evaluator | None, io: ThreadPoolExecutor, cpu: ThreadPoolExecutor
 ) -> Future[pa.Table | None]:
     if evaluator is not None and scan.row_filter is not None:
-        first = io.submit(unit.file.fetch, unit.group, scan.row_filter.columns)
+        first = _fetch(unit, scan.row_filter.columns, io)
         return cpu.submit(_filtered, scan, scan.row_filter, unit, evaluator, first)
     if _is_short_prefix(scan, unit):
         return io.submit(_prefix, scan, unit)
-    fetched = io.submit(unit.file.fetch, unit.group, scan.columns)
-    return cpu.submit(_whole, scan, unit, fetched)
+    return cpu.submit(_whole, scan, unit, _fetch(unit, scan.columns, io))
+
+
+def _fetch(unit: _Unit, columns: Sequence[str], io: ThreadPoolExecutor) -> Future[Parts] | None:
+    """Begin to fetch; None where there is nothing to fetch, and no reason to wake a thread."""
+    return None if unit.file.is_local else io.submit(unit.file.fetch, unit.group, columns)
 
 
 def _is_short_prefix(scan: Scan, unit: _Unit) -> bool:
@@ -138,53 +160,64 @@ def _is_short_prefix(scan: Scan, unit: _Unit) -> bool:
 
 
 def _prefix(scan: Scan, unit: _Unit) -> pa.Table:
-    return _conformed(unit.file.decode_prefix(unit.group, scan.columns, unit.take), scan)
+    return _conformed(_by_name(unit.file.decode_prefix(unit.group, scan.columns, unit.take)), scan)
 
 
-def _whole(scan: Scan, unit: _Unit, fetched: Future[Parts]) -> pa.Table:
-    return _conformed(_cut(unit.file.decode(unit.group, scan.columns, fetched.result()), unit), scan)
+def _whole(scan: Scan, unit: _Unit, fetched: Future[Parts] | None) -> pa.Table:
+    encoded = unit.file.small_dictionaries(unit.group, scan.columns)
+    return _conformed(_by_name(_decode(unit, scan.columns, _parts(fetched), encoded)), scan)
 
 
 def _filtered(
-    scan: Scan, row_filter: RowFilter, unit: _Unit, evaluator: Evaluator, fetched: Future[Parts]
+    scan: Scan, row_filter: RowFilter, unit: _Unit, evaluator: Evaluator, fetched: Future[Parts] | None
 ) -> pa.Table | None:
     """Decode the filter's columns, then the others only if a row is kept."""
     needed = row_filter.columns
-    encoded = unit.file.small_dictionaries(unit.group, needed) if evaluator.uses_kernels else []
-    known = _cut(unit.file.decode(unit.group, needed, fetched.result(), encoded), unit)
-    mask = evaluator.mask(known)
-    kept = mask.true_count
-    if not kept:
-        return None
-    rows = known
     rest = [name for name in scan.columns if name not in needed]
-    if rest:
-        more, read = _rest(unit, rest, mask)
-        rows, mask = rows.slice(0, read), mask.slice(0, read)
-        for name in rest:
-            rows = rows.append_column(name, more[name])
-    rows = rows.select(list(scan.columns))
-    return _conformed(rows if kept == rows.num_rows else rows.filter(mask), scan)
+    encoded = unit.file.small_dictionaries(unit.group, [*needed, *rest] if evaluator.uses_kernels else rest)
+    known = _decode(unit, needed, _parts(fetched), encoded)
+    mask = evaluator.mask(known)
+    if not mask.true_count:
+        return None
+    kept = _by_name(_keep(known, mask))
+    for more in _rest(unit, rest, mask, encoded):
+        kept.update(_by_name(more))
+    return _conformed(kept, scan)
 
 
-def _rest(unit: _Unit, columns: Sequence[str], mask: pa.Array) -> tuple[pa.Table, int]:
-    """The other columns of a row group, and how many rows of them: none after the last that is kept."""
+def _parts(fetched: Future[Parts] | None) -> Parts:
+    return [] if fetched is None else fetched.result()
+
+
+def _rest(unit: _Unit, columns: Sequence[str], mask: pa.Array, encoded: Sequence[str]) -> Iterator[pa.Table]:
+    """The kept rows of the other columns, a few columns at a time; nothing after the last row that is kept."""
     import pyarrow.compute as pc
 
     short = unit.group_rows // _PREFIX_FRACTION
-    if unit.skip == 0 and not mask.slice(short).true_count:
+    if columns and unit.skip == 0 and not mask.slice(short).true_count:
         wanted = pc.indices_nonzero(mask.slice(0, short))[-1].as_py() + 1
-        return unit.file.decode_prefix(unit.group, columns, wanted), wanted
-    encoded = unit.file.small_dictionaries(unit.group, columns)
+        yield _keep(unit.file.decode_prefix(unit.group, columns, wanted), mask.slice(0, wanted))
+        return
     parts = unit.file.fetch(unit.group, columns)
-    return _cut(unit.file.decode(unit.group, columns, parts, encoded), unit), unit.take
+    for some in [columns] if unit.side_by_side else unit.file.runs(unit.group, columns, _RUN_BYTES):
+        yield _keep(_decode(unit, some, parts, encoded), mask)
 
 
-def _cut(rows: pa.Table, unit: _Unit) -> pa.Table:
+def _keep(rows: pa.Table, mask: pa.Array) -> pa.Table:
+    return rows if mask.true_count == len(mask) else rows.filter(mask)
+
+
+def _by_name(rows: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(rows.column_names, rows.columns, strict=True))
+
+
+def _decode(unit: _Unit, columns: Sequence[str], parts: Parts, encoded: Sequence[str]) -> pa.Table:
+    """The wanted rows of these columns, the encoded ones as dictionaries."""
+    rows = unit.file.decode(unit.group, columns, parts, encoded, side_by_side=unit.side_by_side)
     return rows if unit.take == unit.group_rows else rows.slice(unit.skip, unit.take)
 
 
-def _conformed(rows: pa.Table, scan: Scan) -> pa.Table:
+def _conformed(rows: Mapping[str, pa.ChunkedArray], scan: Scan) -> pa.Table:
     """Columns in the order asked for, with the table's own types.
 
     A shard may order its columns differently, and columns read as dictionaries for speed get their
@@ -192,9 +225,23 @@ def _conformed(rows: pa.Table, scan: Scan) -> pa.Table:
     """
     import pyarrow as pa
 
-    columns = []
-    for name in scan.columns:
-        column, declared = rows[name], scan.schema.field(name).type
-        columns.append(column if column.type == declared else column.cast(declared))
     fields = [scan.schema.field(name) for name in scan.columns]
+    columns = [_as_declared(rows[field.name], field.type) for field in fields]
     return pa.table(columns, schema=pa.schema(fields, metadata=scan.schema.metadata))
+
+
+def _as_declared(column: pa.ChunkedArray, declared: pa.DataType) -> pa.ChunkedArray:
+    """In its declared type. Texts are spelled out in pieces that 32-bit offsets can address."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.type == declared:
+        return column
+    if not pa.types.is_dictionary(column.type) or pa.types.is_dictionary(declared):
+        return column.cast(declared)
+    pieces = []
+    for chunk in column.chunks:
+        longest = pc.max(pc.binary_length(chunk.dictionary)).as_py()
+        rows = _MAX_CHUNK_BYTES // max(longest or 0, 1)
+        pieces += [chunk.slice(start, rows).cast(declared) for start in range(0, len(chunk), rows)]
+    return pa.chunked_array(pieces, declared)
