@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format bench soak clean
+.PHONY: demo test check format bench soak wshard-ts clean
 
 demo: $(STAMP)
 	$(BIN)/warp demo
@@ -26,6 +26,10 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m soak --timeout 3600
+
+# The TypeScript library: `make test` builds and tests it too, in a folder of its own, where node is.
+wshard-ts:
+	cd packages/wshard-ts && npm install --no-package-lock --no-audit --no-fund && npm run build && npm test
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

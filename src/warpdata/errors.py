@@ -19,6 +19,7 @@
     │   ├── InvalidSourceError       a file or frame that cannot become a table
     │   ├── InvalidViewError         a tensor, dimension or range that is not there
     │   ├── SchemaMismatchError
+    │   ├── TokenMismatchError       the position of another stream
     │   ├── LargeExportError
     │   └── LimitExceededError
     ├── DeniedError              ask for access, or change who you are
@@ -90,6 +91,7 @@ __all__ = [
     "StoreUnavailableError",
     "TableNotFoundError",
     "TensorsCorruptedError",
+    "TokenMismatchError",
     "UnsupportedError",
     "UnsupportedFormatError",
     "ViewPreconditionError",
@@ -206,6 +208,12 @@ class InvalidViewError(BadInputError):
 
 class SchemaMismatchError(BadInputError, TypeError):
     kind = "schema_mismatch"
+
+
+class TokenMismatchError(BadInputError):
+    """A token that was made by a stream over another version, filter or seed."""
+
+    kind = "token_mismatch"
 
 
 class LargeExportError(BadInputError):

@@ -33,9 +33,13 @@ def complete(*words: str) -> list[str]:
 
 
 def test_commands_and_options() -> None:
-    assert complete("in") == ["init", "info", "inspect"]
+    assert complete("in") == ["init", "info", "inspect", "ingest"]
     assert complete("info", "--st") == ["--store"]
     assert complete("stream", "--format", "") == ["jsonl", "arrow", "csv"]
+    assert complete("head", "--mode", "") == ["auto", "remote", "hybrid", "local"]
+    assert complete("cache", "") == ["stats", "gc", "verify", "clear"]
+    assert complete("cache", "gc", "--l") == ["--limit"]
+    assert complete("ingest", "image") == ["imagefolder"]
 
 
 def test_dataset_names_come_from_the_store() -> None:
@@ -49,6 +53,7 @@ def test_dataset_names_come_from_the_store() -> None:
     assert complete("info", "acme/trips@") == ["acme/trips@experiment", "acme/trips@main", "acme/trips@v1"]
     assert complete("diff", "acme/trips", "acme/trips@v") == ["acme/trips@v1"]
     assert complete("publish", "acme/trips@") == []
+    assert complete("cat", "acme/t") == complete("ingest", "csv", "acme/t") == ["acme/trips"]
 
 
 def test_another_store_is_asked_when_it_was_named(tmp_path: Path) -> None:

@@ -25,9 +25,12 @@ def test_a_second_run_starts_from_what_is_there() -> None:
     assert first.stderr == ""
     assert accuracy(first.stdout) > 90
     assert "1,797 images" in first.stdout
-    for words in ("first batch after", "samples/s", "keeps", "warp head demo/digits"):
+    for words in ("first batch after", "samples/s", "keeps", "64 PNG files of 1,797", "warp head demo/digits"):
         assert words in first.stdout
     version = wd.dataset("demo/digits").version
+    three = wd.dataset("demo/digits").table().filter("file = '3/0003.png'").to_arrow()
+    pixels = three["file"][0].as_numpy().reshape(-1)
+    assert [min(255, 16 * shade) for shade in three["image"][0].as_py()] == pixels.tolist()
     second = run_program("demo")
     assert second.returncode == 0
     assert f"version {version[:12]} is already there" in second.stdout

@@ -65,7 +65,7 @@ def test_schema_shows_all_tables_or_one() -> None:
     assert [table["name"] for table in ask("schema", "acme/two")["tables"]] == ["main", "other"]
     kind = "fixed_size_list<element: uint8>[2]"
     one = ask("schema", "acme/two", "--table", "other")["tables"]
-    assert one == [{"name": "other", "columns": [{"name": "x", "type": kind, "nullable": True}]}]
+    assert one == [{"name": "other", "columns": [{"name": "x", "type": kind, "nullable": True, "refers_to": None}]}]
     text = run("schema", "acme/two").stdout
     assert "uint8[2]" in text
     assert "main: 3 columns" in text

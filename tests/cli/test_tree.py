@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,19 +13,42 @@ import pytest
 
 from tests.cli.scenes import run
 from warpdata.cli.failures import EXIT_CODES
-from warpdata.cli.options import WarpCommand
+from warpdata.cli.options import WarpCommand, WarpGroup
 from warpdata.cli.reference import render_reference
 from warpdata.cli.tree import SECTIONS, warp
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
-COMMANDS = [name for section in SECTIONS.values() for name in section]
+SUMMARIES = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 HEAVY = ("pyarrow", "duckdb", "obstore", "rich", "numpy", "msgspec", "sklearn", "warpdata.datasets", "warpdata.publish")
 
 
+def found(name: str) -> click.Command:
+    """A command by its words, such as `info` or `cache stats`."""
+    command: click.Command | None = warp
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
+    assert command is not None, name
+    return command
+
+
 def loaded(name: str) -> WarpCommand:
-    command = warp.get_command(click.Context(warp), name)
+    command = found(name)
     assert isinstance(command, WarpCommand)
     return command
+
+
+def leaves() -> Iterator[str]:
+    """Every command that does something."""
+    for name in SUMMARIES:
+        command = found(name)
+        if isinstance(command, WarpGroup):
+            yield from (f"{name} {below}" for below in command.commands)
+        else:
+            yield name
+
+
+COMMANDS = list(leaves())
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -54,7 +78,7 @@ def test_help_is_quick() -> None:
 
 def test_help_names_every_command_and_every_exit_code() -> None:
     text = run("--help").stdout
-    for name in COMMANDS:
+    for name in SUMMARIES:
         assert f"  {name} " in text
     for code, meaning in EXIT_CODES.items():
         assert str(code) in text
@@ -62,25 +86,38 @@ def test_help_names_every_command_and_every_exit_code() -> None:
     assert run().stdout == text
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", SUMMARIES)
 def test_the_summary_is_the_first_line_of_the_help(name: str) -> None:
-    first = " ".join((loaded(name).help or "").split("\n\n")[0].split())
-    listed = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
-    assert first == listed[name]
+    assert " ".join((found(name).help or "").split("\n\n")[0].split()) == SUMMARIES[name]
+
+
+@pytest.mark.parametrize("name", [name for name in SUMMARIES if name not in COMMANDS])
+def test_a_group_shows_its_commands_whole_and_guesses_what_was_meant(name: str) -> None:
+    shown = run(name)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert shown.stdout == run(name, "--help").stdout
+    listed = [line.split()[0] for line in shown.stdout.split("Commands:\n")[1].splitlines()]
+    assert [f"{name} {below}" for below in listed] == [each for each in COMMANDS if each.startswith(f"{name} ")]
+    assert "..." not in shown.stdout.split("Commands:\n")[1]
+    wrong = run(name, listed[0][:-1])
+    assert wrong.exit_code == 2
+    assert f"Did you mean {listed[0]!r}?" in wrong.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_the_shared_options(name: str) -> None:
-    """`completion` touches no store."""
+    """`completion` and `cache` touch no store."""
     options = {spelling for parameter in loaded(name).params for spelling in parameter.opts}
     assert {"--quiet", "--debug"} <= options
-    assert ("--store" in options) is (name != "completion")
+    assert ("--store" in options) is (name.split()[0] not in ("completion", "cache"))
+    reads = {"info", "schema", "head", "inspect", "stream", "members", "cat"}
+    assert ("--mode" in options) is (name in reads)
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"demo", "init", "completion", "stream"}))
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"demo", "init", "completion", "stream", "cat"}))
 def test_every_listing_takes_json_and_documents_its_keys(name: str) -> None:
     assert loaded(name).json_keys
-    text = run(name, "--help").stdout
+    text = run(*name.split(), "--help").stdout
     assert "--json" in text
     assert "JSON keys" in text
 

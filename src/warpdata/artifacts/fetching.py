@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 from warpdata.digest import Blob, blob_key
 from warpdata.errors import BlobCorruptedError
-from warpdata.limits import MEMBER_GAP_BYTES
-from warpdata.store import ByteRange, Reader
+from warpdata.limits import MAX_REQUESTS_AT_ONCE, MEMBER_GAP_BYTES
+from warpdata.store import ByteRange, Reader, coalesce
 
 __all__ = ["Piece", "fetch_pieces"]
-
-_PARALLEL_SHARDS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +32,60 @@ class Piece:
 
 
 def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | None) -> list[bytes]:
-    """The content of each, in the order given. Each shard is one call to the reader; shards are read at once."""
-    if not pieces:
-        return []
-    if len(pieces) == 1:
-        return [_fetch_one(reader, pieces[0], compression)]
-    by_shard: dict[str, list[int]] = {}
-    for position, piece in enumerate(pieces):
-        by_shard.setdefault(piece.blob.hash, []).append(position)
-    out = [b""] * len(pieces)
+    """The content of each, in the order given.
 
-    def fetch(positions: list[int]) -> None:
-        wanted = [pieces[position] for position in positions]
-        spans = [_span(piece) for piece in wanted]
-        replies = reader.read_ranges(blob_key(wanted[0].blob.hash), spans, gap_bytes=MEMBER_GAP_BYTES)
-        for position, piece, reply in zip(positions, wanted, replies, strict=True):
-            content = _content(piece, reply, compression)
+    What is on this machine is read piece by piece. For the rest, neighbours share a request, and requests
+    run side by side, whichever shards they are for.
+    """
+    for piece in pieces:
+        if not piece.stored_bytes and _content(piece, memoryview(b""), compression) is None:
+            raise _damage(reader, piece)
+    out = [b""] * len(pieces)
+    far: list[_Request] = []
+    for key, positions in _by_shard(pieces).items():
+        if len(pieces) == 1 or reader.is_near(key):
+            for position in positions:
+                out[position] = _fetch_one(reader, pieces[position], compression)
+        else:
+            spans = [_span(pieces[position]) for position in positions]
+            far += [
+                _Request(key, request.span, tuple(positions[index] for index in request.serves))
+                for request in coalesce(spans, MEMBER_GAP_BYTES)
+            ]
+
+    def fetch(request: _Request) -> None:
+        reply = reader.read_range(request.key, request.span)
+        for position in request.serves:
+            piece = pieces[position]
+            start = piece.offset - request.span.start
+            content = _content(piece, reply[start : start + piece.stored_bytes], compression)
             out[position] = _fetch_one(reader, piece, compression) if content is None else content
 
-    groups = list(by_shard.values())
-    if len(groups) == 1:
-        fetch(groups[0])
-    else:
-        with ThreadPoolExecutor(min(len(groups), _PARALLEL_SHARDS), thread_name_prefix="warp-media") as pool:
-            for done in [pool.submit(fetch, group) for group in groups]:
+    if len(far) == 1:
+        fetch(far[0])
+    elif far:
+        with ThreadPoolExecutor(min(len(far), MAX_REQUESTS_AT_ONCE), thread_name_prefix="warp-media") as pool:
+            for done in [pool.submit(fetch, request) for request in far]:
                 done.result()
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Bytes of one shard, and the pieces they serve, by position."""
+
+    key: str
+    span: ByteRange
+    serves: tuple[int, ...]
+
+
+def _by_shard(pieces: Sequence[Piece]) -> dict[str, list[int]]:
+    """The positions of the pieces of each shard, by its key; empty ones need no bytes."""
+    shards: dict[str, list[int]] = {}
+    for position, piece in enumerate(pieces):
+        if piece.stored_bytes:
+            shards.setdefault(piece.blob.hash, []).append(position)
+    return {blob_key(digest): positions for digest, positions in shards.items()}
 
 
 def _fetch_one(reader: Reader, piece: Piece, compression: str | None) -> bytes:
@@ -68,12 +94,16 @@ def _fetch_one(reader: Reader, piece: Piece, compression: str | None) -> bytes:
     if content is None and reader.distrust(key):
         content = _content(piece, reader.read_range(key, span), compression)
     if content is None:
-        raise BlobCorruptedError(
-            f"{piece.name!r} is damaged: bytes {span.start}…{span.end} of shard {piece.blob.hash} "
-            f"in {reader.url} do not have their checksum",
-            hint="`warp verify` finds all damage; publish again with --repair to mend it.",
-        )
+        raise _damage(reader, piece)
     return content
+
+
+def _damage(reader: Reader, piece: Piece) -> BlobCorruptedError:
+    return BlobCorruptedError(
+        f"{piece.name!r} is damaged: bytes {piece.offset}…{piece.offset + piece.stored_bytes} of shard "
+        f"{piece.blob.hash} in {reader.url} do not have their checksum",
+        hint="`warp verify` finds all damage; publish again with --repair to mend it.",
+    )
 
 
 def _span(piece: Piece) -> ByteRange:
@@ -89,12 +119,18 @@ def _content(piece: Piece, stored: memoryview, compression: str | None) -> bytes
     """None if the bytes are not those that were published."""
     import xxhash
 
-    content: bytes | None = bytes(stored) if compression is None else _decompressed(stored, piece.size_bytes)
+    content = _as_bytes(stored) if compression is None else _decompressed(stored, piece.size_bytes)
     if content is None or len(content) != piece.size_bytes:
         return None
     if piece.xxh3 is not None and xxhash.xxh3_64_intdigest(content) != piece.xxh3:
         return None
     return content
+
+
+def _as_bytes(stored: memoryview) -> bytes:
+    """Without a copy where a whole object of bytes is behind the view."""
+    whole = stored.obj
+    return whole if isinstance(whole, bytes) and len(whole) == len(stored) else bytes(stored)
 
 
 def _decompressed(stored: memoryview, size_bytes: int) -> bytes | None:

@@ -21,6 +21,7 @@ from warpdata.limits import (
     INDEX_MAX_LEVELS,
     INDEX_REMEMBERED_INNERS,
     INDEX_REMEMBERED_LEAVES,
+    INDEX_TAIL_BYTES,
     MAX_INDEX_PAGE_BYTES,
     MEMBER_CHUNK_BYTES,
 )
@@ -46,6 +47,7 @@ class MemberIndex:
         self._blob = blob
         self._footer = footer
         self._counts = counts
+        self._tail = (0, b"")
         self._leaf = functools.lru_cache(maxsize=INDEX_REMEMBERED_LEAVES)(self._read_leaf)
         self._inner = functools.lru_cache(maxsize=INDEX_REMEMBERED_INNERS)(self._read_inner)
 
@@ -54,6 +56,8 @@ class MemberIndex:
         size = self._footer.byte_size
         if size > MAX_INDEX_PAGE_BYTES + TRAILER.size:
             raise self._damaged(f"its footer has {size} bytes")
+        begin = max(0, self._blob.byte_size - max(size, INDEX_TAIL_BYTES))
+        self._tail = (begin, self._read(ByteRange(begin, self._blob.byte_size)))
         data = self._verified(self._blob.byte_size - size, size, int(self._footer.xxh3, 16))
         trailer = self._parsed(Trailer.parse, data[-TRAILER.size :])
         if trailer.root_bytes != len(data) - TRAILER.size or trailer.levels > INDEX_MAX_LEVELS:
@@ -77,9 +81,9 @@ class MemberIndex:
             position = page.position_of(name)
             if position < 0:
                 return None
-            page = self._inner(page.children[position])
+            page = self._inner(page.child(position))
         position = page.position_of(name)
-        return self._leaf(page.children[position]).find(name) if position >= 0 else None
+        return self._leaf(page.child(position)).find(path) if position >= 0 else None
 
     def members(self, prefix: str = "") -> Iterator[Member]:
         """Members whose paths begin with `prefix`, in order of their paths' bytes, a page at a time."""
@@ -102,8 +106,8 @@ class MemberIndex:
 
     def _leaves_from(self, page: Inner, levels: int, name: bytes) -> Iterator[Leaf]:
         """Leaves that may hold `name` or what stands after it."""
-        for position in range(max(page.position_of(name), 0), len(page.children)):
-            child = page.children[position]
+        for position in range(max(page.position_of(name), 0), len(page)):
+            child = page.child(position)
             if levels:
                 yield from self._leaves_from(self._inner(child), levels - 1, name)
             else:
@@ -129,10 +133,9 @@ class MemberIndex:
 
     def _checked_inner(self, data: bytes, member_count: int) -> Inner:
         page = self._parsed(Inner, data)
-        counts = [child.member_count for child in page.children]
-        if len(counts) > INDEX_INNER_ENTRIES:
-            raise self._damaged(f"a page lists {len(counts)} others")
-        if sum(counts) != member_count or not all(counts):
+        if len(page) > INDEX_INNER_ENTRIES:
+            raise self._damaged(f"a page lists {len(page)} others")
+        if page.member_count != member_count:
             raise self._damaged(f"a page does not have the {member_count} members below it that are promised")
         return page
 
@@ -155,12 +158,20 @@ class MemberIndex:
         span = ByteRange(offset, offset + size)
         key = blob_key(self._blob.hash)
         for _ in range(_TRIES):
-            data = bytes(self._reader.read_range(key, span))
+            data = self._read(span)
             if xxhash.xxh3_64_intdigest(data) == xxh3:
                 return data
+            self._tail = (0, b"")
             if not self._reader.distrust(key):
                 break
         raise self._damaged(f"bytes {span.start}…{span.end} do not have their checksum")
+
+    def _read(self, span: ByteRange) -> bytes:
+        """From the end of the index, which came with the footer, or from the store."""
+        begin, tail = self._tail
+        if begin <= span.start and span.end <= begin + len(tail):
+            return tail[span.start - begin : span.end - begin]
+        return bytes(self._reader.read_range(blob_key(self._blob.hash), span))
 
     def _damaged(self, fact: str) -> BlobCorruptedError:
         return BlobCorruptedError(

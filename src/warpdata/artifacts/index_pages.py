@@ -130,12 +130,13 @@ class Leaf:
     def __len__(self) -> int:
         return self._count
 
-    def find(self, name: bytes) -> Member | None:
+    def find(self, path: str) -> Member | None:
+        name = path.encode()
         wanted, start = name_key(name), _HEAD.size
         while (found := self._data.find(wanted, start, self._records)) >= 0:
             position, misfit = divmod(found - _HEAD.size, _KEY.size)
             if not misfit and self.name(position) == name:
-                return self.member(position)
+                return self._member(position, path)
             start = found + 1
         return None
 
@@ -147,7 +148,9 @@ class Leaf:
 
     def member(self, position: int) -> Member:
         """`UnicodeDecodeError` if whoever wrote the page did not care what a name is."""
-        path = self.name(position).decode()
+        return self._member(position, self.name(position).decode())
+
+    def _member(self, position: int, path: str) -> Member:
         offset, stored, size, xxh3, chunks, shard, _ = _MEMBER.unpack_from(
             self._data, self._records + _MEMBER.size * position
         )
@@ -155,23 +158,33 @@ class Leaf:
 
 
 class Inner:
-    """A page of pages: the first name below each, and where it is."""
+    """A page of pages: the first name below each, and where it is. Only the names are decoded beforehand."""
 
-    __slots__ = ("_names", "children")
+    __slots__ = ("_data", "_names", "member_count")
 
     def __init__(self, data: bytes) -> None:
         count = _checked_count(data, _CHILD.size)
         names = _HEAD.size + _CHILD.size * count
+        self._data = data[:names]
         self._names: list[bytes] = []
-        self.children: list[PageRef] = []
+        self.member_count = 0
         ends = [0]
-        for offset, xxh3, members, size, end in _CHILD.iter_unpack(data[_HEAD.size : names]):
+        for _, _, members, _, end in _CHILD.iter_unpack(data[_HEAD.size : names]):
             self._names.append(data[names + ends[-1] : names + end])
-            self.children.append(PageRef(offset, size, xxh3, members))
+            self.member_count += members
             ends.append(end)
+            if not members:
+                raise BlobCorruptedError("a page of a member index lists one without members")
         _check_ends(ends[1:], data)
         if any(first >= second for first, second in pairwise(self._names)):
             raise BlobCorruptedError("a page of a member index is out of order")
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def child(self, position: int) -> PageRef:
+        offset, xxh3, members, size, _ = _CHILD.unpack_from(self._data, _HEAD.size + _CHILD.size * position)
+        return PageRef(offset, size, xxh3, members)
 
     def position_of(self, name: bytes) -> int:
         """The only child that could hold `name`; -1 if it would stand before all of them."""

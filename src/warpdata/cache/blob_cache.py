@@ -7,6 +7,7 @@ means that nothing is cached; only those who ask about the folder itself get an 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -21,7 +22,7 @@ from warpdata.cache.counting import Counters
 from warpdata.cache.entries import Entry, OpenEntries, read_record
 from warpdata.cache.ledger import Ledger
 from warpdata.cache.locks import Handle
-from warpdata.cache.parts import TRAILER_BYTES, Part, Progress, read_progress
+from warpdata.cache.parts import TRAILER_BYTES, Part, Progress, read_progress, reserved_bytes
 from warpdata.cache.places import Places, Record, encode_record, sync_folder
 from warpdata.cache.room import Collected, Room
 from warpdata.cache.survey import survey
@@ -66,7 +67,7 @@ class Damage:
 
 
 class BlobCache:
-    """The cache in `folder`, which is made by the first fill. Safe to share between threads.
+    """The blobs under `folder`, which is made by the first fill. Safe to share between threads.
 
     `clock` gives seconds since the epoch, as all processes that share the folder tell them.
     """
@@ -78,7 +79,7 @@ class BlobCache:
         self.limit_bytes = limit_bytes
         self.clock = clock
         self.counters = counters or Counters()
-        self._places = Places(folder)
+        self._places = Places(folder / "blobs")
         self.opened = OpenEntries(self._places, clock)
         self._room = Room(self.opened, limit_bytes, clock, self.counters)
         self._ledger = Ledger(self._places.ledger)
@@ -98,6 +99,9 @@ class BlobCache:
     def find_whole(self, digest: str) -> Entry | None:
         """As `find`, but read in full and compared, for those who will not look at the bytes themselves."""
         entry = self.find(digest)
+        if entry is not None and not entry.is_in_place():
+            self.opened.forget(digest)  # somebody else found it damaged, or emptied the folder
+            entry = self.find(digest)
         if entry is None or self.opened.is_whole(entry):
             return entry
         self.heal(digest)
@@ -124,12 +128,12 @@ class BlobCache:
 
         Those who have it mapped keep their bytes. One that can not be removed is not used any more.
         """
-        self.opened.forget(digest)
+        was_open = self.opened.forget(digest)
         try:
             if not self._places.data(digest).exists():
-                return False
+                return was_open
             with self._ledger.locked() as account:
-                return self._room.remove(account, digest)
+                return self._room.remove(account, digest) or was_open
         except OSError as error:
             self.opened.shun(digest)
             self.step_aside(error)
@@ -188,13 +192,15 @@ class BlobCache:
         handle.unlock()
         return refusal
 
-    def commit(self, part: Part, quick: str) -> None:
-        """Make an entry of a part whose SHA-256 was found right."""
+    def commit(self, part: Part, quick: str) -> bool:
+        """Make an entry of a part whose SHA-256 was found right. False if the part was abandoned before."""
         digest, handle, size = part.blob.hash, part.handle, part.blob.byte_size
         os.fsync(handle.fd)
         with self._ledger.locked() as account:
-            if not (part.end() and handle.is_at(part.path)):
-                raise FileNotFoundError(f"{part.path} is gone")
+            if not part.end():
+                return False
+            if not handle.is_at(part.path):
+                raise FileNotFoundError(errno.ENOENT, f"{part.path} was removed")
             data, staged = self._places.data(digest), self._places.staged_record(digest)
             replaced = data.stat().st_size if data.exists() else 0
             staged.write_bytes(encode_record(digest, Record(size, quick)))
@@ -206,9 +212,10 @@ class BlobCache:
             staged.replace(self._places.record(digest))
             part.path.replace(data)
             account.add(-replaced)
+            handle.unlock()  # from here on it is an entry like any other
         os.fsync(handle.fd)
         sync_folder(part.path.parent)
-        handle.unlock()
+        return True
 
     def abandon(self, part: Part) -> None:
         """Throw a part away. Never fails: what can not be removed now goes with the next survey."""
@@ -225,7 +232,7 @@ class BlobCache:
 
     def _reserve(self, part: Part, need: int, *, eager: bool) -> Refusal | None:
         with self._ledger.locked() as account:
-            account.add(-part.handle.size_bytes())  # the remains of a process that was killed
+            account.add(-reserved_bytes(part.handle))  # by a process that was killed
             os.ftruncate(part.handle.fd, 0)
             refusal = None
             if self.is_entry(part.blob.hash):
@@ -233,8 +240,8 @@ class BlobCache:
             elif not self._room.reserve(account, need, eager=eager):
                 refusal = Refusal.NO_ROOM
             if refusal is None:
-                os.ftruncate(part.handle.fd, need)
                 account.add(need)
+                os.ftruncate(part.handle.fd, need)
             else:
                 part.path.unlink(missing_ok=True)
         return refusal
@@ -250,7 +257,9 @@ class BlobCache:
     def collect(self, limit_bytes: int) -> Collected:
         """Evict the least recently used until no more than `limit_bytes` are taken, as far as nobody uses them."""
         with self._explained():
-            if not self.folder.exists():
+            try:
+                self._places.folder.stat()
+            except FileNotFoundError:
                 return Collected(0, 0, 0)
             with self._ledger.locked() as account:
                 found = survey(self._places, tidy=True)
@@ -276,7 +285,8 @@ class BlobCache:
         self.opened.forget(digest)
         entry = self.find(digest)
         if entry is None:
-            return "its record is damaged or tells another size"
+            # One that can not be opened just now is somebody else's business, who evicts it.
+            return None if self.is_entry(digest) else "its record is damaged or tells another size"
         hasher = hashlib.sha256()
         for start in range(0, entry.size_bytes, STREAM_CHUNK_BYTES):
             chunk = entry.view[start : start + STREAM_CHUNK_BYTES]

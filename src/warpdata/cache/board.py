@@ -103,14 +103,21 @@ class Board:
         """What to do now, as far as the bounds allow."""
         if self.is_closed:
             return None
-        busy = [record for record in self._active.values() if record.is_busy]
-        has_slot = len(busy) < CACHE_FILLING_BLOBS and sum(r.size_bytes or 0 for r in busy) < CACHE_FILLING_BYTES
+        has_slot = self._has_slot()
         awaited = [record for record in self._active.values() if record.waiters]
         for record in chain(awaited, self._active.values()):
             step = _step_of(record, has_slot=has_slot)
             if step is not None:
                 return step
         return None
+
+    def is_under_way(self, record: Watched) -> bool:
+        """Whether all of the blob is being fetched, or will be as soon as a thread comes to it."""
+        return record.is_busy or (record.phase is Phase.QUEUED and record.wants_all and self._has_slot())
+
+    def _has_slot(self) -> bool:
+        busy = [record for record in self._active.values() if record.is_busy]
+        return len(busy) < CACHE_FILLING_BLOBS and sum(r.size_bytes or 0 for r in busy) < CACHE_FILLING_BYTES
 
     def hold(self, record: Watched, pieces: Sequence[Piece]) -> None:
         """Keep pieces in memory until the part has begun, as far as the bound allows; disclaim the others."""
@@ -148,7 +155,7 @@ class Board:
         return sum(not record.is_busy for record in self._active.values() if not record.is_prefetch)
 
     def _idle_collector(self, now: float) -> Watched | None:
-        collecting = [record for record in self._active.values() if record.phase is Phase.COLLECTING]
+        collecting = [r for r in self._active.values() if r.phase is Phase.COLLECTING and not r.wants_all]
         oldest = min(collecting, key=lambda record: record.active_at, default=None)
         return oldest if oldest is not None and now - oldest.active_at > CACHE_COLLECTING_IDLE_S else None
 

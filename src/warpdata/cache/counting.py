@@ -141,6 +141,9 @@ class CountingReader:
     def local_path(self, key: str) -> Path | None:
         return self._reader.local_path(key)
 
+    def is_near(self, key: str) -> bool:
+        return self._reader.is_near(key)
+
     def distrust(self, key: str) -> bool:
         return self._reader.distrust(key)
 

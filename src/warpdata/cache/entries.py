@@ -24,6 +24,8 @@ from warpdata.store import ByteRange, check_spans
 
 __all__ = ["Entry", "OpenEntries", "read_record"]
 
+_SWEEP_S = 1.0
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
@@ -48,6 +50,13 @@ class Entry:
     def slices(self, spans: Sequence[ByteRange]) -> list[memoryview]:
         return [self.slice(span) for span in spans]
 
+    def is_in_place(self) -> bool:
+        """Whether its path still leads to it."""
+        try:
+            return self.path.stat().st_ino == self.identity[0]
+        except OSError:
+            return False
+
     def is_whole(self) -> bool:
         """Read everything and compare the fast hash."""
         import xxhash
@@ -69,6 +78,7 @@ class OpenEntries:
         self._clock = clock
         self._checked: dict[str, tuple[int, int]] = {}
         self._shunned: set[str] = set()
+        self._swept_at = 0.0
         self.by_key: dict[str, Entry] = {}
         self.after_fork()
         tell_after_fork(self)
@@ -97,10 +107,11 @@ class OpenEntries:
             self.use(entry)
         return entry
 
-    def forget(self, digest: str) -> None:
+    def forget(self, digest: str) -> bool:
+        """Whether it was remembered."""
         with self._lock:
-            self.by_key.pop(blob_key(digest), None)
             self._checked.pop(digest, None)
+            return self.by_key.pop(blob_key(digest), None) is not None
 
     def shun(self, digest: str) -> None:
         """Never open it again: it is damaged, and can not be removed."""
@@ -127,12 +138,16 @@ class OpenEntries:
         return True
 
     def _make_way(self, newest: str) -> None:
+        """Let go of what is not used any more, now and then; and of some at once when there are too many."""
         now = self._clock()
-        for key in [k for k, entry in self.by_key.items() if now - entry.used_at > UNUSED_PIN_S and k != newest]:
-            self._let_go(key)
-        while len(self.by_key) > CACHE_OPEN_ENTRIES:
-            others = (key for key in self.by_key if key != newest)
-            self._let_go(min(others, key=lambda key: self.by_key[key].used_at))
+        if now - self._swept_at >= _SWEEP_S or now < self._swept_at:
+            self._swept_at = now
+            for key in [k for k, entry in self.by_key.items() if now - entry.used_at > UNUSED_PIN_S and k != newest]:
+                self._let_go(key)
+        if len(self.by_key) > CACHE_OPEN_ENTRIES:
+            others = sorted((key for key in self.by_key if key != newest), key=lambda key: self.by_key[key].used_at)
+            for key in others[: CACHE_OPEN_ENTRIES // 8]:
+                self._let_go(key)
 
     def _let_go(self, key: str) -> None:
         entry = self.by_key.pop(key)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from warpdata.cache.blob_cache import BlobCache, Refusal
 from warpdata.cache.board import Board, Step, StepKind
@@ -74,9 +76,9 @@ class Filler:
         self.crew.join(CACHE_CLOSE_PATIENCE_S)
 
     def close_unasked(self) -> None:
-        """As `close`, from the garbage collector, which may have stopped a thread that holds the lock.
+        """As `close`, from the garbage collector, which may have stopped a thread that holds some lock.
 
-        That thread then finds the board closed, and cleans up.
+        So nothing is waited for. Is it the board's, that thread finds the board closed, and cleans up.
         """
         self.board.is_closed = True
         if self.board.lock.acquire(blocking=False):
@@ -85,7 +87,9 @@ class Filler:
                 self.crew.dismiss()
             finally:
                 self.board.lock.release()
-            self._abandon(parts)
+            if parts:
+                with suppress(RuntimeError):  # the interpreter ends; the next survey finds what is left
+                    threading.Thread(target=self._abandon, args=(parts,), name="warpdata-cache", daemon=True).start()
 
     def _next_job(self) -> Job | None:
         step = self.board.next_step()
@@ -166,7 +170,8 @@ class Filler:
                 "its name promises",
                 hint="Publish it again, or restore the store.",
             )
-        self._cache.commit(part, quick)
+        if not self._cache.commit(part, quick):
+            return
         counters = self._cache.counters
         counters.add("fills")
         counters.add("fill_bytes", part.blob.byte_size)
@@ -177,21 +182,18 @@ class Filler:
                 self.board.end(record, Filled.FETCHED)
 
     def _give_up(self, record: Watched, part: Part | None, failure: BaseException) -> None:
-        with self.board.lock:
-            is_current = record.part is part and record.phase is not Phase.OVER
-            if is_current:
-                self.board.rest(record)
-                record.failure = failure
-                record.not_before = self._cache.clock() + CACHE_REST_S
+        """The part goes first, so that whoever hears of the failure finds nothing left of it."""
         if part is not None:
             self._cache.abandon(part)
+        with self.board.lock:
+            is_current = record.part is part and record.phase not in (Phase.WATCHED, Phase.QUEUED, Phase.OVER)
+            if is_current:
+                self.board.rest(record)
+                record.failure = record.outcome = failure
+                record.not_before = self._cache.clock() + CACHE_REST_S
         if is_current:
             self._cache.counters.add("failed_fills")
             _LOG.warning("blob %s could not be kept: %s", record.digest, failure)
-            with self.board.lock:
-                if record.phase is Phase.WATCHED:
-                    record.outcome = failure
-                    record.changed.notify_all()
 
     def _disk_failed(self, error: OSError) -> StorageError:
         """Make the cache step aside, and say in typed words why, for those who asked for a fill."""

@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from warpdata.cache.locks import Handle
@@ -25,15 +24,24 @@ _LINE_BYTES = 40
 _PAUSE_S = 0.002
 
 
-@dataclass(slots=True)
 class Account:
     """The total, while the lock is held. None: nobody knows, and a survey must tell."""
 
-    total_bytes: int | None
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._written = self.total_bytes = _parse(os.pread(handle.fd, _LINE_BYTES + 1, 0))
 
     def add(self, size_bytes: int) -> None:
+        """More is on disk when this returns, and then may be taken; less is written at the end."""
         if self.total_bytes is not None:
             self.total_bytes = max(0, self.total_bytes + size_bytes)
+            if size_bytes > 0:
+                self.write()
+
+    def write(self) -> None:
+        if self.total_bytes is not None and self.total_bytes != self._written:
+            os.pwrite(self._handle.fd, _spell(self.total_bytes), 0)
+            self._written = self.total_bytes
 
 
 class Ledger:
@@ -47,13 +55,11 @@ class Ledger:
         """The account, written back at the end whatever happens. `OSError` when the lock can not be had."""
         handle = self._lock(patience_s)
         try:
-            account = Account(_parse(os.pread(handle.fd, _LINE_BYTES + 1, 0)))
-            before = account.total_bytes
+            account = Account(handle)
             try:
                 yield account
             finally:
-                if account.total_bytes is not None and account.total_bytes != before:
-                    os.pwrite(handle.fd, _spell(account.total_bytes), 0)
+                account.write()
         finally:
             handle.unlock()
             handle.close()

@@ -24,7 +24,7 @@ from warpdata.store import ByteRange
 if TYPE_CHECKING:
     import xxhash
 
-__all__ = ["TRAILER_BYTES", "Part", "Progress", "read_progress"]
+__all__ = ["TRAILER_BYTES", "Part", "Progress", "read_progress", "reserved_bytes"]
 
 TRAILER_BYTES = 16
 _FILLING, _COLLECTING = b"filling\0", b"collect\0"
@@ -48,6 +48,7 @@ class Part:
         self.is_over = False
         """Set when the part was kept or thrown away. Later writes do nothing."""
         self._lock = threading.Lock()
+        self._tell_lock = threading.Lock()
         self._taken = Spans()
         self._covered = Spans()
         self._hash_lock = threading.Lock()
@@ -96,7 +97,7 @@ class Part:
 
     def tell(self, *, filling: bool) -> None:
         """Let other processes see whether somebody is working on the rest, and how much is there."""
-        with self._lock:
+        with self._tell_lock:
             self._phase = _FILLING if filling else _COLLECTING
             if not self.is_over:
                 count = self._covered.size_bytes.to_bytes(TRAILER_BYTES - len(self._phase), "little")
@@ -104,7 +105,7 @@ class Part:
 
     def end(self) -> bool:
         """From now on nothing is written any more. False if the part was over already."""
-        with self._lock:
+        with self._tell_lock, self._lock:
             was_over, self.is_over = self.is_over, True
         return not was_over
 
@@ -149,10 +150,19 @@ def read_progress(path: Path) -> Progress | None:
         handle.unlock()
         return None
     size = handle.size_bytes() - TRAILER_BYTES
-    line = os.pread(handle.fd, TRAILER_BYTES, size) if size >= 0 else b""
+    if size < 0:
+        return Progress(0, 0)  # somebody is reserving room for it
+    line = os.pread(handle.fd, TRAILER_BYTES, size)
     if not line.startswith(_FILLING):
         return None
     return Progress(size, int.from_bytes(line[len(_FILLING) :], "little"))
+
+
+def reserved_bytes(handle: Handle) -> int:
+    """What the ledger counts for a part that was left behind. Nothing, unless it is surely one of ours."""
+    size = handle.size_bytes()
+    line = os.pread(handle.fd, TRAILER_BYTES, size - TRAILER_BYTES) if size >= TRAILER_BYTES else b""
+    return size if line.startswith((_FILLING, _COLLECTING)) else 0
 
 
 def _write_all(fd: int, data: memoryview, offset: int) -> None:

@@ -20,10 +20,10 @@ from warpdata.cache.filler import Filler
 from warpdata.cache.modes import FILL_FOR_MEDIA, FillPolicy
 from warpdata.cache.reads import Plan, Reads
 from warpdata.cache.warming import fill_now
-from warpdata.cache.watch import Filled, Piece
+from warpdata.cache.watch import Filled, Piece, total_bytes
 from warpdata.digest import Blob, OnBytes, blob_key, is_digest, unwatched
 from warpdata.errors import LimitExceededError
-from warpdata.limits import COALESCE_GAP_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
+from warpdata.limits import COALESCE_GAP_BYTES, MAX_PAGE_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
 from warpdata.store import ByteRange, Fetched, ObjectInfo, Reader, coalesce, split_reply
 
 __all__ = ["CachedReader", "digest_of"]
@@ -86,18 +86,9 @@ class CachedReader:
         wanted = [request.span for request in requests]
         if not wanted:
             return [memoryview(b"") for _ in spans]
-        is_first = self._reads.note(digest, wanted, self.policy)
-        if is_first and (entry := self._cache.find(digest)) is not None:
-            return self._serve(entry, spans)  # a fill ended just now, and took what was known with it
-        plan = None
-        for look in reversed(range(_LOOKS)):
-            plan = self._reads.plan(digest, wanted, self.policy, may_wait=not is_first and look > 0)
-            if plan is not None:
-                break
-            entry = self._cache.find(digest)
-            if entry is not None:
-                return self._serve(entry, spans)
-        assert plan is not None, "a read that may not wait has a plan"
+        plan = self._plan(digest, wanted)
+        if isinstance(plan, Entry):
+            return self._serve(plan, spans)
         return split_reply(spans, requests, self._carry_out(plan, wanted, gap_bytes))
 
     def read(self, key: str) -> Fetched:
@@ -110,7 +101,9 @@ class CachedReader:
         fetched = self._reader.read(key)
         if digest is not None:
             self._counters.add("misses")
-            self._reads.brought(digest, (0, memoryview(fetched.data)), self.policy, size_bytes=len(fetched.data))
+            if len(fetched.data) > MAX_PAGE_BYTES:  # smaller ones are a matter of the metadata cache
+                piece = (0, memoryview(fetched.data))
+                self._reads.brought(digest, piece, self.policy, size_bytes=len(fetched.data))
         return fetched
 
     def stream(self, key: str) -> Iterator[memoryview]:
@@ -134,6 +127,10 @@ class CachedReader:
         digest = digest_of(key)
         entry = None if digest is None else self._cache.find_whole(digest)
         return self._reader.local_path(key) if entry is None else entry.path
+
+    def is_near(self, key: str) -> bool:
+        digest = digest_of(key)
+        return (digest is not None and self._cache.find(digest) is not None) or self._reader.is_near(key)
 
     def distrust(self, key: str) -> bool:
         digest = digest_of(key)
@@ -188,11 +185,25 @@ class CachedReader:
         self._counters.hit(sum(map(len, found)))
         return found
 
+    def _plan(self, digest: str, wanted: Sequence[ByteRange]) -> Plan | Entry:
+        """What to do about a read of a blob that was not there; or the blob, which came in the meantime."""
+        is_first = self._reads.note(digest, wanted, self.policy)
+        if is_first and (entry := self._cache.find(digest)) is not None:
+            return entry  # a fill ended just now, and took what was known about the blob with it
+        for _ in range(_LOOKS):
+            plan = self._reads.plan(digest, wanted, self.policy, may_wait=not is_first)
+            found = plan or self._cache.find(digest)
+            if found is not None:
+                return found
+        plan = self._reads.plan(digest, wanted, self.policy, may_wait=False)
+        assert plan is not None, "a read that may not wait has a plan"
+        return plan
+
     def _carry_out(self, plan: Plan, wanted: Sequence[ByteRange], gap_bytes: int) -> list[memoryview]:
         """The wanted bytes: those at hand, and the others from the store."""
         asked = [span for span, found in zip(wanted, plan.at_hand, strict=True) if found is None]
         if not asked:
-            self._counters.hit(sum(span.size_bytes for span in wanted))
+            self._counters.hit(total_bytes(wanted))
             return [found for found in plan.at_hand if found is not None]
         self._counters.add("misses")
         try:

@@ -13,7 +13,7 @@ from warpdata.cache.blob_cache import BlobCache
 from warpdata.cache.filler import Filler
 from warpdata.cache.modes import FillPolicy
 from warpdata.cache.parts import Part, Progress
-from warpdata.cache.watch import Phase, Piece, Watched
+from warpdata.cache.watch import Phase, Piece, Watched, total_bytes
 from warpdata.limits import CACHE_LOOK_BYTES, CACHE_POLL_S, CACHE_STALL_S
 from warpdata.store import ByteRange
 
@@ -41,7 +41,6 @@ class Reads:
     def __init__(self, filler: Filler, cache: BlobCache) -> None:
         self._filler = filler
         self._cache = cache
-        self._pause = Event()
 
     def note(self, digest: str, spans: Sequence[ByteRange], policy: FillPolicy) -> bool:
         """Count a read; whether it is the first of its blob, which never waits."""
@@ -49,7 +48,7 @@ class Reads:
             record = self._filler.board.watch(digest, policy)
             is_first = record.read_count == 0
             record.read_count += len(spans)
-            record.asked_bytes += sum(span.size_bytes for span in spans)
+            record.asked_bytes += total_bytes(spans)
             return is_first
 
     def plan(self, digest: str, spans: Sequence[ByteRange], policy: FillPolicy, *, may_wait: bool) -> Plan | None:
@@ -118,7 +117,7 @@ class Reads:
         while record.phase is not Phase.OVER and not self._filler.board.is_closed:
             part = record.part
             missing = [span for span in spans if part is None or not part.covers(span)]
-            if not missing or record.may_fetch(missing):
+            if not missing or not self._filler.board.is_under_way(record) or record.may_fetch(missing):
                 return True
             if not has_waited:
                 self._cache.counters.add("waits")
@@ -145,8 +144,7 @@ class Reads:
         if seen is None:
             return False
         with self._filler.board.lock:
-            amount = sum(span.size_bytes for span in spans)
-            if record.stalled_elsewhere == seen.covered_bytes or record.spend(amount, seen.size_bytes):
+            if record.stalled_elsewhere == seen.covered_bytes or record.can_afford(spans, seen.size_bytes):
                 return False
         self._cache.counters.add("waits")
         return self._outwait(record, seen)
@@ -154,13 +152,14 @@ class Reads:
     def _outwait(self, record: Watched, seen: Progress) -> bool:
         stall_s = 0.0
         while not self._filler.board.is_closed:
-            self._pause.wait(CACHE_POLL_S)
+            Event().wait(CACHE_POLL_S)
             now = self._cache.progress_elsewhere(record.digest)
-            if now is None:
+            if now is None or record.part is not None:  # it is over, or it was our own that had just begun
                 return True
             stall_s = stall_s + CACHE_POLL_S if now == seen else 0.0
             seen = now
-            if stall_s >= CACHE_STALL_S * (_FINISHING_STALLS if seen.covered_bytes == seen.size_bytes else 1):
+            is_complete = seen.covered_bytes == seen.size_bytes > 0
+            if stall_s >= CACHE_STALL_S * (_FINISHING_STALLS if is_complete else 1):
                 record.stalled_elsewhere = seen.covered_bytes
                 return False
         return False

@@ -110,6 +110,10 @@ class Room:
         if not handle.try_lock(exclusive=True):
             return None
         size = handle.size_bytes()
-        self.remove(account, digest)
-        handle.unlock()
+        try:
+            self.remove(account, digest)
+        except PermissionError:
+            return None
+        finally:
+            handle.unlock()
         return size

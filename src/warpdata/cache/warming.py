@@ -45,14 +45,16 @@ def _fill_here(filler: Filler, cache: BlobCache, blob: Blob, on_bytes: OnBytes) 
     with filler.board.lock:
         record = filler.board.watch(blob.hash, FILL_EAGERLY)
         record.size_bytes = record.size_bytes or blob.byte_size
-        record.waiters += 1
         filler.board.enqueue(record, FILL_EAGERLY, wants_all=True)
-        filler.crew.wake()
+        record.waiters += 1
     told = 0
     try:
         while True:
             with filler.board.lock:
                 if record.outcome is None and not filler.board.is_closed:
+                    # Asked for again, because somebody may have distrusted what was fetched so far.
+                    filler.board.enqueue(record, FILL_EAGERLY, wants_all=True)
+                    filler.crew.wake()
                     record.changed.wait(_TICK_S)
                 part, outcome, is_closed = record.part, record.outcome, filler.board.is_closed
             there = blob.byte_size if outcome is Filled.FETCHED else part.covered_bytes if part is not None else told

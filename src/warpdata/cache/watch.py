@@ -19,7 +19,7 @@ from warpdata.digest import Blob, blob_key
 from warpdata.limits import CACHE_BUDGET_FRACTION, CACHE_PIECE_BYTES, CACHE_TEE_BYTES, KIB
 from warpdata.store import ByteRange
 
-__all__ = ["Filled", "Outcome", "Phase", "Piece", "Watched"]
+__all__ = ["Filled", "Outcome", "Phase", "Piece", "Watched", "total_bytes"]
 
 Piece = tuple[int, memoryview]
 """Bytes, and where in the blob they begin."""
@@ -34,6 +34,10 @@ class Filled(Enum):
 
 
 Outcome = Filled | Refusal | BaseException | None
+
+
+def total_bytes(spans: Sequence[ByteRange]) -> int:
+    return sum(span.size_bytes for span in spans)
 
 
 class Phase(Enum):
@@ -103,37 +107,42 @@ class Watched:
         return self.policy.is_due(self.read_count, self.asked_bytes, self.size_bytes)
 
     def may_fetch(self, spans: Sequence[ByteRange]) -> bool:
-        """Whether a consumer may ask the store for these bytes, or must wait for the fill that is under way.
+        """Whether a consumer may ask the store for these bytes beside a fill, or must wait for it.
 
         It may if nothing is fetched twice by that, if it is very little, or if the fill does not get on.
         """
-        if not self.is_busy or self.stalled_at == self.progress:
+        if self.stalled_at == self.progress:
             return True
         if self.phase is Phase.FILLING and len(self.claimable(spans)) == len(spans):
             return True
-        return self.spend(sum(span.size_bytes for span in spans), self.size_bytes)
+        return self.can_afford(spans, self.size_bytes)
 
-    def spend(self, amount_bytes: int, size_bytes: int | None) -> bool:
-        """Take from what this process may fetch of the blob beside a fill; False when that is used up."""
-        if size_bytes is None or self.spent_bytes + amount_bytes > CACHE_BUDGET_FRACTION * size_bytes:
+    def can_afford(self, spans: Sequence[ByteRange], size_bytes: int | None) -> bool:
+        """Whether this process, with all that it fetched and did not keep, stays within a small part of the blob."""
+        if size_bytes is None:
             return False
-        self.spent_bytes += amount_bytes
-        return True
+        return self.spent_bytes + total_bytes(spans) <= CACHE_BUDGET_FRACTION * size_bytes
 
     def claimable(self, spans: Sequence[ByteRange]) -> list[ByteRange]:
         """Those of the spans that are worth a place in the part, and that nobody has or fetches."""
         return [span for span in spans if span.size_bytes >= self.tee_bytes and not self.spoken_for.touches(span)]
 
     def claim(self, spans: Sequence[ByteRange]) -> list[ByteRange]:
-        """Say that these will be brought, so that no fill that may begin fetches them; for which that is true."""
+        """Say that these are being fetched. Which of them are claimed: no fill fetches those until they come.
+
+        What is not worth a claim will be fetched again by a fill, so it counts as spent.
+        """
         claimed = self.claimable(spans)
         for span in claimed:
             self.spoken_for.add(span)
+        self.spent_bytes += total_bytes(spans) - total_bytes(claimed)
         return claimed
 
     def disclaim(self, spans: Sequence[ByteRange]) -> None:
+        """What was claimed does not come, or there is no part to take it."""
         for span in spans:
             self.spoken_for.discard(span)
+        self.spent_bytes += total_bytes(spans)
 
     def next_gap(self) -> ByteRange | None:
         """What to fetch next: what somebody waits for, else the first that nobody has or fetches."""

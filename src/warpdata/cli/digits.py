@@ -1,8 +1,9 @@
-"""The data of `warp demo`: scikit-learn's handwritten digits as a table, and a model trained on a stream of it."""
+"""The data of `warp demo`: scikit-learn's handwritten digits as a table and as files, and a model to train on them."""
 
 from __future__ import annotations
 
 import importlib.util
+import struct
 import time
 import zlib
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ from warpdata.errors import MissingExtraError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PIXELS", "Lesson", "digits_table", "measure_accuracy", "picture", "require_sklearn", "train"]
+__all__ = ["PIXELS", "Lesson", "digit_files", "digits_table", "measure_accuracy", "picture", "require_sklearn", "train"]
 
 PIXELS = 64
 _SIDE = 8
@@ -38,7 +39,7 @@ def require_sklearn() -> None:
 
 
 def digits_table() -> pa.Table:
-    """1,797 images of 8 × 8 pixels, each with its label, a caption and the split it belongs to."""
+    """1,797 images of 8 × 8 pixels, each with its label, a caption, the split it belongs to and a file name."""
     import pyarrow as pa
     from sklearn.datasets import load_digits
 
@@ -51,7 +52,25 @@ def digits_table() -> pa.Table:
             "label": pa.array(labels, pa.int8()),
             "caption": [f"a handwritten {_WORDS[label]}" for label in labels],
             "split": [_split(row) for row in range(len(labels))],
+            "file": [f"{label}/{row:04d}.png" for row, label in enumerate(labels)],
         }
+    )
+
+
+def digit_files(table: pa.Table) -> dict[str, bytes]:
+    """The same images as files, by the names in the column `file`."""
+    images = table["image"].to_pylist()
+    return {name: _png(image) for name, image in zip(table["file"].to_pylist(), images, strict=True)}
+
+
+def _png(pixels: list[int]) -> bytes:
+    """A grey picture. Not compressed, so that its bytes do not depend on who compresses."""
+    shades = bytes(min(255, pixel * 256 // _BRIGHTEST) for pixel in pixels)
+    rows = b"".join(b"\0" + shades[start : start + _SIDE] for start in range(0, PIXELS, _SIDE))
+    header = struct.pack(">IIBBBBB", _SIDE, _SIDE, 8, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
 
 

@@ -46,7 +46,7 @@ EXIT_CODES: Mapping[int, str] = {
     OK: "all is well, also when the reader of a pipe had enough",
     UNEXPECTED: "unexpected: a defect, or the machine failed",
     USAGE: "the command line is wrong",
-    NOT_FOUND: "not found: dataset, version, table, column or object",
+    NOT_FOUND: "not found: dataset, version, table, column, artifact, file or object",
     4: "conflict: somebody was first, or the outcome is unknown",
     5: "bad input: a name, file, filter or value cannot work",
     6: "denied: credentials, access, or a read-only store",

@@ -20,16 +20,17 @@ class Invocation:
     """Filled in by the option parser, before the command runs."""
 
     store: str | None = None
+    mode: str | None = None
     quiet: bool = False
     debug: bool = False
     as_json: bool = False
 
     def connect(self) -> Connection:
         """The store asked for, or the one that the settings name. Makes no request."""
-        return warpdata.connect(self.store)
+        return warpdata.connect(self.store, mode=self.mode)
 
     def open(self, address: str) -> Dataset:
-        return warpdata.dataset(address, store=self.store)
+        return warpdata.dataset(address, store=self.store, mode=self.mode)
 
     def meter(self, title: str, *, beside_data: bool = False) -> Meter:
         """Progress on stderr, if a person is looking at it, and not at data written at the same time."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -12,13 +12,20 @@ from warpdata.cli.names import ADDRESS, DATASET_ID, STORE_URL
 
 __all__ = [
     "WarpCommand",
+    "WarpGroup",
     "address_argument",
+    "artifact_option",
     "columns_option",
     "command",
     "dataset_argument",
     "filter_option",
+    "group",
+    "split_names",
     "table_option",
+    "unknown_command",
 ]
+
+_MODES = ("auto", "remote", "hybrid", "local")
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -35,10 +42,47 @@ class WarpCommand(click.Command):
                 formatter.write_dl(list(self.json_keys.items()))
 
 
+class WarpGroup(click.Group):
+    """Commands that share a first word, such as `warp cache stats`. Without a second word it shows its help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            unknown_command(ctx, args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+def unknown_command(ctx: click.Context, name: str, known: Iterable[str]) -> NoReturn:
+    """Fail, and name what may have been meant."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1)
+    guess = f" Did you mean {near[0]!r}?" if near else ""
+    ctx.fail(f"there is no command {name!r}.{guess}")
+
+
+def group(name: str) -> Callable[[Callable[..., Any]], WarpGroup]:
+    """Make a group; the function's docstring is its help, and its body is never run."""
+
+    def decorate(function: Callable[..., Any]) -> WarpGroup:
+        @click.pass_context
+        def show_help(ctx: click.Context) -> None:
+            if ctx.invoked_subcommand is None:
+                click.echo(ctx.get_help())
+
+        return WarpGroup(name, callback=show_help, help=function.__doc__, invoke_without_command=True)
+
+    return decorate
+
+
 def command(
-    name: str, *, json_keys: Mapping[str, str] | None = None, uses_store: bool = True
+    name: str, *, json_keys: Mapping[str, str] | None = None, uses_store: bool = True, reads: bool = False
 ) -> Callable[[Callable[..., Any]], WarpCommand]:
-    """Make a command with the shared options; with `json_keys` it also takes `--json`."""
+    """Make a command with the shared options; with `json_keys` it also takes `--json`, if it `reads` also `--mode`."""
 
     def decorate(function: Callable[..., Any]) -> WarpCommand:
         made = click.command(name, cls=WarpCommand)(function)
@@ -47,6 +91,8 @@ def command(
             made.params.append(_flag("as_json", "--json", "Print one JSON document."))
         if uses_store:
             made.params.append(_store_option())
+        if reads:
+            made.params.append(_mode_option())
         made.params.append(_flag("quiet", "--quiet", "Show no progress.", "-q"))
         made.params.append(_flag("debug", "--debug", "Show where a failure came from."))
         return made
@@ -68,9 +114,13 @@ def table_option(text: str = 'Which table; the only one or "main" by default.') 
     return click.option("--table", metavar="NAME", help=text)
 
 
+def artifact_option() -> Callable[[_F], _F]:
+    return click.option("--artifact", metavar="NAME", help="Which artifact; the only one by default.")
+
+
 def columns_option() -> Callable[[_F], _F]:
     return click.option(
-        "--columns", multiple=True, metavar="A,B", callback=_split_columns, help="Only these columns, in this order."
+        "--columns", multiple=True, metavar="A,B", callback=split_names, help="Only these columns, in this order."
     )
 
 
@@ -80,7 +130,8 @@ def filter_option() -> Callable[[_F], _F]:
     )
 
 
-def _split_columns(_ctx: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+def split_names(_ctx: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """For options that take `A,B` and may be repeated."""
     return tuple(name for value in values for name in value.split(",") if name)
 
 
@@ -93,6 +144,18 @@ def _store_option() -> click.Option:
         is_eager=True,
         callback=_remember("store"),
         help="A path, s3://…, gs://…, az://… or https://…; WARP_STORE or the embedded default otherwise.",
+    )
+
+
+def _mode_option() -> click.Option:
+    return click.Option(
+        ["--mode"],
+        type=click.Choice(_MODES),
+        expose_value=False,
+        is_eager=True,
+        callback=_remember("mode"),
+        help="Where the bytes of a remote store come from, for commands that read: auto keeps what is read often, "
+        "remote writes nothing to disk, hybrid reads far ahead, local asks no network; WARP_MODE or auto otherwise.",
     )
 
 

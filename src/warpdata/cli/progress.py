@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.progress import Progress, TaskID
 
-    from warpdata.publish import ProgressEvent
+    from warpdata.progress import ProgressEvent
 
 __all__ = ["Meter"]
 
 _DELAY_S = 0.5
 _BAR_WIDTH = 24
-_STAGES = {"hash": "Reading files", "upload": "Sending", "verify": "Checking"}
+_STAGES = {"hash": "Reading files", "upload": "Sending", "verify": "Checking", "warm": "Fetching"}
 
 
 class Meter:
@@ -55,7 +55,7 @@ class Meter:
                 self._shown[0].stop()
 
     def __call__(self, event: ProgressEvent) -> None:
-        """Takes the events of `warpdata.publish`."""
+        """Takes the events of publishing, verifying and warming."""
         title = _STAGES.get(event.stage, event.stage)
         if event.total_files > 1:
             title = f"{title} {event.done_files:,} of {event.total_files:,}"
@@ -71,6 +71,15 @@ class Meter:
             yield batch
             done += batch.num_rows
             self._update(self._title, done, total)
+
+    def count_bytes(self, total: int) -> Callable[[int], None]:
+        """Something to tell of each piece how long it was; `total` is 0 where nobody knows."""
+        self._began = time.monotonic()
+
+        def add(size_bytes: int) -> None:
+            self._update(self._title, self._done + size_bytes, total)
+
+        return add
 
     def _update(self, title: str, done: int, total: int) -> None:
         with self._lock:

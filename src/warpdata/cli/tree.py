@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from warpdata.cli.failures import EXIT_CODES, report
 from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import unknown_command
 
 __all__ = ["SECTIONS", "LazyGroup", "warp"]
 
@@ -29,14 +30,21 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "info": "Show what a version holds.",
         "schema": "Show the columns of each table and their types.",
         "head": "Show the first rows of a table.",
-        "inspect": "Show tables, other payloads, bindings and shards.",
+        "inspect": "Show tables, artifacts, bindings and shards.",
         "stream": "Write the rows of a table to stdout.",
+        "members": "List the files in an artifact.",
+        "cat": "Write files of an artifact to stdout.",
         "list-remote": "List the datasets in a store, or in one workspace of it.",
     },
     "Publish": {
-        "publish": "Publish Parquet files as a new version.",
+        "publish": "Publish tables and raw files as a new version.",
+        "ingest": "Publish pictures, sounds, WebDataset tars or a CSV in one step.",
         "label": "Name a version for good, or list such names.",
         "branch": "Start a branch at a version, or list branches.",
+    },
+    "Cache": {
+        "warm": "Bring a version to this machine, before it is needed.",
+        "cache": "Look at, shrink, check or empty what is kept on this machine.",
     },
     "History": {
         "log": "Show the commits that led to a version, newest first.",
@@ -66,11 +74,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _SUMMARIES and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], _SUMMARIES, n=1)
-            guess = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"there is no command {args[0]!r}.{guess}")
+            unknown_command(ctx, args[0], _SUMMARIES)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

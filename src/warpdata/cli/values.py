@@ -37,6 +37,8 @@ def type_text(kind: pa.DataType) -> str:
         return f"struct<{fields}>"
     if pa.types.is_dictionary(kind):
         return f"{type_text(kind.value_type)} (dictionary)"
+    if isinstance(kind, pa.ExtensionType) and (ref_type := getattr(kind, "ref_type", None)):
+        return f"ref<{escape(ref_type)}>"
     return escape(str(kind))
 
 

@@ -162,6 +162,9 @@ class ObjectStore:
             listing = obstore.list_with_delimiter(self._backend, check_key(prefix) if prefix else None)
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in listing["common_prefixes"])
 
+    def is_near(self, key: str) -> bool:
+        return False
+
     def distrust(self, key: str) -> bool:
         check_key(key)
         return False

@@ -93,6 +93,10 @@ class Reader(Protocol):
         """Where the object lies on this machine, if it does, so that it can be mapped in place."""
         ...
 
+    def is_near(self, key: str) -> bool:
+        """Whether reading it asks no other machine, so that many reads gain nothing from many threads."""
+        ...
+
     def distrust(self, key: str) -> bool:
         """Bytes read under this key did not verify. True: a nearer copy was dropped, so reading again asks
         the store itself. False: there is nothing nearer.

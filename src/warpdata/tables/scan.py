@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from warpdata.limits import MIB, SCAN_AHEAD_BYTES
 from warpdata.manifest import LoadPage, ShardList, iter_rows
@@ -26,10 +26,13 @@ from warpdata.tables.parts import Parts
 from warpdata.tables.predicate import can_match, columns_of
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
-__all__ = ["Scan", "scan_tables"]
+__all__ = ["Scan", "match_rows", "scan_tables"]
 
+_T = TypeVar("_T")
 _FOOTERS_AHEAD = 8
 _UNITS_AHEAD = 8
 _UNITS_AHEAD_LOCAL = 4  # nothing is fetched, so more would only push decoded rows out of the processor's caches
@@ -60,6 +63,8 @@ class _Unit:
     skip: int
     take: int
     group_rows: int
+    first_row: int
+    """The number of its first row, counted over the table."""
     side_by_side: bool = False
     """Whether its columns may be decoded at once, because cores would be idle otherwise."""
 
@@ -67,11 +72,41 @@ class _Unit:
 def scan_tables(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterator[pa.Table]:
     """One Arrow table per row group that has rows to give, in table order."""
     evaluator = Evaluator(scan.row_filter) if scan.row_filter else None
+
+    def begin(unit: _Unit, io: ThreadPoolExecutor, cpu: ThreadPoolExecutor) -> Future[pa.Table | None]:
+        return _submit(scan, unit, evaluator, io, cpu)
+
+    for table in _run(scan, shards, load_page, begin):
+        if table is not None and table.num_rows:
+            yield table
+
+
+def match_rows(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterator[NDArray[np.int64]]:
+    """The numbers of the rows that the filter keeps, counted over the table, row group by row group.
+
+    Only the columns of the filter are read, and only where statistics do not rule a row group out.
+    """
+    assert scan.row_filter is not None, "without a filter all rows are kept"
+    evaluator, needed = Evaluator(scan.row_filter), scan.row_filter.columns
+
+    def begin(unit: _Unit, io: ThreadPoolExecutor, cpu: ThreadPoolExecutor) -> Future[NDArray[np.int64]]:
+        return cpu.submit(_matches, unit, needed, evaluator, _fetch(unit, needed, io))
+
+    yield from _run(replace(scan, columns=tuple(needed)), shards, load_page, begin)
+
+
+def _run(
+    scan: Scan,
+    shards: ShardOpener,
+    load_page: LoadPage,
+    begin: Callable[[_Unit, ThreadPoolExecutor, ThreadPoolExecutor], Future[_T]],
+) -> Iterator[_T]:
+    """The result of each unit, in table order; how far ahead work begins is bounded in bytes."""
     cores = _cpu_count()
     io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="warp-io")
     cpu = ThreadPoolExecutor(cores, thread_name_prefix="warp-decode")
     try:
-        pending: deque[tuple[int, Future[pa.Table | None]]] = deque()
+        pending: deque[tuple[int, Future[_T]]] = deque()
         ahead_bytes = 0
         for unit in _spread(_units(scan, shards, load_page, io), cores):
             size = sum(span.size_bytes for span in unit.file.spans(unit.group, scan.columns))
@@ -79,11 +114,11 @@ def scan_tables(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterato
             while pending and (len(pending) >= most or ahead_bytes + size > SCAN_AHEAD_BYTES):
                 done_bytes, done = pending.popleft()
                 ahead_bytes -= done_bytes
-                yield from _present(done.result())
+                yield done.result()
             ahead_bytes += size
-            pending.append((size, _submit(scan, unit, evaluator, io, cpu)))
+            pending.append((size, begin(unit, io, cpu)))
         while pending:
-            yield from _present(pending.popleft()[1].result())
+            yield pending.popleft()[1].result()
     finally:
         io.shutdown(cancel_futures=True)
         cpu.shutdown(cancel_futures=True)
@@ -104,11 +139,6 @@ def _spread(units: Iterator[_Unit], cores: int) -> Iterator[_Unit]:
     else:
         yield from first
     yield from units
-
-
-def _present(table: pa.Table | None) -> Iterator[pa.Table]:
-    if table is not None and table.num_rows:
-        yield table
 
 
 def _units(scan: Scan, shards: ShardOpener, load_page: LoadPage, io: ThreadPoolExecutor) -> Iterator[_Unit]:
@@ -133,7 +163,7 @@ def _shard_units(scan: Scan, file: ShardFile, first_row: int) -> Iterator[_Unit]
             continue
         if predicate is not None and not can_match(predicate, file.bounds(group.index, reasoned)):
             continue
-        yield _Unit(file, group.index, start - group.first_row, stop - start, group.row_count)
+        yield _Unit(file, group.index, start - group.first_row, stop - start, group.row_count, first_row + start)
 
 
 def _submit(
@@ -183,6 +213,16 @@ def _filtered(
     for more in _rest(unit, rest, mask, encoded):
         kept.update(_by_name(more))
     return _conformed(kept, scan)
+
+
+def _matches(
+    unit: _Unit, needed: Sequence[str], evaluator: Evaluator, fetched: Future[Parts] | None
+) -> NDArray[np.int64]:
+    import numpy as np
+
+    encoded = unit.file.small_dictionaries(unit.group, needed) if evaluator.uses_kernels else []
+    mask = evaluator.mask(_decode(unit, needed, _parts(fetched), encoded))
+    return np.flatnonzero(mask.to_numpy(zero_copy_only=False)).astype(np.int64) + unit.first_row
 
 
 def _parts(fetched: Future[Parts] | None) -> Parts:

@@ -18,7 +18,7 @@ from warpdata.tables.engine import connect_open
 from warpdata.tables.filters import RowFilter, conjunction, parse_filter
 from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.rows import RowTaker
-from warpdata.tables.scan import Scan, scan_tables
+from warpdata.tables.scan import Scan, match_rows, scan_tables
 from warpdata.tables.schemas import check_columns, retyped_batch, retyped_table
 
 if TYPE_CHECKING:
@@ -132,6 +132,18 @@ class Table:
             left -= min(left, table.num_rows)
             if left == 0:
                 return
+
+    def row_numbers(self) -> NDArray[np.int64]:
+        """The numbers of the rows that the filters keep, ascending, counted over the whole table.
+
+        Reads the columns of the filters; without a filter, nothing.
+        """
+        import numpy as np
+
+        if not self.filters:
+            return np.arange(self.entry.shards.row_count, dtype=np.int64)
+        scan = Scan(self.entry.shards, self._stored_schema, (), self._all_rows(), conjunction(self.filters))
+        return np.concatenate([np.empty(0, np.int64), *match_rows(scan, self.shards, self.load_page)])
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
         """The rows with these numbers, ascending, counted over the whole table: filters do not count.

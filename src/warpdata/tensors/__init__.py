@@ -7,6 +7,7 @@ from warpdata.errors import PartialCoverageDetail
 from warpdata.tensors.artifact import Tensors, open_sources, open_tensors
 from warpdata.tensors.drafts import DraftTensors, create_tensors, write_tensors
 from warpdata.tensors.dtypes import DType
+from warpdata.tensors.engine import Engine
 from warpdata.tensors.extents import Extent
 from warpdata.tensors.identity import (
     artifact_id,
@@ -34,6 +35,7 @@ __all__ = [
     "Crop",
     "DType",
     "DraftTensors",
+    "Engine",
     "Explanation",
     "Extent",
     "Materialized",

@@ -10,6 +10,7 @@ from typing import Self
 from warpdata.errors import InvalidViewError, LimitExceededError, ObjectNotFoundError
 from warpdata.limits import MAX_TENSOR_FILES
 from warpdata.tensors.canonical_files import is_canonical, read_tail
+from warpdata.tensors.engine import Engine
 from warpdata.tensors.extents import Extent, Extents
 from warpdata.tensors.identity import artifact_id, multihash
 from warpdata.tensors.index import TensorIndex
@@ -27,8 +28,9 @@ __all__ = ["Tensors", "open_sources", "open_tensors"]
 class Tensors:
     """Tensors by name. Opened with `open_tensors`; reads nothing but headers until asked to."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, *, owns_engine: bool = True) -> None:
         self._replica = replica
+        self._owns_engine = owns_engine
         self._digest: bytes | None = None
 
     def __enter__(self) -> Self:
@@ -91,14 +93,19 @@ class Tensors:
         return View(self._replica, normal, None if names is None else tuple(names), cost)
 
     def close(self) -> None:
-        """Let go of files. Safe to call twice."""
+        """Let go of files, and of staging unless somebody else's engine has it. Safe to call twice."""
+        if self._owns_engine:
+            self._replica.engine.close()
         for source in self._replica.sources:
             if isinstance(source, FileSource):
                 source.close()
 
 
-def open_tensors(path: str | os.PathLike[str]) -> Tensors:
-    """Open a safetensors file, a folder of them, or a file that `create_tensors` or `write_tensors` made."""
+def open_tensors(path: str | os.PathLike[str], *, engine: Engine | None = None) -> Tensors:
+    """Open a safetensors file, a folder of them, or a file that `create_tensors` or `write_tensors` made.
+
+    Artifacts that are given the same engine share its staging; otherwise each has one of its own.
+    """
     place = Path(path)
     if place.is_dir():
         paths = sorted(file for file in place.iterdir() if file.suffix == ".safetensors")
@@ -110,25 +117,24 @@ def open_tensors(path: str | os.PathLike[str]) -> Tensors:
         paths = [place]
     files = tuple(FileSource(file) for file in paths)
     try:
-        return _open_files(files)
+        return Tensors(_open_files(files, engine), owns_engine=engine is None)
     except BaseException:
         for file in files:
             file.close()
         raise
 
 
-def open_sources(index: TensorIndex, sources: Sequence[ByteSource], extents: Sequence[Extent]) -> Tensors:
+def open_sources(
+    index: TensorIndex, sources: Sequence[ByteSource], extents: Sequence[Extent], *, engine: Engine | None = None
+) -> Tensors:
     """An artifact, or the parts of one that are here, over any sources of bytes."""
-    return Tensors(Replica.of(index, tuple(sources), Extents(extents)))
+    return Tensors(Replica.of(index, tuple(sources), Extents(extents), engine=engine), owns_engine=engine is None)
 
 
-def _open_files(files: tuple[FileSource, ...]) -> Tensors:
+def _open_files(files: tuple[FileSource, ...], engine: Engine | None) -> Replica:
     if len(files) == 1 and is_canonical(files[0]):
         tail = read_tail(files[0])
         extents = Extents([Extent(0, tail.index.total_size, 0, 0)])
-        whole_file = Replica.of(tail.index, files, extents)
-        return Tensors(
-            Replica(tail.index, tail.index_bytes, whole_file.index_multihash, files, extents, leaves=tail.leaves)
-        )
+        return Replica.of(tail.index, files, extents, leaves=tail.leaves, engine=engine)
     index, extents = index_files(files)
-    return Tensors(Replica.of(index, files, extents))
+    return Replica.of(index, files, extents, engine=engine)

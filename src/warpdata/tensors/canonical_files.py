@@ -15,7 +15,7 @@ from warpdata.limits import MAX_TENSOR_INDEX_BYTES, MAX_TENSOR_SPACE_BYTES
 from warpdata.tensors.identity import leaf_size
 from warpdata.tensors.index import TensorIndex, align
 from warpdata.tensors.index_json import parse_index
-from warpdata.tensors.sources import FileSource
+from warpdata.tensors.sources import SizedSource
 
 __all__ = ["MAGIC", "Tail", "encode_tail", "is_canonical", "read_tail"]
 
@@ -41,14 +41,14 @@ def encode_tail(total_size: int, index_bytes: bytes, leaves: tuple[bytes, ...]) 
     return bytes(align(total_size) - total_size) + body + trailer
 
 
-def is_canonical(file: FileSource) -> bool:
+def is_canonical(file: SizedSource) -> bool:
     size = file.size_bytes
     return size >= _TRAILER.size and bytes(file.read_range(size - len(MAGIC), size)) == MAGIC
 
 
-def read_tail(file: FileSource) -> Tail:
+def read_tail(file: SizedSource) -> Tail:
     """Strictly: every number is compared with the file before it is believed."""
-    what, size = file.path.name, file.size_bytes
+    what, size = file.name, file.size_bytes
     trailer = file.read_range(size - _TRAILER.size, size)
     total, index_size, digest, form, _ = _TRAILER.unpack(trailer)
     if form != _FORMAT:

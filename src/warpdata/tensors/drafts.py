@@ -32,9 +32,11 @@ from warpdata.tensors.identity import leaf_hashes
 from warpdata.tensors.index import TensorIndex, pack_index
 from warpdata.tensors.movement import write_back
 from warpdata.tensors.plan import ViewPlan, iter_blocks, make_plan
+from warpdata.tensors.regions import array_over
 from warpdata.tensors.replica import Replica
 from warpdata.tensors.spec import NormalView, ViewSpec, normalize, whole
-from warpdata.tensors.view import View, array_over, region_bytes
+from warpdata.tensors.targets import host_bytes
+from warpdata.tensors.view import View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,7 +84,7 @@ class DraftTensors:
             plan = self._element_plan(view)
             block = _packed(plan, data)
         else:
-            block = region_bytes(data)
+            block = host_bytes(data)
         if len(block) != plan.size:
             raise InvalidViewError(f"{len(block)} bytes were given, and the view has {plan.size}")
         if self._map is not None:

@@ -11,11 +11,13 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Literal
 
 from warpdata.limits import TREE_LEAF_COUNT, TREE_LEAF_MAX_BYTES, TREE_LEAF_MIN_BYTES
 from warpdata.tensors.index import TensorIndex
 from warpdata.tensors.spec import Narrow, NormalView, Selection, Transpose
+from warpdata.tensors.workers import for_each, processors
 
 __all__ = [
     "artifact_id",
@@ -52,9 +54,16 @@ def leaf_size(total_bytes: int) -> int:
 
 
 def leaf_hashes(data: memoryview | bytes) -> list[bytes]:
+    """Of a span in memory. Several at once, by as many threads as the span is worth."""
     view = memoryview(data).cast("B")
     size = leaf_size(len(view))
-    return [hashlib.sha256(view[start : start + size]).digest() for start in range(0, len(view), size)]
+    out = [b""] * -(-len(view) // size)
+
+    def hash_one(leaf: int) -> None:
+        out[leaf] = hashlib.sha256(view[leaf * size : (leaf + 1) * size]).digest()
+
+    for_each(range(len(out)), processors(), lambda: nullcontext(hash_one))
+    return out
 
 
 def tree_root(leaves: Sequence[bytes]) -> bytes:

@@ -2,33 +2,45 @@
 
 A strided run can be fetched block by block, which reads exactly what is kept in many requests, or in wide
 reads that are packed afterwards, which reads more in fewer; and anything in between, axis by axis. The
-cheapest is taken, by a cost that the caller states. What is planned here is what is requested, byte for
-byte, which is why it can be told beforehand. Implements "Reads" of docs/specs/tensors.md.
+cheapest is taken, by a cost that the caller states. A source that gathers, as local files do, takes such a
+run as it is. What is planned here is what is requested, byte for byte, which is why it can be told
+beforehand. Implements "Reads" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from warpdata.errors import BadInputError
-from warpdata.limits import MAX_BLOCK_READS, VIEW_REQUEST_COST_BYTES, VIEW_SCRATCH_BYTES
+from warpdata.limits import (
+    MAX_BLOCK_READS,
+    VIEW_DEVICE_PACK_RATIO,
+    VIEW_PIECE_BYTES,
+    VIEW_REQUEST_COST_BYTES,
+    VIEW_SCRATCH_BYTES,
+)
 from warpdata.tensors.extents import Extents
+from warpdata.tensors.patches import Patch, patch_of, split_patch
 from warpdata.tensors.plan import Contiguous, DataRun, Strided, iter_blocks
 
-__all__ = ["Choice", "Read", "ReadCost", "ReadPlan", "plan_reads"]
+__all__ = ["Choice", "Read", "ReadCost", "ReadPlan", "choice_of", "plan_reads"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCost:
-    """What a request costs beside its bytes, in bytes that could be read meanwhile; and how wide one may be."""
+    """What a request costs beside its bytes, in bytes that could be read meanwhile; and how long one may be.
+
+    `scratch_bytes` bounds requests of which not everything is kept, `piece_bytes` all of them.
+    """
 
     request_bytes: int = VIEW_REQUEST_COST_BYTES
     scratch_bytes: int = VIEW_SCRATCH_BYTES
+    piece_bytes: int = VIEW_PIECE_BYTES
 
     def __post_init__(self) -> None:
-        if self.request_bytes < 0 or self.scratch_bytes < 1:
+        if self.request_bytes < 0 or self.scratch_bytes < 1 or self.piece_bytes < 1:
             raise BadInputError(f"{self!r} is not a cost")
 
     def of(self, requests: int, bytes_read: int) -> int:
@@ -37,18 +49,36 @@ class ReadCost:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One request, in bytes of its source, and the runs it serves (their `source` counted the same way)."""
+    """One request, in bytes of its source, and what it serves (its `source` counted the same way).
+
+    `gathers`: only the blocks of its one part are read, not what lies between. `leaves`: the leaves of the
+    TreeHash that the request consists of, where they are to be checked. `placed`: where each of them lies in the
+    target as a whole, where checking can wait until they are there.
+    """
 
     source: int
     start: int
     end: int
-    parts: tuple[DataRun, ...]
+    parts: tuple[Patch, ...]
+    gathers: bool = False
+    leaves: range = range(0)
+    placed: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes asked for."""
+        return self.parts[0].size if self.gathers else self.end - self.start
+
+    @property
+    def kept(self) -> int:
+        return sum(part.size for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How one run is fetched, before neighbours are joined: `contiguous`, `blocks`, `wide` or `pieces`.
+    """How one run is fetched, before neighbours are joined.
 
+    `method` is `contiguous`, `blocks`, `wide`, `gather`, `pieces` or `leaves`.
     `alternative_cost` is what the best other way would have cost; `None` where there was no other.
     """
 
@@ -67,32 +97,50 @@ class ReadPlan:
     choices: tuple[Choice, ...]
 
 
-def plan_reads(runs: Sequence[DataRun], extents: Extents, cost: ReadCost) -> ReadPlan:
-    """Every byte of every run must lie in an extent; `coverage` asks that first."""
+def plan_reads(
+    runs: Sequence[DataRun],
+    extents: Extents,
+    cost: ReadCost,
+    *,
+    gathering: Container[int] = (),
+    device_packs: bool = False,
+) -> ReadPlan:
+    """Every byte of every run must lie in an extent; `coverage` asks that first.
+
+    `gathering` are the sources that can. `device_packs`: bytes go to a device, which picks blocks out of wide
+    reads so fast that gathering pays only where little is kept.
+    """
     reads: list[Read] = []
     choices: list[Choice] = []
     for run in runs:
-        made, choice = _fetch(run, extents, cost)
+        sparse = not device_packs or isinstance(run, Contiguous) or run.size * VIEW_DEVICE_PACK_RATIO < run.span
+        made, choice = _fetch(run, extents, cost, gathering if sparse else ())
         reads += made
         choices.append(choice)
     return ReadPlan(tuple(_join(reads, extents, cost)), tuple(choices))
 
 
-def _fetch(run: DataRun, extents: Extents, cost: ReadCost) -> tuple[list[Read], Choice]:
+def _fetch(run: DataRun, extents: Extents, cost: ReadCost, gathering: Container[int]) -> tuple[list[Read], Choice]:
     span = run.size if isinstance(run, Contiguous) else run.span
     home = extents.holding(run.source, run.source + span)
     if home is None:
-        reads = list(_pieces(run, extents))
-        return reads, _choice(run, "pieces", reads, cost, None)
+        reads = list(_pieces(run, extents, cost))
+        return reads, choice_of(run, "pieces", reads, cost, None)
     run = replace(run, source=run.source - home.start + home.offset)
     if isinstance(run, Contiguous):
-        reads = [Read(home.source, run.source, run.source + run.size, (run,))]
-        return reads, _choice(run, "contiguous", reads, cost, None)
+        reads = list(_plain(home.source, patch_of(run), cost))
+        return reads, choice_of(run, "contiguous", reads, cost, None)
+    if home.source in gathering:
+        parts = split_patch(patch_of(run), cost.piece_bytes)
+        reads = [Read(home.source, p.source, p.source + p.span, (p,), gathers=not p.is_plain) for p in parts]
+        return reads, choice_of(run, "gather" if reads[0].gathers else "blocks", reads, cost, None)
     options = sorted(_options(run, cost))
     best, other = options[0], options[1] if len(options) > 1 else None
     reads = list(_cut(run, home.source, best[3], best[4]))
     method = "blocks" if best[3] == len(run.counts) else "wide"
-    return reads, _choice(run, method, reads, cost, other[0] if other else None)
+    if method == "blocks":
+        reads = [piece for read in reads for piece in _plain(read.source, read.parts[0], cost)]
+    return reads, choice_of(run, method, reads, cost, other[0] if other else None)
 
 
 def _options(run: Strided, cost: ReadCost) -> Iterator[tuple[int, int, int, int, int]]:
@@ -127,7 +175,7 @@ def _cut(run: Strided, source: int, axis: int, group: int) -> Iterator[Read]:
     target = run.target
     for start, _, _ in iter_blocks(outer):
         if axis == rank:
-            yield Read(source, start, start + run.block, (Contiguous(run.name, target, start, run.block),))
+            yield Read(source, start, start + run.block, (Patch(start, target, run.block),))
             target += run.block
             continue
         for first in range(0, run.counts[axis], group):
@@ -135,18 +183,22 @@ def _cut(run: Strided, source: int, axis: int, group: int) -> Iterator[Read]:
             begin = start + first * run.strides[axis]
             part = replace(run, target=target, source=begin, counts=(count, *run.counts[axis + 1 :]))
             part = replace(part, strides=run.strides[axis:])
-            yield Read(source, begin, begin + part.span, (part,))
+            yield Read(source, begin, begin + part.span, (patch_of(part),))
             target += count * below
 
 
-def _pieces(run: DataRun, extents: Extents) -> Iterator[Read]:
+def _plain(source: int, patch: Patch, cost: ReadCost) -> Iterator[Read]:
+    for part in split_patch(patch, cost.piece_bytes):
+        yield Read(source, part.source, part.source + part.block, (part,))
+
+
+def _pieces(run: DataRun, extents: Extents, cost: ReadCost) -> Iterator[Read]:
     """Exactly what is kept, and only from where it is: for sources that have parts of an artifact."""
     for source, target, size in iter_blocks(run):
         for start, end, home in extents.pieces(source, source + size):
             assert home is not None, "coverage is checked before reads are planned"
             place = start - home.start + home.offset
-            piece = Contiguous(run.name, target + start - source, place, end - start)
-            yield Read(home.source, place, place + end - start, (piece,))
+            yield from _plain(home.source, Patch(place, target + start - source, end - start), cost)
 
 
 def _join(reads: list[Read], extents: Extents, cost: ReadCost) -> Iterator[Read]:
@@ -154,10 +206,15 @@ def _join(reads: list[Read], extents: Extents, cost: ReadCost) -> Iterator[Read]
     group: list[Read] = []
     end = 0
     for read in sorted(reads, key=lambda read: (read.source, read.start, read.end)):
+        if read.gathers:
+            yield read
+            continue
         if group and read.source == group[0].source and read.start - end <= cost.request_bytes:
             wide = max(end, read.end)
             start = group[0].start
-            if wide - start <= cost.scratch_bytes and (read.start <= end or extents.has(read.source, start, wide)):
+            if wide - start <= min(cost.scratch_bytes, cost.piece_bytes) and (
+                read.start <= end or extents.has(read.source, start, wide)
+            ):
                 group.append(read)
                 end = wide
                 continue
@@ -173,6 +230,7 @@ def _joined(group: list[Read], end: int) -> Read:
     return first if len(group) == 1 else Read(first.source, first.start, end, tuple(p for r in group for p in r.parts))
 
 
-def _choice(run: DataRun, method: str, reads: Sequence[Read], cost: ReadCost, other: int | None) -> Choice:
-    total = sum(read.end - read.start for read in reads)
+def choice_of(run: DataRun, method: str, reads: Sequence[Read], cost: ReadCost, other: int | None) -> Choice:
+    """What fetching a run in this way amounts to."""
+    total = sum(read.size for read in reads)
     return Choice(run.name, method, len(reads), total, run.size, cost.of(len(reads), total), other)

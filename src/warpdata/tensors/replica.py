@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 from warpdata.tensors.coverage import check_coverage
+from warpdata.tensors.engine import Engine
 from warpdata.tensors.extents import Extents
 from warpdata.tensors.identity import leaf_size, multihash, tree_root
 from warpdata.tensors.index import TensorIndex
 from warpdata.tensors.index_json import encode_index
-from warpdata.tensors.movement import fill
+from warpdata.tensors.movement import Work, fill, threads_for
 from warpdata.tensors.plan import Contiguous, Pad, Run, ViewPlan, make_plan
 from warpdata.tensors.reads import ReadCost, ReadPlan, plan_reads
-from warpdata.tensors.sources import ByteSource
+from warpdata.tensors.sources import ByteSource, GatherSource
 from warpdata.tensors.spec import NormalView
-from warpdata.tensors.verification import CheckedSource, align_reads, cut_runs
+from warpdata.tensors.targets import HostTarget
+from warpdata.tensors.verification import Leaves, plan_leaves
+from warpdata.tensors.workers import for_each
 
 __all__ = ["Replica", "data_digest", "leaf_hashes_of"]
 
@@ -34,44 +38,61 @@ class Replica:
     sources: tuple[ByteSource, ...]
     extents: Extents
     leaves: tuple[bytes, ...] | None = None
+    engine: Engine = field(default_factory=Engine, compare=False)
 
     @classmethod
-    def of(cls, index: TensorIndex, sources: tuple[ByteSource, ...], extents: Extents) -> Replica:
+    def of(
+        cls,
+        index: TensorIndex,
+        sources: tuple[ByteSource, ...],
+        extents: Extents,
+        *,
+        leaves: tuple[bytes, ...] | None = None,
+        engine: Engine | None = None,
+    ) -> Replica:
         data = encode_index(index)
-        return cls(index, data, multihash(hashlib.sha256(data).digest()), sources, extents)
+        digest = multihash(hashlib.sha256(data).digest())
+        return cls(index, data, digest, sources, extents, leaves, engine or Engine())
 
-    def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False) -> ReadPlan:
-        """The requests of a plan, after its coverage was checked."""
+    def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False, device: bool = False) -> ReadPlan:
+        """The requests of a plan, after its coverage was checked. `device`: for the memory of one."""
         check_coverage(plan.data_runs, self.extents, self.index_multihash)
-        if not verify or self.leaves is None:
-            return plan_reads(plan.data_runs, self.extents, cost)
-        leaf = leaf_size(self.index.total_size)
-        runs = tuple(cut_runs(plan.data_runs, leaf, cost.scratch_bytes))
-        return align_reads(plan_reads(runs, self.extents, cost), leaf, self.index.total_size)
-
-    def fill(self, plan: ViewPlan, cost: ReadCost, target: memoryview, *, verify: bool = False) -> None:
-        reads = self.plan_reads(plan, cost, verify=verify)
-        sources = self.sources
         if verify and self.leaves is not None:
-            sources = tuple(CheckedSource(source, self.index, self.leaves) for source in sources)
-        fill(plan, reads, sources, target)
+            return plan_leaves(plan.data_runs, self.extents, cost, self._known_leaves(), self.index_multihash)
+        gathering = {number for number, source in enumerate(self.sources) if isinstance(source, GatherSource)}
+        return plan_reads(plan.data_runs, self.extents, cost, gathering=gathering, device_packs=device)
+
+    def work(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False, device: bool = False) -> Work:
+        """What an engine has to do for a plan. `PartialCoverageError` if bytes are missing."""
+        reads = self.plan_reads(plan, cost, verify=verify, device=device)
+        leaves = self._known_leaves() if verify and self.leaves is not None else None
+        return Work(plan.runs, plan.permutes, reads.reads, self.sources, leaves)
+
+    def _known_leaves(self) -> Leaves:
+        return Leaves(self.index, self.leaves or ())
 
 
 def leaf_hashes_of(replica: Replica) -> tuple[bytes, ...]:
-    """Leaf hashes of the canonical ByteSpace, computed from its bytes. Reads all of them; memory stays at a leaf."""
+    """Leaf hashes of the canonical ByteSpace, computed from its bytes. Reads all of them, a leaf for each thread."""
     plan = make_plan(replica.index, NormalView(()))
     check_coverage(plan.data_runs, replica.extents, replica.index_multihash)
     size = leaf_size(plan.size)
     starts = [run.target for run in plan.runs]
-    leaves = []
-    for start in range(0, plan.size, size):
-        stop = min(plan.size, start + size)
+    out = [b""] * -(-plan.size // size)
+
+    def hash_one(leaf: int) -> None:
+        start, stop = leaf * size, min(plan.size, (leaf + 1) * size)
         near = plan.runs[bisect_right(starts, start) - 1 : bisect_left(starts, stop)]
-        piece = replace(plan, runs=tuple(_clip(near, start, stop)), size=stop - start)
+        runs = tuple(_clip(near, start, stop))
         buffer = memoryview(bytearray(stop - start))
-        fill(piece, plan_reads(piece.data_runs, replica.extents, ReadCost()), replica.sources, buffer)
-        leaves.append(hashlib.sha256(buffer).digest())
-    return tuple(leaves)
+        data_runs = [run for run in runs if not isinstance(run, Pad)]
+        reads = plan_reads(data_runs, replica.extents, ReadCost())
+        fill(Work(runs, (), reads.reads, replica.sources), HostTarget([(0, buffer)]), 1)
+        out[leaf] = hashlib.sha256(buffer).digest()
+
+    whole = Work(plan.runs, (), plan_reads(plan.data_runs, replica.extents, ReadCost()).reads, replica.sources)
+    for_each(range(len(out)), threads_for(whole, replica.engine.threads), lambda: nullcontext(hash_one))
+    return tuple(out)
 
 
 def data_digest(replica: Replica) -> bytes:

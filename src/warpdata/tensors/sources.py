@@ -1,20 +1,35 @@
-"""Where bytes come from: the narrow contract that reading needs, and local files.
+"""Where bytes come from: the narrow contracts that reading needs, local files, and objects of a store.
 
-A source hands out ranges and knows nothing of tensors. Files read straight into the target.
-Implements "Sources" of docs/specs/tensors.md.
+A source hands out ranges and knows nothing of tensors. Files read straight into the target, and pack blocks
+that lie apart on the way. Implements "Sources" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from warpdata.errors import AccessDeniedError, ObjectNotFoundError, StorageError
+from warpdata.limits import VIEW_THREADS
+from warpdata.tensors.patches import Patch, copy_patch
+from warpdata.tensors.workers import processors
 
-__all__ = ["ByteSource", "DirectSource", "FileSource"]
+__all__ = [
+    "ByteSource",
+    "DirectSource",
+    "FileSource",
+    "GatherSource",
+    "ParallelSource",
+    "RangeReader",
+    "SizedSource",
+    "Span",
+    "StoreSource",
+]
 
 _MAX_VECTORS = 512
 """Below what any system allows in one call."""
@@ -39,10 +54,78 @@ class DirectSource(Protocol):
         ...
 
 
+@runtime_checkable
+class GatherSource(Protocol):
+    """A source that can read blocks which lie apart, without what lies between them."""
+
+    def gather(self, patch: Patch, target: memoryview, target_at: int) -> None:
+        """Put the blocks where the patch says; `target_at` is the position that `target` begins with."""
+        ...
+
+
+@runtime_checkable
+class ParallelSource(Protocol):
+    """A source that may be asked from several threads at once. Others are asked by one at a time."""
+
+    @property
+    def concurrency(self) -> int:
+        """From how many it is worth it."""
+        ...
+
+
+class SizedSource(ByteSource, Protocol):
+    """A source whose end is known."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class RangeReader(Protocol):
+    """What is needed of a store: ranges of an object. A reader of `warpdata.store` is one."""
+
+    def read_ranges(self, key: str, spans: Sequence[Any]) -> Sequence[bytes | bytearray | memoryview]:
+        """One result for each span, which has `start`, `end` and `size_bytes`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Bytes from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSource:
+    """An object in a store. Every range is a request of its own; several run at once."""
+
+    reader: RangeReader
+    key: str
+    size_bytes: int
+    concurrency: int = VIEW_THREADS
+
+    @property
+    def name(self) -> str:
+        return self.key
+
+    def read_range(self, start: int, end: int) -> bytes | bytearray | memoryview:
+        return self.reader.read_ranges(self.key, [Span(start, end)])[0]
+
+
 class FileSource:
     """A local file, open for reading until `close()`, or until nobody holds it."""
 
-    __slots__ = ("__weakref__", "_close", "_descriptor", "path")
+    __slots__ = ("__weakref__", "_close", "_descriptor", "_mapping", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,20 +137,48 @@ class FileSource:
             raise AccessDeniedError(f"{path} can not be read: {error.strerror}") from error
         except OSError as error:
             raise StorageError(f"{path} can not be opened: {error.strerror}") from error
-        self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._mapping: list[memoryview] = []
+        self._close = weakref.finalize(self, _release, self._descriptor, self._mapping)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
 
     @property
     def size_bytes(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise StorageError(f"{self.path} can not be read: {error.strerror}") from error
+
+    @property
+    def concurrency(self) -> int:
+        """Copying out of the page cache is work for processors: one thread for each, up to a bound."""
+        return processors()
 
     def close(self) -> None:
         """Safe to call twice."""
         self._close()
+        self._descriptor = -1
 
     def read_range(self, start: int, end: int) -> bytearray:
         out = bytearray(end - start)
         self.read_into(start, [memoryview(out)])
         return out
+
+    def gather(self, patch: Patch, target: memoryview, target_at: int) -> None:
+        """By way of a mapping, so that only pages with blocks in them are touched.
+
+        The file must not be cut short meanwhile: pages of a mapping that are gone end the process. Sizes are
+        compared first, so a file that already is too short is an error like any other.
+        """
+        end = patch.source + patch.span
+        size = self.size_bytes
+        if size < end:
+            raise StorageError(f"{self.path} ends at {size}, where bytes up to {end} were expected")
+        if not self._mapping or len(self._mapping[0]) < end:
+            self._mapping[:] = [memoryview(mmap.mmap(self._descriptor, size, prot=mmap.PROT_READ))]
+        copy_patch(patch, self._mapping[0], 0, target, target_at)
 
     def read_into(self, start: int, targets: Sequence[memoryview]) -> None:
         waiting = [target for target in targets if len(target)]
@@ -83,3 +194,8 @@ class FileSource:
                 count -= len(waiting.pop(0))
             if count:
                 waiting[0] = waiting[0][count:]
+
+
+def _release(descriptor: int, mapping: list[memoryview]) -> None:
+    mapping.clear()
+    os.close(descriptor)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from warpdata.errors import TensorsCorruptedError, ViewPreconditionError
-from warpdata.tensors.dtypes import numpy_dtype
+from warpdata.errors import TensorsCorruptedError
+from warpdata.tensors.devices import cuda_device
 from warpdata.tensors.identity import (
     logical_layout_hash,
     multihash,
@@ -19,17 +17,15 @@ from warpdata.tensors.identity import (
     view_id,
     view_subset_hash,
 )
-from warpdata.tensors.index import TensorEntry, TensorIndex
+from warpdata.tensors.index import TensorIndex
 from warpdata.tensors.index_json import encode_index
 from warpdata.tensors.plan import Pad, ViewPlan, make_plan
-from warpdata.tensors.reads import Choice, ReadCost
+from warpdata.tensors.reads import Choice, ReadCost, ReadPlan
+from warpdata.tensors.regions import Region, new_region, region_of
 from warpdata.tensors.replica import Replica
 from warpdata.tensors.spec import NormalView
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["Explanation", "Materialized", "View", "array_over", "region_bytes"]
+__all__ = ["Explanation", "Materialized", "View", "explain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +33,7 @@ class Explanation:
     """What reading a view will do, known before it is done.
 
     `reads` are (source, start, end), one for each request. `bytes_kept` are those that end up in the view.
+    `on_device`: blocks are packed and axes swapped there, and not here.
     """
 
     requests: int
@@ -46,6 +43,7 @@ class Explanation:
     reads: tuple[tuple[int, int, int], ...]
     choices: tuple[Choice, ...]
     transposed: tuple[str, ...]
+    on_device: bool = False
 
     def __str__(self) -> str:
         lines = [f"{self.requests} requests, {self.bytes_read} bytes read, {self.bytes_kept} kept"]
@@ -55,18 +53,26 @@ class Explanation:
                 f"  {choice.name}: {choice.method}, {choice.requests} requests, {choice.bytes_read} bytes read, "
                 f"{choice.bytes_kept} kept, cost {choice.cost}{other}"
             )
-        lines += [f"  {name}: transposed after reading" for name in self.transposed]
+            if choice.method == "wide":
+                lines[-1] += ", packed on the device" if self.on_device else ", packed here"
+        where = "on the device" if self.on_device else "here"
+        lines += [f"  {name}: transposed after reading, {where}" for name in self.transposed]
         return "\n".join(lines)
 
 
-class Materialized(Mapping[str, "NDArray[Any]"]):
-    """Tensors by name, as arrays over one region of memory."""
+class Materialized(Mapping[str, Any]):
+    """Tensors by name, over one region of memory: arrays of numpy, or tensors of torch where torch owns it."""
 
-    def __init__(self, plan: ViewPlan, region: memoryview) -> None:
-        self.region = region
-        self._arrays = {name: array_over(plan.index[name], region) for name in plan.names}
+    def __init__(self, plan: ViewPlan, region: Region) -> None:
+        self._region = region
+        self._arrays = {name: region.show(plan.index[name]) for name in plan.names}
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    @property
+    def region(self) -> Any:
+        """The view's ByteSpace: a memoryview, or a flat tensor of bytes."""
+        return self._region.contents
+
+    def __getitem__(self, name: str) -> Any:
         return self._arrays[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -78,7 +84,7 @@ class Materialized(Mapping[str, "NDArray[Any]"]):
     @cached_property
     def view_data_hash(self) -> str:
         """TreeHash of the region, over its bytes as they are when this is first asked."""
-        return multihash(tree_hash(self.region))
+        return multihash(tree_hash(self._region.to_host()))
 
 
 class View:
@@ -134,22 +140,26 @@ class View:
         canonical = self.view_id is None and self._subset is None
         return logical_layout_hash(self.index_bytes, "canonical" if canonical else "view")
 
-    def explain(self, *, verify: bool = False) -> Explanation:
-        """Requests and bytes, exactly as reading will make them. `PartialCoverageError` if bytes are missing."""
-        planned = self._replica.plan_reads(self.plan, self._cost, verify=verify)
-        return Explanation(
-            requests=len(planned.reads),
-            bytes_read=sum(read.end - read.start for read in planned.reads),
-            bytes_kept=sum(run.size for run in self.plan.data_runs),
-            pad_bytes=sum(run.size for run in self.plan.runs if isinstance(run, Pad)),
-            reads=tuple((read.source, read.start, read.end) for read in planned.reads),
-            choices=planned.choices,
-            transposed=tuple(permute.name for permute in self.plan.permutes),
-        )
+    def explain(self, device: Any = None, *, verify: bool = False) -> Explanation:
+        """Requests and bytes, exactly as reading will make them. `PartialCoverageError` if bytes are missing.
 
-    def materialize(self, *, verify: bool = False, expect: str | None = None) -> Materialized:
-        """Read into new memory. `verify` checks every leaf whose hash is known; `expect` is a `view_data_hash`."""
-        return self.materialize_into(np.empty(self.size, np.uint8), verify=verify, expect=expect)
+        `device` need not be here.
+        """
+        elsewhere = device is not None and str(device) != "cpu"
+        planned = self._replica.plan_reads(self.plan, self._cost, verify=verify, device=elsewhere)
+        return explain(self.plan, planned, device=elsewhere)
+
+    def materialize(self, device: Any = None, *, verify: bool = False, expect: str | None = None) -> Materialized:
+        """Read into new memory, of numpy, or of torch on a device.
+
+        `verify` checks every leaf whose hash is known; `expect` is a `view_data_hash`.
+        """
+        place = cuda_device(device)
+        work = self._replica.work(self.plan, self._cost, verify=verify, device=place is not None)
+        region = new_region(self.size, place)
+        if self.size:
+            self._replica.engine.fill(work, region.target())
+        return self._materialized(region, expect)
 
     def materialize_into(self, region: Any, *, verify: bool = False, expect: str | None = None) -> Materialized:
         """Read into memory of the caller: writable, in one piece, at least `size` bytes. Bytes after them stay.
@@ -157,34 +167,28 @@ class View:
         Nothing is written if bytes are missing at the source. After damage was found, what the region holds
         is undefined.
         """
-        target = region_bytes(region)
-        if target.readonly:
-            raise ViewPreconditionError("the target can not be written to")
-        if len(target) < self.size:
-            raise ViewPreconditionError(f"the target has {len(target)} bytes, and the view {self.size}")
-        target = target[: self.size]
-        self._replica.fill(self.plan, self._cost, target, verify=verify)
-        out = Materialized(self.plan, target)
+        place = region_of(region).first(self.size)
+        work = self._replica.work(self.plan, self._cost, verify=verify, device=place.memory is None)
+        if self.size:
+            self._replica.engine.fill(work, place.target())
+        return self._materialized(place, expect)
+
+    def _materialized(self, region: Region, expect: str | None) -> Materialized:
+        out = Materialized(self.plan, region)
         if expect is not None and out.view_data_hash != expect:
             raise TensorsCorruptedError(f"the view's bytes hash to {out.view_data_hash}, not to {expect}")
         return out
 
 
-def region_bytes(region: Any) -> memoryview:
-    """Any memory in one piece, as bytes."""
-    try:
-        if isinstance(region, np.ndarray):
-            region = region.reshape(-1).view(np.uint8) if region.flags.c_contiguous else None
-        view = memoryview(region)
-        return view.cast("B") if view.nbytes else memoryview(bytearray())
-    except (TypeError, ValueError, BufferError) as error:
-        raise ViewPreconditionError("the target is not memory in one piece", hint="pass a contiguous array") from error
-
-
-def array_over(entry: TensorEntry, region: memoryview) -> NDArray[Any]:
-    """A tensor as an array that looks into `region`."""
-    dtype, item = numpy_dtype(entry.dtype), entry.dtype.item_bytes
-    if entry.element_count == 0:
-        return np.empty(entry.shape, dtype)
-    strides = tuple(stride * item for stride in entry.stride)
-    return np.ndarray(entry.shape, dtype, region, entry.offset + entry.storage_offset * item, strides)
+def explain(plan: ViewPlan, planned: ReadPlan, *, device: bool = False) -> Explanation:
+    """What carrying out these reads will amount to."""
+    return Explanation(
+        requests=len(planned.reads),
+        bytes_read=sum(read.size for read in planned.reads),
+        bytes_kept=sum(run.size for run in plan.data_runs),
+        pad_bytes=sum(run.size for run in plan.runs if isinstance(run, Pad)),
+        reads=tuple((read.source, read.start, read.end) for read in planned.reads),
+        choices=planned.choices,
+        transposed=tuple(permute.name for permute in plan.permutes),
+        on_device=device,
+    )

@@ -135,6 +135,9 @@ class FaultyStore:
     def local_path(self, key: str) -> Path | None:
         return self._store.local_path(key)
 
+    def is_near(self, key: str) -> bool:
+        return self._store.is_near(key)
+
     def distrust(self, key: str) -> bool:
         return self._store.distrust(key)
 

@@ -6,8 +6,9 @@ import time
 
 import click
 
+from warpdata.artifacts import read_many
 from warpdata.catalog import Address
-from warpdata.cli.digits import digits_table, measure_accuracy, picture, require_sklearn, train
+from warpdata.cli.digits import digit_files, digits_table, measure_accuracy, picture, require_sklearn, train
 from warpdata.cli.figures import bytes_text, count_text, rate_text, seconds_text, short
 from warpdata.cli.grid import print_rows
 from warpdata.cli.invocation import Invocation
@@ -33,13 +34,14 @@ def demo(invocation: Invocation) -> None:
     """Publish, open, stream and train on a small dataset.
 
     Takes 1,797 images of handwritten digits that come with scikit-learn, publishes them as
-    demo/digits, opens that by name, and trains a classifier on the stream. A second run finds the
-    version in the store and starts from it.
+    demo/digits, as a table and as files, opens that by name, and trains a classifier on the stream. A
+    second run finds the version in the store and starts from it.
     """
     require_sklearn()
     link = invocation.connect()
     _publish(invocation, link)
     opened = _open(link)
+    _read_files(opened)
     training = _filter(opened)
     _stream(training)
     _train(invocation, opened, training)
@@ -51,7 +53,9 @@ def _publish(invocation: Invocation, link: Connection) -> None:
         images = digits_table()
     began = time.perf_counter()
     with invocation.meter("Publishing") as meter:
-        done = DatasetBuilder(_NAME, link).add_table("main", images).publish("handwritten digits", progress=meter)
+        builder = DatasetBuilder(_NAME, link).add_table("main", images)
+        builder.add_artifact("raw_images", digit_files(images)).bind("main", "file", "raw_images", "image")
+        done = builder.publish("handwritten digits", progress=meter)
     taken = seconds_text(time.perf_counter() - began)
     if done.changed:
         sent = f"{count_text(images.num_rows, 'image')}, {bytes_text(done.uploaded_bytes)} sent in {taken}"
@@ -63,7 +67,7 @@ def _publish(invocation: Invocation, link: Connection) -> None:
 def _open(link: Connection) -> Dataset:
     began = time.perf_counter()
     opened = open_dataset(link, Address(_NAME))
-    rows = opened.table("main").head(_SHOWN_IMAGES)
+    rows = opened.table("main").stored().head(_SHOWN_IMAGES)
     _step("open", f"{_NAME} by name, first rows after {seconds_text(time.perf_counter() - began)}")
     print_line()
     for line in picture(rows["image"].to_pylist()):
@@ -72,6 +76,14 @@ def _open(link: Connection) -> Dataset:
     print_rows(rows.slice(0, _SHOWN_ROWS))
     print_line()
     return opened
+
+
+def _read_files(opened: Dataset) -> None:
+    began = time.perf_counter()
+    contents = read_many(opened.table("main").head(_BATCH_ROWS)["file"])
+    taken = seconds_text(time.perf_counter() - began)
+    files = count_text(len(contents), "PNG file")
+    _step("files", f"{files} of {len(opened.artifact()):,} in {taken}, by the references in column file")
 
 
 def _filter(opened: Dataset) -> Table:
@@ -109,8 +121,10 @@ def _suggest(invocation: Invocation) -> None:
         f"warp info {_NAME}{store}",
         f'warp head {_NAME}{store} --columns label,caption --filter "label = 7"',
         f"warp stream {_NAME}{store} --columns label,split --limit 3",
+        f"warp cat {_NAME}{store} --ref 3/0003.png > three.png",
         f"warp init {_NAME}{store}",
         f"warp publish me/mine{store} --table main='my/*.parquet'",
+        f"warp ingest imagefolder me/pictures{store} my/pictures/",
     ):
         print_line(f"  {words}", style="cyan")
 

@@ -21,7 +21,7 @@ _KEYS = {
 }
 
 
-@command("head", json_keys=_KEYS)
+@command("head", json_keys=_KEYS, reads=True)
 @address_argument()
 @click.option("-n", "count", type=click.IntRange(0, 100_000), default=5, show_default=True, help="How many rows.")
 @table_option()
@@ -43,7 +43,7 @@ def head(
     """
     with invocation.meter(f"Reading {address}"):
         opened = invocation.open(address)
-        wanted = opened.table(table)
+        wanted = opened.table(table).stored()
         name = wanted.name
         if columns:
             wanted = wanted.select(columns)

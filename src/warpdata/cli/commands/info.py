@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from warpdata.cli.invocation import Invocation
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.datasets import Dataset, DatasetInfo, Revision
+from warpdata.errors import NotCachedError
 
 __all__ = ["info"]
 
@@ -23,12 +25,17 @@ _KEYS = {
     "rows": "rows of all tables",
     "size_bytes": "bytes of all stored files",
     "tables": "a list of {name, rows, shards, size_bytes}",
-    "commit": "the newest commit: {commit, author, message, time}, or null where a bare version was opened",
+    "artifacts": "a list of {name, kind, compression, members, shards, size_bytes}",
+    "bindings": "a list of {table, column, artifact, ref_type}",
+    "commit": (
+        "the newest commit: {commit, author, message, time}, or null where a bare version was opened, or with "
+        "--mode local one whose commit was never seen"
+    ),
     "metadata": "words about the version, as it was published with",
 }
 
 
-@command("info", json_keys=_KEYS)
+@command("info", json_keys=_KEYS, reads=True)
 @address_argument()
 @click.pass_obj
 def info(invocation: Invocation, address: str) -> None:
@@ -50,7 +57,10 @@ def _newest(opened: Dataset, facts: DatasetInfo) -> Revision | None:
     """Cheap only where a name was opened: a bare version does not know who made it."""
     if facts.branch is None and facts.label is None:
         return None
-    return opened.history(limit=1)[0]
+    try:
+        return opened.history(limit=1)[0]
+    except NotCachedError:  # reading a version needs no commit, so offline there may be none
+        return None
 
 
 def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> dict[str, Any]:
@@ -66,6 +76,8 @@ def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> d
             {"name": table.name, "rows": table.rows, "shards": table.shards, "size_bytes": table.size_bytes}
             for table in facts.tables
         ],
+        "artifacts": [asdict(artifact) for artifact in facts.artifacts],
+        "bindings": [asdict(binding) for binding in facts.bindings],
         "commit": newest
         and {
             "commit": newest.commit,
@@ -86,7 +98,7 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
             "opened by": named,
             "published": newest and f"{time_text(newest.time)} by {newest.author}",
             "message": newest and (newest.message or None),
-            "holds": f"{count_text(facts.rows, 'row')}, {bytes_text(facts.size_bytes)}",
+            "holds": ", ".join(_amounts(facts)),
             "store": facts.store,
             **opened.manifest.metadata,
         }
@@ -97,3 +109,24 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
             ("table", ">rows", ">shards", ">size"),
             ((t.name, f"{t.rows:,}", f"{t.shards:,}", bytes_text(t.size_bytes)) for t in facts.tables),
         )
+    if facts.artifacts:
+        print_line()
+        print_table(
+            ("artifact", "kind", ">files", ">shards", ">size", "columns"),
+            (
+                (a.name, a.kind, f"{a.members:,}", f"{a.shards:,}", bytes_text(a.size_bytes), _columns(facts, a.name))
+                for a in facts.artifacts
+            ),
+        )
+
+
+def _amounts(facts: DatasetInfo) -> list[str]:
+    """An artifact counts its files only where there is one."""
+    files = sum(artifact.members for artifact in facts.artifacts)
+    amounts = [count_text(facts.rows, "row"), count_text(files, "file"), bytes_text(facts.size_bytes)]
+    return amounts if facts.artifacts else [amounts[0], amounts[2]]
+
+
+def _columns(facts: DatasetInfo, artifact: str) -> str:
+    """The columns that are bound to it."""
+    return ", ".join(f"{bound.table}.{bound.column}" for bound in facts.bindings if bound.artifact == artifact)

@@ -1,4 +1,4 @@
-"""`warp inspect`: how a version is built: tables, other payloads, bindings, and the shards behind them."""
+"""`warp inspect`: how a version is built: tables, artifacts, bindings, and the shards behind them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warpdata.cli.invocation import Invocation
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.datasets import open_dataset
-from warpdata.manifest import LoadPage, Manifest, ShardList, iter_shards
+from warpdata.manifest import LoadPage, Manifest, Payload, TableEntry, iter_shards
 
 __all__ = ["inspect"]
 
@@ -24,16 +24,16 @@ _KEYS = {
     "store": "where it lies",
     "size_bytes": "bytes of all stored files",
     "entries": (
-        "a list of {section, name, kind, rows, shard_count, size_bytes, page_levels, shards}; section is tables, "
-        "artifacts, episodes, tensors or indexes, rows is null but for tables, and shards lists the first "
-        "--shards of them as {hash, byte_size, row_count}"
+        "a list of {section, name, kind, rows, members, compression, shard_count, size_bytes, page_levels, shards}; "
+        "section is tables, artifacts, episodes, tensors or indexes, rows is null but for tables, members and "
+        "compression but for artifacts, and shards lists the first --shards of them as {hash, byte_size, row_count}"
     ),
     "bindings": "a list of {table, column, artifact, ref_type}",
     "metadata": "words about the version, as it was published with",
 }
 
 
-@command("inspect", json_keys=_KEYS)
+@command("inspect", json_keys=_KEYS, reads=True)
 @address_argument()
 @click.option(
     "--shards",
@@ -45,7 +45,7 @@ _KEYS = {
 )
 @click.pass_obj
 def inspect(invocation: Invocation, address: str, shown: int) -> None:
-    """Show tables, other payloads, bindings and shards.
+    """Show tables, artifacts, bindings and shards.
 
     A shard is one stored file, named by the SHA-256 of its content.
     """
@@ -73,19 +73,23 @@ def inspect(invocation: Invocation, address: str, shown: int) -> None:
 
 def _entries(manifest: Manifest, load_page: LoadPage, shown: int) -> Iterator[dict[str, Any]]:
     for name, table in sorted(manifest.tables.items()):
-        yield _entry("tables", name, table.format, table.shards, load_page, shown)
+        yield _entry("tables", name, table, load_page, shown)
     for section, payloads in manifest.payloads().items():
         for name, payload in sorted(payloads.items()):
-            yield _entry(section, name, payload.kind, payload.shards, load_page, shown)
+            yield _entry(section, name, payload, load_page, shown)
 
 
-def _entry(section: str, name: str, kind: str, shards: ShardList, load_page: LoadPage, shown: int) -> dict[str, Any]:
+def _entry(section: str, name: str, part: TableEntry | Payload, load_page: LoadPage, shown: int) -> dict[str, Any]:
+    shards = part.shards
     first = islice(iter_shards(shards, load_page), shown)
+    attributes = part.attributes if isinstance(part, Payload) else {}
     return {
         "section": section,
         "name": name,
-        "kind": kind,
+        "kind": part.kind if isinstance(part, Payload) else part.format,
         "rows": shards.row_count if section == "tables" else None,
+        "members": attributes.get("members") if section == "artifacts" else None,
+        "compression": attributes.get("compression") if section == "artifacts" else None,
         "shard_count": shards.shard_count,
         "size_bytes": shards.data_bytes,
         "page_levels": shards.levels,
@@ -119,19 +123,21 @@ def _print_entry(entry: dict[str, Any]) -> None:
     facts = [entry["kind"], bytes_text(entry["size_bytes"]), count_text(entry["shard_count"], "shard")]
     if entry["rows"] is not None:
         facts.insert(1, count_text(entry["rows"], "row"))
+    if entry["members"] is not None:
+        facts.insert(1, count_text(entry["members"], "file"))
+    if entry["compression"] is not None:
+        facts.insert(1, entry["compression"])
     if entry["page_levels"]:
         facts.append(count_text(entry["page_levels"], "page level"))
     print_line(f"{singular} {entry['name']}: {', '.join(facts)}", style="bold")
     if not entry["shards"]:
         return
+    has_rows = any(shard["row_count"] is not None for shard in entry["shards"])
+    shown = slice(None, None, 1 if has_rows else 2)
     print_table(
-        ("  shard", ">rows", ">size"),
+        ("  shard", ">rows", ">size")[shown],
         (
-            (
-                f"  {short(shard['hash'])}",
-                "" if shard["row_count"] is None else f"{shard['row_count']:,}",
-                bytes_text(shard["byte_size"]),
-            )
+            (f"  {short(shard['hash'])}", f"{shard['row_count'] or 0:,}", bytes_text(shard["byte_size"]))[shown]
             for shard in entry["shards"]
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from warpdata.cli.invocation import Invocation
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import print_json, print_line, print_table
 from warpdata.cli.values import type_text
+from warpdata.manifest import Binding
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,41 +22,63 @@ __all__ = ["schema"]
 _KEYS = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
-    "tables": "a list of {name, columns}; a column is {name, type, nullable}, its type spelled as Arrow does",
+    "tables": (
+        "a list of {name, columns}; a column is {name, type, nullable, refers_to}, its stored type spelled as Arrow "
+        "does, and refers_to {artifact, ref_type} where the column is bound to one, else null"
+    ),
 }
 
 
-@command("schema", json_keys=_KEYS)
+@command("schema", json_keys=_KEYS, reads=True)
 @address_argument()
 @table_option("Only this table; all of them by default.")
 @click.pass_obj
 def schema(invocation: Invocation, address: str, table: str | None) -> None:
     """Show the columns of each table and their types.
 
-    Reads one footer a table, no rows.
+    Reads one footer a table, no rows. A column that is bound to an artifact shows what it refers to.
     """
     with invocation.meter(f"Opening {address}"):
         opened = invocation.open(address)
         names = opened.tables if table is None else (table,)
-        schemas = {name: opened.table(name).schema() for name in names}
+        schemas = {name: opened.table(name).stored().schema() for name in names}
+    bound = {(binding.table, binding.column): binding for binding in opened.manifest.bindings}
+    columns = {
+        name: [_Column(field, bound.get((name, field.name))) for field in fields] for name, fields in schemas.items()
+    }
     if invocation.as_json:
-        listed = [{"name": name, "columns": _columns(fields)} for name, fields in schemas.items()]
+        listed = [{"name": name, "columns": [column.document() for column in found]} for name, found in columns.items()]
         print_json({"dataset_id": opened.id, "version": opened.version, "tables": listed})
         return
-    for position, (name, fields) in enumerate(schemas.items()):
+    for position, (name, found) in enumerate(columns.items()):
         if position:
             print_line()
-        if len(schemas) > 1:
-            print_line(f"{name}: {count_text(len(fields), 'column')}", style="bold")
-        _print(fields)
+        if len(columns) > 1:
+            print_line(f"{name}: {count_text(len(found), 'column')}", style="bold")
+        _print(found)
 
 
-def _print(fields: pa.Schema) -> None:
+@dataclass(frozen=True, slots=True)
+class _Column:
+    field: pa.Field
+    binding: Binding | None
+
+    def document(self) -> dict[str, Any]:
+        at = self.binding
+        return {
+            "name": self.field.name,
+            "type": str(self.field.type),
+            "nullable": self.field.nullable,
+            "refers_to": at and {"artifact": at.artifact, "ref_type": at.ref_type},
+        }
+
+    def type_text(self) -> str:
+        at = self.binding
+        return type_text(self.field.type) if at is None else f"ref<{at.ref_type}> → {at.artifact}"
+
+
+def _print(columns: list[_Column]) -> None:
     """Whether a column may be null is said only where one may not."""
-    rows = [[field.name, type_text(field.type), "" if field.nullable else "never null"] for field in fields]
-    shown = 2 if all(field.nullable for field in fields) else 3
+    rows = [[each.field.name, each.type_text(), "" if each.field.nullable else "never null"] for each in columns]
+    shown = 2 if all(each.field.nullable for each in columns) else 3
     print_table(("column", "type", "")[:shown], (row[:shown] for row in rows))
-
-
-def _columns(fields: pa.Schema) -> list[dict[str, Any]]:
-    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in fields]

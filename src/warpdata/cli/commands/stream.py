@@ -29,7 +29,7 @@ class _Request:
     format_name: str
 
 
-@command("stream")
+@command("stream", reads=True)
 @address_argument()
 @table_option()
 @columns_option()
@@ -59,7 +59,7 @@ def stream(invocation: Invocation, /, **given: Any) -> None:
     Over all ranks of --shard every row comes exactly once. The Arrow stream keeps every type and can
     be read with pyarrow.ipc.open_stream. In JSON lines and CSV times are text, in UTC where they have
     a zone; durations are whole numbers of their unit, decimals are text, bytes are base64, and NaN is
-    null in JSON.
+    null in JSON. References are written as they are stored: as the paths of members.
 
     \b
       warp stream acme/trips --columns id,fare --limit 10
@@ -79,7 +79,7 @@ def stream(invocation: Invocation, /, **given: Any) -> None:
 
 
 def _wanted(invocation: Invocation, request: _Request) -> Table:
-    wanted = invocation.open(request.address).table(request.table)
+    wanted = invocation.open(request.address).table(request.table).stored()
     if request.columns:
         wanted = wanted.select(request.columns)
     return wanted if request.expression is None else wanted.filter(request.expression)

@@ -1,0 +1,256 @@
+/**
+ * The container: header, index and names, as values. Bytes in, values out; no files here.
+ *
+ * Everything a file says about itself is compared with the file before it is believed. Implements
+ * "Container" of the specification.
+ */
+
+import { decodeText, encodeText, readU64, viewOf, writeU64 } from "./bytes.js";
+import { checkExpansion, CODECS, type Codec } from "./codecs.js";
+import { xxh64 } from "./digests.js";
+import { EpisodeCorruptedError, LimitExceededError, UnsupportedFormatError } from "./errors.js";
+import { MAX_ENTRIES, MAX_GAP_BYTES, MAX_NAMES_BYTES } from "./limits.js";
+
+export const HEADER_BYTES = 64;
+export const ENTRY_BYTES = 48;
+export const ROLE_MANIFEST = 4;
+export const ROLE_EPISODE = 5;
+export const JSON_CONTENT = 2;
+export const ALIGNMENTS: readonly number[] = [0, 16, 32, 64];
+/** Little-endian, with checksums and content types. */
+export const WRITTEN_FLAGS = 0x00a2;
+
+const MAGIC = "SHRD";
+const VERSION = 2;
+const BIG_ENDIAN = 0x0004;
+const HAS_CHECKSUMS = 0x0020;
+const [COMPRESSED, ZSTD, LZ4, CHUNKED] = [1, 2, 4, 8] as const;
+
+/** The first 64 bytes. */
+export interface Header {
+  readonly role: number;
+  readonly flags: number;
+  readonly alignment: number;
+  readonly defaultCodec: Codec;
+  readonly entryCount: number;
+  readonly namesOffset: number;
+  readonly dataOffset: number;
+  readonly schemaOffset: number;
+  readonly totalBytes: number;
+}
+
+/** One block: where it lies and what was promised of it. `offset` counts from the start of the file. */
+export interface Entry {
+  readonly name: string;
+  readonly codec: Codec;
+  readonly isChunked: boolean;
+  readonly offset: number;
+  readonly storedBytes: number;
+  readonly sizeBytes: number;
+  readonly checksum: number;
+  readonly contentType: number;
+  readonly tags: number;
+}
+
+export function hasChecksums(header: Header): boolean {
+  return (header.flags & HAS_CHECKSUMS) !== 0;
+}
+
+function indexEnd(header: Header): number {
+  return HEADER_BYTES + ENTRY_BYTES * header.entryCount;
+}
+
+/** Checks the header against itself and against the size of the file. */
+export function parseHeader(data: Uint8Array, fileBytes: number): Header {
+  if (data.length < HEADER_BYTES) {
+    throw new EpisodeCorruptedError(`${fileBytes} bytes are too few for a header of ${HEADER_BYTES}`);
+  }
+  const view = viewOf(data);
+  const magic = String.fromCharCode(...data.subarray(0, 4));
+  if (magic !== MAGIC) {
+    throw new EpisodeCorruptedError(`the file begins with ${JSON.stringify(magic)}, not with "${MAGIC}"`);
+  }
+  const [version, flags, entryBytes] = [view.getUint8(4), view.getUint16(6, true), view.getUint16(10, true)];
+  if (version !== VERSION) {
+    throw new UnsupportedFormatError(`the container has version ${version}; this library reads version ${VERSION}`);
+  }
+  if (flags & BIG_ENDIAN) {
+    throw new UnsupportedFormatError("the file says that it is big-endian; this library reads little-endian files");
+  }
+  if (entryBytes !== ENTRY_BYTES) {
+    throw new UnsupportedFormatError(`index entries have ${entryBytes} bytes; this library reads ${ENTRY_BYTES}`);
+  }
+  const [alignment, codec] = [view.getUint8(8), view.getUint8(9)];
+  const defaultCodec = CODECS[codec];
+  if (!ALIGNMENTS.includes(alignment) || defaultCodec === undefined) {
+    throw new EpisodeCorruptedError(`alignment ${alignment} or compression ${codec} is none that the format has`);
+  }
+  const header: Header = {
+    role: view.getUint8(5),
+    flags,
+    alignment,
+    defaultCodec,
+    entryCount: view.getUint32(12, true),
+    namesOffset: readU64(view, 16),
+    dataOffset: readU64(view, 24),
+    schemaOffset: readU64(view, 32),
+    totalBytes: readU64(view, 40),
+  };
+  checkSections(header, fileBytes);
+  return header;
+}
+
+function checkSections(header: Header, fileBytes: number): void {
+  const { namesOffset: names, dataOffset: blocks, schemaOffset: schema, totalBytes: total } = header;
+  if (total !== fileBytes) {
+    throw new EpisodeCorruptedError(`the header promises ${total} bytes, the file has ${fileBytes}`);
+  }
+  if (header.entryCount > MAX_ENTRIES) {
+    throw new LimitExceededError(`the index has ${header.entryCount} entries; the most is ${MAX_ENTRIES}`);
+  }
+  const end = indexEnd(header);
+  if (!(end <= names && names <= blocks && blocks <= total) || schema > total) {
+    throw new EpisodeCorruptedError(
+      `index end ${end}, names ${names}, data ${blocks}, schema ${schema} do not fit in ${total} bytes`,
+    );
+  }
+  if (names - end > MAX_GAP_BYTES) {
+    throw new EpisodeCorruptedError(`${names - end} bytes lie between the index and the names`);
+  }
+  if (blocks - names > MAX_NAMES_BYTES) {
+    throw new LimitExceededError(`names take ${blocks - names} bytes; the most is ${MAX_NAMES_BYTES}`);
+  }
+}
+
+/** The entries by name, in the order of the index. `data` is the file up to its data section. */
+export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string, Entry> {
+  const names = data.subarray(header.namesOffset, header.dataOffset);
+  if (data.subarray(indexEnd(header), header.namesOffset).some((byte) => byte !== 0)) {
+    throw new EpisodeCorruptedError("there is something between the index and the names");
+  }
+  const entries = new Map<string, Entry>();
+  for (let number = 0; number < header.entryCount; number++) {
+    const at = HEADER_BYTES + ENTRY_BYTES * number;
+    const entry = parseEntry(viewOf(data.subarray(at, at + ENTRY_BYTES)), header, names);
+    if (entries.has(entry.name)) {
+      throw new EpisodeCorruptedError(`two blocks have the same name, ${JSON.stringify(entry.name)}`);
+    }
+    entries.set(entry.name, entry);
+  }
+  checkOverlap([...entries.values()]);
+  return entries;
+}
+
+function parseEntry(row: DataView, header: Header, names: Uint8Array): Entry {
+  const name = parseName(row, names);
+  const what = `block '${name}'`;
+  const flags = row.getUint16(14, true);
+  const codec = parseCodec(flags, header, what);
+  const [offset, storedBytes, sizeBytes] = [readU64(row, 16), readU64(row, 24), readU64(row, 32)];
+  if (offset < header.dataOffset || offset + storedBytes > header.totalBytes) {
+    throw new EpisodeCorruptedError(`${what} at ${offset}+${storedBytes} lies outside the data section`);
+  }
+  if (header.alignment !== 0 && offset % header.alignment !== 0) {
+    throw new EpisodeCorruptedError(`${what} at ${offset} is not aligned to ${header.alignment}`);
+  }
+  const isChunked = (flags & CHUNKED) !== 0;
+  if (codec === "none") {
+    if (storedBytes !== sizeBytes) {
+      throw new EpisodeCorruptedError(`${what} is not compressed, yet stores ${sizeBytes} bytes in ${storedBytes}`);
+    }
+  } else if (!isChunked) {
+    checkExpansion(codec, storedBytes, sizeBytes, what);
+  }
+  const [checksum, contentType, tags] = [row.getUint32(40, true), row.getUint16(44, true), row.getUint16(46, true)];
+  return { name, codec, isChunked, offset, storedBytes, sizeBytes, checksum, contentType, tags };
+}
+
+function parseName(row: DataView, names: Uint8Array): string {
+  const [at, size] = [row.getUint32(8, true), row.getUint16(12, true)];
+  if (size === 0 || at + size > names.length) {
+    throw new EpisodeCorruptedError(`a name at ${at}+${size} lies outside the ${names.length} bytes of names`);
+  }
+  const raw = names.subarray(at, at + size);
+  if (xxh64(raw) !== row.getBigUint64(0, true)) {
+    throw new EpisodeCorruptedError(`the name at ${at}+${size} does not have the hash that its entry tells`);
+  }
+  try {
+    return decodeText(raw);
+  } catch (cause) {
+    throw new EpisodeCorruptedError(`the name at ${at}+${size} is not UTF-8`, { cause });
+  }
+}
+
+function parseCodec(flags: number, header: Header, what: string): Codec {
+  const shown = `0x${flags.toString(16).padStart(4, "0")}`;
+  if (flags & ~(COMPRESSED | ZSTD | LZ4 | CHUNKED)) {
+    throw new UnsupportedFormatError(`${what} has the flags ${shown}, which this library does not know`);
+  }
+  if (!(flags & COMPRESSED)) {
+    if (flags) {
+      throw new EpisodeCorruptedError(`${what} has the flags ${shown}: a codec, but not compressed`);
+    }
+    return "none";
+  }
+  if (flags & ZSTD && flags & LZ4) {
+    throw new EpisodeCorruptedError(`${what} is said to be both zstd and lz4`);
+  }
+  const codec = flags & ZSTD ? "zstd" : flags & LZ4 ? "lz4" : header.defaultCodec;
+  if (codec === "none") {
+    throw new EpisodeCorruptedError(`${what} is compressed, and nothing says how`);
+  }
+  if (flags & CHUNKED && codec !== "zstd") {
+    throw new UnsupportedFormatError(`${what} has time chunks in ${codec}; only zstd has them`);
+  }
+  return codec;
+}
+
+function checkOverlap(entries: Entry[]): void {
+  const endOf = (entry: Entry): number => entry.offset + entry.storedBytes;
+  entries.sort((left, right) => left.offset - right.offset || endOf(left) - endOf(right));
+  let end = 0;
+  let before = "";
+  for (const entry of entries) {
+    if (entry.offset < end) {
+      throw new EpisodeCorruptedError(`blocks '${before}' and '${entry.name}' overlap at byte ${entry.offset}`);
+    }
+    end = endOf(entry);
+    before = entry.name;
+  }
+}
+
+export function encodeHeader(header: Header): Uint8Array {
+  const out = new Uint8Array(HEADER_BYTES);
+  const view = viewOf(out);
+  out.set(encodeText(MAGIC));
+  view.setUint8(4, VERSION);
+  view.setUint8(5, header.role);
+  view.setUint16(6, header.flags, true);
+  view.setUint8(8, header.alignment);
+  view.setUint8(9, CODECS.indexOf(header.defaultCodec));
+  view.setUint16(10, ENTRY_BYTES, true);
+  view.setUint32(12, header.entryCount, true);
+  writeU64(view, 16, header.namesOffset);
+  writeU64(view, 24, header.dataOffset);
+  writeU64(view, 32, header.schemaOffset);
+  writeU64(view, 40, header.totalBytes);
+  return out;
+}
+
+export function encodeEntry(entry: Entry, nameOffset: number): Uint8Array {
+  const out = new Uint8Array(ENTRY_BYTES);
+  const view = viewOf(out);
+  const raw = encodeText(entry.name);
+  const named = { none: 0, zstd: COMPRESSED | ZSTD, lz4: COMPRESSED | LZ4 }[entry.codec];
+  view.setBigUint64(0, xxh64(raw), true);
+  view.setUint32(8, nameOffset, true);
+  view.setUint16(12, raw.length, true);
+  view.setUint16(14, named | (entry.isChunked ? CHUNKED : 0), true);
+  writeU64(view, 16, entry.offset);
+  writeU64(view, 24, entry.storedBytes);
+  writeU64(view, 32, entry.sizeBytes);
+  view.setUint32(40, entry.checksum, true);
+  view.setUint16(44, entry.contentType, true);
+  view.setUint16(46, entry.tags, true);
+  return out;
+}

@@ -1,0 +1,120 @@
+/**
+ * The 13 element types, and how bytes become typed arrays of them.
+ *
+ * A view is made where the bytes lie well for it, a copy otherwise. f16 and bf16 have no array type of their
+ * own everywhere, and stay bits in a `Uint16Array`; `toNumbers` tells what they mean. Implements "Element
+ * types" of the specification.
+ */
+
+import { BadInputError, EpisodeCorruptedError } from "./errors.js";
+
+/** The typed array of each element type. Booleans are bytes of 0 and 1. */
+export interface ElementArrays {
+  readonly f32: Float32Array;
+  readonly f64: Float64Array;
+  readonly f16: Uint16Array;
+  readonly bf16: Uint16Array;
+  readonly i64: BigInt64Array;
+  readonly i32: Int32Array;
+  readonly i16: Int16Array;
+  readonly i8: Int8Array;
+  readonly u64: BigUint64Array;
+  readonly u32: Uint32Array;
+  readonly u16: Uint16Array;
+  readonly u8: Uint8Array;
+  readonly bool: Uint8Array;
+}
+
+export type DType = keyof ElementArrays;
+
+export type TypedArray = ElementArrays[DType];
+
+/** An array in C order: the first axis of a channel is time. `dtype` tells which typed array `data` is. */
+export type NdArray<D extends DType = DType> = {
+  [K in D]: { readonly dtype: K; readonly shape: readonly number[]; readonly data: ElementArrays[K] };
+}[D];
+
+interface Maker {
+  readonly BYTES_PER_ELEMENT: number;
+  new (buffer: ArrayBufferLike, byteOffset: number, length: number): TypedArray;
+}
+
+const MAKERS: Readonly<Record<DType, Maker>> = {
+  f32: Float32Array,
+  f64: Float64Array,
+  f16: Uint16Array,
+  bf16: Uint16Array,
+  i64: BigInt64Array,
+  i32: Int32Array,
+  i16: Int16Array,
+  i8: Int8Array,
+  u64: BigUint64Array,
+  u32: Uint32Array,
+  u16: Uint16Array,
+  u8: Uint8Array,
+  bool: Uint8Array,
+};
+
+/** The names of all element types. */
+export const DTYPES: readonly DType[] = Object.keys(MAKERS) as DType[];
+
+/** Where an array type stands for several element types, this is the one meant if nothing else is said. */
+const USUAL: readonly DType[] = DTYPES.filter((dtype) => !["f16", "bf16", "bool"].includes(dtype));
+
+export function isDType(text: string): text is DType {
+  return Object.hasOwn(MAKERS, text);
+}
+
+/** Bytes of one element. */
+export function dtypeBytes(dtype: DType): number {
+  return MAKERS[dtype].BYTES_PER_ELEMENT;
+}
+
+export function product(shape: readonly number[]): number {
+  return shape.reduce((all, size) => all * size, 1);
+}
+
+/** The element type of a typed array. A `Uint16Array` is u16, a `Uint8Array` u8: only words can say otherwise. */
+export function dtypeOf(data: TypedArray): DType {
+  const found = USUAL.find((dtype) => data instanceof MAKERS[dtype]);
+  if (found === undefined) {
+    throw new BadInputError(`${Object.prototype.toString.call(data)} is no array that an episode file can hold`);
+  }
+  return found;
+}
+
+/** An array over the bytes. `EpisodeCorruptedError` if they do not fill the shape. Any byte but 0 is true. */
+export function decodeArray(bytes: Uint8Array, dtype: DType, shape: readonly number[]): NdArray {
+  const maker = MAKERS[dtype];
+  if (product(shape) * maker.BYTES_PER_ELEMENT !== bytes.length) {
+    throw new EpisodeCorruptedError(`${bytes.length} bytes do not fill the shape [${shape.join(", ")}] of ${dtype}`);
+  }
+  const isOdd = dtype === "bool" && bytes.some((byte) => byte > 1);
+  const lying = isOdd
+    ? bytes.map((byte) => (byte === 0 ? 0 : 1))
+    : bytes.byteOffset % maker.BYTES_PER_ELEMENT === 0
+      ? bytes
+      : new Uint8Array(bytes);
+  const data = new maker(lying.buffer, lying.byteOffset, lying.length / maker.BYTES_PER_ELEMENT);
+  return { dtype, shape, data } as NdArray;
+}
+
+/** The bytes of an array as a file holds them; a view. `BadInputError` unless data, type and shape agree. */
+export function encodeArray(array: NdArray, what: string): Uint8Array {
+  const { dtype, data, shape } = array;
+  if (!isDType(dtype)) {
+    throw new BadInputError(`${what} has the dtype '${String(dtype)}', which the format does not have`);
+  }
+  const maker = MAKERS[dtype];
+  // What a canvas gives is bytes as well.
+  const isClamped = maker === Uint8Array && (data as unknown) instanceof Uint8ClampedArray;
+  if (!(data instanceof maker) && !isClamped) {
+    throw new BadInputError(`${what}: ${Object.prototype.toString.call(data)} cannot be stored as ${dtype}`);
+  }
+  const isShape = shape.every((size) => Number.isInteger(size) && size >= 0);
+  if (!isShape || product(shape) !== data.length) {
+    throw new BadInputError(`${what} has ${data.length} elements, and the shape [${shape.join(", ")}]`);
+  }
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  return dtype === "bool" && bytes.some((byte) => byte > 1) ? bytes.map((byte) => (byte === 0 ? 0 : 1)) : bytes;
+}

@@ -1,0 +1,68 @@
+/**
+ * The error tree, grouped by what a handler would do. `kind` is stable, and the same word that the Python
+ * library uses.
+ *
+ *     WShardError
+ *     ├── NotFoundError              check the spelling
+ *     │   └── ObjectNotFoundError        a file or an address
+ *     ├── BadInputError              the caller's value cannot work
+ *     │   └── LimitExceededError
+ *     ├── AccessDeniedError          ask for access
+ *     ├── StorageError               disk or network failed; trying later may help
+ *     ├── EpisodeCorruptedError      bytes are not what was promised
+ *     └── UnsupportedError           this library or this place cannot do that
+ *         └── UnsupportedFormatError
+ */
+
+export interface ErrorNotes {
+  /** One next step. */
+  readonly hint?: string;
+  readonly cause?: unknown;
+}
+
+export class WShardError extends Error {
+  readonly kind: string = "error";
+  readonly hint: string | null;
+
+  constructor(message: string, notes: ErrorNotes = {}) {
+    super(message, "cause" in notes ? { cause: notes.cause } : undefined);
+    this.name = new.target.name;
+    this.hint = notes.hint ?? null;
+  }
+}
+
+export class NotFoundError extends WShardError {
+  override readonly kind: string = "not_found";
+}
+
+export class ObjectNotFoundError extends NotFoundError {
+  override readonly kind: string = "object_not_found";
+}
+
+export class BadInputError extends WShardError {
+  override readonly kind: string = "bad_input";
+}
+
+export class LimitExceededError extends BadInputError {
+  override readonly kind: string = "limit_exceeded";
+}
+
+export class AccessDeniedError extends WShardError {
+  override readonly kind: string = "access_denied";
+}
+
+export class StorageError extends WShardError {
+  override readonly kind: string = "storage";
+}
+
+export class EpisodeCorruptedError extends WShardError {
+  override readonly kind: string = "episode_corrupted";
+}
+
+export class UnsupportedError extends WShardError {
+  override readonly kind: string = "unsupported";
+}
+
+export class UnsupportedFormatError extends UnsupportedError {
+  override readonly kind: string = "unsupported_format";
+}

@@ -1,0 +1,100 @@
+/**
+ * Bytes behind an HTTP address, fetched by range. One request tells the size and brings the beginning.
+ *
+ * A server that answers a range with the whole file is refused: reading a window must not cost the file.
+ */
+
+import { AccessDeniedError, ObjectNotFoundError, StorageError, UnsupportedError } from "./errors.js";
+import { HEAD_GUESS_BYTES } from "./limits.js";
+import type { ByteSource } from "./sources.js";
+
+/** The part of the standard `Response` that reading needs. */
+export interface ResponseLike {
+  readonly status: number;
+  readonly headers: { get(name: string): string | null };
+  readonly body?: { cancel(): Promise<void> } | null;
+  arrayBuffer(): Promise<ArrayBuffer>;
+}
+
+export type FetchLike = (
+  url: string,
+  init: { readonly method: string; readonly headers: Record<string, string> },
+) => Promise<ResponseLike>;
+
+export interface HttpOptions {
+  /** Instead of the global `fetch`: to sign requests, or to count them. */
+  readonly fetch?: FetchLike;
+  /** Sent with every request, such as `Authorization`. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** A source over an address whose server answers range requests. */
+export async function openHttp(url: string | URL, options: HttpOptions = {}): Promise<ByteSource> {
+  const address = String(url);
+  const fetching = options.fetch ?? (globalThis.fetch as FetchLike);
+  const request = async (method: string, range: string | null): Promise<ResponseLike> => {
+    // Encoded bytes would be other bytes. Browsers see to that themselves and ignore the header.
+    const headers = { "Accept-Encoding": "identity", ...options.headers, ...(range === null ? {} : { Range: range }) };
+    try {
+      return await fetching(address, { method, headers });
+    } catch (cause) {
+      throw new StorageError(`${address} could not be reached`, { cause });
+    }
+  };
+  const first = await request("GET", `bytes=0-${HEAD_GUESS_BYTES - 1}`);
+  const told = /\/(\d+)\s*$/.exec(first.headers.get("content-range") ?? "");
+  // An empty file has no ranges.
+  const head = first.status === 416 && told?.[1] === "0" ? new Uint8Array(0) : await body(first, address);
+  // Other origins may hide the header that tells the size.
+  const size = Number(told?.[1] ?? (await request("HEAD", null)).headers.get("content-length") ?? NaN);
+  if (!Number.isSafeInteger(size)) {
+    throw new StorageError(`${address}: the server does not tell the size of the file`, {
+      hint: "From another origin it must expose the header Content-Range.",
+    });
+  }
+  const tag = first.headers.get("etag");
+  return {
+    size,
+    readRange: async (start, end) => {
+      if (end <= head.length) {
+        return head.slice(start, end);
+      }
+      if (start === end) {
+        return new Uint8Array(0);
+      }
+      const response = await request("GET", `bytes=${start}-${end - 1}`);
+      const data = await body(response, address);
+      if (tag !== null && (response.headers.get("etag") ?? tag) !== tag) {
+        throw new StorageError(`${address} was changed while it was read`, { hint: "Open it again." });
+      }
+      return data;
+    },
+  };
+}
+
+async function body(response: ResponseLike, address: string): Promise<Uint8Array> {
+  const { status } = response;
+  if (status !== 206) {
+    // Nobody will read it, and the connection may serve the next request.
+    await response.body?.cancel().catch(() => undefined);
+  }
+  if (status === 404 || status === 410) {
+    throw new ObjectNotFoundError(`${address} does not exist`);
+  }
+  if (status === 401 || status === 403) {
+    throw new AccessDeniedError(`${address} answers with ${status}`);
+  }
+  if (status === 200) {
+    throw new UnsupportedError(`${address} is served without ranges`, {
+      hint: "Fetch it whole and pass the ArrayBuffer.",
+    });
+  }
+  if (status !== 206) {
+    throw new StorageError(`${address} answers with ${status}`);
+  }
+  try {
+    return new Uint8Array(await response.arrayBuffer());
+  } catch (cause) {
+    throw new StorageError(`${address}: the answer broke off`, { cause });
+  }
+}

@@ -1,0 +1,53 @@
+/**
+ * WShard: one episode of a robot or an agent in one file. What is not listed here may change tomorrow.
+ *
+ * docs/specs/wshard.md of the project is the normative text.
+ */
+
+export {
+  encodeChunkManifest,
+  loadChunkManifest,
+  validateChunkContinuity,
+  type ChunkEntry,
+  type ChunkManifest,
+} from "./chunked.js";
+export type { Codec, CompressionName } from "./codecs.js";
+export type { Entry, Header } from "./container.js";
+export { DTYPES, dtypeBytes, type DType, type ElementArrays, type NdArray, type TypedArray } from "./dtypes.js";
+export {
+  AccessDeniedError,
+  BadInputError,
+  EpisodeCorruptedError,
+  LimitExceededError,
+  NotFoundError,
+  ObjectNotFoundError,
+  StorageError,
+  UnsupportedError,
+  UnsupportedFormatError,
+  WShardError,
+} from "./errors.js";
+export { openHttp, type FetchLike, type HttpOptions, type ResponseLike } from "./http.js";
+export type { Json, JsonObject } from "./json-read.js";
+export { loadWShard, type LoadOptions } from "./loading.js";
+export type { Meaning } from "./meaning.js";
+export type { ChannelSpec, EpisodeInfo } from "./metadata.js";
+export {
+  channel,
+  timebaseHz,
+  type Block,
+  type Channel,
+  type ChannelOptions,
+  type ChunkPlace,
+  type Episode,
+  type EpisodeInit,
+  type Named,
+  type Origin,
+  type Timebase,
+} from "./model.js";
+export { fromNumbers, toNumbers } from "./numbers.js";
+export type { FileHandleLike } from "./platform.js";
+export { openWShard, type BlockReader, type WShardFile } from "./reading.js";
+export { packResidual, unpackResidual } from "./residual.js";
+export { encodeWShard, saveWShard, type Encoded, type SaveOptions } from "./saving.js";
+export { identity } from "./sealing.js";
+export type { BlobLike, ByteSource, Source } from "./sources.js";

@@ -1,0 +1,101 @@
+/**
+ * JSON in one spelling: keys sorted by their UTF-8 bytes, no spaces, only the escapes that RFC 8785 asks for.
+ * Numbers are spelled as the Python library spells them, so that the same episode gets the same bytes from
+ * both. Implements "JSON" of the specification.
+ */
+
+import { compareText, encodeText, isWellFormed } from "./bytes.js";
+import { BadInputError, LimitExceededError } from "./errors.js";
+import { isFraction, type Json, type JsonObject } from "./json-read.js";
+import { MAX_JSON_BYTES, MAX_JSON_DEPTH } from "./limits.js";
+
+/** `BadInputError` for what JSON cannot say: NaN, half a surrogate pair, endless nesting, other types. */
+export function encodeJson(value: Json): Uint8Array {
+  const data = encodeText(spell(value, 0, false));
+  if (data.length > MAX_JSON_BYTES) {
+    throw new LimitExceededError(`${data.length} bytes of metadata are more than ${MAX_JSON_BYTES}`);
+  }
+  return data;
+}
+
+/** Whether both are spelled alike. */
+export function sameJson(left: Json, right: Json): boolean {
+  return spell(left, 0, false) === spell(right, 0, false);
+}
+
+/** A value as a message shows it. */
+export function show(value: Json | undefined): string {
+  return value === undefined ? "nothing" : spell(value, 0, false).slice(0, 80);
+}
+
+function spell(value: Json, depth: number, isSpelledAsFraction: boolean): string {
+  if (depth > MAX_JSON_DEPTH) {
+    throw refusal(`it is nested deeper than ${MAX_JSON_DEPTH} levels`);
+  }
+  switch (typeof value) {
+    case "string":
+      return spellText(value);
+    case "boolean":
+    case "bigint":
+      return String(value);
+    case "number":
+      return spellNumber(value, isSpelledAsFraction);
+    case "object":
+      return value === null ? "null" : spellContainer(value, depth);
+    default:
+      throw refusal(`there is a value of the type ${typeof value}`);
+  }
+}
+
+function spellContainer(value: JsonObject | readonly Json[], depth: number): string {
+  if (Array.isArray(value)) {
+    const items = value as readonly Json[];
+    return `[${items.map((item, at) => spell(item, depth + 1, isFraction(items, at))).join(",")}]`;
+  }
+  const object = value as JsonObject;
+  const prototype: unknown = Object.getPrototypeOf(object);
+  if (prototype !== Object.prototype && prototype !== null) {
+    throw refusal("there is an object that is more than a set of members");
+  }
+  const members = Object.keys(object)
+    .sort(compareText)
+    .map((key) => `${spellText(key)}:${spell(object[key] as Json, depth + 1, isFraction(object, key))}`);
+  return `{${members.join(",")}}`;
+}
+
+function spellText(text: string): string {
+  if (!isWellFormed(text)) {
+    throw refusal("a text has half of a surrogate pair");
+  }
+  return JSON.stringify(text);
+}
+
+function spellNumber(value: number, isSpelledAsFraction: boolean): string {
+  if (!Number.isFinite(value)) {
+    throw refusal(`${value} is not a JSON number`);
+  }
+  const isInteger = Number.isSafeInteger(value) && !Object.is(value, -0);
+  return isInteger && !isSpelledAsFraction ? String(value) : spellFraction(value);
+}
+
+/** The shortest digits that read back as the same number, with a point, and an exponent only where it is long. */
+function spellFraction(value: number): string {
+  const sign = value < 0 || Object.is(value, -0) ? "-" : "";
+  const [mantissa, exponent] = Math.abs(value).toExponential().split("e") as [string, string];
+  const digits = mantissa.replace(".", "");
+  const point = Number(exponent) + 1;
+  if (point > 16 || point < -3) {
+    const shown = digits.length > 1 ? `${digits[0]}.${digits.slice(1)}` : digits;
+    const size = String(Math.abs(point - 1)).padStart(2, "0");
+    return `${sign}${shown}e${point - 1 < 0 ? "-" : "+"}${size}`;
+  }
+  if (point <= 0) {
+    return `${sign}0.${"0".repeat(-point)}${digits}`;
+  }
+  const whole = digits.padEnd(point, "0");
+  return `${sign}${whole.slice(0, point)}.${whole.slice(point) || "0"}`;
+}
+
+function refusal(why: string): BadInputError {
+  return new BadInputError(`the metadata cannot be written as JSON: ${why}`);
+}

@@ -1,0 +1,114 @@
+/**
+ * What the bytes of a block mean: element type, shape of a step, number of rows.
+ *
+ * A declaration decides; then the names that the format itself defines; otherwise bytes stay bytes. Nothing
+ * is guessed from a size alone. Implements "Meaning of blocks" of the specification.
+ */
+
+import { dtypeBytes, type DType } from "./dtypes.js";
+import { EpisodeCorruptedError } from "./errors.js";
+import { stepBytes, type ChannelSpec, type EpisodeInfo } from "./metadata.js";
+import { isEncoded, isOfOwnLength } from "./model.js";
+
+export const REWARD = "reward";
+export const DONE = "done";
+export const TRUNCATED = "truncated";
+export const TICKS = "time/ticks";
+export const TIMESTAMPS = "time/timestamps_ns";
+
+const SERIES: ReadonlyMap<string, DType> = new Map([
+  [REWARD, "f32"],
+  [DONE, "bool"],
+  [TRUNCATED, "bool"],
+  [TICKS, "i32"],
+  [TIMESTAMPS, "i64"],
+]);
+const LATENT: readonly (readonly [string, DType])[] = [
+  ["omen/latent_action/", "f32"],
+  ["omen/latent_action_codebook/", "i32"],
+];
+
+/** `rows` steps of `shape`. Where `isDeclared` is false the bytes are u8, one to a row. */
+export interface Meaning {
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly rows: number;
+  readonly isDeclared: boolean;
+}
+
+type StepType = Pick<Meaning, "dtype" | "shape">;
+
+/** `EpisodeCorruptedError` where a declaration and the size of the block contradict each other. */
+export function meaningOf(name: string, sizeBytes: number, info: EpisodeInfo | null): Meaning {
+  const raw: Meaning = { dtype: "u8", shape: [], rows: sizeBytes, isDeclared: false };
+  if (info === null) {
+    return raw;
+  }
+  const spec = info.channels.get(name) ?? info.lanes.get(name);
+  if (spec !== undefined) {
+    return declared(spec, sizeBytes, info.length);
+  }
+  const dtype = SERIES.get(name);
+  if (dtype !== undefined) {
+    return checked(name, { dtype, shape: [], rows: info.length, isDeclared: true }, sizeBytes);
+  }
+  const found = defaultLane(name, sizeBytes, info);
+  return found === null ? raw : { ...found, rows: info.length, isDeclared: true };
+}
+
+/** Element type and step shape of a prediction that nobody declared, where its name tells them. */
+export function defaultLane(
+  name: string,
+  sizeBytes: number,
+  info: Pick<EpisodeInfo, "channels" | "length">,
+): StepType | null {
+  for (const [prefix, dtype] of LATENT) {
+    if (name.startsWith(prefix)) {
+      return latent(dtype, sizeBytes, info.length);
+    }
+  }
+  const [lane, ...rest] = name.split("/");
+  if (lane !== "omen" && lane !== "uncert") {
+    return null;
+  }
+  const path = rest.join("/");
+  // Channels and models may both contain slashes; the longest channel is the one meant.
+  let longest: ChannelSpec | undefined;
+  for (const spec of info.channels.values()) {
+    if (path.startsWith(`${spec.id}/`) && spec.id.length > (longest?.id.length ?? 0)) {
+      longest = spec;
+    }
+  }
+  if (longest === undefined || isOfOwnLength(longest.attributes)) {
+    return null;
+  }
+  return stepBytes(longest) * info.length === sizeBytes ? { dtype: longest.dtype, shape: longest.shape } : null;
+}
+
+function latent(dtype: DType, sizeBytes: number, length: number): StepType | null {
+  const width = sizeBytes / length / dtypeBytes(dtype);
+  if (length === 0 || width === 0 || sizeBytes % (length * dtypeBytes(dtype)) !== 0) {
+    return null;
+  }
+  return { dtype, shape: dtype === "i32" && width === 1 ? [] : [width] };
+}
+
+function declared(spec: ChannelSpec, sizeBytes: number, length: number): Meaning {
+  if (isEncoded(spec.attributes)) {
+    return { dtype: "u8", shape: [], rows: sizeBytes, isDeclared: true };
+  }
+  const width = stepBytes(spec);
+  const rows = isOfOwnLength(spec.attributes) && width > 0 ? Math.floor(sizeBytes / width) : length;
+  return checked(spec.block, { dtype: spec.dtype, shape: spec.shape, rows, isDeclared: true }, sizeBytes);
+}
+
+function checked(name: string, meaning: Meaning, sizeBytes: number): Meaning {
+  const taken = meaning.rows * stepBytes(meaning);
+  if (taken !== sizeBytes) {
+    throw new EpisodeCorruptedError(
+      `block '${name}' has ${sizeBytes} bytes, and ${meaning.rows} steps of ${meaning.dtype}` +
+        `[${meaning.shape.join(", ")}] take ${taken}`,
+    );
+  }
+  return meaning;
+}

@@ -1,0 +1,48 @@
+/** Residuals: the sign of the second difference, one bit for each step. "Residuals" of the specification. */
+
+import type { NdArray } from "./dtypes.js";
+import { BadInputError, EpisodeCorruptedError } from "./errors.js";
+import { toNumbers } from "./numbers.js";
+
+/**
+ * Packed bits of a signal of [T] or [T, D]: a row of ceil(T/8) bytes for each dimension, one after another.
+ *
+ * A bit is 1 exactly where the signal bends down: 2·x[i] > x[i−1] + x[i+1], computed in float64. The first and
+ * the last step are 0.
+ */
+export function packResidual(signal: NdArray): Uint8Array {
+  const [length, width = 1] = signal.shape;
+  if (length === undefined || signal.shape.length > 2) {
+    throw new BadInputError(`a residual needs a signal of [T] or [T, D], not of [${signal.shape.join(", ")}]`);
+  }
+  const values = toNumbers(signal);
+  const rowBytes = Math.ceil(length / 8);
+  const out = new Uint8Array(rowBytes * width);
+  for (let row = 0; row < width; row++) {
+    for (let step = 1; step < length - 1; step++) {
+      const at = step * width + row;
+      if (2 * values[at]! - values[at - width]! - values[at + width]! > 0) {
+        out[row * rowBytes + (step >> 3)]! |= 1 << (step & 7);
+      }
+    }
+  }
+  return out;
+}
+
+/** The bits as booleans of [D, T]. D follows from the number of bytes; some writers pack the first only. */
+export function unpackResidual(packed: Uint8Array, length: number): NdArray<"bool"> {
+  const rowBytes = Math.ceil(length / 8);
+  if (rowBytes === 0 || packed.length % rowBytes !== 0) {
+    throw new EpisodeCorruptedError(
+      `${packed.length} bytes are not residuals of ${length} steps, ${rowBytes} bytes each`,
+    );
+  }
+  const width = packed.length / rowBytes;
+  const data = new Uint8Array(width * length);
+  for (let row = 0; row < width; row++) {
+    for (let step = 0; step < length; step++) {
+      data[row * length + step] = (packed[row * rowBytes + (step >> 3)]! >> (step & 7)) & 1;
+    }
+  }
+  return { dtype: "bool", shape: [width, length], data };
+}

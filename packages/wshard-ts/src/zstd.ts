@@ -1,0 +1,143 @@
+/**
+ * One zstd frame. Its outline is read here, so that a frame that lies about its size, needs a dictionary or
+ * has something after it never reaches the decoder.
+ *
+ * Decoder and encoder are two packages, each loaded when a file first needs it: reading takes the small one.
+ */
+
+import type { ZSTDDecoder } from "zstddec";
+
+import { readU64, viewOf } from "./bytes.js";
+import { EpisodeCorruptedError, LimitExceededError, UnsupportedError, UnsupportedFormatError } from "./errors.js";
+import { MAX_ZSTD_HEAP_BYTES } from "./limits.js";
+
+const MAGIC = 0xfd2fb528;
+const RAW = 0;
+const RLE = 1;
+const RESERVED = 3;
+
+type Encoder = Pick<typeof import("@bokuweb/zstd-wasm"), "compress">;
+
+let decoder: Promise<ZSTDDecoder> | undefined;
+let encoder: Promise<Encoder> | undefined;
+
+/** Exactly `size` bytes, or an `EpisodeCorruptedError`. The caller has bounded `size`. */
+export async function decompressZstd(data: Uint8Array, size: number, what: string): Promise<Uint8Array> {
+  const frame = readFrame(data, what);
+  if (frame.contentBytes !== null && frame.contentBytes !== size) {
+    throw new EpisodeCorruptedError(`${what}: its zstd frame promises ${frame.contentBytes} bytes, its entry ${size}`);
+  }
+  if (size === 0) {
+    if (!frame.isEmpty) {
+      throw new EpisodeCorruptedError(`${what} is not one zstd frame: it is not empty`);
+    }
+    return new Uint8Array(0);
+  }
+  if (data.length + size > MAX_ZSTD_HEAP_BYTES) {
+    throw new LimitExceededError(`${what} takes ${data.length} bytes and ${size} decoded, too many for the decoder`);
+  }
+  decoder ??= loadDecoder();
+  const out = (await decoder).decode(data, size);
+  // The decoder answers a broken frame with nothing.
+  if (out.length !== size) {
+    const why = out.length === 0 ? "it is damaged" : `it decodes to ${out.length} bytes instead of ${size}`;
+    throw new EpisodeCorruptedError(`${what} is not one zstd frame: ${why}`);
+  }
+  return out;
+}
+
+/** One frame that tells its content size and has no checksum. The same bytes for the same input and level. */
+export async function compressZstd(data: Uint8Array, level: number): Promise<Uint8Array> {
+  encoder ??= loadEncoder();
+  const out = (await encoder).compress(data, level);
+  if (readFrame(out, "the compressed block").contentBytes !== data.length) {
+    throw new UnsupportedError(`${data.length} bytes could not be compressed`);
+  }
+  return out;
+}
+
+interface Frame {
+  readonly contentBytes: number | null;
+  readonly isEmpty: boolean;
+}
+
+/** The outline of a frame that fills the bytes exactly. */
+function readFrame(data: Uint8Array, what: string): Frame {
+  const refuse = (why: string): never => {
+    throw new EpisodeCorruptedError(`${what} is not one zstd frame: ${why}`);
+  };
+  const view = viewOf(data);
+  if (data.length < 6 || view.getUint32(0, true) !== MAGIC) {
+    refuse("it does not begin as one");
+  }
+  const descriptor = view.getUint8(4);
+  const isSingle = (descriptor & 0x20) !== 0;
+  const dictionaryBytes = [0, 1, 2, 4][descriptor & 3]!;
+  const sizeBytes = [isSingle ? 1 : 0, 2, 4, 8][descriptor >> 6]!;
+  const dictionaryAt = isSingle ? 5 : 6;
+  const sizeAt = dictionaryAt + dictionaryBytes;
+  let at = sizeAt + sizeBytes;
+  if (descriptor & 0x08 || at > data.length) {
+    refuse("its header is damaged");
+  }
+  if (data.subarray(dictionaryAt, sizeAt).some((byte) => byte !== 0)) {
+    throw new UnsupportedFormatError(`${what} needs a zstd dictionary, which episode files do not have`);
+  }
+  const contentBytes = sizeBytes === 0 ? null : readContentSize(view, sizeAt, sizeBytes);
+  let isEmpty = true;
+  for (let isLast = false; !isLast;) {
+    if (at + 3 > data.length) {
+      refuse("it is cut short");
+    }
+    const head = view.getUint16(at, true) | (view.getUint8(at + 2) << 16);
+    const kind = (head >> 1) & 3;
+    const size = head >> 3;
+    if (kind === RESERVED) {
+      refuse("a block has no known kind");
+    }
+    isLast = (head & 1) === 1;
+    isEmpty &&= size === 0 && (kind === RAW || kind === RLE);
+    at += 3 + (kind === RLE ? 1 : size);
+  }
+  at += descriptor & 0x04 ? 4 : 0;
+  if (at !== data.length) {
+    refuse(at > data.length ? "it is cut short" : `${data.length - at} bytes stand after it`);
+  }
+  return { contentBytes, isEmpty };
+}
+
+function readContentSize(view: DataView, at: number, width: number): number {
+  switch (width) {
+    case 1:
+      return view.getUint8(at);
+    case 2:
+      return view.getUint16(at, true) + 256;
+    case 4:
+      return view.getUint32(at, true);
+    default:
+      return readU64(view, at);
+  }
+}
+
+async function loadDecoder(): Promise<ZSTDDecoder> {
+  try {
+    const library = await import("zstddec");
+    const made = new library.ZSTDDecoder();
+    await made.init();
+    return made;
+  } catch (cause) {
+    decoder = undefined;
+    throw new UnsupportedError("the zstd decoder could not be loaded", { cause });
+  }
+}
+
+async function loadEncoder(): Promise<Encoder> {
+  try {
+    const library = await import("@bokuweb/zstd-wasm");
+    await library.init();
+    return library;
+  } catch (cause) {
+    encoder = undefined;
+    throw new UnsupportedError("the zstd encoder could not be loaded", { cause });
+  }
+}

@@ -1,0 +1,62 @@
+"""`warp warm`: a version, or part of it, in the cache of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from warpdata.cli.figures import bytes_text, count_text, short
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import address_argument, command, split_names
+from warpdata.cli.output import note, print_json, print_line
+from warpdata.cli.parameters import SizeType, SliceType
+
+__all__ = ["warm"]
+
+_KEYS = {
+    "dataset_id": "workspace/name",
+    "version": "64 hex digits",
+    "blobs": "how many stored files were asked for",
+    "fetched_bytes": "what was fetched",
+    "present_bytes": "what was on this machine already",
+    "skipped_bytes": "what was left where it is, for --max-bytes or want of room",
+}
+
+
+@command("warm", json_keys=_KEYS)
+@address_argument()
+@click.option("--tables", multiple=True, metavar="A,B", callback=split_names, help="Only these tables.")
+@click.option("--artifacts", multiple=True, metavar="A,B", callback=split_names, help="Only these artifacts.")
+@click.option("--shards", type=SliceType(), metavar="FROM:TO", help="Of each, only the shards with these numbers.")
+@click.option("--max-bytes", type=SizeType(), metavar="SIZE", help="Stop before more than this, such as 200GB.")
+@click.pass_obj
+def warm(invocation: Invocation, /, address: str, **given: Any) -> None:
+    """Bring a version to this machine, before it is needed.
+
+    Everything, or the tables and artifacts named. What is there already is not fetched again, so an
+    interrupted run goes on where it was. After it, --mode local reads without a network. The cache keeps
+    to its limit, WARP_CACHE_SIZE_GB.
+
+    \b
+      warp warm acme/pets --artifacts raw_images --shards 0:50
+      warp warm acme/pets --max-bytes 200GB
+    """
+    invocation.mode = "auto"  # whoever runs this means to fetch, whatever WARP_MODE says
+    with invocation.meter(f"Opening {address}") as meter:
+        opened = invocation.open(address)
+        done = opened.warm(
+            given["tables"] or None,
+            given["artifacts"] or None,
+            shards=given["shards"],
+            max_bytes=given["max_bytes"],
+            progress=meter,
+        )
+    if invocation.as_json:
+        print_json({"dataset_id": opened.id, "version": opened.version, **asdict(done)})
+        return
+    parts = [f"{bytes_text(done.fetched_bytes)} fetched", f"{bytes_text(done.present_bytes)} were here"]
+    print_line(f"{opened.id} {short(opened.version)}: {count_text(done.blobs, 'file')}, {', '.join(parts)}")
+    if done.skipped_bytes:
+        note(f"{bytes_text(done.skipped_bytes)} left out: there is a limit (--max-bytes, WARP_CACHE_SIZE_GB)")

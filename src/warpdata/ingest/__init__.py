@@ -1,0 +1,24 @@
+"""From what people have on disk to a dataset with bound media: folders of pictures or sounds, WebDataset tars, CSV.
+
+Each function looks at the files and returns a `DatasetBuilder` that is ready to publish; nothing is
+written before that. Whoever wants something else adds tables and artifacts to a builder by hand.
+The same files always give the same version.
+"""
+
+from warpdata.ingest.mediafolder import audiofolder, imagefolder
+from warpdata.ingest.packing import Packing
+from warpdata.ingest.survey import Report, Survey, log_survey
+from warpdata.ingest.tabular import Media, csv
+from warpdata.ingest.tars import webdataset
+
+__all__ = [
+    "Media",
+    "Packing",
+    "Report",
+    "Survey",
+    "audiofolder",
+    "csv",
+    "imagefolder",
+    "log_survey",
+    "webdataset",
+]

@@ -1,0 +1,38 @@
+"""What an ingest found on disk, told to whoever wants to know before anything is published."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+__all__ = ["Report", "Survey", "log_survey"]
+
+_LOG = logging.getLogger("warpdata.ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """`ignored` counts files left out, by the ending of their name; `undescribed` media have no row of metadata."""
+
+    source: str
+    rows: int
+    members: int
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    undescribed: int = 0
+
+
+class Report(Protocol):
+    """Takes the survey of an ingest, before anything is published."""
+
+    def __call__(self, survey: Survey, /) -> None: ...
+
+
+def log_survey(survey: Survey) -> None:
+    """Write it to the log `warpdata.ingest`, files that were left out as a warning."""
+    _LOG.info("%s: %d rows, %d files", survey.source, survey.rows, survey.members)
+    if survey.ignored:
+        _LOG.warning("%s: files of other types were left out: %s", survey.source, dict(survey.ignored))
+    if survey.undescribed:
+        _LOG.warning("%s: the metadata does not name %d files", survey.source, survey.undescribed)

@@ -1,0 +1,113 @@
+"""A table in CSV, TSV, JSON lines or Parquet, and folders of files that its columns name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warpdata.artifacts import list_sources
+from warpdata.datasets import Connection
+from warpdata.errors import ColumnNotFoundError, InvalidSourceError
+from warpdata.ingest.endings import ref_type_of
+from warpdata.ingest.packing import Packing
+from warpdata.ingest.rows import TABLE_ENDINGS, FileSource, find_files, read_first, read_tables
+from warpdata.ingest.survey import Report, Survey, log_survey
+from warpdata.publish import DatasetBuilder
+from warpdata.tables import describe_all, near_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Media", "csv"]
+
+_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A folder that a column refers into. `ref_type` None: what the endings of its first paths say, else `file`."""
+
+    folder: str | Path
+    ref_type: str | None = None
+
+
+def csv(
+    dataset_id: str,
+    source: FileSource,
+    *,
+    store: str | Connection | None = None,
+    table: str = "main",
+    media: Mapping[str, Media | str | Path] | None = None,
+    packing: Packing | None = None,
+    report: Report = log_survey,
+) -> DatasetBuilder:
+    """Rows in the order of the files; Parquet files are taken byte for byte.
+
+    `media` says for a column which folder its paths lead into, with or without the folder's own name in
+    front. The folder is packed whole as artifact `raw_COLUMN`, and the column bound to it. Columns that
+    name the same folder share one artifact. Empty paths become null.
+    """
+    builder = DatasetBuilder(dataset_id, store)
+    wanted = {column: at if isinstance(at, Media) else Media(at) for column, at in (media or {}).items()}
+    paths = find_files(source, TABLE_ENDINGS)
+    if all(path.suffix.lower() == ".parquet" for path in paths):
+        described = describe_all(paths)
+        row_count = sum(file.row_count for file in described)
+        builder.add_table(table, paths)
+        first = read_first(paths[0], _LOOKED_AT)
+    else:
+        rows = _without_empty(read_tables(paths), wanted)
+        row_count = rows.num_rows
+        builder.add_table(table, rows)
+        first = rows.slice(0, _LOOKED_AT)
+    _check_columns(wanted, first.schema, paths[0])
+    member_count = _bind(builder, table, _with_types(wanted, first), packing or Packing())
+    report(Survey(str(source), row_count, member_count))
+    return builder
+
+
+def _check_columns(wanted: Mapping[str, Media], schema: pa.Schema, path: Path) -> None:
+    for column in wanted:
+        if column not in schema.names:
+            raise ColumnNotFoundError(f"{path} has no column {column!r}", hint=near_columns(column, schema.names))
+
+
+def _without_empty(rows: pa.Table, wanted: Mapping[str, Media]) -> pa.Table:
+    """CSV can not tell an empty path from none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for position, field in enumerate(rows.schema):
+        if field.name in wanted and pa.types.is_string(field.type):
+            values = rows.column(position)
+            filled = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+            rows = rows.set_column(position, field.name, filled)
+    return rows
+
+
+def _with_types(wanted: Mapping[str, Media], first: pa.Table) -> dict[str, tuple[Path, str]]:
+    """For each column its folder, and the type asked for or that of the files that its first values name."""
+    chosen = {}
+    for column, media in wanted.items():
+        named = {ref_type_of(path) for path in first[column].to_pylist() if isinstance(path, str)}
+        found = named.pop() if len(named) == 1 else None
+        chosen[column] = Path(media.folder).expanduser(), media.ref_type or found or "file"
+    return chosen
+
+
+def _bind(builder: DatasetBuilder, table: str, wanted: Mapping[str, tuple[Path, str]], packing: Packing) -> int:
+    """Add each folder once and bind its columns; how many files they hold."""
+    artifacts: dict[Path, str] = {}
+    member_count = 0
+    for column, (folder, ref_type) in wanted.items():
+        if folder not in artifacts:
+            if not folder.is_dir():
+                raise InvalidSourceError(f"{folder} is not a folder", hint="Check the path.")
+            member_count += len(list_sources(folder))
+            artifacts[folder] = "raw_" + re.sub(r"[^A-Za-z0-9_.-]", "_", column)
+            packing.add(builder, artifacts[folder], folder)
+        builder.bind(table, column, artifacts[folder], ref_type)
+    return member_count

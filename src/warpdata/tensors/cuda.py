@@ -1,0 +1,90 @@
+"""A CUDA device, as loading sees it: copies on one stream, changes on another, and events between.
+
+torch owns the streams and the memory that bytes go to. Everything enqueued here is done when `finish` returns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from warpdata.tensors.devices import item_type, torch_library
+from warpdata.tensors.driver import Driver
+from warpdata.tensors.leaf_kernel import compile_kernel, hash_leaves
+from warpdata.tensors.plan import Permute
+
+__all__ = ["Cuda"]
+
+
+class Cuda:
+    """One device in this process. Methods that enqueue may be called from any thread that has entered."""
+
+    def __init__(self, device: Any) -> None:
+        torch = torch_library()
+        self._device = device
+        with torch.cuda.device(device):
+            torch.cuda.current_stream().synchronize()
+            self._driver = Driver()
+            self._copies, self._changes = torch.cuda.Stream(), torch.cuda.Stream()
+        self._stream = int(self._copies.cuda_stream)
+        self.pin, self.unpin = self._driver.pin, self._driver.unpin
+        self.make_event, self.drop_event = self._driver.make_event, self._driver.drop_event
+        self.is_done, self.wait = self._driver.is_done, self._driver.wait
+        self.enter = self._driver.enter
+
+    def begin(self) -> None:
+        """Nothing is written before the caller's own work on its memory is done."""
+        self._copies.wait_stream(torch_library().cuda.current_stream(self._device))
+
+    def finish(self) -> None:
+        self._copies.synchronize()
+        self._changes.synchronize()
+
+    def copy(self, device_address: int, host_address: int, size: int) -> None:
+        self._driver.copy(device_address, host_address, size, self._stream)
+
+    def record(self, event: int) -> None:
+        self._driver.record(event, self._stream)
+
+    def zero(self, place: Any) -> None:
+        with torch_library().cuda.stream(self._copies):
+            place.zero_()
+
+    def permute(self, place: Any, permute: Permute) -> None:
+        """After all copies so far: give the axes of the tensor at `place` their order."""
+        torch = torch_library()
+        self._changes.wait_stream(self._copies)
+        with torch.cuda.stream(self._changes):
+            there = place.view(item_type(permute.item_bytes))
+            moved = there.clone().reshape(permute.shape).permute(permute.order)
+            there.reshape(moved.shape).copy_(moved)
+
+    def copy_blocks(
+        self, place: Any, host_address: int, size: int, blocks: tuple[int, tuple[int, ...]], strides: Sequence[Any]
+    ) -> None:
+        """Copy `size` bytes over, then blocks of them to `place`: (block, counts), and strides there and here."""
+        torch = torch_library()
+        block, counts = blocks
+        there_strides, here_strides = strides
+        with torch.cuda.stream(self._copies):
+            here = torch.empty(size, dtype=torch.uint8, device=self._device)
+            self.copy(int(here.data_ptr()), host_address, size)
+            word = math.gcd(block, int(place.data_ptr()), *there_strides, *here_strides, 8)
+            shape = (*counts, block // word)
+            there = _as_blocks(place, word, shape, there_strides)
+            there.copy_(_as_blocks(here, word, shape, here_strides))
+
+    def prepare_hashing(self) -> bytes | None:
+        """Device code that hashes leaves, compiled once in a process; `None` where there is no compiler."""
+        major, minor = torch_library().cuda.get_device_capability(self._device)
+        return compile_kernel(f"sm_{major}{minor}")
+
+    def hash(self, code: bytes, places: list[tuple[int, int]]) -> list[bytes]:
+        """SHA-256 of (address, size), after all copies so far."""
+        return hash_leaves(self._driver, code, places, self._copies)
+
+
+def _as_blocks(memory: Any, word: int, shape: tuple[int, ...], strides: Sequence[int]) -> Any:
+    words = memory[: memory.numel() // word * word].view(item_type(word))
+    return words.as_strided(shape, (*(stride // word for stride in strides), 1))

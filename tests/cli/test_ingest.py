@@ -1,0 +1,99 @@
+"""If this fails, `warp ingest` publishes something else than what lies on disk, or hides what it left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import warpdata as wd
+from tests.cli.scenes import ask, run
+from tests.cli.test_tree import loaded
+from tests.ingest.scenes import bound, plant, png, rows, wav, write_tar
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> dict[str, list[str]]:
+    """For each format, the arguments that take something small."""
+    plant(tmp_path / "pets", {"cat/1.png": png(1), "dog/2.png": png(2), "notes.txt": "x"})
+    plant(tmp_path / "birds", {"1.wav": wav(), "cover.png": png()})
+    write_tar(tmp_path / "web" / "0.tar", [("1.png", png(1)), ("1.cls", b"7"), ("README", b"")])
+    plant(tmp_path, {"t.csv": "photo,n\ncat/1.png,1\n,2\n"})
+    return {
+        "imagefolder": [str(tmp_path / "pets")],
+        "audiofolder": [str(tmp_path / "birds")],
+        "webdataset": [f"{tmp_path}/web/*.tar"],
+        "csv": [str(tmp_path / "t.csv"), "--media", f"photo={tmp_path / 'pets'}"],
+    }
+
+
+EXPECTED: dict[str, tuple[dict[str, tuple[str, str]], list[dict[str, Any]], dict[str, int]]] = {
+    "imagefolder": (
+        {"image": ("raw_images", "image")},
+        [{"image": "cat/1.png", "label": "cat"}, {"image": "dog/2.png", "label": "dog"}],
+        {"txt": 1},
+    ),
+    "audiofolder": ({"audio": ("raw_audio", "audio")}, [{"audio": "1.wav"}], {"png": 1}),
+    "webdataset": ({"png": ("raw", "image")}, [{"__key__": "1", "cls": 7, "png": "1.png"}], {"": 1}),
+    "csv": ({"photo": ("raw_photo", "image")}, [{"photo": "cat/1.png", "n": 1}, {"photo": None, "n": 2}], {}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_one_line_publishes_a_bound_dataset(name: str, sources: dict[str, list[str]]) -> None:
+    args = ("ingest", name, "acme/new", *sources[name])
+    bindings, expected, ignored = EXPECTED[name]
+    plan = ask(*args, "--dry-run")
+    assert wd.list_datasets() == []
+    assert plan["tables"] == {"main": len(expected)}
+    done = ask(*args, "--label", "v1", "-m", "first", "--author", "ada", "--metadata", "why=test")
+    keys = list(loaded(f"ingest {name}").json_keys)
+    assert [*done, "tables", "artifacts", "files"] == keys
+    assert set(plan) <= set(keys)
+    assert (done["rows"], done["ignored"], done["undescribed"]) == (len(expected), ignored, 0)
+    assert done["version"] == plan["version"] == wd.dataset("acme/new@v1").version
+    assert (bound("acme/new"), rows("acme/new")) == (bindings, expected)
+    opened = wd.dataset("acme/new")
+    assert opened.manifest.metadata == {"why": "test"}
+    assert [(entry.message, entry.author) for entry in opened.history()] == [("first", "ada")]
+    assert ask(*args, "--label", "v1")["changed"] is False
+    again = run(*args)
+    assert again.exit_code == 0
+    assert "unchanged" in again.stdout
+    assert ("left out" in again.stderr) is bool(ignored)
+
+
+def test_what_was_left_out_is_told(tmp_path: Path) -> None:
+    plant(tmp_path, {"1.png": png(), "2.png": png(), "a.txt": "", "b.txt": "", "README": ""})
+    (tmp_path / "metadata.csv").write_text("file_name,n\n1.png,1\n")
+    result = run("ingest", "imagefolder", "acme/pets", str(tmp_path))
+    assert result.stderr.splitlines() == [
+        f"2 rows and 2 files from {tmp_path}",
+        "left out 3 files of other types: 2 .txt, 1 without ending",
+        "the metadata does not describe 1 file",
+    ]
+
+
+def test_packing_and_names_can_be_chosen(sources: dict[str, list[str]]) -> None:
+    packed = ("--compression", "zstd", "--shard-size", "1kB", "--table", "pictures")
+    ask("ingest", "imagefolder", "acme/pets", *sources["imagefolder"], *packed)
+    opened = wd.dataset("acme/pets")
+    assert opened.tables == ("pictures",)
+    assert opened.info().artifacts[0].compression == "zstd"
+    ask("ingest", "csv", "acme/t", *sources["csv"], "--kind", "files")
+    assert wd.dataset("acme/t").info().artifacts[0].kind == "files"
+    refused = run("ingest", "csv", "acme/t", *sources["csv"], "--kind", "files", "--compression", "zstd")
+    assert refused.exit_code == 5
+    typed = [*sources["csv"][:2], f"{sources['csv'][2]}:file"]
+    ask("ingest", "csv", "acme/t", *typed)
+    assert bound("acme/t") == {"photo": ("raw_photo", "file")}
+
+
+def test_branch_and_expectation_are_kept(sources: dict[str, list[str]]) -> None:
+    version = ask("ingest", "imagefolder", "acme/pets", *sources["imagefolder"])["version"]
+    missing = run("ingest", "audiofolder", "acme/pets", *sources["audiofolder"], "--branch", "new")
+    assert missing.exit_code == 3
+    moved = run("ingest", "audiofolder", "acme/pets", *sources["audiofolder"], "--expect", "0" * 64)
+    assert moved.exit_code == 4
+    assert wd.dataset("acme/pets").version == version
