@@ -90,6 +90,22 @@ def test_a_shard_damaged_in_the_cache_heals(server: WebServer, settings: Setting
     assert dataset.counters.healed == damaged
 
 
+def test_a_table_damaged_in_the_cache_heals(server: WebServer, settings: Settings) -> None:
+    warmed = wd.dataset("a/b", settings=settings)
+    warmed.warm()
+    (shard,) = warmed.table().entry.shards.shards
+    whole = warmed.table().stored().to_arrow()
+    for at in (100, shard.byte_size - 20):
+        wd.dataset("a/b", settings=settings).warm()
+        (entry,) = settings.cache_dir.rglob(shard.hash)
+        data = bytearray(entry.read_bytes())
+        data[at] ^= 1
+        entry.write_bytes(data)
+        dataset = wd.dataset("a/b", settings=settings)
+        assert dataset.table().stored().to_arrow().equals(whole)
+        assert dataset.counters.healed == 1
+
+
 def test_a_damaged_index_in_the_cache_heals(server: WebServer, settings: Settings) -> None:
     dataset = wd.dataset("a/b", settings=settings)
     dataset.warm()

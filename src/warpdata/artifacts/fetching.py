@@ -38,7 +38,7 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
     run side by side, whichever shards they are for.
     """
     for piece in pieces:
-        if not piece.stored_bytes and _content(piece, memoryview(b""), compression) is None:
+        if not _span(piece).size_bytes and _content(piece, memoryview(b""), compression) is None:
             raise _damage(reader, piece)
     out = [b""] * len(pieces)
     far: list[_Request] = []

@@ -130,8 +130,8 @@ class Dataset:
         """An artifact by name; without one, the only one there is."""
         if name is None:
             if len(self.artifacts) != 1:
-                names = ", ".join(self.artifacts) or "none"
-                raise ArtifactNotFoundError(f"{self.id} has {len(self.artifacts)} artifacts", hint=f"Name one: {names}.")
+                hint = f"Name one of: {', '.join(self.artifacts)}." if self.artifacts else None
+                raise ArtifactNotFoundError(f"{self.id} has {len(self.artifacts)} artifacts", hint=hint)
             name = self.artifacts[0]
         if name not in self._artifacts:
             self._artifacts[name] = open_artifact(

@@ -32,6 +32,8 @@ _TRAILER_BYTES = 8
 _REMEMBERED_SHARDS = 64
 _SMALL_DICTIONARY_BYTES = 64 * KIB
 _CODE_BYTES = 2
+_TRIES = 2
+"""Once more where a nearer copy was to blame, and not for ever where the store is."""
 
 _latest = threading.local()
 """The local file that a thread read last, still open. It is closed by the next one, or with the thread."""
@@ -87,12 +89,15 @@ def _read_tail(reader: Reader, shard: Shard) -> memoryview:
         guess = _tail(reader, key, shard, min(FOOTER_GUESS_BYTES, shard.byte_size))
         size = parse_tail(guess)
         return guess[-size:] if size <= len(guess) else _tail(reader, key, shard, size)
-    tail = _tail(reader, key, shard, shard.footer.byte_size)
     import xxhash
 
-    if xxhash.xxh3_64_hexdigest(tail) != shard.footer.xxh3:
-        raise BlobCorruptedError(f"the footer of shard {shard.hash} does not match its checksum", hint=_REPAIR)
-    return tail
+    for _ in range(_TRIES):
+        tail = _tail(reader, key, shard, shard.footer.byte_size)
+        if xxhash.xxh3_64_hexdigest(tail) == shard.footer.xxh3:
+            return tail
+        if not reader.distrust(key):
+            break
+    raise BlobCorruptedError(f"the footer of shard {shard.hash} does not match its checksum", hint=_REPAIR)
 
 
 def _tail(reader: Reader, key: str, shard: Shard, size: int) -> memoryview:
@@ -189,8 +194,12 @@ class ShardFile:
         side_by_side: bool = False,
     ) -> pa.Table:
         """A row group's columns, every page checked; `side_by_side` on several cores."""
+
+        def read(file: pq.ParquetFile) -> pa.Table:
+            return file.read_row_group(group, columns=list(columns), use_threads=side_by_side)
+
         file = self._kept_open(tuple(dictionaries)) if self.is_local else self._open(parts, dictionaries)
-        return self._guarded(lambda: file.read_row_group(group, columns=list(columns), use_threads=side_by_side))
+        return self._guarded(read, file, dictionaries)
 
     def decode_prefix(self, group: int, columns: Sequence[str], row_count: int) -> pa.Table:
         """The first rows of a row group, fetching about as many bytes as they need."""
@@ -206,18 +215,17 @@ class ShardFile:
             wanted = dictionary + max(HEAD_COLUMN_BYTES, int(2 * share * span.size_bytes))
             spans.append(ByteRange(span.start, min(span.end, span.start + wanted)))
         file = self._open([] if self.is_local else self._fetch_spans(spans), (), buffer_size=MIB // 4)
-        batches = file.iter_batches(row_count, row_groups=[group], columns=list(columns), use_threads=False)
 
-        def read() -> pa.Table:
+        def read(file: pq.ParquetFile) -> pa.Table:
             taken, rows = [], 0
-            for batch in batches:
+            for batch in file.iter_batches(row_count, row_groups=[group], columns=list(columns), use_threads=False):
                 taken.append(batch)
                 rows += batch.num_rows
                 if rows >= row_count:
                     break
             return pa.Table.from_batches(taken).slice(0, row_count)
 
-        return self._guarded(read)
+        return self._guarded(read, file, ())
 
     def _fetch_spans(self, spans: Sequence[ByteRange]) -> Parts:
         replies = self._reader.read_ranges(blob_key(self.shard.hash), spans)
@@ -253,16 +261,25 @@ class ShardFile:
                 return pa.memory_map(str(path))
         return PartialFile(self._reader, self.shard, parts)
 
-    def _guarded(self, read: Callable[[], pa.Table]) -> pa.Table:
+    def _guarded(
+        self, read: Callable[[pq.ParquetFile], pa.Table], file: pq.ParquetFile, dictionaries: Sequence[str]
+    ) -> pa.Table:
+        """What is damaged in a nearer copy is read again, from the store."""
         import pyarrow as pa
 
-        try:
-            return read()
-        except WarpError:
-            raise
-        except (pa.ArrowException, OSError) as error:
-            _latest.wanted = None  # a file that is damaged here may be sound when it is opened again
-            raise BlobCorruptedError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR) from error
+        for _ in range(_TRIES):
+            try:
+                return read(file)
+            except WarpError:
+                raise
+            except (pa.ArrowException, OSError) as error:
+                _latest.wanted = None  # a file that is damaged here may be sound when it is opened again
+                damage = BlobCorruptedError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR)
+                damage.__cause__ = error
+            if not self._reader.distrust(blob_key(self.shard.hash)):
+                break
+            file = self._open([], dictionaries)
+        raise damage
 
     @functools.cached_property
     def _texts(self) -> dict[str, int]:
