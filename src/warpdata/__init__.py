@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warpdata import errors
+    from warpdata import errors, ingest
     from warpdata.artifacts import Artifact, AudioRef, FileRef, ImageRef, VideoRef, read_many
     from warpdata.datasets import Dataset, connect, dataset, diff, list_datasets, resolve
     from warpdata.publish import DatasetBuilder, verify
@@ -43,6 +43,8 @@ _HOMES = {
     "verify": "warpdata.publish",
 }
 
+_MODULES = ("errors", "ingest")
+
 __all__ = [
     "Artifact",
     "AudioRef",
@@ -58,6 +60,7 @@ __all__ = [
     "dataset",
     "diff",
     "errors",
+    "ingest",
     "list_datasets",
     "load_settings",
     "read_many",
@@ -67,8 +70,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return importlib.import_module("warpdata.errors")
+    if name in _MODULES:
+        return importlib.import_module(f"warpdata.{name}")
     if name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value

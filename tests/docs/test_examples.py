@@ -55,6 +55,9 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
             if not words or words[0] != "warp":
                 continue
             command = warp.get_command(context, words[1])
+            rest = words[2:]
+            if isinstance(command, click.Group) and rest:
+                command, rest = command.get_command(context, rest[0]), rest[1:]
             assert command is not None, line
             options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-            assert {word for word in words[2:] if word.startswith("-")} <= options, line
+            assert {word for word in rest if word.startswith("-")} <= options, line

@@ -67,7 +67,7 @@ def test_rows_are_the_samples(shards: list[list[dict[str, str | bytes]]], batch_
         (f"part.{number}/{row:03d}", sample) for number, shard in enumerate(shards) for row, sample in enumerate(shard)
     ]
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "_BATCH_ROWS", batch_rows)
+        patch.setattr(samples, "INGEST_BATCH_ROWS", batch_rows)
         for number in range(len(shards)):
             members = [
                 (f"./{key}.{ending}", value if isinstance(value, bytes) else value.encode())
@@ -104,7 +104,7 @@ def test_tars_are_taken_as_they_are_and_twice_is_once(tmp_path: Path) -> None:
 def test_a_text_that_is_large_or_no_text_makes_references_of_its_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samples, "_MAX_TEXT_BYTES", 10)
+    monkeypatch.setattr(samples, "INGEST_TEXT_BYTES", 10)
     members = [
         ("1.txt", b"short"),
         ("2.txt", b"much too long"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from warpdata.artifacts import check_member_path
 from warpdata.errors import InvalidSourceError
 from warpdata.ingest.endings import REF_TYPE_BY_ENDING
-from warpdata.limits import MIB
+from warpdata.limits import INGEST_BATCH_BYTES, INGEST_BATCH_ROWS, INGEST_TEXT_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,9 +31,6 @@ _TEXTS = frozenset({"txt", "text", "transcript", "cls", "cls2", "class", "count"
 _JSON = frozenset({"json", "jsn"})
 _INTEGER = re.compile(r"\s*(?:0|-?[1-9][0-9]{0,18})\s*", re.ASCII)
 _INT64 = range(-(2**63), 2**63)
-_MAX_TEXT_BYTES = 1 * MIB
-_BATCH_ROWS = 8192
-_BATCH_BYTES = 16 * MIB
 
 
 @dataclass(slots=True)
@@ -91,7 +88,7 @@ def sample_batches(paths: Iterable[Path], columns: SampleColumns) -> Iterator[pa
                 values = {ending: _value(columns, ending, tar, info) for ending, info in parts}
                 rows.append({KEY: sample.key, **values})
                 held_bytes += sum(len(value) for value in values.values() if isinstance(value, str))
-                if len(rows) >= _BATCH_ROWS or held_bytes >= _BATCH_BYTES:
+                if len(rows) >= INGEST_BATCH_ROWS or held_bytes >= INGEST_BATCH_BYTES:
                     yield pa.RecordBatch.from_pylist(rows, schema)
                     rows, held_bytes = [], 0
     if rows:
@@ -135,7 +132,7 @@ def _integer(text: str) -> int | None:
 
 def _text(tar: tarfile.TarFile, info: tarfile.TarInfo) -> str | None:
     """None if the member is large, or no text."""
-    file = tar.extractfile(info) if info.size <= _MAX_TEXT_BYTES else None
+    file = tar.extractfile(info) if info.size <= INGEST_TEXT_BYTES else None
     try:
         return None if file is None else file.read().decode("utf-8")
     except UnicodeDecodeError:

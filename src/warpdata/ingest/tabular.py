@@ -15,6 +15,7 @@ from warpdata.ingest.endings import ref_type_of
 from warpdata.ingest.packing import Packing
 from warpdata.ingest.rows import TABLE_ENDINGS, FileSource, find_files, read_first, read_tables
 from warpdata.ingest.survey import Report, Survey, log_survey
+from warpdata.limits import INGEST_LOOKED_AT_ROWS
 from warpdata.publish import DatasetBuilder
 from warpdata.tables import describe_all, near_columns
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Media", "csv"]
 
-_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ def csv(
         described = describe_all(paths)
         row_count = sum(file.row_count for file in described)
         builder.add_table(table, paths)
-        first = read_first(paths[0], _LOOKED_AT)
+        first = read_first(paths[0], INGEST_LOOKED_AT_ROWS)
     else:
         rows = _without_empty(read_tables(paths), wanted)
         row_count = rows.num_rows
         builder.add_table(table, rows)
-        first = rows.slice(0, _LOOKED_AT)
+        first = rows.slice(0, INGEST_LOOKED_AT_ROWS)
     _check_columns(wanted, first.schema, paths[0])
     member_count = _bind(builder, table, _with_types(wanted, first), packing or Packing())
     report(Survey(str(source), row_count, member_count))

@@ -1,0 +1,339 @@
+"""If this fails, a model on a GPU has other numbers than the ones that were stored, or a load leaves memory behind.
+
+The pipeline that feeds a device is tried with a device made of ordinary memory that copies as late as it may, and
+with a real one where there is one (`make test-gpu`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.reference import tensor_views as reference
+from tests.tensors.artifacts import Counted, Sample, chosen_of, rows_of, samples, specs
+from tests.tensors.slow_device import SlowDevice, target_over
+from warpdata.errors import MissingExtraError, StorageError, TensorsCorruptedError, ViewPreconditionError
+from warpdata.tensors import (
+    Engine,
+    Extent,
+    ReadCost,
+    Tensors,
+    View,
+    create_tensors,
+    crop,
+    narrow,
+    open_sources,
+    open_tensors,
+    pack_index,
+    transpose,
+    write_tensors,
+)
+from warpdata.tensors import device_movement as movement
+from warpdata.tensors.device_movement import fill_device, slot_bytes_for
+from warpdata.tensors.sources import FileSource
+from warpdata.tensors.staging import Staging
+
+costs = st.builds(
+    ReadCost, st.sampled_from([0, 7, 10**6]), st.sampled_from([5, 64, 10**6]), st.sampled_from([3, 64, 10**6])
+)
+
+
+def load(
+    art: Tensors, view: View, device: SlowDevice, *, verify: bool = False, threads: int = 3, slots: int = 2
+) -> bytes:
+    """As an engine does it. The memory begins as noise, and what follows the view must stay."""
+    work = art._replica.work(view.plan, view._cost, verify=verify, device=True)
+    memory = np.full(view.size + 9, 0xA5, np.uint8)
+    staging = Staging(device, max(1, slot_bytes_for(work.reads)), slots)
+    try:
+        fill_device(work, target_over((0, memory)), staging, device, threads=threads)
+    finally:
+        staging.close()
+    assert bytes(memory[view.size :]) == b"\xa5" * 9
+    return bytes(memory[: view.size])
+
+
+@given(st.data(), samples(), costs, st.integers(1, 3))
+def test_what_reaches_a_device_is_what_reaches_memory(
+    data: st.DataObject, sample: Sample, cost: ReadCost, slots: int
+) -> None:
+    spec = data.draw(specs(sample.index))
+    art, _ = sample.opened()
+    device = SlowDevice()
+    got = load(art, art.view(spec or None, cost=cost), device, slots=slots)
+    assert got == reference.view_bytes(rows_of(sample.index), sample.data, chosen_of(sample.index, spec))
+    assert device.pinned == {}
+    assert device.events == {}
+
+
+@given(st.data(), samples(), costs, st.booleans(), st.booleans())
+def test_files_reach_a_device_checked_or_not(
+    tmp_path_factory: pytest.TempPathFactory,
+    data: st.DataObject,
+    sample: Sample,
+    cost: ReadCost,
+    verify: bool,
+    in_place: bool,
+) -> None:
+    """With several threads, gathering, wide reads packed by the device, and leaves hashed here or there."""
+    art = stored(sample, tmp_path_factory.mktemp("device") / "t")
+    spec = data.draw(specs(sample.index))
+    names = data.draw(st.none() | st.permutations(sample.index.names()))
+    view = art.view(spec or None, names=names, cost=cost)
+    device = SlowDevice(hashes=data.draw(st.booleans()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(movement, "VIEW_DEVICE_CHECK_BYTES", 1 if in_place else 10**12)
+        got = load(art, view, device, verify=verify)
+    assert got == bytes(view.materialize(verify=verify).region)
+    art.close()
+
+
+def stored(sample: Sample, path: Path) -> Tensors:
+    with create_tensors(path, sample.index) as draft:
+        draft.write_view(draft.view(), sample.data)
+        return draft.seal()
+
+
+BIG: dict[str, Any] = {
+    "a": np.arange(2000 * 300, dtype=np.float32).reshape(2000, 300),
+    "b": np.arange(700 * 900, dtype=np.uint16).reshape(700, 900),
+    "c": np.arange(5, dtype=np.int8),
+}
+
+
+@pytest.fixture
+def art(tmp_path: Path) -> Tensors:
+    return write_tensors(tmp_path / "big", BIG)
+
+
+def test_slots_are_used_again_and_never_too_early(art: Tensors) -> None:
+    device = SlowDevice()
+    cost = ReadCost(piece_bytes=10_000, scratch_bytes=10_000)
+    view = art.view({"a": transpose(0, 1), "b": narrow(1, 3, 400)}, cost=cost)
+    assert load(art, view, device, threads=4, slots=3) == bytes(view.materialize().region)
+    assert device.copies >= 300
+    assert device.most_pinned <= 3 * 10_016
+
+
+def test_a_device_that_breaks_leaves_nothing_pinned(art: Tensors) -> None:
+    device = SlowDevice(fail_after=5)
+    cost = ReadCost(piece_bytes=10_000, scratch_bytes=10_000)
+    before = threading.active_count()
+    with pytest.raises(StorageError, match="broke"):
+        load(art, art.view(cost=cost), device, threads=4, slots=3)
+    assert device.pinned == {}
+    assert threading.active_count() == before
+
+
+def test_an_interrupt_ends_threads_and_frees_staging(art: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from the keyboard: raised in the thread that waits, while others read."""
+    started = threading.Event()
+    read_into = FileSource.read_into
+
+    def slow(self: FileSource, start: int, targets: Any) -> None:
+        started.set()
+        read_into(self, start, targets)
+
+    def join(self: threading.Thread, timeout: float | None = None) -> None:
+        monkeypatch.setattr(threading.Thread, "join", plain_join)
+        started.wait()
+        raise KeyboardInterrupt
+
+    plain_join = threading.Thread.join
+    monkeypatch.setattr(FileSource, "read_into", slow)
+    monkeypatch.setattr(threading.Thread, "join", join)
+    device = SlowDevice()
+    cost = ReadCost(piece_bytes=1000, scratch_bytes=1000)
+    with pytest.raises(KeyboardInterrupt):
+        load(art, art.view(cost=cost), device, threads=4, slots=3)
+    assert device.pinned == {}
+    assert threading.active_count() == 1 or all(not t.name.startswith("Thread-") for t in threading.enumerate())
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("hashes", [False, True])
+def test_a_flipped_bit_is_found_on_the_way_to_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, hashes: bool
+) -> None:
+    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_BYTES", 1 if in_place else 10**12)
+    write_tensors(tmp_path / "t", BIG).close()
+    with (tmp_path / "t").open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"\x99")
+    art = open_tensors(tmp_path / "t")
+    device = SlowDevice(hashes=hashes)
+    with pytest.raises(TensorsCorruptedError) as caught:
+        load(art, art.view(), device, verify=True)
+    assert caught.value.message.startswith("bytes 524288…1048576 are not those that were written; they hold 'a'")
+    assert bool(device.hashed) == (in_place and hashes)
+    assert device.pinned == {}
+
+
+def test_leaves_are_hashed_in_place_where_they_land_whole(art: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_BYTES", 1)
+    device = SlowDevice()
+    load(art, art.view(), device, verify=True)
+    assert device.hashed == 4 + 1
+    turned = SlowDevice()
+    load(art, art.view({"a": transpose(0, 1), "b": transpose(0, 1)}), turned, verify=True)
+    assert turned.hashed == 0
+
+
+def test_explain_says_where_blocks_are_packed(art: Tensors) -> None:
+    most, little = {"b": narrow(1, 0, 800)}, {"b": narrow(1, 0, 40)}
+    assert art.view(most).explain("cuda:0").choices[1].method == "wide"
+    assert "packed on the device" in str(art.view(most).explain("cuda:0"))
+    assert art.view(most).explain().choices[1].method == "gather"
+    assert art.view(little).explain("cuda:0").choices[1].method == "gather"
+    assert "transposed after reading, on the device" in str(art.view({"b": transpose(0, 1)}).explain("cuda:0"))
+
+
+def test_without_torch_a_device_is_a_missing_extra(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "t", {"a": np.arange(6)}).close()
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from warpdata import tensors\n"
+        f"art = tensors.open_tensors({str(tmp_path / 't')!r})\n"
+        "try: art.view().materialize('cuda:0')\n"
+        "except ImportError as error: print(error.kind, error.hint)\n"
+        "print(art['a'].numpy().sum())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["missing_extra pip install 'warpdata[torch]'", "15"], done.stderr
+    assert issubclass(MissingExtraError, ImportError)
+
+
+def test_importing_does_not_load_torch() -> None:
+    code = "import sys, threading, warpdata.tensors; print('torch' in sys.modules, threading.active_count())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False 1"
+
+
+def test_an_engine_that_can_not_work_is_refused() -> None:
+    for bad in ({"threads": 0}, {"staging_bytes": 0}):
+        with pytest.raises(ValueError):
+            Engine(**bad)
+
+
+def _torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def _cuda() -> Any:
+    torch = _torch()
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    return torch
+
+
+def test_memory_of_torch_is_filled_in_place(art: Tensors) -> None:
+    torch = _torch()
+    view = art.view({"a": crop(slice(None), slice(3, 90, 2), order=(1, 0))})
+    region = torch.zeros(view.size + 3, dtype=torch.uint8)
+    out = view.materialize_into(region)
+    assert isinstance(out["a"], torch.Tensor)
+    assert out["a"].data_ptr() == region.data_ptr() + view.index["a"].offset
+    np.testing.assert_array_equal(out["a"].numpy(), BIG["a"][:, 3:90:2].T)
+    shaped = torch.zeros((43 + 1, 2000), dtype=torch.float32)
+    art.view({"a": narrow(0, 0, 200)}, names=["a"]).materialize_into(shaped)
+    np.testing.assert_array_equal(shaped.reshape(-1)[: 200 * 300].numpy(), BIG["a"][:200].reshape(-1))
+    with pytest.raises(ViewPreconditionError):
+        view.materialize_into(torch.zeros(2000, 2000)[:, ::2])
+    with pytest.raises(ViewPreconditionError):
+        view.materialize_into(torch.zeros(10))
+
+
+def test_other_memory_of_this_machine_by_dlpack(art: Tensors) -> None:
+    class Foreign:
+        """Has DLPack and nothing else."""
+
+        def __init__(self) -> None:
+            self.array = np.zeros(art.index.total_size, np.uint8)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    region = Foreign()
+    art.view().materialize_into(region)
+    assert bytes(region.array) == bytes(art.view().materialize().region)
+
+
+def test_devices_that_are_not_here_are_refused(art: Tensors) -> None:
+    torch = _torch()
+    for device in ("cuda:99", "meta", "nonsense", torch.device("meta")):
+        with pytest.raises(ViewPreconditionError):
+            art.view().materialize(device)
+
+
+@given(st.data(), samples(), costs, st.booleans())
+def test_a_real_device_holds_the_numpy_expression(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample, cost: ReadCost, verify: bool
+) -> None:
+    torch = _cuda()
+    art = stored(sample, tmp_path_factory.mktemp("gpu") / "t")
+    spec = data.draw(specs(sample.index))
+    view = art.view(spec or None, cost=cost)
+    want = view.materialize()
+    out = view.materialize("cuda:0", verify=verify, expect=want.view_data_hash)
+    assert bytes(out.region.cpu().numpy()) == bytes(want.region)
+    for name in out:
+        assert out[name].device.type == "cuda"
+        assert tuple(out[name].shape) == want[name].shape
+        flat = out[name].cpu().contiguous().reshape(-1).view(torch.uint8) if out[name].numel() else None
+        assert flat is None or bytes(flat.numpy()) == want[name].tobytes()
+    art.close()
+
+
+def test_a_real_device_checks_every_leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = _cuda()
+    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_BYTES", 1)
+    arrays = {"w": np.random.default_rng(3).integers(0, 2**62, (3000, 1001)), "x": np.arange(11, dtype=np.int8)}
+    with write_tensors(tmp_path / "t", arrays) as art:
+        out = art.view().materialize("cuda:0", verify=True)
+        np.testing.assert_array_equal(out["w"].cpu().numpy(), arrays["w"])
+        view = art.view({"w": narrow(0, 1, 2999)}, names=["x", "w"])
+        np.testing.assert_array_equal(view.materialize("cuda:0", verify=True)["w"].cpu().numpy(), arrays["w"][1:])
+        assert art._replica.engine.pinned_bytes > 0
+        engine = art._replica.engine
+    assert engine.pinned_bytes == 0
+    with (tmp_path / "t").open("r+b") as file:
+        file.seek(5_000_000)
+        file.write(b"\x99")
+    with open_tensors(tmp_path / "t") as art:
+        with pytest.raises(TensorsCorruptedError, match="'w'"):
+            art.view().materialize("cuda:0", verify=True)
+        assert art._replica.engine.pinned_bytes == 0
+        out = art.view().materialize("cuda:0")
+        assert not torch.equal(out["w"].cpu(), torch.from_numpy(arrays["w"]))
+
+
+def test_memory_of_a_real_device_is_filled_in_place(art: Tensors) -> None:
+    torch = _cuda()
+    view = art.view({"a": transpose(0, 1), "b": narrow(1, 1, 850)})
+    region = torch.full((view.size + 8,), 7, dtype=torch.uint8, device="cuda:0")
+    out = view.materialize_into(region)
+    np.testing.assert_array_equal(out["a"].cpu().numpy(), BIG["a"].T)
+    np.testing.assert_array_equal(out["b"].cpu().numpy(), BIG["b"][:, 1:851])
+    assert region[view.size :].tolist() == [7] * 8
+    with pytest.raises(ViewPreconditionError):
+        view.materialize_into(region[:100])
+
+
+def test_sources_that_are_no_files_reach_a_real_device() -> None:
+    _cuda()
+    index = pack_index({"a": ("torch.bfloat16", (64, 48)), "b": ("torch.bool", (3,))})
+    source = Counted(bytes(n * 31 % 251 for n in range(index.total_size)))
+    art = open_sources(index, [source], [Extent(0, index.total_size, 0, 0)])
+    view = art.view({"a": crop(slice(0, 64, 3), slice(5, 40, 2))})
+    assert bytes(view.materialize("cuda:0").region.cpu().numpy()) == bytes(view.materialize().region)
