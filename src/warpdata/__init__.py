@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from warpdata import errors, ingest
     from warpdata.artifacts import Artifact, AudioRef, FileRef, ImageRef, VideoRef, read_many
-    from warpdata.datasets import Dataset, connect, dataset, diff, list_datasets, resolve
+    from warpdata.datasets import Dataset, connect, dataset, diff, list_datasets, mix, resolve
     from warpdata.publish import DatasetBuilder, verify
     from warpdata.settings import Settings, load_settings
+    from warpdata.streaming import Shuffle, Stream
     from warpdata.tables import Table
 
 __version__ = "0.1.0"
@@ -31,6 +32,8 @@ _HOMES = {
     "FileRef": "warpdata.artifacts",
     "ImageRef": "warpdata.artifacts",
     "Settings": "warpdata.settings",
+    "Shuffle": "warpdata.streaming",
+    "Stream": "warpdata.streaming",
     "Table": "warpdata.tables",
     "VideoRef": "warpdata.artifacts",
     "connect": "warpdata.datasets",
@@ -38,6 +41,7 @@ _HOMES = {
     "diff": "warpdata.datasets",
     "list_datasets": "warpdata.datasets",
     "load_settings": "warpdata.settings",
+    "mix": "warpdata.datasets",
     "read_many": "warpdata.artifacts",
     "resolve": "warpdata.datasets",
     "verify": "warpdata.publish",
@@ -53,6 +57,8 @@ __all__ = [
     "FileRef",
     "ImageRef",
     "Settings",
+    "Shuffle",
+    "Stream",
     "Table",
     "VideoRef",
     "__version__",
@@ -63,6 +69,7 @@ __all__ = [
     "ingest",
     "list_datasets",
     "load_settings",
+    "mix",
     "read_many",
     "resolve",
     "verify",

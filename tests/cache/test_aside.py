@@ -15,7 +15,16 @@ from typing import Any
 import pytest
 
 from tests.cache.scenes import Clock, Scene, eventually, members, read_members, run_python
-from warpdata.cache import FILL_EAGERLY, FILL_FOR_MEDIA, FILL_FOR_TABLES, BlobCache, CachedReader, Counters, FillPolicy
+from warpdata.cache import (
+    FILL_EAGERLY,
+    FILL_FOR_MEDIA,
+    FILL_FOR_TABLES,
+    BlobCache,
+    CachedReader,
+    Counters,
+    FillPolicy,
+    Refusal,
+)
 from warpdata.digest import blob_key
 from warpdata.errors import StorageError
 from warpdata.limits import CACHE_REST_S, MIB
@@ -93,6 +102,7 @@ def test_any_call_that_fails_is_done_without(
     assert sum("is done without" in line for line in caplog.messages) == 1, "it is said once"
     assert not scene.cache.is_entry(blob.hash)
     assert not scene.cache.has_hope(eager=True), "and left in peace for a while"
+    assert scene.cache.begin(blob, eager=True) is Refusal.RESTING
     assert isinstance(scene.clock, Clock)
     scene.clock.now += CACHE_REST_S
     everything(scene.reader(FILL_EAGERLY), scene, seed=1)

@@ -292,7 +292,16 @@ def test_a_closed_board_has_nothing_to_do(tmp_path: Path, board: Board) -> None:
     part = part_of(tmp_path, Blob(record.digest, MIB))
     board.begin(record, part)
     asked(board, 2)
+    complete = asked(board, 4)
+    board.next_step()
+    board.begin(complete, part_of(tmp_path, Blob(complete.digest, MIB)))
+    assert complete.part is not None
+    complete.part.write(0, memoryview(bytes(MIB)))
     assert board.close() == [part]
+    step = board.next_step()
+    assert step is not None
+    assert (step.kind, step.record) == (StepKind.FINISH, complete), "but for what only has to be kept"
     assert board.next_step() is None
+    assert board.give_up(list(board)) == [complete.part or step.part]
     asked(board, 3)
     assert list(board) == []

@@ -36,6 +36,12 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warpdata.cache.watch.CACHE_PIECE_BYTES", PIECE)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy with other things is not a fill that does not get on."""
+    monkeypatch.setattr("warpdata.cache.reads.CACHE_STALL_S", 30.0)
+
+
 def quiet(scene: Scene) -> None:
     """Wait until nothing is done in the background."""
     eventually(lambda: not any(list(reader._filler.board) for reader in scene.readers))
@@ -94,6 +100,7 @@ def test_who_never_fills_never_does(scene: Scene) -> None:
 # No byte twice
 
 
+@pytest.mark.usefixtures("patient")
 def test_reading_all_members_in_random_order_fetches_the_blob_about_once(scene: Scene) -> None:
     blob, data = scene.blob(16 * MIB)
     scene.store.before = lambda span: time.sleep(0.002)
@@ -104,6 +111,7 @@ def test_reading_all_members_in_random_order_fetches_the_blob_about_once(scene: 
 
 
 @pytest.mark.parametrize("policy", [FILL_FOR_TABLES, FILL_EAGERLY, FILL_FOR_MEDIA])
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_scan_by_large_ranges_fetches_each_byte_once_and_leaves_an_entry(
     scene: Scene, policy: FillPolicy, threads: int
@@ -185,6 +193,7 @@ def test_the_first_read_never_waits(scene: Scene) -> None:
     gate.set()
 
 
+@pytest.mark.usefixtures("patient")
 def test_reads_beside_a_fill_have_a_budget_and_then_wait(scene: Scene) -> None:
     size = 8 * MIB
     blob, data = scene.blob(size)
@@ -207,6 +216,7 @@ def test_reads_beside_a_fill_have_a_budget_and_then_wait(scene: Scene) -> None:
     assert len(small) == 1 + fits, "and it did not ask the store itself"
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_large_read_that_nobody_has_does_not_wait_and_brings_what_it_reads(scene: Scene) -> None:
     blob, data = scene.blob(8 * MIB)
     reader, key = scene.reader(FILL_EAGERLY), blob_key(blob.hash)
@@ -221,6 +231,7 @@ def test_a_large_read_that_nobody_has_does_not_wait_and_brings_what_it_reads(sce
     assert scene.store.bytes_out == 8 * MIB + 10
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_gap_that_is_waited_for_comes_before_others(scene: Scene) -> None:
     size = 16 * PIECE
     blob, data = scene.blob(size)
@@ -260,6 +271,7 @@ def test_a_fill_that_does_not_get_on_is_not_waited_for(scene: Scene) -> None:
     assert scene.cache.is_entry(blob.hash)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_fill_by_somebody_else_is_waited_for_until_it_ends(scene: Scene) -> None:
     blob, data = scene.blob(8 * MIB)
     part = scene.cache.begin(blob, eager=True)
@@ -545,6 +557,30 @@ def test_a_working_set_larger_than_the_cache_does_not_thrash(tmp_path: Path) -> 
     scene.close()
 
 
+def test_a_blob_that_can_never_fit_is_looked_at_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, limit_bytes=MIB)
+    blob, data = scene.blob(2 * MIB)
+    reader = scene.reader(FILL_EAGERLY)
+    for _ in range(3):
+        read_members(reader, blob, data, members(2 * MIB, 1)[:20])
+        quiet(scene)
+        scene.clock.now += 10 * CACHE_REST_S  # type: ignore[attr-defined]
+    assert scene.store.counts()["stat"] == 1
+    scene.close()
+
+
+def test_a_cache_of_no_size_costs_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, limit_bytes=0)
+    blob, data = scene.blob(2 * MIB)
+    reader = scene.reader(FILL_EAGERLY)
+    read_members(reader, blob, data, members(2 * MIB, 1))
+    reader.prefetch([blob])
+    assert scene.store.counts() == {"create": 1, "read_ranges": 128}
+    assert reader.fill(blob) is Filled.NO_ROOM
+    assert not scene.cache.folder.exists()
+    scene.close()
+
+
 def test_a_store_that_hangs_does_not_hold_up_the_end(scene: Scene) -> None:
     blob, _ = scene.blob(2 * MIB)
     reader = scene.reader(FILL_FOR_MEDIA)
@@ -558,6 +594,18 @@ def test_a_store_that_hangs_does_not_hold_up_the_end(scene: Scene) -> None:
     scene.store.open.set()
     time.sleep(0.1)
     assert scene.files() == {}
+
+
+def test_what_is_complete_is_kept_even_if_the_reader_is_closed_at_once(scene: Scene) -> None:
+    """A short program that reads everything once should leave it for the next."""
+    for seed in range(5):
+        blob, data = scene.blob(2 * MIB, seed)
+        reader = scene.reader(FILL_FOR_TABLES)
+        read_members(reader, blob, data, [ByteRange(0, MIB)])
+        under_way(reader, blob)
+        read_members(reader, blob, data, [ByteRange(MIB, 2 * MIB)])
+        reader.close()
+        assert scene.cache.is_entry(blob.hash)
 
 
 def test_a_full_disk_is_told_to_those_who_asked(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

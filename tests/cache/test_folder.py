@@ -74,7 +74,10 @@ def test_an_entry_that_does_not_fit_its_record_is_none(scene: Scene, change: str
         assert other is not None
         shutil.copyfile(scene.shelves / other.hash[:2] / f"{other.hash}.ok", record)
     assert scene.cache.find(DIGEST) is None
+    before, there = total(scene.cache), path.stat().st_size
+    assert before is not None
     assert write_entry(scene.cache, DATA) is not None, "it is filled again over what is there"
+    assert total(scene.cache) == before + len(DATA) - there
     entry = scene.cache.find(DIGEST)
     assert entry is not None
     assert entry.view == DATA

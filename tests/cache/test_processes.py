@@ -130,7 +130,7 @@ fetched = []
 def pause(span):
     fetched.append(span)
     if len(fetched) > 2:
-        print("filling", flush=True)
+        print("filling\\n" if len(fetched) == 3 else "", end="", flush=True)
         time.sleep(60)
 scene.store.before = pause
 scene.reader(FILL_EAGERLY).fill(Blob(digest, size))
@@ -152,7 +152,7 @@ def test_what_a_killed_process_leaves_is_not_trusted_and_not_in_the_way(tmp_path
     assert scene.cache.progress_elsewhere(blob.hash) is None
     reader = scene.reader(FILL_FOR_MEDIA)
     read_members(reader, blob, data, members(40 * MIB, 1)[:20])
-    assert reader.fill(blob) is Filled.FETCHED
+    assert reader.fill(blob) in (Filled.FETCHED, Filled.PRESENT), "the reads may have filled it already"
     assert (scene.shelves / blob.hash[:2] / blob.hash).read_bytes() == data
     with Ledger(scene.shelves / "ledger").locked() as account:
         assert account.total_bytes == 40 * MIB, "and its room was given back"

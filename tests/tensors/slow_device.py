@@ -133,7 +133,7 @@ class SlowDevice:
         block, counts = blocks
 
         def change() -> None:
-            here = np.frombuffer((ctypes.c_char * size).from_address(host_address), np.uint8)
+            here = np.frombuffer(memoryview((ctypes.c_char * size).from_address(host_address)).cast("B"), np.uint8)
             shape = (*counts, block)
             there = np.lib.stride_tricks.as_strided(place.array, shape, (*strides[0], 1))
             there[...] = np.lib.stride_tricks.as_strided(here, shape, (*strides[1], 1))

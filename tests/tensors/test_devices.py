@@ -50,7 +50,7 @@ def load(
     art: Tensors, view: View, device: SlowDevice, *, verify: bool = False, threads: int = 3, slots: int = 2
 ) -> bytes:
     """As an engine does it. The memory begins as noise, and what follows the view must stay."""
-    work = art._replica.work(view.plan, view._cost, verify=verify, device=True)
+    work = art.replica.work(view.plan, view._cost, verify=verify)
     memory = np.full(view.size + 9, 0xA5, np.uint8)
     staging = Staging(device, max(1, slot_bytes_for(work.reads)), slots)
     try:
@@ -90,7 +90,7 @@ def test_files_reach_a_device_checked_or_not(
     view = art.view(spec or None, names=names, cost=cost)
     device = SlowDevice(hashes=data.draw(st.booleans()))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(movement, "VIEW_DEVICE_CHECK_BYTES", 1 if in_place else 10**12)
+        patch.setattr(movement, "VIEW_DEVICE_CHECK_LEAVES", 1 if in_place else 10**12)
         got = load(art, view, device, verify=verify)
     assert got == bytes(view.materialize(verify=verify).region)
     art.close()
@@ -163,7 +163,7 @@ def test_an_interrupt_ends_threads_and_frees_staging(art: Tensors, monkeypatch: 
 def test_a_flipped_bit_is_found_on_the_way_to_a_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, hashes: bool
 ) -> None:
-    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_BYTES", 1 if in_place else 10**12)
+    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_LEAVES", 1 if in_place else 10**12)
     write_tensors(tmp_path / "t", BIG).close()
     with (tmp_path / "t").open("r+b") as file:
         file.seek(1_000_000)
@@ -178,7 +178,7 @@ def test_a_flipped_bit_is_found_on_the_way_to_a_device(
 
 
 def test_leaves_are_hashed_in_place_where_they_land_whole(art: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_BYTES", 1)
+    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_LEAVES", 1)
     device = SlowDevice()
     load(art, art.view(), device, verify=True)
     assert device.hashed == 4 + 1
@@ -187,13 +187,15 @@ def test_leaves_are_hashed_in_place_where_they_land_whole(art: Tensors, monkeypa
     assert turned.hashed == 0
 
 
-def test_explain_says_where_blocks_are_packed(art: Tensors) -> None:
-    most, little = {"b": narrow(1, 0, 800)}, {"b": narrow(1, 0, 40)}
-    assert art.view(most).explain("cuda:0").choices[1].method == "wide"
-    assert "packed on the device" in str(art.view(most).explain("cuda:0"))
-    assert art.view(most).explain().choices[1].method == "gather"
-    assert art.view(little).explain("cuda:0").choices[1].method == "gather"
-    assert "transposed after reading, on the device" in str(art.view({"b": transpose(0, 1)}).explain("cuda:0"))
+def test_explain_says_where_work_is_done(art: Tensors) -> None:
+    told = art.view({"b": transpose(0, 1)}).explain("cuda:0")
+    assert told.on_device
+    assert "transposed after reading, on the device" in str(told)
+    assert "transposed after reading, here" in str(art.view({"b": transpose(0, 1)}).explain())
+    memory = open_sources(art.index, [Counted(bytes(art.index.total_size))], [Extent(0, art.index.total_size, 0, 0)])
+    wide = memory.view({"b": narrow(1, 0, 800)})
+    assert "packed on the device" in str(wide.explain("cuda:0"))
+    assert "packed here" in str(wide.explain())
 
 
 def test_without_torch_a_device_is_a_missing_extra(tmp_path: Path) -> None:
@@ -297,15 +299,18 @@ def test_a_real_device_holds_the_numpy_expression(
 
 def test_a_real_device_checks_every_leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = _cuda()
-    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_BYTES", 1)
-    arrays = {"w": np.random.default_rng(3).integers(0, 2**62, (3000, 1001)), "x": np.arange(11, dtype=np.int8)}
+    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_LEAVES", 1)
+    arrays: dict[str, Any] = {
+        "w": np.random.default_rng(3).integers(0, 2**62, (3000, 1001)),
+        "x": np.arange(11, dtype=np.int8),
+    }
     with write_tensors(tmp_path / "t", arrays) as art:
         out = art.view().materialize("cuda:0", verify=True)
         np.testing.assert_array_equal(out["w"].cpu().numpy(), arrays["w"])
         view = art.view({"w": narrow(0, 1, 2999)}, names=["x", "w"])
         np.testing.assert_array_equal(view.materialize("cuda:0", verify=True)["w"].cpu().numpy(), arrays["w"][1:])
-        assert art._replica.engine.pinned_bytes > 0
-        engine = art._replica.engine
+        assert art.replica.engine.pinned_bytes > 0
+        engine = art.replica.engine
     assert engine.pinned_bytes == 0
     with (tmp_path / "t").open("r+b") as file:
         file.seek(5_000_000)
@@ -313,7 +318,7 @@ def test_a_real_device_checks_every_leaf(tmp_path: Path, monkeypatch: pytest.Mon
     with open_tensors(tmp_path / "t") as art:
         with pytest.raises(TensorsCorruptedError, match="'w'"):
             art.view().materialize("cuda:0", verify=True)
-        assert art._replica.engine.pinned_bytes == 0
+        assert art.replica.engine.pinned_bytes == 0
         out = art.view().materialize("cuda:0")
         assert not torch.equal(out["w"].cpu(), torch.from_numpy(arrays["w"]))
 
@@ -337,3 +342,61 @@ def test_sources_that_are_no_files_reach_a_real_device() -> None:
     art = open_sources(index, [source], [Extent(0, index.total_size, 0, 0)])
     view = art.view({"a": crop(slice(0, 64, 3), slice(5, 40, 2))})
     assert bytes(view.materialize("cuda:0").region.cpu().numpy()) == bytes(view.materialize().region)
+
+
+def test_promises_on_a_real_device(art: Tensors) -> None:
+    torch = _cuda()
+    with art.deferred("cuda:0") as deferred:
+        rows = deferred.slice("a", dim=0, start=100, length=512)
+        columns = deferred.slice("b", dim=1, start=7, length=100)
+        turned = deferred.take("b", transpose(0, 1))
+        vector = deferred.take("c")
+        assert rows.device == torch.device("cuda:0")
+        assert deferred.explain().on_device
+        deferred.commit(verify=True)
+    np.testing.assert_array_equal(rows.cpu().numpy(), BIG["a"][100:612])
+    np.testing.assert_array_equal(columns.cpu().numpy(), BIG["b"][:, 7:107])
+    np.testing.assert_array_equal(turned.cpu().numpy(), BIG["b"].T)
+    np.testing.assert_array_equal(vector.cpu().numpy(), BIG["c"])
+
+
+def test_other_libraries_on_a_real_device_by_dlpack(art: Tensors) -> None:
+    torch = _cuda()
+
+    class Foreign:
+        """Has DLPack and nothing else."""
+
+        def __init__(self) -> None:
+            self.tensor = torch.zeros(art.index.total_size, dtype=torch.uint8, device="cuda:0")
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.tensor.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.tensor.__dlpack_device__()
+
+    region = Foreign()
+    art.view().materialize_into(region)
+    assert bytes(region.tensor.cpu().numpy()) == bytes(art.view().materialize().region)
+
+
+def test_an_interrupted_load_to_a_real_device_leaves_nothing_pinned(
+    art: Tensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _cuda()
+    read_into, calls = FileSource.read_into, []
+
+    def interrupted(self: FileSource, start: int, targets: Any) -> None:
+        calls.append(start)
+        if len(calls) == 20:
+            raise KeyboardInterrupt
+        read_into(self, start, targets)
+
+    view = art.view(cost=ReadCost(piece_bytes=10_000, scratch_bytes=10_000))
+    want = bytes(view.materialize().region)
+    monkeypatch.setattr(FileSource, "read_into", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        view.materialize("cuda:0")
+    assert art.replica.engine.pinned_bytes == 0
+    monkeypatch.undo()
+    assert bytes(view.materialize("cuda:0").region.cpu().numpy()) == want

@@ -159,7 +159,8 @@ class BlobCache:
 
     def has_hope(self, *, eager: bool) -> bool:
         """Whether trying to fill something could succeed. Costs nothing, so that nothing is asked in vain."""
-        return self.clock() >= self._rest_until and not self._room.is_full(eager=eager)
+        has_room = self.limit_bytes > TRAILER_BYTES and not self._room.is_full(eager=eager)
+        return has_room and self.clock() >= self._rest_until
 
     def take_heart(self) -> None:
         """Try again at once, because somebody asks for it."""

@@ -100,12 +100,12 @@ class Board:
                 record.wants_all = True
 
     def next_step(self) -> Step | None:
-        """What to do now, as far as the bounds allow."""
-        if self.is_closed:
-            return None
-        has_slot = self._has_slot()
+        """What to do now, as far as the bounds allow. After the end, only to keep what is complete."""
+        has_slot = not self.is_closed and self._has_slot()
         awaited = [record for record in self._active.values() if record.waiters]
         for record in chain(awaited, self._active.values()):
+            if self.is_closed and not record.is_complete:
+                continue
             step = _step_of(record, has_slot=has_slot)
             if step is not None:
                 return step
@@ -178,11 +178,13 @@ class Board:
             del self._watched[record.digest]
 
     def close(self) -> list[Part]:
-        """No more steps; the parts that are to be thrown away."""
+        """Begin and fetch nothing more; the parts that are to be thrown away. What is complete may still be kept."""
         self.is_closed = True
-        parts = [self.rest(record) for record in [*self._active.values()]]
-        for record in self._watched.values():
-            record.changed.notify_all()
+        return self.give_up(record for record in [*self._active.values()] if not record.is_complete)
+
+    def give_up(self, records: Iterable[Watched]) -> list[Part]:
+        """The parts of these fills, none of which goes on."""
+        parts = [self.rest(record) for record in records]
         return [part for part in parts if part is not None]
 
     def __iter__(self) -> Iterator[Watched]:

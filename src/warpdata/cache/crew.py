@@ -43,7 +43,7 @@ class Crew:
                 self._threads.add(thread)
 
     def dismiss(self) -> None:
-        """Have all end as soon as they are done with what they do. Called with the lock held."""
+        """Have all end as soon as there is nothing more to do. Called with the lock held."""
         self._is_dismissed = True
         self._work.notify_all()
 
@@ -62,12 +62,12 @@ class Crew:
         """The next job, or None when this thread is to end. It is off the list before anybody can count on it."""
         with self._lock:
             is_told = True
-            while not self._is_dismissed:
+            while True:
                 job = self._next_job()
                 if job is not None:
                     self.wake()
                     return job
-                if not is_told:
+                if self._is_dismissed or not is_told:
                     break
                 self._idle += 1
                 is_told = self._work.wait(_IDLE_S)

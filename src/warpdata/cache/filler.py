@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from warpdata.store import ByteRange, Reader
 __all__ = ["Filler"]
 
 _LOG = logging.getLogger("warpdata.cache")
+_RESTS_S = {Refusal.BUSY: CACHE_BUSY_REST_S, Refusal.TOO_LARGE: math.inf}
+"""How long to leave a blob alone after a refusal, if not for a minute."""
 
 
 class Filler:
@@ -74,6 +77,9 @@ class Filler:
             self.crew.dismiss()
         self._abandon(parts)
         self.crew.join(CACHE_CLOSE_PATIENCE_S)
+        with self.board.lock:
+            parts = self.board.give_up(list(self.board))
+        self._abandon(parts)
 
     def close_unasked(self) -> None:
         """As `close`, from the garbage collector, which may have stopped a thread that holds some lock.
@@ -148,7 +154,7 @@ class Filler:
                 return
             self.board.rest(record)
             record.outcome = refusal
-            record.not_before = now + (CACHE_BUSY_REST_S if refusal is Refusal.BUSY else CACHE_REST_S)
+            record.not_before = now + _RESTS_S.get(refusal, CACHE_REST_S)
         if refusal is not Refusal.BUSY:
             self._cache.counters.add("stepped_aside")
             _LOG.debug("blob %s is not kept: %s", record.digest, refusal.value)

@@ -96,6 +96,11 @@ class Watched:
         return self.wants_all and self.phase in (Phase.BEGINNING, Phase.FILLING, Phase.FINISHING)
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all bytes are there."""
+        return self.part is not None and self.part.is_complete
+
+    @property
     def tee_bytes(self) -> int:
         """How large a piece must be to be worth a place in the part; less for a small blob."""
         if self.size_bytes is None:

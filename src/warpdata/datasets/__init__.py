@@ -7,6 +7,7 @@ from warpdata.datasets.facade import (
     dataset,
     diff,
     list_datasets,
+    mix,
     open_dataset,
     resolve,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "dataset",
     "diff",
     "list_datasets",
+    "mix",
     "open_artifact",
     "open_cache",
     "open_dataset",

@@ -54,6 +54,7 @@ class Connection:
     clock: Callable[[], datetime] = _now
     sleep: Callable[[float], None] = time.sleep
     chance: random.Random = field(default_factory=random.SystemRandom)
+    timer: Callable[[], float] = time.perf_counter
     mode: Mode = Mode.AUTO
     media: Reader | None = None
     counters: Counters = field(default_factory=Counters)

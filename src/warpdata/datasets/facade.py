@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from warpdata.datasets.connection import Connection, connect
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import open_artifact
+from warpdata.datasets.training import StreamAddress, StreamRequest, batches_ahead, open_stream
 from warpdata.datasets.warming import Warmed, choose, warm_blobs
 from warpdata.digest import Blob
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
@@ -34,6 +35,19 @@ from warpdata.manifest import Difference, LoadPage, Manifest, ShardList, compare
 from warpdata.progress import Progress, Tally, silent
 from warpdata.settings import Settings
 from warpdata.sizes import parse_size
+from warpdata.streaming import (
+    Collate,
+    OnError,
+    Remainder,
+    Shuffle,
+    Stop,
+    Stream,
+    StreamOptions,
+    TorchLoader,
+    Transform,
+    mix_streams,
+    resolve_rank,
+)
 from warpdata.tables import Foresee, Present, ShardOpener, Table, retyped_table
 
 if TYPE_CHECKING:
@@ -45,6 +59,7 @@ __all__ = [
     "dataset",
     "diff",
     "list_datasets",
+    "mix",
     "open_dataset",
     "resolve",
 ]
@@ -182,6 +197,93 @@ class Dataset:
     def info(self) -> DatasetInfo:
         return describe(self._manifest, self._resolved, self._connection.reader.url)
 
+    def stream(
+        self,
+        table: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        batch_size: int = 256,
+        shuffle: bool | Shuffle = False,
+        seed: int = 0,
+        shard: tuple[int, int] | str | None = None,
+        remainder: Remainder = "partial",
+        prefetch: int | str = "auto",
+        decode: bool = True,
+        transform: Transform | None = None,
+        collate: Collate = "numpy",
+        on_error: OnError = "raise",
+    ) -> Stream:
+        """Batches for training: the same global order on any number of ranks, and exact resume.
+
+        `batch_size` is per rank. `shard` is `(rank, world_size)` or "auto". What is left over at the end of an
+        epoch is split evenly ("partial"), filled up ("pad") or left out ("drop"). References are read and
+        decoded, then `transform` is given each sample as a dict.
+        """
+        rank, world_size = resolve_rank(shard)
+        wanted = None if columns is None else tuple(columns)
+        request = StreamRequest(table or self._main_table(), wanted, filter, shuffle, seed)
+        options = StreamOptions(
+            batch_size=batch_size,
+            rank=rank,
+            world_size=world_size,
+            remainder=remainder,
+            prefetch=batches_ahead(prefetch),
+            decode=decode,
+            transform=transform,
+            collate=collate,
+            on_error=on_error,
+        )
+        return self.open_stream(request, options)
+
+    def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
+        """As `stream`, from values that were checked."""
+        bound = {column: artifact for column, (artifact, _) in self._bound(request.table).items()}
+        table = self.table(request.table)
+        return open_stream(table, self._resolved, bound, request, options, self._connection.timer)
+
+    def to_torch(
+        self,
+        table: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+        batch_size: int = 256,
+        shuffle: bool | Shuffle = False,
+        seed: int = 0,
+        shard: tuple[int, int] | str | None = "auto",
+        remainder: Remainder = "partial",
+        decode: bool = True,
+        transform: Transform | None = None,
+        on_error: OnError = "raise",
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> TorchLoader:
+        """A stream as a loader for PyTorch, with batches of tensors made in worker processes."""
+        rank, world_size = resolve_rank(shard)
+        wanted = None if columns is None else tuple(columns)
+        request = StreamRequest(table or self._main_table(), wanted, filter, shuffle, seed)
+        options = StreamOptions(
+            batch_size=batch_size,
+            rank=rank,
+            world_size=world_size,
+            remainder=remainder,
+            decode=decode,
+            transform=transform,
+            collate="torch",
+            on_error=on_error,
+        )
+        link = self._connection
+        address = StreamAddress(
+            link.reader.url, self.id, self.version, link.mode.value, link.settings, request, options
+        )
+        return TorchLoader(
+            self.open_stream(request, options),
+            functools.partial(reopen_stream, address),
+            num_workers,
+            pin_memory=pin_memory,
+        )
+
     @property
     def counters(self) -> Counts:
         """What this dataset's connection asked the store for, and what the cache spared it, so far."""
@@ -263,6 +365,22 @@ def open_dataset(connection: Connection, address: Address) -> Dataset:
     catalog = connection.catalog
     resolved = catalog.resolve(address)
     return Dataset(connection, resolved, catalog.manifest(resolved))
+
+
+def reopen_stream(address: StreamAddress) -> Stream:
+    """The stream that another process described."""
+    link = connect(address.store, address.settings, mode=address.mode)
+    dataset = open_dataset(link, Address(address.dataset_id, address.version))
+    return dataset.open_stream(address.request, address.options)
+
+
+def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_exhausted") -> Stream:
+    """Several streams by weight, in one deterministic order that can be resumed like any other.
+
+    Batch size, ranks and collation are those of the first stream. The mixture ends when one of them would be
+    asked for more than it has ("first_exhausted"), or when all have given everything ("all_exhausted").
+    """
+    return mix_streams(streams, seed, stop)
 
 
 def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> Difference:

@@ -1,0 +1,45 @@
+"""Streams for training: one order for every rank, exact resume, windows that bound memory.
+
+Handed tables and what is known of them; knows nothing of catalogs. docs/specs/streaming.md is the
+normative text.
+"""
+
+from warpdata.streaming.explanation import Explanation
+from warpdata.streaming.feeds import MixedPlan, Plan, TablePlan
+from warpdata.streaming.mixture import Mixture, Stop
+from warpdata.streaming.options import Collate, OnError, StreamOptions, Transform, choose_shuffle, resolve_rank
+from warpdata.streaming.order import Order, Shuffle
+from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity, Token
+from warpdata.streaming.steps import Remainder, Steps
+from warpdata.streaming.stream import Stream, mix_streams
+from warpdata.streaming.telemetry import Clock, Figures
+from warpdata.streaming.torch import OpenStream, TorchLoader
+
+__all__ = [
+    "Clock",
+    "Collate",
+    "Explanation",
+    "Figures",
+    "Identity",
+    "MixedIdentity",
+    "MixedPlan",
+    "Mixture",
+    "OnError",
+    "OpenStream",
+    "Order",
+    "Plan",
+    "Remainder",
+    "Shuffle",
+    "Steps",
+    "Stop",
+    "Stream",
+    "StreamOptions",
+    "TableIdentity",
+    "TablePlan",
+    "Token",
+    "TorchLoader",
+    "Transform",
+    "choose_shuffle",
+    "mix_streams",
+    "resolve_rank",
+]

@@ -7,24 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 from warpdata.digest import sha256_hex
 from warpdata.errors import BadInputError, TokenMismatchError
 from warpdata.manifest import canonical_json
 from warpdata.streaming.order import Order, Shuffle
 
-__all__ = ["Identity", "Token", "parse_token"]
+__all__ = ["Identity", "MixedIdentity", "TableIdentity", "Token", "parse_token"]
 
 _FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Protocol):
     """All that the order of samples depends on, beside the epoch. Equal identities give equal orders.
 
     How many ranks, workers and samples a batch there are is not part of it, so a run may go on elsewhere.
     """
+
+    @property
+    def sample_count(self) -> int: ...
+
+    @property
+    def plan_hash(self) -> str: ...
+
+    def document(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableIdentity:
+    """The order of the rows of one table that a filter keeps."""
 
     dataset_id: str
     version: str
@@ -53,6 +65,31 @@ class Identity:
 
     def order(self, epoch: int) -> Order:
         return Order(self.sample_count, self.shuffle, self.seed, epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedIdentity:
+    """The order of a mixture: its parts, with their weights as fractions."""
+
+    parts: tuple[TableIdentity, ...]
+    weights: tuple[str, ...]
+    seed: int
+    stop: str
+    sample_count: int
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "parts": [part.document() for part in self.parts],
+            "weights": list(self.weights),
+            "seed": str(self.seed),
+            "stop": self.stop,
+            "sample_count": self.sample_count,
+        }
+
+    @property
+    def plan_hash(self) -> str:
+        return sha256_hex(canonical_json(self.document()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,13 @@ class Table:
 
     def __repr__(self) -> str:
         wanted = f", columns={list(self.columns)}" if self.columns else ""
-        kept = f", filter={conjunction(self.filters).sql!r}" if self.filters else ""
+        kept = f", filter={self.filter_text!r}" if self.filters else ""
         return f"Table({self.name!r}, rows={self.entry.shards.row_count}{wanted}{kept})"
+
+    @property
+    def filter_text(self) -> str:
+        """All filters as one SQL expression; empty without any."""
+        return conjunction(self.filters).sql if self.filters else ""
 
     def schema(self) -> pa.Schema:
         """The columns and their Arrow types; one small read, remembered."""

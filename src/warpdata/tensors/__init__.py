@@ -5,6 +5,7 @@ docs/specs/tensors.md is the normative text, docs/reference/tensors.md the guide
 
 from warpdata.errors import PartialCoverageDetail
 from warpdata.tensors.artifact import Tensors, open_sources, open_tensors
+from warpdata.tensors.deferred import Deferred
 from warpdata.tensors.drafts import DraftTensors, create_tensors, write_tensors
 from warpdata.tensors.dtypes import DType
 from warpdata.tensors.engine import Engine
@@ -22,8 +23,10 @@ from warpdata.tensors.identity import (
 from warpdata.tensors.index import TensorEntry, TensorIndex, pack_index
 from warpdata.tensors.index_json import encode_index, parse_index
 from warpdata.tensors.plan import Contiguous, Pad, Permute, Strided, ViewPlan, make_plan
+from warpdata.tensors.policy import SourcePolicy
 from warpdata.tensors.reads import Choice, ReadCost
-from warpdata.tensors.sources import ByteSource
+from warpdata.tensors.serving import TensorServer, serve_tensors
+from warpdata.tensors.sources import ByteSource, RangeReader, StoreSource
 from warpdata.tensors.spec import Crop, Narrow, NormalView, Transpose, crop, narrow, normalize, transpose
 from warpdata.tensors.tensor import Tensor
 from warpdata.tensors.view import Explanation, Materialized, View
@@ -34,6 +37,7 @@ __all__ = [
     "Contiguous",
     "Crop",
     "DType",
+    "Deferred",
     "DraftTensors",
     "Engine",
     "Explanation",
@@ -44,11 +48,15 @@ __all__ = [
     "Pad",
     "PartialCoverageDetail",
     "Permute",
+    "RangeReader",
     "ReadCost",
+    "SourcePolicy",
+    "StoreSource",
     "Strided",
     "Tensor",
     "TensorEntry",
     "TensorIndex",
+    "TensorServer",
     "Tensors",
     "Transpose",
     "View",
@@ -68,6 +76,7 @@ __all__ = [
     "pack_index",
     "parse_index",
     "selection_hash",
+    "serve_tensors",
     "transpose",
     "tree_hash",
     "view_id",

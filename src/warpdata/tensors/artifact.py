@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from warpdata.errors import InvalidViewError, LimitExceededError, ObjectNotFoundError
-from warpdata.limits import MAX_TENSOR_FILES
-from warpdata.tensors.canonical_files import is_canonical, read_tail
+from warpdata.errors import InvalidViewError, ViewPreconditionError
+from warpdata.tensors.deferred import Deferred
 from warpdata.tensors.engine import Engine
 from warpdata.tensors.extents import Extent, Extents
-from warpdata.tensors.identity import artifact_id, multihash
+from warpdata.tensors.identity import artifact_id, multihash, tree_root
 from warpdata.tensors.index import TensorIndex
+from warpdata.tensors.local import open_local
+from warpdata.tensors.partial_files import write_parts
+from warpdata.tensors.policy import SourcePolicy, Wanted, assemble, close_sources
 from warpdata.tensors.reads import ReadCost
 from warpdata.tensors.replica import Replica, data_digest
-from warpdata.tensors.safetensors_files import index_files
-from warpdata.tensors.sources import ByteSource, FileSource
+from warpdata.tensors.sources import ByteSource
 from warpdata.tensors.spec import NormalView, ViewSpec, normalize, whole
 from warpdata.tensors.tensor import Tensor
 from warpdata.tensors.view import View
@@ -51,6 +52,11 @@ class Tensors:
 
     def __contains__(self, name: object) -> bool:
         return name in self.index
+
+    @property
+    def replica(self) -> Replica:
+        """Where the bytes are. Changes with versions of this package."""
+        return self._replica
 
     @property
     def index(self) -> TensorIndex:
@@ -96,32 +102,44 @@ class Tensors:
         """Let go of files, and of staging unless somebody else's engine has it. Safe to call twice."""
         if self._owns_engine:
             self._replica.engine.close()
-        for source in self._replica.sources:
-            if isinstance(source, FileSource):
-                source.close()
+        close_sources(self._replica)
+
+    def deferred(self, device: Any = None, *, cost: ReadCost | None = None) -> Deferred:
+        """Memory for slices now, on this machine or on a device; all of their bytes in one go, at `commit()`."""
+        return Deferred(self._replica, device, cost)
+
+    def keep(self, view: View, path: str | os.PathLike[str]) -> Tensors:
+        """Fetch what a view needs into a file of its own, and open that: a part of this artifact.
+
+        Leaves of the TreeHash that the view touches are kept whole, and checked if their hashes are known. The
+        file serves every view it covers. What it lacks is an error, unless it is opened with other sources.
+        """
+        if view.artifact_index_multihash != self.index_multihash:
+            raise ViewPreconditionError("the view is one of another artifact")
+        write_parts(Path(path), self._replica, view.plan, ReadCost())
+        return open_tensors(path)
 
 
-def open_tensors(path: str | os.PathLike[str], *, engine: Engine | None = None) -> Tensors:
-    """Open a safetensors file, a folder of them, or a file that `create_tensors` or `write_tensors` made.
+def open_tensors(
+    place: str | os.PathLike[str], *, sources: SourcePolicy | None = None, engine: Engine | None = None
+) -> Tensors:
+    """Open a safetensors file, a folder of them, a file of ours, or a part of an artifact that `keep` made.
 
-    Artifacts that are given the same engine share its staging; otherwise each has one of its own.
+    With `sources`, what is not there is read from them, and `place` may also be the id of an artifact. Artifacts that
+    are given the same engine share its staging; otherwise each has one of its own.
     """
-    place = Path(path)
-    if place.is_dir():
-        paths = sorted(file for file in place.iterdir() if file.suffix == ".safetensors")
-        if not paths:
-            raise ObjectNotFoundError(f"there is no .safetensors file in {place}")
-        if len(paths) > MAX_TENSOR_FILES:
-            raise LimitExceededError(f"{place} has {len(paths)} files; {MAX_TENSOR_FILES} are allowed")
-    else:
-        paths = [place]
-    files = tuple(FileSource(file) for file in paths)
-    try:
-        return Tensors(_open_files(files, engine), owns_engine=engine is None)
-    except BaseException:
-        for file in files:
-            file.close()
-        raise
+    if isinstance(place, str) and place.startswith("mi2:"):
+        replica = assemble(Wanted.parse(place), sources or SourcePolicy(), engine)
+        return Tensors(replica, owns_engine=engine is None)
+    replica = open_local(Path(place), engine)
+    if sources is not None:
+        data = None if replica.leaves is None else multihash(tree_root(replica.leaves))
+        try:
+            replica = assemble(Wanted(replica.index_multihash, data), sources, engine, first=replica)
+        except BaseException:
+            close_sources(replica)
+            raise
+    return Tensors(replica, owns_engine=engine is None)
 
 
 def open_sources(
@@ -129,12 +147,3 @@ def open_sources(
 ) -> Tensors:
     """An artifact, or the parts of one that are here, over any sources of bytes."""
     return Tensors(Replica.of(index, tuple(sources), Extents(extents), engine=engine), owns_engine=engine is None)
-
-
-def _open_files(files: tuple[FileSource, ...], engine: Engine | None) -> Replica:
-    if len(files) == 1 and is_canonical(files[0]):
-        tail = read_tail(files[0])
-        extents = Extents([Extent(0, tail.index.total_size, 0, 0)])
-        return Replica.of(tail.index, files, extents, leaves=tail.leaves, engine=engine)
-    index, extents = index_files(files)
-    return Replica.of(index, files, extents, engine=engine)

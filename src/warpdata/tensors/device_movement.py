@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
-from warpdata.limits import VIEW_DEVICE_CHECK_BYTES
+from warpdata.limits import VIEW_DEVICE_CHECK_LEAVES
 from warpdata.tensors.devices import DeviceTarget
 from warpdata.tensors.movement import Scratch, Work, deliver, threads_for
 from warpdata.tensors.patches import Patch
@@ -65,7 +65,7 @@ def fill_device(
     try:
         load.zero_pads()
         with load.preparing_checks() as code:
-            for_each(work.reads, threads_for(work, threads), load.reading)
+            for_each(work.reads, threads_for(work, threads, spare=True), load.reading)
             load.check_in_place(code.result() if code is not None else None)
     finally:
         device.finish()
@@ -85,7 +85,8 @@ class _Load:
         self._starts = [permute.target for permute in self._permutes]
         self._left = [permute.size for permute in self._permutes]
         in_place = [read for read in work.reads if read.placed and self._permute_of(read.parts[0]) is None]
-        enough = sum(read.size for read in in_place) >= VIEW_DEVICE_CHECK_BYTES
+        # A device hashes thousands of leaves in the time of one; for a few, reading threads are faster.
+        enough = sum(len(read.leaves) for read in in_place) >= VIEW_DEVICE_CHECK_LEAVES
         self._in_place = in_place if enough and work.leaves is not None else []
         self._later = {id(read) for read in self._in_place}
 

@@ -125,7 +125,10 @@ def tensor_over(entry: TensorEntry, region: Any) -> Any:
         return torch_library().empty(entry.shape, dtype=kind, device=region.device)
     span = sum((n - 1) * s for n, s in zip(entry.shape, entry.stride, strict=True)) + 1
     first = entry.offset + entry.storage_offset * item
-    return region[first : first + span * item].view(kind).as_strided(entry.shape, entry.stride)
+    part = region[first : first + span * item]
+    # torch wants elements at multiples of their size. Tensors begin at multiples of 8, so a few are copied.
+    aligned = part if part.storage_offset() % item == 0 else part.clone()
+    return aligned.view(kind).as_strided(entry.shape, entry.stride)
 
 
 def item_type(item_bytes: int) -> Any:

@@ -6,7 +6,6 @@ whole. It appears under its name complete or not at all. Implements "Writing bac
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from collections.abc import Mapping
@@ -15,14 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from warpdata.errors import (
-    AlreadyExistsError,
-    BadInputError,
-    InvalidViewError,
-    StorageError,
-    StoreFullError,
-    ViewPreconditionError,
-)
+from warpdata.errors import AlreadyExistsError, InvalidViewError, ViewPreconditionError
 from warpdata.tensors.artifact import Tensors, open_tensors
 from warpdata.tensors.canonical_files import encode_tail
 from warpdata.tensors.coverage import coverage_error
@@ -31,6 +23,7 @@ from warpdata.tensors.extents import Extents, merge_ranges, subtract_ranges
 from warpdata.tensors.identity import leaf_hashes
 from warpdata.tensors.index import TensorIndex, pack_index
 from warpdata.tensors.movement import write_back
+from warpdata.tensors.new_files import create_file, write_all
 from warpdata.tensors.plan import ViewPlan, iter_blocks, make_plan
 from warpdata.tensors.regions import array_over
 from warpdata.tensors.replica import Replica
@@ -51,7 +44,7 @@ class DraftTensors:
         self.path = path
         self._replica = Replica.of(index, (), Extents(()))
         self._partial = path.with_name(path.name + ".partial")
-        self._file = _create(self._partial, index.total_size)
+        self._file = create_file(self._partial, index.total_size)
         self._map = mmap.mmap(self._file, index.total_size) if index.total_size else None
         self._written: list[tuple[int, int]] = []
 
@@ -101,7 +94,7 @@ class DraftTensors:
             raise coverage_error(missing, self._replica.index_multihash)
         leaves = tuple(leaf_hashes(memoryview(self._map))) if self._map is not None else ()
         os.lseek(self._file, self.index.total_size, os.SEEK_SET)
-        _write_all(self._file, encode_tail(self.index.total_size, self._replica.index_bytes, leaves))
+        write_all(self._file, encode_tail(self.index.total_size, self._replica.index_bytes, leaves))
         if self._map is not None:
             self._map.flush()
         os.fsync(self._file)
@@ -163,29 +156,3 @@ def _packed(plan: ViewPlan, data: Mapping[str, NDArray[Any]]) -> memoryview:
 
 def _ranges(plan: ViewPlan) -> list[tuple[int, int]]:
     return [(source, source + size) for run in plan.data_runs for source, _, size in iter_blocks(run)]
-
-
-def _create(path: Path, size: int) -> int:
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-    except FileExistsError as error:
-        hint = "remove it, if nobody is writing it"
-        raise AlreadyExistsError(f"{path} is left from another run, or in use", hint=hint) from error
-    except OSError as error:
-        raise BadInputError(f"{path} can not be created: {error.strerror}") from error
-    try:
-        # Room is taken now: a full disk met through the mapping would end the process.
-        if size:
-            os.posix_fallocate(file, 0, size)
-    except OSError as error:
-        os.close(file)
-        path.unlink()
-        kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else StorageError
-        raise kind(f"there is no room for {size} bytes at {path}: {error.strerror}") from error
-    return file
-
-
-def _write_all(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from warpdata.tensors.reads import Read
 from warpdata.tensors.sources import ByteSource, DirectSource, FileSource, ParallelSource
 from warpdata.tensors.targets import HostTarget
 from warpdata.tensors.verification import Leaves
-from warpdata.tensors.workers import for_each
+from warpdata.tensors.workers import for_each, processors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,12 +72,17 @@ def fill(work: Work, target: HostTarget, threads: int | None = None) -> None:
         for_each(_bands(memory, permute, permute.shape, permute.order), crew, permuting)
 
 
-def threads_for(work: Work, wanted: int | None = None) -> int:
-    """How many threads to read with: as the sources like it, and no more than there is work for."""
+def threads_for(work: Work, wanted: int | None = None, *, spare: bool = False) -> int:
+    """How many threads to read with: as the sources like it, and no more than there is work for.
+
+    `spare`: some processors are left to whoever copies what was read.
+    """
     liked = [source.concurrency if isinstance(source, ParallelSource) else 1 for source in work.sources]
     most = min(min(liked, default=1) if 1 in liked else max(liked, default=1), VIEW_THREADS)
     if wanted is not None:
         most = wanted if most > 1 else 1
+    elif spare and most == processors():
+        most -= most // 4
     if all(isinstance(source, FileSource) for source in work.sources):
         most = min(most, -(-sum(read.size for read in work.reads) // VIEW_THREAD_BYTES))
     return max(1, min(most, len(work.reads)))
@@ -97,8 +102,7 @@ def write_back(plan: ViewPlan, data: memoryview, canonical: memoryview) -> None:
             for there, here in _bands(block, permute, permute.permuted_shape, permute.inverse_order):
                 np.copyto(there, here)
         patch = patch_of(run)
-        turned = replace(
-            patch,
+        turned = patch._replace(
             source=0,
             target=patch.source,
             strides=patch.target_strides,

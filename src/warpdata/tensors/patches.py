@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +23,11 @@ __all__ = ["Patch", "clip_patch", "copy_patch", "patch_of", "split_patch"]
 _WORDS = (8, 4, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """Blocks of `block` bytes, `counts` of them along each axis; `strides` and `target_strides` are in bytes."""
+class Patch(NamedTuple):
+    """Blocks of `block` bytes, `counts` of them along each axis; `strides` and `target_strides` are in bytes.
+
+    A named tuple, because large loads are made of many thousands of them.
+    """
 
     source: int
     target: int
@@ -55,7 +56,7 @@ class Patch:
 
     def moved(self, source: int, target: int = 0) -> Patch:
         """The same blocks, that much further on."""
-        return replace(self, source=self.source + source, target=self.target + target)
+        return self._replace(source=self.source + source, target=self.target + target)
 
 
 def patch_of(run: DataRun) -> Patch:
@@ -79,7 +80,7 @@ def split_patch(patch: Patch, most: int) -> Iterator[Patch]:
             steps = min(group, count - first)
             part = patch.moved(first * patch.strides[0], first * patch.target_strides[0])
             if steps > 1:
-                yield replace(part, counts=(steps, *patch.counts[1:]))
+                yield part._replace(counts=(steps, *patch.counts[1:]))
             else:
                 yield from split_patch(_without_axis(part), most)
 
@@ -114,7 +115,7 @@ def _dense(counts: tuple[int, ...], block: int) -> tuple[int, ...]:
 
 def _without_axis(patch: Patch) -> Patch:
     """The first step of the outermost axis."""
-    return replace(patch, counts=patch.counts[1:], strides=patch.strides[1:], target_strides=patch.target_strides[1:])
+    return patch._replace(counts=patch.counts[1:], strides=patch.strides[1:], target_strides=patch.target_strides[1:])
 
 
 def _by_stride(patch: Patch) -> Patch:
@@ -123,7 +124,7 @@ def _by_stride(patch: Patch) -> Patch:
     if not axes:
         return patch
     strides, counts, targets = zip(*axes, strict=True)
-    return replace(patch, counts=counts, strides=strides, target_strides=targets)
+    return patch._replace(counts=counts, strides=strides, target_strides=targets)
 
 
 def _clip(patch: Patch, start: int, end: int) -> Iterator[Patch]:
@@ -164,8 +165,7 @@ def _steps(origin: int, stride: int, count: int, window: tuple[int, int]) -> ran
 def _with_axis(patch: Patch, count: int, stride: int, target_stride: int) -> Patch:
     if count == 1:
         return patch
-    return replace(
-        patch,
+    return patch._replace(
         counts=(count, *patch.counts),
         strides=(stride, *patch.strides),
         target_strides=(target_stride, *patch.target_strides),

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from warpdata.errors import BadInputError
 from warpdata.limits import (
     MAX_BLOCK_READS,
-    VIEW_DEVICE_PACK_RATIO,
     VIEW_PIECE_BYTES,
     VIEW_REQUEST_COST_BYTES,
     VIEW_SCRATCH_BYTES,
@@ -47,8 +47,7 @@ class ReadCost:
         return requests * self.request_bytes + bytes_read
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """One request, in bytes of its source, and what it serves (its `source` counted the same way).
 
     `gathers`: only the blocks of its one part are read, not what lies between. `leaves`: the leaves of the
@@ -103,18 +102,12 @@ def plan_reads(
     cost: ReadCost,
     *,
     gathering: Container[int] = (),
-    device_packs: bool = False,
 ) -> ReadPlan:
-    """Every byte of every run must lie in an extent; `coverage` asks that first.
-
-    `gathering` are the sources that can. `device_packs`: bytes go to a device, which picks blocks out of wide
-    reads so fast that gathering pays only where little is kept.
-    """
+    """Every byte of every run must lie in an extent; `coverage` asks that first. `gathering`: sources that can."""
     reads: list[Read] = []
     choices: list[Choice] = []
     for run in runs:
-        sparse = not device_packs or isinstance(run, Contiguous) or run.size * VIEW_DEVICE_PACK_RATIO < run.span
-        made, choice = _fetch(run, extents, cost, gathering if sparse else ())
+        made, choice = _fetch(run, extents, cost, gathering)
         reads += made
         choices.append(choice)
     return ReadPlan(tuple(_join(reads, extents, cost)), tuple(choices))

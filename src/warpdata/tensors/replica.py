@@ -54,17 +54,17 @@ class Replica:
         digest = multihash(hashlib.sha256(data).digest())
         return cls(index, data, digest, sources, extents, leaves, engine or Engine())
 
-    def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False, device: bool = False) -> ReadPlan:
-        """The requests of a plan, after its coverage was checked. `device`: for the memory of one."""
+    def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False) -> ReadPlan:
+        """The requests of a plan, after its coverage was checked."""
         check_coverage(plan.data_runs, self.extents, self.index_multihash)
         if verify and self.leaves is not None:
             return plan_leaves(plan.data_runs, self.extents, cost, self._known_leaves(), self.index_multihash)
         gathering = {number for number, source in enumerate(self.sources) if isinstance(source, GatherSource)}
-        return plan_reads(plan.data_runs, self.extents, cost, gathering=gathering, device_packs=device)
+        return plan_reads(plan.data_runs, self.extents, cost, gathering=gathering)
 
-    def work(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False, device: bool = False) -> Work:
+    def work(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False) -> Work:
         """What an engine has to do for a plan. `PartialCoverageError` if bytes are missing."""
-        reads = self.plan_reads(plan, cost, verify=verify, device=device)
+        reads = self.plan_reads(plan, cost, verify=verify)
         leaves = self._known_leaves() if verify and self.leaves is not None else None
         return Work(plan.runs, plan.permutes, reads.reads, self.sources, leaves)
 

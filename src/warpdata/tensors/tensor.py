@@ -66,7 +66,8 @@ class Tensor:
             return np.empty(self.shape, numpy_dtype(self.entry.dtype))
         selection = Selection(self._bounds, tuple(range(len(self._bounds))))
         view = View(self._replica, NormalView(((self.name, selection),)), names=(self.name,))
-        return view.materialize(verify=verify)[self.name].reshape(self.shape)
+        array: NDArray[Any] = view.materialize(verify=verify)[self.name]
+        return array.reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         array = self.numpy()

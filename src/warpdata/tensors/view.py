@@ -146,7 +146,7 @@ class View:
         `device` need not be here.
         """
         elsewhere = device is not None and str(device) != "cpu"
-        planned = self._replica.plan_reads(self.plan, self._cost, verify=verify, device=elsewhere)
+        planned = self._replica.plan_reads(self.plan, self._cost, verify=verify)
         return explain(self.plan, planned, device=elsewhere)
 
     def materialize(self, device: Any = None, *, verify: bool = False, expect: str | None = None) -> Materialized:
@@ -155,7 +155,7 @@ class View:
         `verify` checks every leaf whose hash is known; `expect` is a `view_data_hash`.
         """
         place = cuda_device(device)
-        work = self._replica.work(self.plan, self._cost, verify=verify, device=place is not None)
+        work = self._replica.work(self.plan, self._cost, verify=verify)
         region = new_region(self.size, place)
         if self.size:
             self._replica.engine.fill(work, region.target())
@@ -168,7 +168,7 @@ class View:
         is undefined.
         """
         place = region_of(region).first(self.size)
-        work = self._replica.work(self.plan, self._cost, verify=verify, device=place.memory is None)
+        work = self._replica.work(self.plan, self._cost, verify=verify)
         if self.size:
             self._replica.engine.fill(work, place.target())
         return self._materialized(place, expect)

@@ -1,0 +1,81 @@
+"""Streams over tables of a version: what they must know of the data, gathered from the manifest.
+
+A stream is described by a `StreamRequest`, a plain value that can be pickled, so that worker processes
+open the same stream for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from warpdata.artifacts import Artifact
+from warpdata.catalog import Resolved
+from warpdata.errors import BadInputError
+from warpdata.limits import STREAM_PREFETCH_BATCHES
+from warpdata.settings import Settings
+from warpdata.streaming import Clock, Shuffle, Stream, StreamOptions, TablePlan, choose_shuffle
+from warpdata.tables import Table
+
+__all__ = ["StreamAddress", "StreamRequest", "batches_ahead", "open_stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """Which rows, and in what order."""
+
+    table: str
+    columns: tuple[str, ...] | None
+    filter: str | None
+    shuffle: bool | Shuffle
+    seed: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise BadInputError(f"seed={self.seed!r} is not an integer")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAddress:
+    """A stream in words that a worker process understands. Holds the settings, so it is never stored."""
+
+    store: str
+    dataset_id: str
+    version: str
+    mode: str
+    settings: Settings
+    request: StreamRequest
+    options: StreamOptions
+
+
+def open_stream(
+    table: Table,
+    resolved: Resolved,
+    bound: Mapping[str, Artifact],
+    request: StreamRequest,
+    options: StreamOptions,
+    clock: Clock,
+) -> Stream:
+    """Reads the schema. `bound` are the artifacts by column."""
+    if request.filter is not None:
+        table = table.filter(request.filter)
+    if request.columns is not None:
+        table = table.select(request.columns)
+    shards = table.entry.shards
+    row_bytes = shards.data_bytes / max(shards.row_count, 1)
+    wanted = set(bound) if request.columns is None else set(bound) & set(request.columns)
+    media = sum(bound[name].entry.shards.data_bytes / max(len(bound[name]), 1) for name in wanted)
+    shuffle = None if request.shuffle is False else request.shuffle
+    if shuffle is True:
+        shuffle = choose_shuffle(shards.row_count, row_bytes + media)
+    plan = TablePlan(resolved.dataset_id, resolved.version, table, row_bytes + media, row_bytes, shuffle, request.seed)
+    return Stream(plan, options, clock)
+
+
+def batches_ahead(prefetch: int | str) -> int:
+    """How many batches to prepare ahead."""
+    if prefetch == "auto":
+        return STREAM_PREFETCH_BATCHES
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
+        raise BadInputError(f"prefetch={prefetch!r} is neither 'auto' nor a count")
+    return prefetch

@@ -1,0 +1,109 @@
+"""If this fails, worker processes reorder, repeat or lose batches, or outlive the loop."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import warpdata as wd
+
+torch = pytest.importorskip("torch", reason="the extra warpdata[torch] is not installed")
+
+ROWS = 101
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("torch").as_uri()
+    rows = pa.table({"id": range(ROWS), "x": [float(n) for n in range(ROWS)]})
+    wd.DatasetBuilder("a/t", root).add_table("main", rows).publish()
+    return root
+
+
+def ids(batches: Any) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def loader(store: str, workers: int, batch: int = 8, shard: tuple[int, int] = (0, 1)) -> Any:
+    dataset = wd.dataset("a/t", store=store)
+    return dataset.to_torch(batch_size=batch, shuffle=True, seed=7, shard=shard, num_workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_workers_do_not_change_the_order(store: str, workers: int) -> None:
+    plain = wd.dataset("a/t", store=store).stream(batch_size=8, shuffle=True, seed=7)
+    loaded = loader(store, workers)
+    assert len(loaded) == 13
+    first = list(loaded.epoch(0))
+    assert isinstance(first[0]["x"], torch.Tensor)
+    assert ids(first) == ids(plain.epoch(0))
+    assert not multiprocessing.active_children()
+
+
+def test_a_loader_goes_on_with_other_workers_and_ranks(store: str) -> None:
+    whole = ids(loader(store, 0).epoch(3))
+    running = loader(store, 2)
+    iterator = running.epoch(3)
+    before = [next(iterator)["id"].tolist() for _ in range(5)]
+    token = json.loads(json.dumps(running.state_dict()))
+    del iterator
+    parts = []
+    for rank in range(2):
+        resumed = loader(store, rank * 2, batch=4, shard=(rank, 2))
+        resumed.load_state_dict(token)
+        parts.append(ids(resumed))
+    after = [left + right for left, right in zip(*parts, strict=True)]
+    assert before + after == whole
+
+
+def test_a_killed_run_goes_on_from_its_last_token(store: str, tmp_path: Path) -> None:
+    """Killed between two tokens: what came after the last one is repeated by the new run, as nothing recorded it."""
+    script = textwrap.dedent(
+        f"""
+        import json, os, signal, sys
+        import warpdata as wd
+        stream = wd.dataset("a/t", store={store!r}).stream(batch_size=8, shuffle=True, seed=7, collate="dict")
+        for step, batch in enumerate(stream.epoch(0)):
+            print(json.dumps([batch["id"], stream.state_dict()]), flush=True)
+            if step == 6:
+                os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=os.environ)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    seen, token = [batch for batch, _ in lines[:5]], lines[4][1]
+    resumed = loader(store, 2)
+    resumed.load_state_dict(token)
+    assert seen + ids(resumed) == ids(loader(store, 0).epoch(0))
+
+
+def test_it_works_where_workers_are_spawned(store: str, tmp_path: Path) -> None:
+    script = tmp_path / "spawned.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import multiprocessing
+            import warpdata as wd
+
+            if __name__ == "__main__":
+                multiprocessing.set_start_method("spawn")
+                loader = wd.dataset("a/t", store={store!r}).to_torch(
+                    batch_size=8, shuffle=True, seed=7, shard=None, num_workers=2
+                )
+                print([batch["id"].tolist() for batch in loader.epoch(0)])
+            """
+        )
+    )
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, env=os.environ)
+    assert json.loads(ran.stdout) == ids(loader(store, 0).epoch(0))
