@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format bench soak wshard-ts clean
+.PHONY: demo test test-gpu check format bench soak wshard-js clean
 
 demo: $(STAMP)
 	$(BIN)/warp demo
@@ -27,9 +27,14 @@ bench: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m soak --timeout 3600
 
+# The tests that need a CUDA device, beside those that do not: they are skipped by `make test` where there is none.
+# PYTHON is one that has torch, numpy, pytest and hypothesis; nothing is installed.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest tests/tensors/test_devices.py
+
 # The TypeScript library: `make test` builds and tests it too, in a folder of its own, where node is.
-wshard-ts:
-	cd packages/wshard-ts && npm install --no-package-lock --no-audit --no-fund && npm run build && npm test
+wshard-js:
+	cd packages/wshard-js && npm install --no-package-lock --no-audit --no-fund && npm run build && npm test
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

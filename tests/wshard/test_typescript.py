@@ -1,6 +1,6 @@
 """If this fails, a page or a program in TypeScript sees another episode than Python does, or writes another file.
 
-The library under `packages/wshard-ts` is built once into a temporary folder, and then asked about the same
+The library under `packages/wshard-js` is built once into a temporary folder, and then asked about the same
 files as ours. Where node is missing, or its packages can be neither found nor installed, nothing is tested.
 """
 
@@ -42,7 +42,7 @@ from warpdata.wshard import (
 from warpdata.wshard.jsontext import encode_json
 from warpdata.wshard.libraries import crc32c
 
-PACKAGE = ROOT / "packages" / "wshard-ts"
+PACKAGE = ROOT / "packages" / "wshard-js"
 GOLDEN = ROOT / "tests" / "golden" / "wshard"
 NODE = shutil.which("node") or ""
 INSTALL_S, BUILD_S, TEST_S = 60, 60, 100
@@ -109,8 +109,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built package; all workers of a run share one."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder, verdict = shared / "wshard-ts", shared / "wshard-ts.verdict"
-    with (shared / "wshard-ts.lock").open("w") as lock:
+    folder, verdict = shared / "wshard-js", shared / "wshard-js.verdict"
+    with (shared / "wshard-js.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not verdict.exists():
             shutil.rmtree(folder, ignore_errors=True)

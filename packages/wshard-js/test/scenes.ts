@@ -96,7 +96,7 @@ export function fullEpisode(length = 40): Episode {
     },
     uncertainties: { "state/dreamer/std": made("state/dreamer/std", "f32", [3]) },
     residuals: { "state/sign2nddiff": channel("state/sign2nddiff", packResidual(state), [], { isDeclared: false }) },
-    metadata: { operator: "Ada", notes: ["é", 1.5, null], ok: true, large: 2n ** 70n },
+    metadata: { operator: "bench-2", notes: ["é", 1.5, null], ok: true, large: 2n ** 70n },
     attributes: { source: "bench", action_spaces: { ctrl: [-1, 1] } },
     extra: {
       "vendor/blob": { data: Uint8Array.from({ length: 256 }, (_, at) => at), contentType: 0x8001, tags: 7 },
