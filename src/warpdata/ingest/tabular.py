@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Media", "csv"]
 
 
-
 @dataclass(frozen=True, slots=True)
 class Media:
     """A folder that a column refers into. `ref_type` None: what the endings of its first paths say, else `file`."""

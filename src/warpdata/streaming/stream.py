@@ -42,7 +42,7 @@ class Stream:
         """All that the order depends on."""
         return self.plan.identity
 
-    def __iter__(self) -> Generator[Any, None, None]:
+    def __iter__(self) -> Iterator[Any]:
         """The rest of the epoch the stream is in; at its end, the next one begins."""
         return self._run(self._epoch, self._done)
 
