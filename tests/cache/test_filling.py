@@ -47,14 +47,14 @@ def quiet(scene: Scene) -> None:
     eventually(lambda: not any(list(reader._filler.board) for reader in scene.readers))
 
 
-def under_way(reader: CachedReader, blob: Blob) -> None:
-    """Wait until threads are fetching the blob."""
+def reached(reader: CachedReader, blob: Blob, phase: Phase = Phase.FILLING) -> None:
+    """Wait until the fill of the blob is so far."""
 
-    def is_filling() -> bool:
+    def is_there() -> bool:
         record = reader._filler.board.find(blob.hash)
-        return record is not None and record.phase is Phase.FILLING
+        return record is not None and record.phase is phase
 
-    eventually(is_filling)
+    eventually(is_there)
 
 
 # When a blob is worth fetching
@@ -201,7 +201,7 @@ def test_reads_beside_a_fill_have_a_budget_and_then_wait(scene: Scene) -> None:
     gate = scene.store.hold(lambda span: span.size_bytes > 100 * KIB)
     wanted = [span for span in members(size, 1) if span.start > 4 * PIECE]
     read_members(reader, blob, data, wanted[:1])
-    under_way(reader, blob)
+    reached(reader, blob)
     fits = size // 100 // (16 * KIB) - 1
     read_members(reader, blob, data, wanted[1 : 1 + fits])
     assert scene.counters.snapshot().waits == 0
@@ -222,7 +222,7 @@ def test_a_large_read_that_nobody_has_does_not_wait_and_brings_what_it_reads(sce
     reader, key = scene.reader(FILL_EAGERLY), blob_key(blob.hash)
     gate = scene.store.hold(lambda span: span.size_bytes == PIECE)
     reader.read_range(key, ByteRange(0, 10))
-    under_way(reader, blob)
+    reached(reader, blob)
     free = ByteRange(6 * MIB, 6 * MIB + PIECE + 1)
     assert reader.read_range(key, free) == data[free.start : free.end]
     gate.set()
@@ -245,7 +245,7 @@ def test_a_gap_that_is_waited_for_comes_before_others(scene: Scene) -> None:
 
     gate = scene.store.hold(is_held)
     read_members(reader, blob, data, members(size, 1)[:1])
-    under_way(reader, blob)
+    reached(reader, blob)
     reader._filler.board.find(blob.hash).spent_bytes = size  # type: ignore[union-attr]
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(reader.read_range, key, ByteRange(13 * PIECE + 5, 13 * PIECE + 100))
@@ -435,7 +435,7 @@ def test_fill_begins_anew_when_what_came_is_distrusted(scene: Scene) -> None:
     gate = scene.store.hold(lambda span: span.size_bytes > 100 * KIB)
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(reader.fill, blob)
-        eventually(lambda: f"{blob.hash}.part" in scene.files())
+        reached(reader, blob)
         assert reader.distrust(blob_key(blob.hash)) is True
         gate.set()
         assert late.result(10) is Filled.FETCHED
@@ -600,9 +600,9 @@ def test_what_is_complete_is_kept_even_if_the_reader_is_closed_at_once(scene: Sc
     """A short program that reads everything once should leave it for the next."""
     for seed in range(5):
         blob, data = scene.blob(2 * MIB, seed)
-        reader = scene.reader(FILL_FOR_TABLES)
+        reader = scene.reader(FillPolicy(None, 0.9, eager=False))
         read_members(reader, blob, data, [ByteRange(0, MIB)])
-        under_way(reader, blob)
+        reached(reader, blob, Phase.COLLECTING)
         read_members(reader, blob, data, [ByteRange(MIB, 2 * MIB)])
         reader.close()
         assert scene.cache.is_entry(blob.hash)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -128,8 +129,10 @@ def test_the_whole_is_checked_once(scene: Scene, monkeypatch: pytest.MonkeyPatch
         assert scene.cache.find_whole(DIGEST) is not None
         scene.cache.opened.release(0)  # the pin may go, what was learned stays
     assert len(looks) == 1
+    keep_inode = (scene.shelves / DIGEST[:2] / DIGEST).open("rb")
     scene.cache.drop(DIGEST)
     write_entry(scene.cache, DATA)
+    keep_inode.close()
     assert scene.cache.find_whole(DIGEST) is not None
     assert len(looks) == 2, "another file is another matter"
 
@@ -247,6 +250,16 @@ def test_a_part_that_lost_its_name_makes_no_entry(scene: Scene) -> None:
     with pytest.raises(FileNotFoundError):
         scene.cache.commit(part, part.hashes()[1])
     assert scene.files() == {}
+
+
+def test_somebody_who_only_looks_is_not_taken_for_a_filler(scene: Scene) -> None:
+    path = scene.shelves / DIGEST[:2] / f"{DIGEST}.part"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    looker = Handle.open(path, os.O_RDONLY)
+    assert looker.try_lock(exclusive=False)
+    threading.Timer(0.1, looker.unlock).start()
+    assert write_entry(scene.cache, DATA) is not None
 
 
 def test_what_is_there_is_not_filled(scene: Scene) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpdata.cache.ledger import Ledger
+from warpdata.cache.locks import Handle
 from warpdata.cache.places import Record, decode_record, encode_record
 from warpdata.digest import sha256_hex
 
@@ -100,6 +101,27 @@ def test_patience_ends(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger")
     with ledger.locked(), pytest.raises(OSError, match="stayed locked"), ledger.locked(0.02):
         pass
+
+
+def test_a_ledger_that_is_deleted_while_it_is_being_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else two processes would each hold the lock, of two files."""
+    path = tmp_path / "ledger"
+    with Ledger(path).locked() as account:
+        account.total_bytes = 4
+    try_lock = Handle.try_lock
+    is_done: list[bool] = []
+
+    def delete_first(handle: Handle, *, exclusive: bool) -> bool:
+        if not is_done:
+            is_done.append(True)
+            path.unlink()
+        return try_lock(handle, exclusive=exclusive)
+
+    monkeypatch.setattr(Handle, "try_lock", delete_first)
+    with Ledger(path).locked() as account:
+        assert account.total_bytes is None
+        account.total_bytes = 9
+    assert path.exists()
 
 
 def test_a_ledger_that_was_deleted_is_another_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from warpdata.cache.modes import FILL_EAGERLY, FILL_FOR_MEDIA, FILL_FOR_TABLES, 
 from warpdata.cache.offline import OfflineReader
 from warpdata.cache.reader import CachedReader
 from warpdata.cache.room import Collected
+from warpdata.cache.totals import read_totals
 from warpdata.cache.watch import Filled
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "Refusal",
     "keep_bytes",
     "parse_mode",
+    "read_totals",
 ]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from warpdata.cache.counting import Counters
+from warpdata.cache.counting import Counters, Counts
 from warpdata.cache.entries import Entry, OpenEntries, read_record
 from warpdata.cache.ledger import Ledger
 from warpdata.cache.locks import Handle
@@ -26,6 +26,7 @@ from warpdata.cache.parts import TRAILER_BYTES, Part, Progress, read_progress, r
 from warpdata.cache.places import Places, Record, encode_record, sync_folder
 from warpdata.cache.room import Collected, Room
 from warpdata.cache.survey import survey
+from warpdata.cache.totals import add_to_totals
 from warpdata.digest import Blob, OnBytes, unwatched
 from warpdata.errors import StorageError, WarpError
 from warpdata.limits import CACHE_REST_S, STREAM_CHUNK_BYTES
@@ -33,8 +34,8 @@ from warpdata.limits import CACHE_REST_S, STREAM_CHUNK_BYTES
 __all__ = ["BlobCache", "CacheStats", "Damage", "Refusal"]
 
 _LOG = logging.getLogger("warpdata.cache")
-_CLAIM_TRIES = 3
-_CLAIM_PAUSE_S = 0.005
+_CLAIM_TRIES, _CLAIM_TRIES_AT_LEAST = 100, 3
+_CLAIM_PAUSE_S = 0.003
 
 
 class Refusal(Enum):
@@ -84,7 +85,14 @@ class BlobCache:
         self._room = Room(self.opened, limit_bytes, clock, self.counters)
         self._ledger = Ledger(self._places.ledger)
         self._rest_until = 0.0
+        self._saved = Counts()
         self._has_complained = False
+
+    def save_counts(self) -> None:
+        """Add what was counted since the last time to the totals of the folder."""
+        now = self.counters.snapshot()
+        if add_to_totals(self.folder, now.since(self._saved)):
+            self._saved = now
 
     # Reading: never fails
 
@@ -309,11 +317,17 @@ class BlobCache:
 
 
 def _claim(path: Path) -> Handle | None:
-    """The part's file, locked by us. Somebody who only looks whether it is locked is waited for."""
-    pause = threading.Event()
-    for _ in range(_CLAIM_TRIES):
+    """The part's file, locked by us; None if somebody is filling it.
+
+    Others may have it locked for a moment, to see whether somebody does. A part that has its size is
+    surely in other hands; of one that has none yet, nobody knows, so that takes a little longer.
+    """
+    for attempt in range(_CLAIM_TRIES):
         handle = Handle.open(path, os.O_RDWR | os.O_CREAT)
-        if handle.try_lock(exclusive=True) and handle.is_at(path):
-            return handle
-        pause.wait(_CLAIM_PAUSE_S)
+        if handle.try_lock(exclusive=True):
+            if handle.is_at(path):
+                return handle
+        elif attempt >= _CLAIM_TRIES_AT_LEAST and handle.size_bytes():
+            return None
+        threading.Event().wait(_CLAIM_PAUSE_S)
     return None

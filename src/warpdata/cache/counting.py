@@ -43,6 +43,11 @@ class Counts:
     stepped_aside: int = 0
     prefetched: int = 0
 
+    def since(self, earlier: Counts) -> Counts:
+        """What was counted after `earlier`; of counters that began anew, everything."""
+        differences = {name: getattr(self, name) - getattr(earlier, name) for name in _NAMES}
+        return self if min(differences.values()) < 0 else Counts(**differences)
+
 
 _NAMES = tuple(field.name for field in fields(Counts))
 

@@ -110,7 +110,6 @@ class OpenEntries:
     def forget(self, digest: str) -> bool:
         """Whether it was remembered."""
         with self._lock:
-            self._checked.pop(digest, None)
             return self.by_key.pop(blob_key(digest), None) is not None
 
     def shun(self, digest: str) -> None:

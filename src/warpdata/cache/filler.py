@@ -80,6 +80,7 @@ class Filler:
         with self.board.lock:
             parts = self.board.give_up(list(self.board))
         self._abandon(parts)
+        self._cache.save_counts()
 
     def close_unasked(self) -> None:
         """As `close`, from the garbage collector, which may have stopped a thread that holds some lock.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 import warpdata
-from warpdata.cache import BlobCache, Collected
+from warpdata.cache import BlobCache, Collected, read_totals
 from warpdata.cli.failures import CORRUPT, complain
 from warpdata.cli.figures import bytes_text, count_text, short
 from warpdata.cli.invocation import Invocation
@@ -45,6 +46,7 @@ def cache() -> None:
         "limit_bytes": "how large they may become together",
         "parts": "how many are being fetched, or were when their process was killed",
         "part_bytes": "the size of those",
+        "totals": "what ended processes did with it: requests, bytes_fetched, hits, misses, waits, evictions, …",
     },
     uses_store=False,
 )
@@ -54,6 +56,7 @@ def _stats(invocation: Invocation) -> None:
     opened = _open()
     with invocation.meter("Looking"):
         found = opened.stats()
+    totals = read_totals(opened.folder)
     document = {
         "folder": str(opened.folder),
         "entries": found.entries,
@@ -61,6 +64,7 @@ def _stats(invocation: Invocation) -> None:
         "limit_bytes": found.limit_bytes,
         "parts": found.parts,
         "part_bytes": found.part_bytes,
+        "totals": asdict(totals),
     }
     if invocation.as_json:
         print_json(document)
@@ -72,6 +76,12 @@ def _stats(invocation: Invocation) -> None:
             "holds": f"{count_text(found.entries, 'file')}, {bytes_text(found.bytes)}{share}",
             "may hold": bytes_text(found.limit_bytes),
             "unfinished": f"{count_text(found.parts, 'file')}, {bytes_text(found.part_bytes)}" if found.parts else None,
+            "asked stores": f"{count_text(totals.requests, 'request')}, {bytes_text(totals.bytes_fetched)}",
+            "answered": f"{count_text(totals.hits, 'read')}, {bytes_text(totals.hit_bytes)}",
+            "not here": count_text(totals.misses, "read"),
+            "waited": count_text(totals.waits, "read"),
+            "evicted": f"{count_text(totals.evictions, 'file')}, {bytes_text(totals.evicted_bytes)}",
+            "healed": count_text(totals.healed, "file") if totals.healed else None,
         }
     )
 
