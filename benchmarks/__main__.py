@@ -18,7 +18,20 @@ from pathlib import Path
 from benchmarks.data import DATA, clean
 from benchmarks.harness import Effort, Report, describe_machine
 
-NAMES = ("open_many_shards", "full_scan", "filters", "publish_rate", "startup", "commit_size")
+NAMES = (
+    "open_many_shards",
+    "full_scan",
+    "filters",
+    "publish_rate",
+    "startup",
+    "commit_size",
+    "media_references",
+    "media_batches",
+    "media_index",
+    "media_first",
+    "media_cold_shard",
+    "media_packing",
+)
 _RESULTS = Path(__file__).parent / "RESULTS.md"
 
 

@@ -7,6 +7,7 @@ that was stopped half-way can simply be started again.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DATA", "clean", "doubles_file", "many_small_files", "scratch", "trips"]
+__all__ = ["DATA", "clean", "doubles_file", "made", "many_small_files", "media_files", "scratch", "trips"]
 
 DATA = Path(__file__).parent / ".data"
 _CITIES = ("amsterdam", "berlin", "cairo", "delhi", "nyc")
@@ -42,7 +43,7 @@ def trips(file_count: int, rows_per_file: int) -> list[Path]:
                 write_page_checksum=True,
             )
 
-    return _files(_made(f"trips-{file_count}x{rows_per_file}", make))
+    return _files(made(f"trips-{file_count}x{rows_per_file}", make))
 
 
 def many_small_files(file_count: int, size_bytes: int) -> list[Path]:
@@ -64,7 +65,7 @@ def many_small_files(file_count: int, size_bytes: int) -> list[Path]:
                 write_page_checksum=True,
             )  # fmt: skip
 
-    return _files(_made(f"small-{file_count}x{size_bytes}", make))
+    return _files(made(f"small-{file_count}x{size_bytes}", make))
 
 
 def doubles_file(size_bytes: int) -> Path:
@@ -85,7 +86,32 @@ def doubles_file(size_bytes: int) -> Path:
                 writer.write_table(pa.table({"value": rng.random(rows)}))
                 rows_left -= rows
 
-    return _files(_made(f"doubles-{size_bytes}", make))[0]
+    return _files(made(f"doubles-{size_bytes}", make))[0]
+
+
+def media_files(file_count: int) -> Path:
+    """A folder of distinct files of 5 to 15 kB that do not compress, a thousand to a subfolder."""
+
+    def make(folder: Path) -> None:
+        rng = random.Random(3)
+        for number in range(file_count):
+            path = folder / f"{number // 1000:04d}" / f"{number:06d}.bin"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(rng.randbytes(rng.randrange(5_000, 15_000)))
+
+    return made(f"media-{file_count}", make)
+
+
+def made(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder of that name, which `make` fills if it is not there yet."""
+    folder = DATA / name
+    if not folder.is_dir():
+        partial = DATA / f"{name}.partial-{os.getpid()}"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        make(partial)
+        partial.rename(folder)
+    return folder
 
 
 def scratch(name: str) -> Path:
@@ -120,17 +146,6 @@ def _trips_table(number: int, row_count: int) -> pa.Table:
             "note": pa.array([f"trip-{k}" for k in rng.integers(0, 10**7, row_count)]),
         }
     )
-
-
-def _made(name: str, make: Callable[[Path], None]) -> Path:
-    folder = DATA / name
-    if not folder.is_dir():
-        partial = DATA / f"{name}.partial-{os.getpid()}"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        make(partial)
-        partial.rename(folder)
-    return folder
 
 
 def _files(folder: Path) -> list[Path]:

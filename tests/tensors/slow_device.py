@@ -52,6 +52,7 @@ class SlowDevice:
     """`fail_after` copies, the device breaks. `hashes` says whether it has code for that."""
 
     fail_after: int | None = None
+    fail_events: bool = False
     hashes: bool = True
     pinned: dict[int, int] = field(default_factory=dict)
     most_pinned: int = 0
@@ -95,6 +96,8 @@ class SlowDevice:
 
     def record(self, event: int) -> None:
         with self._lock:
+            if self.fail_events and self.copies > 3:
+                raise StorageError("the device broke")
             self.events[event] = self._enqueued
 
     def is_done(self, event: int) -> bool:

@@ -22,8 +22,10 @@ from tests.tensors.artifacts import Counted, Sample, chosen_of, rows_of, samples
 from tests.tensors.slow_device import SlowDevice, target_over
 from warpdata.errors import MissingExtraError, StorageError, TensorsCorruptedError, ViewPreconditionError
 from warpdata.tensors import (
+    Contiguous,
     Engine,
     Extent,
+    Pad,
     ReadCost,
     Tensors,
     View,
@@ -38,6 +40,9 @@ from warpdata.tensors import (
 )
 from warpdata.tensors import device_movement as movement
 from warpdata.tensors.device_movement import fill_device, slot_bytes_for
+from warpdata.tensors.movement import Work
+from warpdata.tensors.patches import Patch
+from warpdata.tensors.reads import Read
 from warpdata.tensors.sources import FileSource
 from warpdata.tensors.staging import Staging
 
@@ -123,8 +128,9 @@ def test_slots_are_used_again_and_never_too_early(art: Tensors) -> None:
     assert device.most_pinned <= 3 * 10_016
 
 
-def test_a_device_that_breaks_leaves_nothing_pinned(art: Tensors) -> None:
-    device = SlowDevice(fail_after=5)
+@pytest.mark.parametrize("broken", [{"fail_after": 5}, {"fail_events": True}])
+def test_a_device_that_breaks_leaves_nothing_pinned(art: Tensors, broken: dict[str, Any]) -> None:
+    device = SlowDevice(**broken)
     cost = ReadCost(piece_bytes=10_000, scratch_bytes=10_000)
     before = threading.active_count()
     with pytest.raises(StorageError, match="broke"):
@@ -185,6 +191,38 @@ def test_leaves_are_hashed_in_place_where_they_land_whole(art: Tensors, monkeypa
     turned = SlowDevice()
     load(art, art.view({"a": transpose(0, 1), "b": transpose(0, 1)}), turned, verify=True)
     assert turned.hashed == 0
+
+
+def test_what_lies_between_two_parts_is_left_to_its_own_request() -> None:
+    """Columns of bytes: two requests whose parts take turns in the target, a byte each."""
+    data = b"aceg" + b"bdfh" + b"y"
+    even = Read(0, 0, 4, tuple(Patch(n, 2 * n, 1) for n in range(4)))
+    odd = Read(0, 4, 8, tuple(Patch(4 + n, 2 * n + 1, 1) for n in range(4)))
+    last = Read(0, 8, 9, (Patch(8, 16, 1),))
+    for reads in ((even, odd, last), (odd, last, even)):
+        device, memory = SlowDevice(), np.full(17, 0x2D, np.uint8)
+        work = Work((Contiguous("t", 0, 0, 8), Pad(8, 8), Contiguous("u", 16, 8, 1)), (), reads, (Counted(data),))
+        staging = Staging(device, 64, 2)
+        fill_device(work, target_over((0, memory)), staging, device)
+        staging.close()
+        assert bytes(memory) == b"abcdefgh" + bytes(8) + b"y"
+
+
+def test_promises_that_are_neighbours_on_disk_stay_apart_on_a_device(tmp_path: Path) -> None:
+    arrays = {name: np.arange(8, dtype=np.uint8) + at for at, name in enumerate("abc")}
+    art = write_tensors(tmp_path / "t", arrays)
+    deferred = art.deferred()
+    for name in arrays:
+        deferred.take(name)
+    assert deferred.explain().requests == 1
+    work = art.replica.work(deferred._plan(), ReadCost())
+    places = [(start, np.zeros(8, np.uint8)) for start, _ in deferred._regions]
+    device = SlowDevice()
+    staging = Staging(device, slot_bytes_for(work.reads), 2)
+    fill_device(work, target_over(*places), staging, device)
+    staging.close()
+    for (_, memory), array in zip(places, arrays.values(), strict=True):
+        np.testing.assert_array_equal(memory, array)
 
 
 def test_explain_says_where_work_is_done(art: Tensors) -> None:
@@ -271,6 +309,21 @@ def test_other_memory_of_this_machine_by_dlpack(art: Tensors) -> None:
     assert bytes(region.array) == bytes(art.view().materialize().region)
 
 
+def test_tensors_of_torch_are_written_as_they_are(tmp_path: Path) -> None:
+    torch = _torch()
+    state = {
+        "w": torch.arange(24, dtype=torch.bfloat16).reshape(4, 6).t(),
+        "n": torch.tensor(3),
+        "e": torch.zeros(0, 2),
+    }
+    with write_tensors(tmp_path / "t", state) as art:
+        for name, tensor in state.items():
+            region = torch.empty_like(tensor.contiguous())
+            art.view(names=[name]).materialize_into(region)
+            assert torch.equal(region, tensor)
+            assert art[name].dtype == str(tensor.dtype)
+
+
 def test_devices_that_are_not_here_are_refused(art: Tensors) -> None:
     torch = _torch()
     for device in ("cuda:99", "meta", "nonsense", torch.device("meta")):
@@ -292,7 +345,9 @@ def test_a_real_device_holds_the_numpy_expression(
     for name in out:
         assert out[name].device.type == "cuda"
         assert tuple(out[name].shape) == want[name].shape
-        flat = out[name].cpu().contiguous().reshape(-1).view(torch.uint8) if out[name].numel() else None
+        # torch tidies bytes up that are no bool, so those are looked at as numbers.
+        plain = out[name].view(torch.uint8) if out[name].dtype == torch.bool else out[name]
+        flat = plain.cpu().contiguous().reshape(-1).view(torch.uint8) if plain.numel() else None
         assert flat is None or bytes(flat.numpy()) == want[name].tobytes()
     art.close()
 

@@ -99,6 +99,12 @@ def test_the_table_of_types_is_the_real_one() -> None:
         ("may be ({} bytes unless told)", limits.VIEW_SCRATCH_BYTES),
         ("and there are more than {}.", limits.MAX_BLOCK_READS),
         ("At most {} ranges", limits.MAX_MISSING_RANGES),
+        ("may be ({} bytes at most, unless told)", limits.VIEW_PIECE_BYTES),
+        ("stores and peers from {}", limits.VIEW_THREADS),
+        ("of one size, {} bytes of them together", limits.VIEW_STAGING_BYTES),
+        ("if there are at least {} of them", limits.VIEW_DEVICE_CHECK_LEAVES),
+        ("longer than {} bytes is 416", limits.MAX_PEER_RANGE_BYTES),
+        ("| ranges of a partial file | {} |", limits.MAX_REPLICA_EXTENTS),
     ],
 )
 def test_limits_are_those_of_the_code(sentence: str, limit: int) -> None:
@@ -114,7 +120,7 @@ def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     shown = [block for block in blocks(REFERENCE, "python") if "import " in block.text or "with " in block.text]
-    assert len(shown) == 2
+    assert len(shown) == 4
     for block in shown:
         exec(compile("\n" * (block.line - 1) + block.text, str(REFERENCE), "exec", dont_inherit=True), names)  # noqa: S102
 
@@ -127,7 +133,7 @@ def test_numpy_is_all_it_needs() -> None:
     code = (
         "import sys\n"
         "hidden = ('pyarrow', 'duckdb', 'obstore', 'msgspec', 'click', 'rich', 'xxhash', 'ml_dtypes', 'safetensors')\n"
-        "for name in hidden: sys.modules[name] = None\n"
+        "for name in (*hidden, 'torch'): sys.modules[name] = None\n"
         "import warpdata.tensors as t, numpy as np, tempfile, pathlib\n"
         "home = pathlib.Path(tempfile.mkdtemp())\n"
         "art = t.write_tensors(home / 'x', {'a': np.arange(6).reshape(2, 3)})\n"

@@ -379,7 +379,7 @@ def test_promises_are_kept_at_once(
             shape = sample.index[name].shape
             array = array_of(sample.index[name], sample.data)
             dims = [dim for dim, count in enumerate(shape) if count]
-            if dims and data.draw(st.booleans()):
+            if data.draw(st.booleans()) and dims:
                 dim = data.draw(st.sampled_from(dims))
                 start = data.draw(st.integers(0, shape[dim] - 1))
                 length = data.draw(st.integers(1, shape[dim] - start))

@@ -1,11 +1,15 @@
-"""A CUDA device, as loading sees it: copies on one stream, changes on another, and events between.
+"""A CUDA device, as loading sees it: copies on two streams, changes on another, and events between.
+
+A thread keeps to one of the two, so that an event it records is behind its own copies.
 
 torch owns the streams and the memory that bytes go to. Everything enqueued here is done when `finish` returns.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +19,8 @@ from warpdata.tensors.leaf_kernel import compile_kernel, hash_leaves
 from warpdata.tensors.plan import Permute
 
 __all__ = ["Cuda"]
+
+_COPY_STREAMS = 2
 
 
 class Cuda:
@@ -26,35 +32,47 @@ class Cuda:
         with torch.cuda.device(device):
             torch.cuda.current_stream().synchronize()
             self._driver = Driver()
-            self._copies, self._changes = torch.cuda.Stream(), torch.cuda.Stream()
-        self._stream = int(self._copies.cuda_stream)
+            self._copies = tuple(torch.cuda.Stream() for _ in range(_COPY_STREAMS))
+            self._changes = torch.cuda.Stream()
+        self._turn = itertools.count()
+        self._mine = threading.local()
         self.pin, self.unpin = self._driver.pin, self._driver.unpin
         self.make_event, self.drop_event = self._driver.make_event, self._driver.drop_event
         self.is_done, self.wait = self._driver.is_done, self._driver.wait
-        self.enter = self._driver.enter
 
     def begin(self) -> None:
         """Nothing is written before the caller's own work on its memory is done."""
-        self._copies.wait_stream(torch_library().cuda.current_stream(self._device))
+        current = torch_library().cuda.current_stream(self._device)
+        for stream in self._copies:
+            stream.wait_stream(current)
 
     def finish(self) -> None:
-        self._copies.synchronize()
-        self._changes.synchronize()
+        for stream in (*self._copies, self._changes):
+            stream.synchronize()
+
+    def enter(self) -> None:
+        self._driver.enter()
+        self._mine.stream = self._copies[next(self._turn) % _COPY_STREAMS]
+        self._mine.handle = int(self._mine.stream.cuda_stream)
 
     def copy(self, device_address: int, host_address: int, size: int) -> None:
-        self._driver.copy(device_address, host_address, size, self._stream)
+        self._driver.copy(device_address, host_address, size, self._mine.handle)
 
     def record(self, event: int) -> None:
-        self._driver.record(event, self._stream)
+        self._driver.record(event, self._mine.handle)
 
     def zero(self, place: Any) -> None:
-        with torch_library().cuda.stream(self._copies):
+        """Before any copy that follows."""
+        with torch_library().cuda.stream(self._copies[0]):
             place.zero_()
+        for stream in self._copies[1:]:
+            stream.wait_stream(self._copies[0])
 
     def permute(self, place: Any, permute: Permute) -> None:
         """After all copies so far: give the axes of the tensor at `place` their order."""
         torch = torch_library()
-        self._changes.wait_stream(self._copies)
+        for stream in self._copies:
+            self._changes.wait_stream(stream)
         with torch.cuda.stream(self._changes):
             there = place.view(item_type(permute.item_bytes))
             moved = there.clone().reshape(permute.shape).permute(permute.order)
@@ -67,7 +85,7 @@ class Cuda:
         torch = torch_library()
         block, counts = blocks
         there_strides, here_strides = strides
-        with torch.cuda.stream(self._copies):
+        with torch.cuda.stream(self._mine.stream):
             here = torch.empty(size, dtype=torch.uint8, device=self._device)
             self.copy(int(here.data_ptr()), host_address, size)
             word = math.gcd(block, int(place.data_ptr()), *there_strides, *here_strides, 8)
@@ -82,7 +100,9 @@ class Cuda:
 
     def hash(self, code: bytes, places: list[tuple[int, int]]) -> list[bytes]:
         """SHA-256 of (address, size), after all copies so far."""
-        return hash_leaves(self._driver, code, places, self._copies)
+        for stream in self._copies:
+            self._changes.wait_stream(stream)
+        return hash_leaves(self._driver, code, places, self._changes)
 
 
 def _as_blocks(memory: Any, word: int, shape: tuple[int, ...], strides: Sequence[int]) -> Any:

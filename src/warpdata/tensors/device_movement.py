@@ -65,7 +65,7 @@ def fill_device(
     try:
         load.zero_pads()
         with load.preparing_checks() as code:
-            for_each(work.reads, threads_for(work, threads, spare=True), load.reading)
+            for_each(work.reads, threads_for(work, threads, spare=not load.hashes_here), load.reading)
             load.check_in_place(code.result() if code is not None else None)
     finally:
         device.finish()
@@ -89,6 +89,7 @@ class _Load:
         enough = sum(len(read.leaves) for read in in_place) >= VIEW_DEVICE_CHECK_LEAVES
         self._in_place = in_place if enough and work.leaves is not None else []
         self._later = {id(read) for read in self._in_place}
+        self.hashes_here = work.leaves is not None and len(self._in_place) * 2 < len(work.reads)
 
     def zero_pads(self) -> None:
         if len(self._pads) > _FEW_PADS:

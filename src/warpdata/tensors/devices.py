@@ -9,11 +9,14 @@ import importlib
 import sys
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import MissingExtraError, UnsupportedFormatError, ViewPreconditionError
-from warpdata.tensors.dtypes import DType
+from warpdata.tensors.dtypes import DType, dtype_named, numpy_dtype
 from warpdata.tensors.index import TensorEntry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "DeviceTarget",
@@ -25,6 +28,7 @@ __all__ = [
     "item_type",
     "tensor_bytes",
     "tensor_over",
+    "to_array",
     "torch_library",
 ]
 
@@ -129,6 +133,15 @@ def tensor_over(entry: TensorEntry, region: Any) -> Any:
     # torch wants elements at multiples of their size. Tensors begin at multiples of 8, so a few are copied.
     aligned = part if part.storage_offset() % item == 0 else part.clone()
     return aligned.view(kind).as_strided(entry.shape, entry.stride)
+
+
+def to_array(tensor: Any) -> NDArray[Any]:
+    """A tensor of torch as an array, copied to this machine if it is elsewhere."""
+    torch = torch_library()
+    kind = numpy_dtype(dtype_named(str(tensor.dtype)))
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    array: NDArray[Any] = flat.view(torch.uint8).numpy().view(kind)
+    return array.reshape(tuple(tensor.shape))
 
 
 def item_type(item_bytes: int) -> Any:

@@ -18,7 +18,8 @@ from warpdata.errors import AlreadyExistsError, InvalidViewError, ViewPreconditi
 from warpdata.tensors.artifact import Tensors, open_tensors
 from warpdata.tensors.canonical_files import encode_tail
 from warpdata.tensors.coverage import coverage_error
-from warpdata.tensors.dtypes import dtype_of_numpy
+from warpdata.tensors.devices import is_torch, to_array
+from warpdata.tensors.dtypes import DType, dtype_named, dtype_of_numpy
 from warpdata.tensors.extents import Extents, merge_ranges, subtract_ranges
 from warpdata.tensors.identity import leaf_hashes
 from warpdata.tensors.index import TensorIndex, pack_index
@@ -131,13 +132,21 @@ def create_tensors(path: str | os.PathLike[str], index: TensorIndex) -> DraftTen
     return DraftTensors(place, index)
 
 
-def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]]) -> Tensors:
-    """Write arrays as a canonical file, and open it. Beside the arrays, one of them is copied at a time."""
-    index = pack_index({name: (dtype_of_numpy(array.dtype), array.shape) for name, array in tensors.items()})
+def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> Tensors:
+    """Write arrays, or tensors of torch, as a canonical file, and open it. One of them is copied at a time."""
+    index = pack_index({name: (_dtype(array), tuple(array.shape)) for name, array in tensors.items()})
     with create_tensors(path, index) as draft:
         for name, array in tensors.items():
             draft.write_view(draft.view(names=(name,)), {name: array})
         return draft.seal()
+
+
+def _dtype(array: Any) -> DType:
+    return dtype_named(str(array.dtype)) if is_torch(array) else dtype_of_numpy(array.dtype)
+
+
+def _as_array(data: Any) -> NDArray[Any]:
+    return to_array(data) if is_torch(data) else np.asarray(data)
 
 
 def _packed(plan: ViewPlan, data: Mapping[str, NDArray[Any]]) -> memoryview:
@@ -146,7 +155,7 @@ def _packed(plan: ViewPlan, data: Mapping[str, NDArray[Any]]) -> memoryview:
         raise InvalidViewError(f"the view and the data do not name the same tensors: {odd[:5]!r}")
     region = memoryview(bytearray(plan.size))
     for name in plan.names:
-        entry, array = plan.index[name], np.asarray(data[name])
+        entry, array = plan.index[name], _as_array(data[name])
         if array.shape != entry.shape or dtype_of_numpy(array.dtype) != entry.dtype:
             have = f"{array.dtype.name} {array.shape}"
             raise InvalidViewError(f"{name!r} is {entry.dtype.name} {entry.shape} in the view, and {have} in the data")

@@ -86,16 +86,17 @@ class Staging:
                 # A slot could not be made by somebody else: there is room for a new one again.
                 continue
             if slot.in_use:
-                if not self._pinner.is_done(slot.event):
-                    self._pinner.wait(slot.event)
-                slot.in_use = False
+                self._await(slot)
             return slot
 
     def give(self, slot: Slot) -> None:
         """Back, to be taken again once every copy enqueued so far is done."""
         slot.in_use = True
-        self._pinner.record(slot.event)
-        self._idle.put(slot)
+        try:
+            self._pinner.record(slot.event)
+        finally:
+            # Whoever waits for a slot must get one, if only to find out that the device has failed.
+            self._idle.put(slot)
 
     def close(self) -> None:
         """Wait for copies, unpin, and free. After a fork this belongs to the other process, and is left alone."""
@@ -113,6 +114,15 @@ class Staging:
                 self._pinner.unpin(slot.address)
             with contextlib.suppress(StorageError):
                 self._pinner.drop_event(slot.event)
+
+    def _await(self, slot: Slot) -> None:
+        try:
+            if not self._pinner.is_done(slot.event):
+                self._pinner.wait(slot.event)
+        except BaseException:
+            self._idle.put(slot)
+            raise
+        slot.in_use = False
 
     def _promise(self) -> bool:
         with self._lock:

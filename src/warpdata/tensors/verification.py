@@ -75,7 +75,9 @@ def plan_leaves(
         start, end = leaves.span(group[0])[0], leaves.span(group[-1])[1]
         shift = home.offset - home.start
         serving = sorted({number for leaf in group for number in touched[leaf]})
-        parts = tuple(part.moved(shift) for number in serving for part in clip_patch(patches[number], start, end))
+        parts = tuple(part for number in serving for part in clip_patch(patches[number], start, end))
+        if shift:
+            parts = tuple(part.moved(shift) for part in parts)
         where = tuple(place for leaf in group if (place := placed[leaf]) is not None)
         numbers = range(group[0], group[-1] + 1)
         reads.append(Read(home.source, start + shift, end + shift, parts, leaves=numbers, placed=where))
