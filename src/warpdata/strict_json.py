@@ -1,7 +1,8 @@
 """JSON from outside, read strictly: one meaning for every text, or a refusal.
 
-No key twice, no NaN or infinity, no half surrogate pair, no endless nesting, UTF-8 only. Every format
-here reads its JSON through this; what a document must hold is the business of its own parser.
+No key twice, no NaN or infinity, no number that float64 cannot hold, no half surrogate pair, no endless
+nesting, UTF-8 only. Every format here reads its JSON through this; what a document must hold, and which
+numbers it may hold within that range, is the business of its own parser.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Any
 from warpdata.errors import CorruptError
 from warpdata.limits import MAX_JSON_DEPTH
 
-__all__ = ["decode_json"]
+__all__ = ["decode_json", "fits_float64"]
+
+# The smallest integer that float64 rounds to infinity.
+_FLOAT64_END = 2**1024 - 2**970
 
 
 def decode_json(data: bytes | memoryview, what: str) -> Any:
@@ -23,7 +27,7 @@ def decode_json(data: bytes | memoryview, what: str) -> Any:
         value = json.loads(
             raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
         )
-        _check_depth(value, 0)
+        _check(value, 0)
         if b"\\u" in raw:
             # Half a surrogate pair can only come from an escape, and could never be written again.
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -32,15 +36,22 @@ def decode_json(data: bytes | memoryview, what: str) -> Any:
     return value
 
 
-def _check_depth(value: Any, depth: int) -> None:
+def fits_float64(value: int) -> bool:
+    """Whether the integer, rounded to float64, stays finite. It may lose digits."""
+    return -_FLOAT64_END < value < _FLOAT64_END
+
+
+def _check(value: Any, depth: int) -> None:
     if depth > MAX_JSON_DEPTH:
         raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels")
     if isinstance(value, dict):
         for item in value.values():
-            _check_depth(item, depth + 1)
+            _check(item, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            _check_depth(item, depth + 1)
+            _check(item, depth + 1)
+    elif isinstance(value, int) and not fits_float64(value):
+        raise ValueError(f"the number {str(value)[:40]} is beyond measure")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "PIL": ("artifacts/decode.py",),
     "soundfile": ("artifacts/decode.py",),
     "av": ("artifacts/decode.py",),
-    "torch": ("streaming/torch.py",),
+    "torch": ("streaming/torch.py", "tensors/devices.py"),
     "fastapi": (),
     "pickle": (),
 }

@@ -100,8 +100,8 @@ class Scene:
         return store_blob(self.store, data), data
 
     def files(self) -> dict[str, int]:
-        """Everything in the cache folder but the ledger, and its size."""
-        found = (path for path in self.cache.folder.rglob("*") if path.is_file())
+        """Everything among the blobs but the ledger, and its size."""
+        found = (path for path in self.shelves.rglob("*") if path.is_file())
         return {path.name: path.stat().st_size for path in found if path.name != "ledger"}
 
     def close(self) -> None:

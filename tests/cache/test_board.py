@@ -165,6 +165,20 @@ def test_only_gaps_are_fetched(tmp_path: Path, board: Board) -> None:
     assert gaps == [ByteRange(start * MIB, end * MIB) for start, end in edges]
 
 
+def test_what_came_before_the_part_is_not_fetched_again(tmp_path: Path, board: Board) -> None:
+    record = board.watch(blob(1).hash, FILL_EAGERLY)
+    board.enqueue(record, FILL_EAGERLY, wants_all=True)
+    board.next_step()
+    pieces = [(0, memoryview(bytes(100 * KIB))), (200 * KIB, memoryview(bytes(KIB)))]
+    board.hold(record, pieces)
+    record.size_bytes = MIB
+    held = board.begin(record, part_of(tmp_path, blob(1)))
+    assert held == pieces[:1], "the other is not worth it"
+    step = board.next_step()
+    assert step is not None
+    assert step.gap == ByteRange(100 * KIB, MIB)
+
+
 # What may be read beside a fill
 
 
@@ -194,6 +208,7 @@ def test_what_nobody_has_may_be_read_and_is_then_spoken_for() -> None:
     assert not record.may_fetch([ByteRange(4 * MIB, 9 * MIB)])
     record.disclaim(large)
     assert record.may_fetch(large)
+    assert record.spent_bytes == 8 * MIB, "it was fetched, and will be again"
 
 
 def test_who_waited_in_vain_does_not_wait_again_until_something_comes() -> None:

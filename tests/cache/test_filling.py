@@ -16,6 +16,7 @@ from warpdata.cache.watch import Phase
 from warpdata.digest import Blob, blob_key, sha256_hex
 from warpdata.errors import (
     BlobCorruptedError,
+    CorruptError,
     ObjectNotFoundError,
     StorageError,
     StoreFullError,
@@ -232,6 +233,29 @@ def test_a_large_read_that_nobody_has_does_not_wait_and_brings_what_it_reads(sce
 
 
 @pytest.mark.usefixtures("patient")
+def test_what_a_failed_read_had_claimed_is_fetched_by_the_fill(scene: Scene) -> None:
+    blob, _ = scene.blob(8 * MIB)
+    reader, key = scene.reader(FILL_EAGERLY), blob_key(blob.hash)
+    lost = ByteRange(6 * MIB, 6 * MIB + PIECE + 1)
+    gate = threading.Event()
+
+    def before(span: ByteRange) -> None:
+        if span == lost:
+            raise StoreUnavailableError("this one got lost")
+        if span.size_bytes == PIECE:
+            gate.wait(20)
+
+    scene.store.before = before
+    reader.read_range(key, ByteRange(0, 10))
+    reached(reader, blob)
+    with pytest.raises(StoreUnavailableError):
+        reader.read_range(key, lost)
+    gate.set()
+    quiet(scene)
+    assert scene.cache.is_entry(blob.hash)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_gap_that_is_waited_for_comes_before_others(scene: Scene) -> None:
     size = 16 * PIECE
     blob, data = scene.blob(size)
@@ -384,6 +408,14 @@ def test_fill_reports_another_size_than_promised(scene: Scene, size: int) -> Non
     blob, _ = scene.blob(2 * MIB)
     with pytest.raises((BlobCorruptedError, StorageError, ValueError)):
         scene.reader(FILL_EAGERLY).fill(Blob(blob.hash, size))
+    assert scene.files() == {}
+
+
+def test_fill_reports_a_store_that_answers_too_little(scene: Scene) -> None:
+    blob, _ = scene.blob(2 * MIB)
+    scene.store.distort = lambda span, found: found[:-1]
+    with pytest.raises(CorruptError):
+        scene.reader(FILL_EAGERLY).fill(blob)
     assert scene.files() == {}
 
 

@@ -66,6 +66,8 @@ def test_every_field_is_named(name: str) -> None:
         ("| names together | {} bytes |", limits.WSHARD_MAX_NAMES_BYTES),
         ("| decoded block, or decoded time chunk | {} bytes |", limits.WSHARD_MAX_DECODED_BYTES),
         ("| time chunks of a block | {} |", limits.WSHARD_MAX_CHUNKS),
+        ("| time chunks decoded at once, by our reader | {} bytes, or", limits.WSHARD_MAX_READ_BYTES),
+        ("bytes, or {} for each stored byte |", limits.WSHARD_READ_EXPANSION),
         ("| metadata block | {} bytes |", limits.WSHARD_MAX_JSON_BYTES),
         ("| steps | {} |", limits.WSHARD_MAX_STEPS),
         ("| dimensions of a step | {}, each", limits.WSHARD_MAX_DIMENSIONS),

@@ -7,6 +7,7 @@ every checksum set right again, so that it is the rule that rejects it.
 from __future__ import annotations
 
 import json
+import resource
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,16 @@ from typing import Any
 
 import crc32c
 import lz4.block
+import numpy as np
 import pytest
 import xxhash
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.wshard.scenes import RawFile, write
-from warpdata.errors import CorruptError, LimitExceededError, UnsupportedFormatError, WarpError
-from warpdata.wshard import load_wshard
+from warpdata.errors import CorruptError, EpisodeCorruptedError, LimitExceededError, UnsupportedFormatError, WarpError
+from warpdata.wshard import identity, load_wshard
 
 CHANNELS: dict[str, Any] = {"channels": [{"id": "s", "dtype": "f32", "shape": [2], "signal_block": "signal/s"}]}
 EPISODE: dict[str, Any] = {"episode_id": "e", "env_id": "E", "length_T": 4}
@@ -177,6 +181,72 @@ def test_a_container_that_breaks_a_rule(rule: str, tmp_path: Path) -> None:
         load_wshard(write(tmp_path / "a.wshard", sound().build(spoil)))
 
 
+def boasting(chunk_count: int) -> bytes:
+    """A small file whose seek table promises a GiB for each chunk, as far as the rules for one chunk allow."""
+    frame = zstd(bytes(200)).ljust(2**15, b"?")
+    rows = [(len(frame), 2**30, 0)] * chunk_count
+    return sound().build(unknown(seekable([frame] * chunk_count, rows), 11, chunk_count * 2**30))
+
+
+def test_a_table_that_promises_more_than_any_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.wshard", boasting(128))
+    assert path.stat().st_size < 5 * 2**20
+    with pytest.raises(LimitExceededError, match="too many to decode at once"):
+        load_wshard(path)
+    with pytest.raises(EpisodeCorruptedError, match="time chunk 0"):
+        identity(path)
+
+
+def test_a_table_that_lies_is_not_believed_with_memory(tmp_path: Path) -> None:
+    """Twelve GiB are within the limit, and must cost nothing before the first chunk has been decoded."""
+    path = write(tmp_path / "a.wshard", boasting(12))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises((EpisodeCorruptedError, LimitExceededError)):
+        load_wshard(path)
+    grown_bytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert grown_bytes < 2**30 + 2**28, "one chunk at the most"
+
+
+def test_memory_that_is_not_there_is_our_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> object:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "empty", refuse)
+    with pytest.raises(LimitExceededError, match="too many"):
+        load_wshard(write(tmp_path / "a.wshard", boasting(1)))
+
+
+def without_checksums(data: bytes, size: int) -> Callable[[RawFile], object]:
+    """An lz4 block that nobody knows, in a file that promises no checksums."""
+
+    def spoil(file: RawFile) -> None:
+        unknown(data, 5, size)(file)
+        file.header["flags"] = 0
+        file.entries[-1]["checksum"] = 0
+
+    return spoil
+
+
+# Four literals, a match of 8 bytes from 0 bytes back, twelve literals.
+SELFISH = b"\x44abcd\0\0" + b"\xc0" + b"x" * 12
+
+
+def test_an_lz4_match_that_copies_from_itself(tmp_path: Path) -> None:
+    """Without a checksum the rule decides; with one, bytes that are not those promised."""
+    with pytest.raises(EpisodeCorruptedError, match="0 bytes back"):
+        load_wshard(write(tmp_path / "a.wshard", sound().build(without_checksums(SELFISH, 24))))
+    with pytest.raises(EpisodeCorruptedError, match="checksum"):
+        load_wshard(write(tmp_path / "b.wshard", sound().build(unknown(SELFISH, 5, 24))))
+
+
+@given(st.lists(st.binary(max_size=8) | st.integers(0, 600).map(bytes), max_size=12).map(b"".join))
+def test_honest_lz4_without_checksums_is_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    packed = lz4.block.compress(data, store_size=False)
+    path = tmp_path_factory.getbasetemp() / "honest.wshard"
+    loaded = load_wshard(write(path, sound().build(without_checksums(packed, len(data)))))
+    assert loaded.extra["x/yz"].data == data
+
+
 def test_two_blocks_of_one_name(tmp_path: Path) -> None:
     def spoil(file: RawFile) -> None:
         file.entries[5].update({key: file.entries[4][key] for key in ("hash", "name_at", "name_bytes")})
@@ -196,6 +266,8 @@ METADATA: dict[str, tuple[str, Any]] = {
     "a key twice": ("episode", b'{"episode_id":"e","episode_id":"f","length_T":4}'),
     "NaN": ("episode", b'{"episode_id":"e","length_T":4,"metadata":{"a":NaN}}'),
     "a number beyond measure": ("episode", b'{"episode_id":"e","length_T":4,"metadata":{"a":1e999}}'),
+    "an integer beyond measure": ("episode", EPISODE | {"metadata": {"a": 10**400}}),
+    "a negative integer beyond measure": ("episode", EPISODE | {"metadata": {"a": [-(2**1024)]}}),
     "half a surrogate pair": ("episode", b'{"episode_id":"\\ud800","length_T":4}'),
     "deep": ("episode", b'{"episode_id":"e","length_T":4,"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
     "a number of many digits": ("episode", b'{"episode_id":"e","length_T":' + b"9" * 5000 + b"}"),

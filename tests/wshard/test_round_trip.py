@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 
 from tests.reference import wshard_reader as reference
 from tests.wshard.scenes import full_episode, same_episode
-from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError
 from warpdata.wshard import (
     Block,
     Channel,
@@ -31,7 +32,15 @@ from warpdata.wshard import (
     save_wshard,
     unpack_residual,
 )
+from warpdata.wshard.jsontext import encode_json
+from warpdata.wshard.writing import is_decodable
 
+PROVENANCE: dict[str, Any] = {
+    **dict.fromkeys(
+        ("end_state", "epoch", "first_seq", "last_seq", "prev_identity", "run_id", "source", "start_state")
+    ),
+    "v": 1,
+}
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"compression": "zstd", "alignment": 32},
@@ -76,10 +85,7 @@ def test_files_for_exchange_satisfy_the_strictest_reader(tmp_path: Path) -> None
 
 def test_sealing_and_provenance(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
-    words = dict.fromkeys(
-        ("end_state", "epoch", "first_seq", "last_seq", "prev_identity", "run_id", "source", "start_state"), None
-    )
-    provenance = {**words, "epoch": 3, "v": 1}
+    provenance = {**PROVENANCE, "epoch": 3}
     sealed = save_wshard(replace(full_episode(), provenance=provenance), path, seal=True)
     blocks = reference.read_blocks(path.read_bytes())
     assert list(blocks)[-2:] == ["meta/provenance", "meta/identity"]
@@ -106,6 +112,24 @@ def test_a_broken_seal_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(EpisodeCorruptedError, match="sealed"):
         identity(path)
+
+
+def test_a_damaged_seal_is_noticed_when_loading(tmp_path: Path) -> None:
+    path = tmp_path / "a.wshard"
+    save_wshard(full_episode(), path, seal=True)
+    at = reference.read_blocks(path.read_bytes())["meta/identity"].offset
+    data = bytearray(path.read_bytes())
+    data[at + 20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(EpisodeCorruptedError, match=r"meta/identity.*checksum"):
+        load_wshard(path)
+
+
+def test_a_rate_far_from_any_clock_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.wshard"
+    for base in (Timebase("ticks", 1e-9), Timebase("ticks", 1e300), Timebase("ticks", 1e-301, 7)):
+        save_wshard(Episode("a", 0, timebase=base), path)
+        assert load_wshard(path).timebase.hz == base.hz
 
 
 def test_blocks_nobody_knows_survive(tmp_path: Path) -> None:
@@ -156,6 +180,13 @@ def test_bfloat16_without_its_library(tmp_path: Path, monkeypatch: pytest.Monkey
         ({"observations": {"a": Channel("a", np.array(1, np.float32))}}, "scalar"),
         ({"metadata": {"a": float("nan")}}, "JSON"),
         ({"metadata": {"a": {1, 2}}}, "JSON"),
+        ({"metadata": {"a": 10**400}}, "float64"),
+        ({"provenance": {**PROVENANCE, "epoch": 2**1024}}, "float64"),
+        ({"observations": {"a": Channel("a", np.zeros((40, *[1] * 17), np.float32))}}, "shape"),
+        ({"observations": {"a": Channel("", np.zeros(40, np.float32))}}, "proper id"),
+        ({"timebase": Timebase("ticks", 1e-301)}, "1e-301"),
+        ({"timebase": Timebase("ticks", 1e-10)}, "timebase"),
+        ({"timebase": Timebase("ticks", 10**400)}, "rate"),
         ({"timestamps_ns": None}, "timestamps"),
         ({"extra": {"reward": Block(b"")}}, "reward"),
     ],
@@ -176,6 +207,55 @@ def test_options_that_do_not_exist_are_refused(options: dict[str, Any], tmp_path
     with pytest.raises(BadInputError):
         save_wshard(full_episode(), tmp_path / "a.wshard", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps"), [((1_000_001, 1), 1), ((2, 2**29 + 1), 2), ((2, 2**30 + 1), 1), ((2, 2**30), 0)], ids=str
+)
+def test_blocks_that_no_reader_takes_are_not_written(shape: tuple[int, int], steps: int, tmp_path: Path) -> None:
+    """Too many time chunks, or pieces that are too large. Nothing is read of the arrays, which take no memory."""
+    episode = Episode("big", shape[0], observations={"a": Channel("a", np.zeros(shape, np.uint8))})
+    with pytest.raises(LimitExceededError, match="signal/a"):
+        save_wshard(episode, tmp_path / "a.wshard", compression="zstd", time_chunk_steps=steps)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "chunk_bytes", "verdict"),
+    [
+        (2**30, 0, True),
+        (2**30 + 1, 0, False),
+        (2**40, 2**30, True),
+        (2**40, 2**30 + 1, False),
+        (2**30, 2**40, True),
+        (10**6 * 7, 7, True),
+        (10**6 * 7 + 1, 7, False),
+    ],
+)
+def test_what_readers_take(size_bytes: int, chunk_bytes: int, verdict: bool) -> None:
+    assert is_decodable(size_bytes, chunk_bytes) is verdict
+
+
+@given(st.integers(-(2**1024) + 2**971, 2**1024 - 2**971) | st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_are_spelled_as_the_specification_says(value: float) -> None:
+    """An own speller, from the digits alone."""
+    if isinstance(value, int):
+        expected = f"{'-' * (value < 0)}{abs(value)}"
+    else:
+        sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+        assert isinstance(exponent, int)
+        word, first = "".join(map(str, digits)), len(digits) + exponent - 1
+        if not value:
+            shown = "0.0"
+        elif -4 <= first < 16:
+            padded = "0" * -first + word if first < 0 else word.ljust(first + 1, "0")
+            point = max(first, 0) + 1
+            shown = f"{padded[:point]}.{padded[point:] or '0'}"
+        else:
+            rest = f".{word[1:]}" if word[1:] else ""
+            shown = f"{word[0]}{rest}e{'-' if first < 0 else '+'}{abs(first):02d}"
+        expected = f"{'-' * sign}{shown}"
+    assert encode_json({"a": value}) == f'{{"a":{expected}}}'.encode()
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import struct
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,7 +24,7 @@ from warpdata.errors import (
     SchemaMismatchError,
     StorageError,
 )
-from warpdata.wshard import DType, Timebase, WShardStreamWriter, identity, load_wshard, open_wshard, recover
+from warpdata.wshard import DType, Timebase, WShardStreamWriter, identity, load_wshard, open_wshard, recover, writing
 
 CHANNELS: list[dict[str, Any]] = [
     {"id": "rgb", "dtype": "u8", "shape": [4, 4, 3], "compression": "zstd", "modality": "rgb"},
@@ -222,6 +225,8 @@ def test_channels_that_cannot_be(tmp_path: Path, channels: list[dict[str, Any]])
         ({}, {"metadata": {"a": float("nan")}}),
         ({}, {"attributes": {"timestep_range": [5, 5]}}),
         ({}, {"tick_hz": -1.0}),
+        ({}, {"tick_hz": 1e-301}),
+        ({}, {"metadata": {"a": 10**400}}),
         ({}, {"timebase": Timebase("moons")}),
     ],
     ids=lambda value: str(value)[:40],
@@ -232,6 +237,65 @@ def test_what_could_not_be_ended_is_not_begun(tmp_path: Path, channel: dict[str,
     with pytest.raises(BadInputError):
         writer.begin_episode(**options)
     assert list(tmp_path.iterdir()) == []
+
+
+def with_beginning(journal: bytes, document: Any) -> bytes:
+    """The journal with another first document, and its checksums set right."""
+    *fields, size, _ = struct.unpack_from("<4sB3xIQIQI", journal)
+    payload = json.dumps(document).encode()
+    head = struct.pack("<4sB3xIQIQI", *fields, len(payload), crc32c.crc32c(payload))
+    return head + struct.pack("<I", crc32c.crc32c(head)) + payload + journal[40 + size :]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_loaded"),
+    [
+        ({}, True),
+        ({"v": True}, False),
+        ({"v": 2}, False),
+        ({"v": None}, False),
+        ({"save": {"alignment": 64.0}}, True),
+        ({"save": {"alignment": False}}, True),
+        ({"save": {"time_chunk_steps": True}}, True),
+        ({"save": {"compression": {"signal/rgb": ["zstd", 3.5]}}}, True),
+        ({"save": {"compression": {"signal/rgb": ["zstd", True]}}}, True),
+    ],
+    ids=str,
+)
+def test_a_journal_that_asks_for_what_does_not_exist(change: dict[str, Any], is_loaded: bool, tmp_path: Path) -> None:
+    """True is no 1, and 64.0 is no 64. How it is to be saved matters only to who saves it."""
+    path = tmp_path / "ep.wshard"
+    writer = record(path, 20, flush_steps=4)
+    writer.close()
+    journal = writer.partial_path.read_bytes()
+    size = struct.unpack_from("<4sB3xIQIQI", journal)[5]
+    document = json.loads(journal[40 : 40 + size])
+    save = {**document["save"], **change.get("save", {})}
+    writer.partial_path.write_bytes(with_beginning(journal, {**document, **change, "save": save}))
+    if is_loaded:
+        assert load_wshard(writer.partial_path).length == 20
+    else:
+        with pytest.raises(EpisodeCorruptedError, match="version"):
+            load_wshard(writer.partial_path)
+    if not change:
+        assert recover(writer.partial_path).step_count == 20
+        return
+    with pytest.raises(EpisodeCorruptedError):
+        recover(writer.partial_path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("limit", ["WSHARD_MAX_CHUNKS", "WSHARD_MAX_DECODED_BYTES"])
+def test_time_chunks_that_no_reader_takes_are_not_made_at_the_end(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recording may grow beyond what its settings were good for. It then ends uncompressed, not in an error."""
+    path = tmp_path / "ep.wshard"
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, limit, 40)
+        record(path, 41, time_chunk_steps=1).end_episode()
+    check(path, 41)
+    assert reference.read_blocks(path.read_bytes())["signal/rgb"].flags == 0
 
 
 def test_a_full_disk_can_be_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.reference import wshard_reader as reference
 from tests.wshard.scenes import full_episode
 from warpdata.errors import BadInputError, EpisodeCorruptedError, NotFoundError
-from warpdata.wshard import Channel, Episode, open_wshard, save_wshard
+from warpdata.wshard import Channel, Episode, identity, load_wshard, open_wshard, save_wshard
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -117,6 +118,19 @@ def test_windows_of_time_chunks_decode_only_their_chunks(tmp_path: Path) -> None
     chunks = reference.time_chunks(block.stored)
     assert b"".join(chunks) == block.data
     assert [len(chunk) for chunk in chunks] == [16 * 32 * 8] * 62 + [8 * 32 * 8]
+
+
+def test_an_identity_takes_one_chunk_of_memory(tmp_path: Path) -> None:
+    camera = np.zeros((400, 256, 256), np.uint8)
+    path = tmp_path / "a.wshard"
+    save_wshard(Episode("big", 400, observations={"c": Channel("c", camera)}), path, seal=True)
+    sealed = identity(path)
+    save_wshard(load_wshard(path), path, compression="zstd", time_chunk_steps=16)
+    tracemalloc.start()
+    assert identity(path) == sealed
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < camera.nbytes / 4
 
 
 def test_a_damaged_chunk_harms_no_other(tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ class Reads:
         board = self._filler.board
         with board.lock:
             record = board.watch(digest, policy)
+            if may_wait and record.read_count == 0:
+                record.read_count = len(spans)  # the record that knew of this read is over
+                return None
             is_ours = record.part is not None or record.is_busy
         if may_wait and not is_ours and self._outwaited(record, spans):
             return None

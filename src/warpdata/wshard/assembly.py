@@ -21,7 +21,7 @@ from warpdata.errors import (
     EpisodeCorruptedError,
     UnsupportedError,
 )
-from warpdata.limits import WSHARD_MAX_DECODED_BYTES, WSHARD_MAX_STREAM_LZ4_BYTES
+from warpdata.limits import WSHARD_MAX_STREAM_LZ4_BYTES
 from warpdata.wshard.codecs import Codec, Compression, parse_compression
 from warpdata.wshard.container import ALIGNMENTS, JSON_CONTENT
 from warpdata.wshard.documents import fresh_metadata
@@ -30,7 +30,15 @@ from warpdata.wshard.jsontext import is_count
 from warpdata.wshard.meaning import TIMESTAMPS, meaning_of
 from warpdata.wshard.metadata import ChannelSpec, EpisodeInfo, parse_info
 from warpdata.wshard.sources import PathLike, translate
-from warpdata.wshard.writing import PLAIN, BlockPlan, ContainerOptions, check_names, plan_bytes, write_container
+from warpdata.wshard.writing import (
+    PLAIN,
+    BlockPlan,
+    ContainerOptions,
+    check_names,
+    is_decodable,
+    plan_bytes,
+    write_container,
+)
 
 __all__ = ["PARTIAL", "Recovery", "assemble", "journal_metadata", "opened", "recover", "rehearse"]
 
@@ -143,7 +151,8 @@ def _settings(document: dict[str, Any]) -> _Settings:
         alignment, steps, sealed = asked["alignment"], asked["time_chunk_steps"], asked["seal"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EpisodeCorruptedError(f"the journal does not say how to save the episode: {error}") from error
-    if alignment not in ALIGNMENTS or not is_count(steps, _MOST_CHUNK_STEPS) or not isinstance(sealed, bool):
+    counted = is_count(alignment, max(ALIGNMENTS)) and is_count(steps, _MOST_CHUNK_STEPS)
+    if not counted or alignment not in ALIGNMENTS or not isinstance(sealed, bool):
         raise EpisodeCorruptedError(f"the journal asks for alignment {alignment!r} and chunks of {steps!r} steps")
     return _Settings(ContainerOptions(alignment=alignment, is_sealed=sealed), compression, steps)
 
@@ -152,10 +161,9 @@ def _plan(journal: Journal, handle: int, number: int, part: ChannelSpec, setting
     size = part.step_bytes * journal.step_count
     how = settings.compression.get(part.block, PLAIN)
     chunk_bytes = settings.chunk_steps * part.step_bytes if how.codec is Codec.ZSTD else 0
-    # A recording must not fail at its end: what could not be decoded at once stays uncompressed.
-    most = WSHARD_MAX_STREAM_LZ4_BYTES if how.codec is Codec.LZ4 else WSHARD_MAX_DECODED_BYTES
-    if size > most and not chunk_bytes:
-        how = PLAIN
+    # A recording must not fail at its end: what readers would not decode stays uncompressed.
+    if (how.codec is Codec.LZ4 and size > WSHARD_MAX_STREAM_LZ4_BYTES) or not is_decodable(size, chunk_bytes):
+        how, chunk_bytes = PLAIN, 0
     return BlockPlan(part.block, size, lambda: journal.pieces(handle, number), compression=how, chunk_bytes=chunk_bytes)
 
 

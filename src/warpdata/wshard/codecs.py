@@ -14,10 +14,19 @@ from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededE
 from warpdata.limits import KIB, WSHARD_MAX_DECODED_BYTES
 from warpdata.wshard.libraries import lz4_block, zstd
 
-__all__ = ["Codec", "Compression", "check_expansion", "compress", "decompress", "parse_compression"]
+__all__ = [
+    "Codec",
+    "Compression",
+    "check_distances",
+    "check_expansion",
+    "compress",
+    "decompress",
+    "parse_compression",
+]
 
 _ZSTD_BLOCK_BYTES = 128 * KIB
 _LZ4_MOST_PER_BYTE = 255
+_LZ4_LONG, _LZ4_FULL = 15, 255
 _ZSTD_LEVELS = (-50, 22)
 _LZ4_LEVELS = (0, 16)
 
@@ -51,7 +60,7 @@ def parse_compression(value: CompressionName) -> Compression:
     except (KeyError, AttributeError):
         raise BadInputError(f"the compression {name!r} is unknown", hint="Use none, zstd or lz4.") from None
     low, high = {Codec.NONE: (0, 0), Codec.ZSTD: _ZSTD_LEVELS, Codec.LZ4: _LZ4_LEVELS}[codec]
-    if level is not None and not low <= level <= high:
+    if level is not None and (not isinstance(level, int) or isinstance(level, bool) or not low <= level <= high):
         raise BadInputError(f"the level {level} is not one of {name}: {low} to {high}")
     return Compression(codec, level)
 
@@ -121,3 +130,36 @@ def _unlz4(data: memoryview, decoded_bytes: int, what: str) -> bytes:
         return bytes(library.decompress(data, uncompressed_size=decoded_bytes))
     except (library.LZ4BlockError, ValueError, MemoryError) as error:
         raise EpisodeCorruptedError(f"{what} is not a raw lz4 block: {error}") from error
+
+
+def check_distances(data: memoryview, what: str) -> None:
+    """Refuse an lz4 block with a match that copies from itself, which the library lets pass.
+
+    Part of what it then gives is whatever lay in memory before. A checksum would notice; this is for blocks
+    that have none, as it goes through the block step by step. The block must have been decoded already.
+    """
+    raw = bytes(data)
+    at = 0 if b"\0\0" in raw else len(raw)
+    while at < len(raw):
+        token = raw[at]
+        at += 1
+        literals = token >> 4
+        if literals == _LZ4_LONG:
+            more, at = _length(raw, at)
+            literals += more
+        at += literals
+        if at >= len(raw):
+            return
+        if raw[at] == raw[at + 1] == 0:
+            raise EpisodeCorruptedError(f"{what} is not a raw lz4 block: a match 0 bytes back at byte {at}")
+        at += 2
+        if token & _LZ4_LONG == _LZ4_LONG:
+            _, at = _length(raw, at)
+
+
+def _length(raw: bytes, at: int) -> tuple[int, int]:
+    """A long length, and where it ends: bytes of 255 go on, any other is the last."""
+    start = at
+    while raw[at] == _LZ4_FULL:
+        at += 1
+    return _LZ4_FULL * (at - start) + raw[at], at + 1

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from warpdata.errors import BadInputError, WarpError
+from warpdata.errors import BadInputError, CorruptError, UnsupportedError
 from warpdata.limits import WSHARD_MAX_STEPS
 from warpdata.wshard.jsontext import decode_object, encode_json, same_json
 from warpdata.wshard.meaning import default_lane
@@ -36,6 +36,16 @@ def encode_metadata(episode: Episode) -> dict[str, bytes]:
     """The three metadata blocks."""
     kept = dict(episode.origin.kept) if episode.origin else {}
     before = parse_info(kept) if META_EPISODE in kept else None
+    # What is written must be readable: a shape or an id that no reader accepts is refused here.
+    try:
+        out = _blocks(episode, kept, before)
+        parse_info(out)
+    except (CorruptError, UnsupportedError) as error:
+        raise BadInputError(f"the episode cannot be described: {error.message}") from error
+    return out
+
+
+def _blocks(episode: Episode, kept: Mapping[str, bytes], before: EpisodeInfo | None) -> dict[str, bytes]:
     out: dict[str, bytes] = {}
     if before is not None and _says_the_same(before, episode):
         out.update({name: kept[name] for name in (META_WSHARD, META_EPISODE) if name in kept})
@@ -47,11 +57,6 @@ def encode_metadata(episode: Episode) -> dict[str, bytes]:
         out.update({META_CHANNELS: kept[META_CHANNELS]} if META_CHANNELS in kept else {})
     else:
         out[META_CHANNELS] = encode_json(_channels_document(channels, lanes, kept.get(META_CHANNELS)))
-    # What was written must be readable: a shape or an id that no reader accepts is refused here.
-    try:
-        parse_info(out)
-    except WarpError as error:
-        raise BadInputError(f"the episode cannot be described: {error.message}") from error
     return out
 
 
@@ -101,10 +106,17 @@ def _timebase_document(timebase: Timebase) -> dict[str, Any]:
         raise BadInputError(f"the timebase {timebase} has a rate that is not positive")
     if rate is not None:
         document["tick_hz"] = rate
-        step = round(1e9 / rate) if step is None else step
+        step = _rounded_step(rate) if step is None else step
     if step:
         document["dt_ns"] = step
     return document
+
+
+def _rounded_step(rate: float) -> int:
+    try:
+        return round(1e9 / rate)
+    except OverflowError as error:
+        raise BadInputError(f"the rate {str(rate)[:40]} is beyond measure: a step of it has no length in ns") from error
 
 
 def _place_document(place: ChunkPlace | None, length: int) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def _take(name: str, reader: BlockReader, info: EpisodeInfo, parts: _Parts) -> N
         if name == META_PROVENANCE:
             parts.provenance = decode_object(parts.kept[name], name)
     elif name == META_IDENTITY:
-        return
+        # A seal is made anew when the episode is saved; here it only has to be whole.
+        reader.raw()
     elif name in SERIES:
         parts.series[SERIES[name]] = _owned(name, reader, parts)
     elif lane in _GROUPS and rest:

@@ -165,7 +165,10 @@ def _misfit(head: _Head, steps: int, step_bytes: int) -> str | None:
 
 def _parts(document: dict[str, Any]) -> tuple[ChannelSpec, ...]:
     listed = document.get("parts")
-    if document.get("v") != 1 or not isinstance(listed, list) or not isinstance(document.get("episode"), dict):
+    version = document.get("v")
+    if isinstance(version, bool) or version != 1:
+        raise EpisodeCorruptedError(f"the journal has the version {version!r}")
+    if not isinstance(listed, list) or not isinstance(document.get("episode"), dict):
         raise EpisodeCorruptedError("the journal does not say what it records")
     if not all(isinstance(item, dict) for item in listed):
         raise EpisodeCorruptedError("the journal lists something that is not a part")

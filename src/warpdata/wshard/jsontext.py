@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, CorruptError, EpisodeCorruptedError, LimitExceededError
 from warpdata.limits import MAX_JSON_DEPTH, WSHARD_MAX_JSON_BYTES
-from warpdata.strict_json import decode_json
+from warpdata.strict_json import decode_json, fits_float64
 
 __all__ = ["Json", "JsonObject", "decode_object", "encode_json", "is_count", "same_json"]
 
@@ -21,9 +21,11 @@ JsonObject: TypeAlias = Mapping[str, Json]
 
 
 def encode_json(value: Json) -> bytes:
-    """`BadInputError` for what JSON cannot say: NaN, half a surrogate pair, endless nesting, other types."""
+    """`BadInputError` for what no reader accepts: NaN, an integer beyond float64, half a surrogate pair, endless
+    nesting, other types.
+    """
     try:
-        _check_depth(value, 0)
+        _check(value, 0)
         text = json.dumps(
             value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
         )
@@ -36,7 +38,7 @@ def encode_json(value: Json) -> bytes:
 
 
 def decode_object(data: bytes | memoryview, what: str) -> dict[str, Any]:
-    """One JSON object: no key twice, no NaN, no endless nesting."""
+    """One JSON object: no key twice, no NaN, nothing beyond float64, no endless nesting."""
     if len(data) > WSHARD_MAX_JSON_BYTES:
         raise LimitExceededError(f"{what} has {len(data)} bytes; the most is {WSHARD_MAX_JSON_BYTES}")
     try:
@@ -58,17 +60,19 @@ def same_json(left: Json, right: Json) -> bool:
     return encode_json(left) == encode_json(right)
 
 
-def _check_depth(value: object, depth: int) -> None:
+def _check(value: object, depth: int) -> None:
     if depth > MAX_JSON_DEPTH:
         raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels")
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is not a string")
-            _check_depth(item, depth + 1)
+            _check(item, depth + 1)
     elif isinstance(value, list | tuple):
         for item in value:
-            _check_depth(item, depth + 1)
+            _check(item, depth + 1)
+    elif isinstance(value, int) and not fits_float64(value):
+        raise ValueError("an integer is beyond the range of float64")
 
 
 def _plain(value: object) -> object:

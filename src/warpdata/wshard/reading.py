@@ -17,7 +17,7 @@ from warpdata.errors import (
     UnsupportedFormatError,
 )
 from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_MAX_JSON_BYTES
-from warpdata.wshard.codecs import Codec, decompress
+from warpdata.wshard.codecs import Codec, check_distances, decompress
 from warpdata.wshard.container import (
     HEADER_BYTES,
     ROLE_EPISODE,
@@ -181,36 +181,49 @@ class BlockReader:
         return data
 
     def pieces(self) -> Iterator[memoryview]:
-        """The uncompressed bytes piece by piece, checked at the end; a compressed block comes as one."""
-        entry = self.entry
-        if entry.codec is not Codec.NONE:
-            yield self.raw()
-            return
+        """The uncompressed bytes piece by piece, checked at the end; one frame or lz4 block comes as one."""
         checksum = 0
-        for start in range(0, entry.size_bytes, COPY_CHUNK_BYTES):
-            piece = self._slice(start, min(start + COPY_CHUNK_BYTES, entry.size_bytes))
+        for piece in self._pieces():
             checksum = crc32c(piece, checksum)
             yield piece
         self._check(checksum)
+
+    def _pieces(self) -> Iterator[memoryview]:
+        entry = self.entry
+        if entry.is_chunked:
+            yield from self._seek_table().pieces(entry, self._file.read_range)
+        elif entry.codec is not Codec.NONE:
+            yield self._slice(0, entry.size_bytes)
+        else:
+            for start in range(0, entry.size_bytes, COPY_CHUNK_BYTES):
+                yield self._slice(start, min(start + COPY_CHUNK_BYTES, entry.size_bytes))
 
     def _slice(self, low: int, high: int) -> memoryview:
         entry = self.entry
         if entry.codec is Codec.NONE:
             return self._file.read_range(entry.offset + low, entry.offset + high)
         if entry.is_chunked:
-            if self._table is None:
-                self._table = read_seek_table(entry, self._file.read_range)
-            return self._table.read(entry, low, high, self._file.read_range)
-        stored = self._file.read_range(entry.offset, entry.end)
-        data = decompress(stored, entry.codec, entry.size_bytes, f"block {entry.name!r}")
+            return self._seek_table().read(entry, low, high, self._file.read_range)
+        stored, what = self._file.read_range(entry.offset, entry.end), f"block {entry.name!r}"
+        data = decompress(stored, entry.codec, entry.size_bytes, what)
+        if entry.codec is Codec.LZ4 and not self._has_checksum:
+            check_distances(stored, what)
         if low or high != entry.size_bytes:
             self._check(crc32c(data))
         return memoryview(data)[low:high]
 
-    def _check(self, checksum: int) -> None:
+    def _seek_table(self) -> SeekTable:
+        if self._table is None:
+            self._table = read_seek_table(self.entry, self._file.read_range)
+        return self._table
+
+    @property
+    def _has_checksum(self) -> bool:
         # A zero means "absent" only where the header does not promise checksums.
-        absent = self.entry.checksum == 0 and not self._file.header.has_checksums
-        if checksum != self.entry.checksum and not absent:
+        return self.entry.checksum != 0 or self._file.header.has_checksums
+
+    def _check(self, checksum: int) -> None:
+        if self._has_checksum and checksum != self.entry.checksum:
             raise EpisodeCorruptedError(
                 f"block {self.entry.name!r} has the checksum {checksum:08x} instead of {self.entry.checksum:08x}"
             )

@@ -11,13 +11,14 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
-from warpdata.errors import EpisodeCorruptedError
-from warpdata.limits import WSHARD_MAX_CHUNKS
+from warpdata.errors import EpisodeCorruptedError, LimitExceededError
+from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION
 from warpdata.wshard.codecs import Codec, check_expansion, decompress, zstd_compressor
 from warpdata.wshard.container import Entry
-from warpdata.wshard.libraries import xxh64
+from warpdata.wshard.dtypes import Array
+from warpdata.wshard.libraries import np, xxh64
 
 __all__ = ["SeekTable", "encode_chunks", "read_seek_table"]
 
@@ -44,14 +45,18 @@ class SeekTable:
         if start == end:
             return memoryview(b"")
         first, last = bisect_right(self.decoded, start) - 1, bisect_right(self.decoded, end - 1) - 1
-        low = self.stored[first]
+        low, base = self.stored[first], self.decoded[first]
+        out = _room(entry, self.stored[last + 1] - low, self.decoded[last + 1] - base).data
         data = read_range(entry.offset + low, entry.offset + self.stored[last + 1])
-        out = bytearray(self.decoded[last + 1] - self.decoded[first])
         for number in range(first, last + 1):
             piece = self._decode(entry, number, data[self.stored[number] - low : self.stored[number + 1] - low])
-            at = self.decoded[number] - self.decoded[first]
-            out[at : at + len(piece)] = piece
-        return memoryview(out)[start - self.decoded[first] : end - self.decoded[first]].toreadonly()
+            out[self.decoded[number] - base : self.decoded[number + 1] - base] = piece
+        return out[start - base : end - base].toreadonly()
+
+    def pieces(self, entry: Entry, read_range: ReadRange) -> Iterator[memoryview]:
+        """The whole block, one decoded chunk after another."""
+        for number, (low, high) in enumerate(pairwise(self.stored)):
+            yield memoryview(self._decode(entry, number, read_range(entry.offset + low, entry.offset + high)))
 
     def _decode(self, entry: Entry, number: int, data: memoryview) -> bytes:
         what = f"time chunk {number} of block {entry.name!r}"
@@ -59,6 +64,22 @@ class SeekTable:
         if xxh64(piece) & 0xFFFFFFFF != self.checksums[number]:
             raise EpisodeCorruptedError(f"{what} fails its checksum")
         return piece
+
+
+def _room(entry: Entry, stored_bytes: int, decoded_bytes: int) -> Array:
+    """Memory for what is asked for. It is not touched yet, so that a table that lies costs nothing."""
+    if decoded_bytes > max(WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION * stored_bytes):
+        raise _too_much(entry, decoded_bytes)
+    try:
+        return np.empty(decoded_bytes, np.uint8)
+    except MemoryError as error:
+        raise _too_much(entry, decoded_bytes) from error
+
+
+def _too_much(entry: Entry, decoded_bytes: int) -> LimitExceededError:
+    return LimitExceededError(
+        f"{decoded_bytes} bytes of block {entry.name!r} are too many to decode at once", hint="Read it in windows."
+    )
 
 
 def read_seek_table(entry: Entry, read_range: ReadRange) -> SeekTable:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from warpdata.errors import BadInputError, LimitExceededError
 from warpdata.limits import (
+    WSHARD_MAX_CHUNKS,
     WSHARD_MAX_DECODED_BYTES,
     WSHARD_MAX_ENTRIES,
     WSHARD_MAX_NAMES_BYTES,
@@ -39,7 +40,7 @@ from warpdata.wshard.placing import appearing
 from warpdata.wshard.sealing import META_IDENTITY, seal_bytes
 from warpdata.wshard.timechunks import encode_chunks
 
-__all__ = ["BlockPlan", "ContainerOptions", "check_names", "plan_bytes", "write_container"]
+__all__ = ["BlockPlan", "ContainerOptions", "check_names", "is_decodable", "plan_bytes", "write_container"]
 
 PLAIN = Compression(Codec.NONE)
 
@@ -84,6 +85,8 @@ def write_container(path: Path, plans: Sequence[BlockPlan], options: ContainerOp
     """
     names = [plan.name for plan in plans] + ([META_IDENTITY] if options.is_sealed else [])
     check_names(names, options)
+    for plan in plans:
+        _check_codec(plan)
     with appearing(path, options.is_durable) as file:
         return _Layout(file, names, options).write(plans)
 
@@ -197,19 +200,31 @@ class _Meter:
 
 
 def _chosen(plan: BlockPlan) -> Codec:
-    codec = plan.compression.codec
-    if codec is Codec.NONE or plan.size_bytes < WSHARD_MIN_COMPRESS_BYTES:
-        return Codec.NONE
-    if plan.chunk_bytes:
-        if codec is not Codec.ZSTD:
-            raise BadInputError(f"block {plan.name!r} cannot have time chunks in {codec.name.lower()}, only in zstd")
-        return codec
-    if plan.size_bytes > WSHARD_MAX_DECODED_BYTES:
+    return Codec.NONE if plan.size_bytes < WSHARD_MIN_COMPRESS_BYTES else plan.compression.codec
+
+
+def _check_codec(plan: BlockPlan) -> None:
+    """Refuse what no reader would decode, before anything is written."""
+    codec = _chosen(plan)
+    if codec is Codec.NONE:
+        return
+    if plan.chunk_bytes and codec is not Codec.ZSTD:
+        raise BadInputError(f"block {plan.name!r} cannot have time chunks in {codec.name.lower()}, only in zstd")
+    if not is_decodable(plan.size_bytes, plan.chunk_bytes):
+        pieces = f"time chunks of {plan.chunk_bytes}" if plan.chunk_bytes else "one piece"
         raise LimitExceededError(
-            f"block {plan.name!r} has {plan.size_bytes} bytes, more than readers decode at once",
-            hint="Leave it uncompressed, give it time chunks, or split the episode with ChunkedEpisodeWriter.",
+            f"block {plan.name!r} has {plan.size_bytes} bytes in {pieces}; readers take at most {WSHARD_MAX_CHUNKS} "
+            f"chunks, of at most {WSHARD_MAX_DECODED_BYTES} bytes",
+            hint="Leave it uncompressed, choose other time chunks, or split the episode with ChunkedEpisodeWriter.",
         )
-    return codec
+
+
+def is_decodable(size_bytes: int, chunk_bytes: int) -> bool:
+    """Whether readers take a compressed block of this size, in chunks of so many bytes, or whole where that is 0."""
+    if not chunk_bytes:
+        return size_bytes <= WSHARD_MAX_DECODED_BYTES
+    chunk_count = -(-size_bytes // chunk_bytes)
+    return min(size_bytes, chunk_bytes) <= WSHARD_MAX_DECODED_BYTES and chunk_count <= WSHARD_MAX_CHUNKS
 
 
 def _encoded(plan: BlockPlan, codec: Codec, pieces: Iterator[memoryview]) -> Iterator[bytes | memoryview]:
