@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from warpdata.artifacts.entry import ArtifactEntry
-from warpdata.artifacts.fetching import Piece, fetch_pieces
+from warpdata.artifacts.fetching import Piece, fetch_piece, fetch_pieces
 from warpdata.artifacts.index import MemberIndex
 from warpdata.artifacts.member import ByteLocation, Chunk, Locator, Member
 from warpdata.artifacts.member_file import open_pieces
@@ -100,7 +100,10 @@ class Artifact:
 
     def read_one(self, locator: Locator) -> bytes:
         """As `read`, also for bytes named directly."""
-        return b"".join(self._fetch(self._pieces(locator)))
+        pieces = self._pieces(locator)
+        if len(pieces) == 1:
+            return fetch_piece(self._reader, pieces[0], self.entry.compression)
+        return b"".join(self._fetch(pieces))
 
     def read_at(self, locators: Sequence[Locator]) -> list[bytes]:
         """As `read_many`, also for bytes named directly."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import xxhash
 
 from warpdata.digest import Blob, blob_key
 from warpdata.errors import BlobCorruptedError
 from warpdata.limits import MAX_REQUESTS_AT_ONCE, MEMBER_GAP_BYTES
 from warpdata.store import ByteRange, Reader, coalesce
 
-__all__ = ["Piece", "fetch_pieces"]
+__all__ = ["Piece", "fetch_piece", "fetch_pieces"]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Bytes of a shard that stand for `size_bytes` of content. Without `xxh3` they can not be verified."""
 
     blob: Blob
@@ -43,9 +45,9 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
     out = [b""] * len(pieces)
     far: list[_Request] = []
     for key, positions in _by_shard(pieces).items():
-        if len(pieces) == 1 or reader.is_near(key):
+        if reader.is_near(key):
             for position in positions:
-                out[position] = _fetch_one(reader, pieces[position], compression)
+                out[position] = fetch_piece(reader, pieces[position], compression)
         else:
             spans = [_span(pieces[position]) for position in positions]
             far += [
@@ -59,7 +61,7 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
             piece = pieces[position]
             start = piece.offset - request.span.start
             content = _content(piece, reply[start : start + piece.stored_bytes], compression)
-            out[position] = _fetch_one(reader, piece, compression) if content is None else content
+            out[position] = fetch_piece(reader, piece, compression) if content is None else content
 
     if len(far) == 1:
         fetch(far[0])
@@ -88,7 +90,8 @@ def _by_shard(pieces: Sequence[Piece]) -> dict[str, list[int]]:
     return {blob_key(digest): positions for digest, positions in shards.items()}
 
 
-def _fetch_one(reader: Reader, piece: Piece, compression: str | None) -> bytes:
+def fetch_piece(reader: Reader, piece: Piece, compression: str | None) -> bytes:
+    """The content of one, in one read."""
     key, span = blob_key(piece.blob.hash), _span(piece)
     content = _content(piece, reader.read_range(key, span), compression)
     if content is None and reader.distrust(key):
@@ -117,8 +120,6 @@ def _span(piece: Piece) -> ByteRange:
 
 def _content(piece: Piece, stored: memoryview, compression: str | None) -> bytes | None:
     """None if the bytes are not those that were published."""
-    import xxhash
-
     content = _as_bytes(stored) if compression is None else _decompressed(stored, piece.size_bytes)
     if content is None or len(content) != piece.size_bytes:
         return None

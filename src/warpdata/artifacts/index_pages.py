@@ -12,6 +12,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
+
+import xxhash
 
 from warpdata.artifacts.member import Chunk, Member
 from warpdata.errors import BlobCorruptedError
@@ -41,8 +44,7 @@ _CHUNK = struct.Struct("<QQ")
 TRAILER = struct.Struct("<QQII8s")
 
 
-@dataclass(frozen=True, slots=True)
-class PageRef:
+class PageRef(NamedTuple):
     """Where a page lies in the index, what it must hash to, and how many members are below it."""
 
     offset: int
@@ -72,8 +74,6 @@ class Trailer:
 
 def name_key(name: bytes) -> bytes:
     """The eight bytes by which a name is searched within a leaf."""
-    import xxhash
-
     return _KEY.pack(xxhash.xxh3_64_intdigest(name))
 
 
