@@ -11,6 +11,7 @@ import pytest
 
 from tests.cache.scenes import Clock, GatedStore, Scene, eventually, members, read_members
 from warpdata.cache import FILL_EAGERLY, FILL_FOR_MEDIA, FILL_FOR_TABLES, BlobCache, CachedReader, Filled, FillPolicy
+from warpdata.cache.board import Step
 from warpdata.cache.parts import Part
 from warpdata.cache.watch import Phase
 from warpdata.digest import Blob, blob_key, sha256_hex
@@ -146,9 +147,13 @@ def test_bytes_between_neighbours_are_kept_as_well(scene: Scene) -> None:
 
 
 def test_a_stream_leaves_an_entry(scene: Scene) -> None:
-    blob, data = scene.blob(5 * MIB)
+    blob, data = scene.blob(20 * MIB)
     reader = scene.reader(FILL_EAGERLY)
-    assert b"".join(reader.stream(blob_key(blob.hash))) == data
+    seen = 0
+    for chunk in reader.stream(blob_key(blob.hash)):
+        assert chunk == data[seen : seen + len(chunk)]
+        seen += len(chunk)
+        time.sleep(0.03)
     quiet(scene)
     assert scene.cache.is_entry(blob.hash)
     assert scene.store.bytes_out == 0, "nothing but the stream"
@@ -177,6 +182,9 @@ def test_wandering_over_many_blobs_begins_few_parts(scene: Scene) -> None:
     read_members(reader, blob, data, [ByteRange(0, MIB)])
     eventually(lambda: f"{blob.hash}.part" in scene.files())
     eventually(lambda: scene.cache.stats().parts == 8)
+    blob, data = scene.blob(2 * MIB, 20)
+    read_members(reader, blob, data, members(2 * MIB, 1)[:8])
+    eventually(lambda: scene.cache.is_entry(blob.hash))
 
 
 # Waiting
@@ -237,15 +245,13 @@ def test_what_a_failed_read_had_claimed_is_fetched_by_the_fill(scene: Scene) -> 
     blob, _ = scene.blob(8 * MIB)
     reader, key = scene.reader(FILL_EAGERLY), blob_key(blob.hash)
     lost = ByteRange(6 * MIB, 6 * MIB + PIECE + 1)
-    gate = threading.Event()
 
-    def before(span: ByteRange) -> None:
+    def is_held(span: ByteRange) -> bool:
         if span == lost:
             raise StoreUnavailableError("this one got lost")
-        if span.size_bytes == PIECE:
-            gate.wait(20)
+        return span.size_bytes == PIECE
 
-    scene.store.before = before
+    gate = scene.store.hold(is_held)
     reader.read_range(key, ByteRange(0, 10))
     reached(reader, blob)
     with pytest.raises(StoreUnavailableError):
@@ -256,21 +262,24 @@ def test_what_a_failed_read_had_claimed_is_fetched_by_the_fill(scene: Scene) -> 
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_gap_that_is_waited_for_comes_before_others(scene: Scene) -> None:
+def test_a_gap_that_is_waited_for_comes_before_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 16 * PIECE
     blob, data = scene.blob(size)
     reader, key = scene.reader(FILL_EAGERLY), blob_key(blob.hash)
-    order: list[int] = []
+    board, order = reader._filler.board, list[int]()
+    next_step = board.next_step
 
-    def is_held(span: ByteRange) -> bool:
-        if span.size_bytes > 100 * KIB:
-            order.append(span.start // PIECE)
-        return span.size_bytes > 100 * KIB
+    def noted() -> Step | None:
+        step = next_step()
+        if step is not None and step.gap is not None:
+            order.append(step.gap.start // PIECE)
+        return step
 
-    gate = scene.store.hold(is_held)
+    monkeypatch.setattr(board, "next_step", noted)
+    gate = scene.store.hold(lambda span: span.size_bytes > 100 * KIB)
     read_members(reader, blob, data, members(size, 1)[:1])
     reached(reader, blob)
-    reader._filler.board.find(blob.hash).spent_bytes = size  # type: ignore[union-attr]
+    board.find(blob.hash).spent_bytes = size  # type: ignore[union-attr]
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(reader.read_range, key, ByteRange(13 * PIECE + 5, 13 * PIECE + 100))
         eventually(lambda: scene.counters.snapshot().waits == 1)
@@ -447,6 +456,20 @@ def test_fill_gives_up_on_somebody_who_does_not_get_on(scene: Scene, monkeypatch
     with pytest.raises(StoreTimeoutError):
         scene.reader(FILL_EAGERLY).fill(blob)
     scene.cache.abandon(part)
+
+
+def test_fill_is_patient_with_somebody_who_gets_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warpdata.cache.warming.CACHE_WARM_PATIENCE_S", 0.5)
+    blob, data = scene.blob(MIB)
+    part = scene.cache.begin(blob, eager=True)
+    assert isinstance(part, Part)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(scene.reader(FILL_EAGERLY).fill, blob)
+        for start in range(0, MIB, MIB // 8):
+            time.sleep(0.15)
+            part.write(start, memoryview(data)[start : start + MIB // 8])
+        scene.cache.commit(part, part.hashes()[1])
+        assert late.result(10) is Filled.PRESENT
 
 
 def test_fill_takes_what_somebody_else_has_just_filled(scene: Scene) -> None:
