@@ -488,6 +488,7 @@ def test_an_entry_that_is_just_being_evicted_is_absent(scene: Scene) -> None:
     evictor = Handle.open(scene.shelves / DIGEST[:2] / DIGEST, os.O_RDWR)
     assert evictor.try_lock(exclusive=True)
     assert scene.cache.find(DIGEST) is None
+    assert scene.cache.verify() == [], "which is no damage"
     evictor.close()
     assert scene.cache.find(DIGEST) is not None
 

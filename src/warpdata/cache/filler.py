@@ -200,7 +200,7 @@ class Filler:
                 record.not_before = self._cache.clock() + CACHE_REST_S
         if is_current:
             self._cache.counters.add("failed_fills")
-            _LOG.warning("blob %s could not be kept: %s", record.digest, failure)
+            _LOG.warning("blob %s could not be kept: %s", record.digest, getattr(failure, "message", failure))
 
     def _disk_failed(self, error: OSError) -> StorageError:
         """Make the cache step aside, and say in typed words why, for those who asked for a fill."""
