@@ -56,7 +56,7 @@ def run(effort: Effort) -> Report:
     paths = trips(2, 50_000) if effort.quick else trips(4, 1_600_000)
     findings: list[Finding] = []
     with S3Server() as s3:
-        settings = s3.settings(cache_dir=scratch("filter-cache"))
+        settings = s3.settings(cache_dir=scratch("filter-cache"), mode="remote")
         publish(paths, s3.url("filters"), settings)
         findings += _compare("S3", s3.url("filters"), settings, settings, effort)
     local_store = scratch("filter-store").as_uri()

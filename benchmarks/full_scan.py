@@ -28,7 +28,7 @@ _FASTER_LOCALLY = 0.95
 def run(effort: Effort) -> Report:
     paths = trips(2, 50_000) if effort.quick else trips(4, 1_600_000)
     with S3Server() as s3:
-        remote_store, settings = s3.url("scan"), s3.settings(cache_dir=scratch("scan-cache"))
+        remote_store, settings = s3.url("scan"), s3.settings(cache_dir=scratch("scan-cache"), mode="remote")
         publish(paths, remote_store, settings)
         remote = interleave(_arms(remote_store, settings, settings), effort.rounds)
     local_store = scratch("scan-store").as_uri()
