@@ -112,9 +112,9 @@ def test_the_limit_is_kept_by_all_together(tmp_path: Path) -> None:
         highest, looks = max(highest, sizes), looks + 1
         time.sleep(0.005)
     kept = [int(out) for out in finish(processes)]
-    assert looks > 2
-    assert 300_000 < highest <= 1_000_000
-    assert sum(kept) > 40
+    assert looks > 5
+    assert 500_000 < highest <= 1_000_000
+    assert sum(kept) > 100
     assert scene.cache.verify() == []
     assert scene.cache.stats().parts == 0
 
