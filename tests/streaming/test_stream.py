@@ -291,6 +291,20 @@ def test_nothing_is_left_behind(store: str) -> None:
     assert threading.active_count() == before
 
 
+def test_a_small_part_that_goes_round_and_round_does_not_pile_up(store: str) -> None:
+    """Each turn is an epoch of its own; the threads and windows of those that are over must go."""
+    parts = [
+        opened(store, name).stream(columns=["id"], batch_size=64, shuffle=True, seed=5, collate="dict")
+        for name in ("a/main", "a/other")
+    ]
+    mixture = wd.mix({parts[0]: 0.02, parts[1]: 0.98}, stop="all_exhausted")
+    most = 0
+    for _ in mixture.epoch(0):
+        most = max(most, sum(thread.name.startswith("warp-window") for thread in threading.enumerate()))
+    assert len(mixture) * 64 > 100 * 41, "the small part was asked for more than a hundred times what it has"
+    assert most == 1
+
+
 def test_it_says_beforehand_what_it_will_do(store: str) -> None:
     stream = opened(store).stream(batch_size=10, shuffle=wd.Shuffle(4, 5), shard=(0, 3))
     told = stream.explain()

@@ -221,8 +221,7 @@ class Dataset:
         decoded, then `transform` is given each sample as a dict.
         """
         rank, world_size = resolve_rank(shard)
-        wanted = None if columns is None else tuple(columns)
-        request = StreamRequest(table or self._main_table(), wanted, filter, shuffle, seed)
+        request = self._request(table, columns, filter, shuffle, seed)
         options = StreamOptions(
             batch_size=batch_size,
             rank=rank,
@@ -260,29 +259,36 @@ class Dataset:
         pin_memory: bool = False,
     ) -> TorchLoader:
         """A stream as a loader for PyTorch, with batches of tensors made in worker processes."""
-        rank, world_size = resolve_rank(shard)
-        wanted = None if columns is None else tuple(columns)
-        request = StreamRequest(table or self._main_table(), wanted, filter, shuffle, seed)
-        options = StreamOptions(
+        stream = self.stream(
+            table,
+            columns=columns,
+            filter=filter,
             batch_size=batch_size,
-            rank=rank,
-            world_size=world_size,
+            shuffle=shuffle,
+            seed=seed,
+            shard=shard,
             remainder=remainder,
             decode=decode,
             transform=transform,
             collate="torch",
             on_error=on_error,
         )
-        link = self._connection
+        link, request = self._connection, self._request(table, columns, filter, shuffle, seed)
         address = StreamAddress(
-            link.reader.url, self.id, self.version, link.mode.value, link.settings, request, options
+            link.reader.url, self.id, self.version, link.mode.value, link.settings, request, stream.options
         )
-        return TorchLoader(
-            self.open_stream(request, options),
-            functools.partial(reopen_stream, address),
-            num_workers,
-            pin_memory=pin_memory,
-        )
+        return TorchLoader(stream, functools.partial(reopen_stream, address), num_workers, pin_memory=pin_memory)
+
+    def _request(
+        self,
+        table: str | None,
+        columns: Sequence[str] | None,
+        condition: str | None,
+        shuffle: bool | Shuffle,
+        seed: int,
+    ) -> StreamRequest:
+        wanted = None if columns is None else tuple(columns)
+        return StreamRequest(table or self._main_table(), wanted, condition, shuffle, seed)
 
     @property
     def counters(self) -> Counts:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Feed", "MixedPlan", "Place", "Plan", "TablePlan"]
+
+_OPEN_EPOCHS = 4
 
 Place: TypeAlias = tuple[int, int]
 """Which part of a mixture, and which row of its table; the part is 0 where there is only one."""
@@ -96,9 +100,14 @@ class TablePlan:
         )
 
     def open(self, epoch: int) -> TableFeed:
+        pool = _window_pool()
+        return TableFeed(self.windows(epoch, pool), pool)
+
+    def windows(self, epoch: int, pool: ThreadPoolExecutor) -> Windows:
+        """The windows of an epoch, loaded by a pool that somebody else ends."""
         order = self.identity.order(epoch)
         most = max(1, int(STREAM_WINDOW_BYTES / max(self.row_bytes, 1.0)))
-        return TableFeed(Windows(order, self._take, min(most, max(1, order.count))))
+        return Windows(order, self._take, min(most, max(1, order.count)), pool)
 
     def locate(self, start: int, stop: int, epoch: int) -> list[Place]:
         rows = self._rows(self.identity.order(epoch).samples(start, stop))
@@ -120,18 +129,18 @@ class TablePlan:
 
 
 class TableFeed:
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: Windows, pool: ThreadPoolExecutor) -> None:
         self._windows = windows
+        self._pool = pool
 
     def rows(self, start: int, stop: int) -> pa.Table:
         return self._windows.rows(start, stop)
 
     def columns(self, start: int, stop: int) -> dict[str, list[Any]]:
-        rows = self.rows(start, stop)
-        return {name: rows[name].to_pylist() for name in rows.schema.names}
+        return _lists(self.rows(start, stop))
 
     def close(self) -> None:
-        self._windows.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -213,12 +222,13 @@ class MixedPlan:
 
 
 class MixedFeed:
-    """Opens each part's epochs as they come."""
+    """Opens each part's epochs as they come, and lets go of those that are long over. One thread loads for all."""
 
     def __init__(self, plan: MixedPlan, epoch: int) -> None:
         self._plan = plan
         self._epoch = epoch
-        self._open: dict[tuple[int, int], TableFeed] = {}
+        self._pool = _window_pool()
+        self._windows = functools.lru_cache(maxsize=_OPEN_EPOCHS * len(plan.parts))(self._open_windows)
 
     def rows(self, start: int, stop: int) -> pa.Table:
         raise BadInputError("a mixture has no Arrow rows", hint="Use collate='dict', 'numpy' or 'torch'.")
@@ -230,21 +240,25 @@ class MixedFeed:
             turns = self._plan.turns(part, first, len(positions), self._epoch)
             for low, high in _stretches(turns):
                 epoch, place = turns[low]
-                taken = self._feed(part, epoch).columns(place, place + high - low)
+                taken = _lists(self._windows(part, epoch).rows(place, place + high - low))
                 for name in names:
                     for position, value in zip(positions[low:high], taken[name], strict=True):
                         out[name][position] = value
         return out
 
     def close(self) -> None:
-        for feed in self._open.values():
-            feed.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _feed(self, part: int, epoch: int) -> TableFeed:
-        feed = self._open.get((part, epoch))
-        if feed is None:
-            feed = self._open.setdefault((part, epoch), self._plan.parts[part].open(epoch))
-        return feed
+    def _open_windows(self, part: int, epoch: int) -> Windows:
+        return self._plan.parts[part].windows(epoch, self._pool)
+
+
+def _window_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="warp-window")
+
+
+def _lists(rows: pa.Table) -> dict[str, list[Any]]:
+    return {name: rows[name].to_pylist() for name in rows.schema.names}
 
 
 def _stretches(turns: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

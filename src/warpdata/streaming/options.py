@@ -26,7 +26,6 @@ OnError: TypeAlias = Literal["raise", "substitute"]
 class StreamOptions:
     """`batch_size` is per rank. `prefetch` is how many batches are prepared ahead."""
 
-    columns: tuple[str, ...] | None = None
     batch_size: int = 256
     rank: int = 0
     world_size: int = 1

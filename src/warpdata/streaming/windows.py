@@ -27,18 +27,15 @@ _KEPT = 2
 
 
 class Windows:
-    """Loads windows of one epoch as they are needed, one ahead. Closed, it ends its thread."""
+    """Loads windows of one epoch as they are needed, one ahead, in a thread of the pool it is given."""
 
-    def __init__(self, order: Order, take: TakeSamples, span_rows: int) -> None:
+    def __init__(self, order: Order, take: TakeSamples, span_rows: int, pool: ThreadPoolExecutor) -> None:
         self._order = order
         self._take = take
         self._span_rows = span_rows
         self._loaded: dict[int, Future[tuple[NDArray[np.int64], pa.Table]]] = {}
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="warp-window")
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool = pool
 
     def rows(self, start: int, stop: int) -> pa.Table:
         """The samples at places [start, stop), in the order of the epoch."""
