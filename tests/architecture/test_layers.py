@@ -31,12 +31,17 @@ ALLOWED: dict[str, set[str]] = {
     "artifacts": FOUNDATION | {"store", "manifest"},
     "streaming": FOUNDATION | {"manifest", "tables", "artifacts"},
     "tensors": {"errors", "limits", "digest", "strict_json"},
-    "datasets": FOUNDATION | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "streaming"},
-    "publish": FOUNDATION | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "datasets"},
+    "episodes": FOUNDATION | {"store", "manifest", "tables", "wshard", "streaming"},
+    "conversion": FOUNDATION | {"wshard"},
+    "datasets": FOUNDATION
+    | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "streaming", "tensors", "episodes"},
+    "publish": FOUNDATION
+    | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "wshard", "tensors", "episodes", "datasets"},
     "ingest": FOUNDATION | {"store", "manifest", "catalog", "tables", "artifacts", "datasets", "publish"},
     "testing": FOUNDATION | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "datasets", "publish"},
     "cli": FOUNDATION
-    | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "datasets", "publish", "ingest", "cli", ""},
+    | {"store", "cache", "manifest", "catalog", "tables", "artifacts", "wshard", "tensors", "episodes", "conversion"}
+    | {"streaming", "datasets", "publish", "ingest", "cli", ""},
 }
 """What each room may import, beside itself. Payload kinds (tables) are handed manifest entries and do not
 know the catalog; `""` is the public face, `import warpdata`."""
