@@ -8,6 +8,7 @@ iteration, however it ends.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ _IO_THREADS = 8
 _PREFIX_FRACTION = 4
 _PREFIX_WORTH_BYTES = MIB // 2
 _MAX_CHUNK_BYTES = 2**31 - 1
+_FEW = 2
 _RUN_BYTES = 4 * MIB  # so little that what a filter throws away never leaves the processor's caches
 
 
@@ -206,11 +208,11 @@ def _filtered(
     rest = [name for name in scan.columns if name not in needed]
     encoded = unit.file.small_dictionaries(unit.group, [*needed, *rest] if evaluator.uses_kernels else rest)
     known = _decode(unit, needed, _parts(fetched), encoded)
-    mask = evaluator.mask(known)
-    if not mask.true_count:
+    chosen = _Chosen(evaluator.mask(known))
+    if not chosen.mask.true_count:
         return None
-    kept = _by_name(_keep(known, mask))
-    for more in _rest(unit, rest, mask, encoded):
+    kept = _by_name(chosen.of(known.select([name for name in needed if name in scan.columns])))
+    for more in _rest(unit, rest, chosen, encoded):
         kept.update(_by_name(more))
     return _conformed(kept, scan)
 
@@ -218,33 +220,49 @@ def _filtered(
 def _matches(
     unit: _Unit, needed: Sequence[str], evaluator: Evaluator, fetched: Future[Parts] | None
 ) -> NDArray[np.int64]:
-    import numpy as np
-
     encoded = unit.file.small_dictionaries(unit.group, needed) if evaluator.uses_kernels else []
-    mask = evaluator.mask(_decode(unit, needed, _parts(fetched), encoded))
-    return np.flatnonzero(mask.to_numpy(zero_copy_only=False)).astype(np.int64) + unit.first_row
+    chosen = _Chosen(evaluator.mask(_decode(unit, needed, _parts(fetched), encoded)))
+    return chosen.numbers + unit.first_row
 
 
 def _parts(fetched: Future[Parts] | None) -> Parts:
     return [] if fetched is None else fetched.result()
 
 
-def _rest(unit: _Unit, columns: Sequence[str], mask: pa.Array, encoded: Sequence[str]) -> Iterator[pa.Table]:
+def _rest(unit: _Unit, columns: Sequence[str], chosen: _Chosen, encoded: Sequence[str]) -> Iterator[pa.Table]:
     """The kept rows of the other columns, a few columns at a time; nothing after the last row that is kept."""
-    import pyarrow.compute as pc
-
     short = unit.group_rows // _PREFIX_FRACTION
-    if columns and unit.skip == 0 and not mask.slice(short).true_count:
-        wanted = pc.indices_nonzero(mask.slice(0, short))[-1].as_py() + 1
-        yield _keep(unit.file.decode_prefix(unit.group, columns, wanted), mask.slice(0, wanted))
+    if columns and unit.skip == 0 and not chosen.mask.slice(short).true_count:
+        wanted = int(chosen.numbers[-1]) + 1
+        yield _Chosen(chosen.mask.slice(0, wanted)).of(unit.file.decode_prefix(unit.group, columns, wanted))
         return
     parts = unit.file.fetch(unit.group, columns)
     for some in [columns] if unit.side_by_side else unit.file.runs(unit.group, columns, _RUN_BYTES):
-        yield _keep(_decode(unit, some, parts, encoded), mask)
+        yield chosen.of(_decode(unit, some, parts, encoded))
 
 
-def _keep(rows: pa.Table, mask: pa.Array) -> pa.Table:
-    return rows if mask.true_count == len(mask) else rows.filter(mask)
+class _Chosen:
+    """The rows that a filter keeps. Where they are few, taking them by number beats filtering by mask."""
+
+    def __init__(self, mask: pa.Array) -> None:
+        self.mask = mask
+
+    @functools.cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """Arrow's own way to these takes three times as long."""
+        import numpy as np
+
+        bits = np.frombuffer(self.mask.buffers()[1], np.uint8)
+        spelled = np.unpackbits(bits, bitorder="little", count=self.mask.offset + len(self.mask))
+        return np.flatnonzero(spelled[self.mask.offset :].view(np.bool_))
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        if self.mask.true_count == len(self.mask) or not rows.num_columns:
+            return rows
+        in_one_piece = all(column.num_chunks == 1 for column in rows.columns)  # else all of it would be copied first
+        if in_one_piece and self.mask.true_count * _FEW < len(self.mask):
+            return rows.take(self.numbers)
+        return rows.filter(self.mask)
 
 
 def _by_name(rows: pa.Table) -> dict[str, pa.ChunkedArray]:
