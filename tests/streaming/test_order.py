@@ -13,7 +13,10 @@ from warpdata.streaming.order import Order, Shuffle
 orders = st.builds(
     Order,
     count=st.integers(0, 500),
-    shuffle=st.none() | st.builds(Shuffle, block_rows=st.integers(1, 40), window_blocks=st.integers(1, 20)),
+    shuffle=st.none()
+    | st.builds(
+        Shuffle, block_rows=st.integers(1, 40), window_blocks=st.integers(1, 20), opening_blocks=st.integers(0, 9)
+    ),
     seed=st.integers(-(2**70), 2**70),
     epoch=st.integers(0, 2**40),
 )
@@ -47,6 +50,7 @@ def test_windows_tile_the_order_and_hold_their_blocks(order: Order) -> None:
             continue
         blocks = order.window_blocks(window)
         assert len(blocks) <= order.shuffle.window_blocks
+        assert sorted(blocks.tolist()) == blocks.tolist()
         inside = {sample // order.shuffle.block_rows for sample in order.samples(start, stop).tolist()}
         assert inside == set(blocks.tolist())
     assert end == order.count
@@ -66,6 +70,14 @@ def test_the_order_is_the_one_that_was_recorded() -> None:
     assert Order(23, Shuffle(3, 4), seed=7, epoch=2).samples(0, 23).tolist() == RECORDED
 
 
+def test_an_order_with_an_opening_is_the_one_that_was_recorded() -> None:
+    order = Order(23, Shuffle(2, 4, opening_blocks=2), seed=7, epoch=2)
+    assert order.samples(0, 23).tolist() == OPENED
+    assert order.window_span(0) == (0, 4), "two blocks of two"
+
+
+OPENED = [13, 10, 12, 11, 5, 19, 4, 18, 0, 6, 22, 1, 14, 7, 15, 16, 20, 3, 21, 17, 8, 2, 9]
+
 RECORDED = [19, 16, 20, 0, 18, 17, 6, 8, 1, 2, 7, 15, 5, 13, 3, 21, 10, 4, 12, 22, 11, 14, 9]
 
 
@@ -75,8 +87,9 @@ def test_sorted_data_is_mixed_as_well_as_by_a_true_shuffle(classes: int) -> None
     count = 40_000
     labels = np.arange(count) * classes // count
     ideal = _entropy(labels[np.random.default_rng(0).permutation(count)], classes)
-    ours = _entropy(labels[Order(count, Shuffle(100, 100), 1, 0).samples(0, count)], classes)
-    assert ours >= 0.98 * ideal
+    for opening in (0, 8):
+        ours = _entropy(labels[Order(count, Shuffle(100, 100, opening), 1, 0).samples(0, count)], classes)
+        assert ours >= 0.98 * ideal
 
 
 def _entropy(labels: np.ndarray[tuple[int], np.dtype[np.int64]], classes: int, batch: int = 256) -> float:

@@ -82,3 +82,12 @@ def test_a_place_knows_its_step_and_rank(steps: Steps) -> None:
         for rank in range(steps.world_size):
             for place in taken(steps, rank, step):
                 assert steps.step_of(place) == (step, rank)
+
+
+@given(many_steps(("partial", "drop")), st.integers(1, 4), st.data())
+def test_what_a_worker_fetches_ahead_is_what_it_hands_out(steps: Steps, workers: int, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, steps.count))
+    stop = data.draw(st.integers(start, steps.count))
+    rank, worker = data.draw(st.integers(0, steps.world_size - 1)), data.draw(st.integers(0, workers - 1))
+    handed_out = [p for step in range(worker, len(steps), workers) for p in taken(steps, rank, step)]
+    assert steps.places_of(rank, worker, workers, start, stop).tolist() == [p for p in handed_out if start <= p < stop]

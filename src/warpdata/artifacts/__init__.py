@@ -11,7 +11,7 @@ from warpdata.artifacts.index_writing import PackedMember, WrittenIndex, write_i
 from warpdata.artifacts.member import ByteLocation, Chunk, Locator, Member, locator_of
 from warpdata.artifacts.names import check_member_path
 from warpdata.artifacts.packing import COMPRESSIONS, PackedShard, ShardRecipe, cut_shards, pack_file, pack_shard
-from warpdata.artifacts.reading import read_many
+from warpdata.artifacts.reading import read_far, read_many
 from warpdata.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef
 from warpdata.artifacts.sources import ArtifactInput, MemberSource, list_sources
 from warpdata.artifacts.tar_scanning import scan_tar
@@ -46,6 +46,7 @@ __all__ = [
     "locator_of",
     "pack_file",
     "pack_shard",
+    "read_far",
     "read_many",
     "scan_tar",
     "write_index",

@@ -118,6 +118,10 @@ class Artifact:
         """The blob to have near in order to read this member."""
         return self._shard_under(self.member(locator)) if isinstance(locator, str) else self._shard(locator.shard)
 
+    def is_near(self, locator: Locator) -> bool:
+        """Whether its bytes are on this machine."""
+        return self._reader.is_near(blob_key(self.shard_of(locator).hash))
+
     def signed_url(self, locator: Locator, expires_s: int) -> str:
         """A URL for a browser; only where every file is an object of its own."""
         return self._reader.signed_url(blob_key(self._own_blob(locator).hash), expires_s)

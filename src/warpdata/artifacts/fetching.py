@@ -15,7 +15,7 @@ import xxhash
 
 from warpdata.digest import Blob, blob_key
 from warpdata.errors import BlobCorruptedError
-from warpdata.limits import MAX_REQUESTS_AT_ONCE, MEMBER_GAP_BYTES
+from warpdata.limits import MAX_REQUESTS_AT_ONCE, MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
 from warpdata.store import ByteRange, Reader, coalesce
 
 __all__ = ["Piece", "fetch_piece", "fetch_pieces"]
@@ -52,7 +52,7 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
             spans = [_span(pieces[position]) for position in positions]
             far += [
                 _Request(key, request.span, tuple(positions[index] for index in request.serves))
-                for request in coalesce(spans, MEMBER_GAP_BYTES)
+                for request in coalesce(spans, MEMBER_GAP_BYTES, most_bytes=MEMBER_REQUEST_BYTES)
             ]
 
     def fetch(request: _Request) -> None:

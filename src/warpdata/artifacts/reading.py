@@ -8,7 +8,7 @@ from warpdata.artifacts.artifact import Artifact
 from warpdata.artifacts.refs import FileRef
 from warpdata.errors import BadInputError
 
-__all__ = ["read_many"]
+__all__ = ["read_far", "read_many"]
 
 
 def read_many(refs: Iterable[FileRef | None]) -> list[bytes | None]:
@@ -27,6 +27,16 @@ def read_many(refs: Iterable[FileRef | None]) -> list[bytes | None]:
         wanted = [ref.locator for position in positions if (ref := listed[position]) is not None]
         for position, content in zip(positions, artifact.read_at(wanted), strict=True):
             out[position] = content
+    return out
+
+
+def read_far(refs: Iterable[FileRef | None]) -> list[bytes | None]:
+    """As `read_many`, for those whose bytes are not on this machine; None for the others, which are best read late."""
+    listed = list(refs)
+    far = [at for at, ref in enumerate(listed) if ref is not None and not ref.artifact.is_near(ref.locator)]
+    out: list[bytes | None] = [None] * len(listed)
+    for at, content in zip(far, read_many(listed[at] for at in far), strict=True):
+        out[at] = content
     return out
 
 

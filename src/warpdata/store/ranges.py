@@ -23,22 +23,26 @@ class Request:
     serves: tuple[int, ...]
 
 
-def coalesce(spans: Sequence[ByteRange], gap_bytes: int = COALESCE_GAP_BYTES) -> list[Request]:
+def coalesce(
+    spans: Sequence[ByteRange], gap_bytes: int = COALESCE_GAP_BYTES, *, most_bytes: int | None = None
+) -> list[Request]:
     """Merge ranges that overlap or lie within `gap_bytes` of one another, in offset order.
 
-    Empty ranges need no request and are served by none.
+    Empty ranges need no request and are served by none. Nothing is merged into a request of more than
+    `most_bytes`, so that requests for a long stretch can run side by side.
     """
     check_spans(spans)
     order = sorted((i for i, s in enumerate(spans) if s.size_bytes), key=lambda i: spans[i])
     requests: list[Request] = []
     for index in order:
         span = spans[index]
-        if requests and span.start - requests[-1].span.end <= gap_bytes:
-            last = requests[-1]
+        last = requests[-1] if requests else None
+        if last is not None and span.start - last.span.end <= gap_bytes:
             merged = ByteRange(last.span.start, max(last.span.end, span.end))
-            requests[-1] = Request(merged, (*last.serves, index))
-        else:
-            requests.append(Request(span, (index,)))
+            if most_bytes is None or merged == last.span or merged.size_bytes <= most_bytes:
+                requests[-1] = Request(merged, (*last.serves, index))
+                continue
+        requests.append(Request(span, (index,)))
     return requests
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from warpdata.errors import BadInputError
-from warpdata.limits import STREAM_WINDOW_BYTES
+from warpdata.artifacts import read_far
+from warpdata.errors import BadInputError, WarpError
+from warpdata.limits import STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.order import Shuffle
 from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity
-from warpdata.streaming.windows import Windows
-from warpdata.tables import Table
+from warpdata.streaming.samples import Columns
+from warpdata.streaming.windows import Mine, Taken, Windows
+from warpdata.tables import Table, TakeRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +38,7 @@ Place: TypeAlias = tuple[int, int]
 class Feed(Protocol):
     """Samples of one epoch. Closed, it ends its threads."""
 
-    def columns(self, start: int, stop: int) -> dict[str, list[Any]]:
+    def columns(self, start: int, stop: int) -> Columns:
         """The samples at these places, in their order."""
         ...
 
@@ -58,7 +61,9 @@ class Plan(Protocol):
     @property
     def shuffle(self) -> Shuffle | None: ...
 
-    def open(self, epoch: int) -> Feed: ...
+    def open(self, epoch: int, mine: Mine, *, with_media: bool) -> Feed:
+        """The samples of an epoch; those at the places of `mine` are fetched ahead, with the bytes of their media."""
+        ...
 
     def locate(self, start: int, stop: int, epoch: int) -> list[Place]:
         """Where the samples at these places are stored."""
@@ -87,6 +92,10 @@ class TablePlan:
         return self.table.row_numbers() if self.table.filters else None
 
     @cached_property
+    def _take_rows(self) -> TakeRows:
+        return self.table.taker(STREAM_KEPT_BYTES)
+
+    @cached_property
     def identity(self) -> TableIdentity:
         selection = self.selection
         return TableIdentity(
@@ -99,15 +108,17 @@ class TablePlan:
             shuffle=self.shuffle,
         )
 
-    def open(self, epoch: int) -> TableFeed:
+    def open(self, epoch: int, mine: Mine, *, with_media: bool) -> TableFeed:
         pool = _window_pool()
-        return TableFeed(self.windows(epoch, pool), pool)
+        return TableFeed(self.windows(epoch, pool, mine, with_media=with_media), pool)
 
-    def windows(self, epoch: int, pool: ThreadPoolExecutor) -> Windows:
+    def windows(self, epoch: int, pool: ThreadPoolExecutor, mine: Mine, *, with_media: bool) -> Windows:
         """The windows of an epoch, loaded by a pool that somebody else ends."""
         order = self.identity.order(epoch)
-        most = max(1, int(STREAM_WINDOW_BYTES / max(self.row_bytes, 1.0)))
-        return Windows(order, self._take, min(most, max(1, order.count)), pool)
+        held_bytes = self.sample_bytes if with_media else self.row_bytes
+        most = max(1, int(STREAM_SPAN_BYTES / max(held_bytes, 1.0)))
+        take = functools.partial(self._take, with_media=with_media)
+        return Windows(order, take, min(most, max(1, order.count)), pool, mine)
 
     def locate(self, start: int, stop: int, epoch: int) -> list[Place]:
         rows = self._rows(self.identity.order(epoch).samples(start, stop))
@@ -121,8 +132,9 @@ class TablePlan:
                 raise BadInputError(f"row {where[1]} is not kept by the filter")
         return self.identity.order(epoch).place_of(sample)
 
-    def _take(self, samples: NDArray[np.int64]) -> pa.Table:
-        return self.table.take(self._rows(samples))
+    def _take(self, samples: NDArray[np.int64], *, with_media: bool) -> Taken:
+        rows = self._take_rows(self._rows(samples)).combine_chunks()
+        return Taken(rows, _far_contents(rows) if with_media else {})
 
     def _rows(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return samples if self.selection is None else self.selection[samples]
@@ -134,10 +146,10 @@ class TableFeed:
         self._pool = pool
 
     def rows(self, start: int, stop: int) -> pa.Table:
-        return self._windows.rows(start, stop)
+        return self._windows.samples(start, stop).rows
 
-    def columns(self, start: int, stop: int) -> dict[str, list[Any]]:
-        return _lists(self.rows(start, stop))
+    def columns(self, start: int, stop: int) -> Columns:
+        return _lists(self._windows.samples(start, stop))
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -181,8 +193,8 @@ class MixedPlan:
             sample_count=self.mixture.length(counts, self.stop),
         )
 
-    def open(self, epoch: int) -> MixedFeed:
-        return MixedFeed(self, epoch)
+    def open(self, epoch: int, mine: Mine, *, with_media: bool) -> MixedFeed:
+        return MixedFeed(self, epoch, mine, with_media=with_media)
 
     def locate(self, start: int, stop: int, epoch: int) -> list[Place]:
         out: list[Place] = [(0, 0)] * (stop - start)
@@ -195,17 +207,32 @@ class MixedPlan:
 
     def place_of(self, where: Place, epoch: int) -> int:
         part, row = where
-        inner = self.parts[part].place_of((0, row), epoch)
+        place = self._place_of_nth(part, self.parts[part].place_of((0, row), epoch))
+        if place >= self.identity.sample_count:
+            raise BadInputError(f"row {row} of part {part} does not come in this epoch")
+        return place
+
+    def _place_of_nth(self, part: int, nth: int) -> int:
+        """Where the n-th sample of a part comes; the end of the epoch if it does not."""
         low, high = 0, self.identity.sample_count
         while low < high:
             middle = (low + high) // 2
-            if self.mixture.given_before(middle + 1)[part] > inner:
+            if self.mixture.given_before(middle + 1)[part] > nth:
                 high = middle
             else:
                 low = middle + 1
-        if low >= self.identity.sample_count:
-            raise BadInputError(f"row {row} of part {part} does not come in this epoch")
         return low
+
+    def mine_of(self, part: int, turn: int, mine: Mine) -> Mine:
+        """As `mine`, for the places of a part in its `turn`-th time round."""
+        first = turn * self.parts[part].identity.sample_count
+
+        def places(start: int, stop: int) -> NDArray[np.int64]:
+            low, high = self._place_of_nth(part, first + start), self._place_of_nth(part, first + stop)
+            comes = low + np.flatnonzero(self.mixture.sources(low, high) == part)
+            return start + np.flatnonzero(np.isin(comes, mine(low, high)))
+
+        return places
 
     def runs(self, start: int, stop: int) -> list[tuple[int, list[int], int]]:
         """For each part: at which of the places it comes, and how many samples it gave before them."""
@@ -216,49 +243,66 @@ class MixedPlan:
 
     def turns(self, part: int, first: int, count: int, epoch: int) -> list[tuple[int, int]]:
         """(epoch, place) of samples of a part that goes round and round. Epochs of a mixture never share orders."""
+        size, begin = self.parts[part].identity.sample_count, self.first_epoch(part, epoch)
+        return [(begin + at // size, at % size) for at in range(first, first + count)]
+
+    def first_epoch(self, part: int, epoch: int) -> int:
+        """The epoch of a part in which an epoch of the mixture begins."""
         size = self.parts[part].identity.sample_count
-        stride = -(-self.identity.sample_count // size) + 1
-        return [(epoch * stride + at // size, at % size) for at in range(first, first + count)]
+        return epoch * (-(-self.identity.sample_count // size) + 1)
 
 
 class MixedFeed:
     """Opens each part's epochs as they come, and lets go of those that are long over. One thread loads for all."""
 
-    def __init__(self, plan: MixedPlan, epoch: int) -> None:
+    def __init__(self, plan: MixedPlan, epoch: int, mine: Mine, *, with_media: bool) -> None:
         self._plan = plan
         self._epoch = epoch
+        self._mine = mine
+        self._with_media = with_media
         self._pool = _window_pool()
         self._windows = functools.lru_cache(maxsize=_OPEN_EPOCHS * len(plan.parts))(self._open_windows)
 
     def rows(self, start: int, stop: int) -> pa.Table:
         raise BadInputError("a mixture has no Arrow rows", hint="Use collate='dict', 'numpy' or 'torch'.")
 
-    def columns(self, start: int, stop: int) -> dict[str, list[Any]]:
-        names = self._plan.parts[0].table.schema().names
-        out: dict[str, list[Any]] = {name: [None] * (stop - start) for name in names}
+    def columns(self, start: int, stop: int) -> Columns:
+        out = Columns({name: [None] * (stop - start) for name in self._plan.parts[0].table.schema().names}, {})
         for part, positions, first in self._plan.runs(start, stop):
             turns = self._plan.turns(part, first, len(positions), self._epoch)
             for low, high in _stretches(turns):
                 epoch, place = turns[low]
-                taken = _lists(self._windows(part, epoch).rows(place, place + high - low))
-                for name in names:
-                    for position, value in zip(positions[low:high], taken[name], strict=True):
-                        out[name][position] = value
+                taken = _lists(self._windows(part, epoch).samples(place, place + high - low))
+                out.put(positions[low:high], taken)
         return out
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _open_windows(self, part: int, epoch: int) -> Windows:
-        return self._plan.parts[part].windows(epoch, self._pool)
+        mine = self._plan.mine_of(part, epoch - self._plan.first_epoch(part, self._epoch), self._mine)
+        return self._plan.parts[part].windows(epoch, self._pool, mine, with_media=self._with_media)
 
 
 def _window_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="warp-window")
 
 
-def _lists(rows: pa.Table) -> dict[str, list[Any]]:
-    return {name: rows[name].to_pylist() for name in rows.schema.names}
+def _lists(taken: Taken) -> Columns:
+    rows = taken.rows
+    return Columns({name: rows[name].to_pylist() for name in rows.schema.names}, dict(taken.contents))
+
+
+def _far_contents(rows: pa.Table) -> dict[str, list[bytes | None]]:
+    """What references lead to, where that is far. What fails here is read again, and fails, where it is needed."""
+    import pyarrow as pa
+
+    contents = {}
+    for field in rows.schema:
+        if isinstance(field.type, pa.BaseExtensionType):
+            with contextlib.suppress(WarpError):
+                contents[field.name] = read_far(rows[field.name].to_pylist())
+    return contents
 
 
 def _stretches(turns: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from warpdata.errors import BadInputError
-from warpdata.limits import STREAM_BLOCK_BYTES, STREAM_MAX_BLOCK_ROWS, STREAM_WINDOW_BYTES
+from warpdata.limits import (
+    STREAM_BLOCK_BYTES,
+    STREAM_KEPT_BYTES,
+    STREAM_LEAST_BLOCKS,
+    STREAM_MAX_BLOCK_ROWS,
+    STREAM_MOST_WINDOW_BYTES,
+    STREAM_OPENING_BLOCKS,
+    STREAM_WINDOW_BYTES,
+)
+from warpdata.manifest import ShardList
 from warpdata.settings import detect_rank
 from warpdata.streaming.order import Shuffle
 from warpdata.streaming.steps import Remainder, Steps
@@ -51,6 +60,11 @@ class StreamOptions:
         if self.collate == "arrow" and (self.transform is not None):
             raise BadInputError("transform changes samples, and collate='arrow' hands out rows as they are")
 
+    @property
+    def wants_media(self) -> bool:
+        """Whether what references lead to is needed to make a batch."""
+        return self.decode and self.collate != "arrow"
+
 
 def resolve_rank(shard: tuple[int, int] | str | None) -> tuple[int, int]:
     """`(rank, world_size)`; "auto" asks the launcher's environment."""
@@ -64,9 +78,20 @@ def resolve_rank(shard: tuple[int, int] | str | None) -> tuple[int, int]:
     return rank, world_size
 
 
-def choose_shuffle(sample_count: int, sample_bytes: float) -> Shuffle:
-    """Blocks large enough to be worth a request, windows that fit into memory."""
+def choose_shuffle(sample_bytes: float, row_bytes: float, group_rows: int, shards: ShardList) -> Shuffle:
+    """Blocks large enough to be worth a request, windows that fit into memory.
+
+    `sample_bytes` is what a sample takes with its media, `row_bytes` without. A table too large to be kept
+    in memory is shuffled by row groups, as less can not be read; of a small one, blocks are no longer than
+    shards, so that the first window needs few of them.
+    """
     rows = int(min(max(STREAM_BLOCK_BYTES / max(sample_bytes, 1.0), 1), STREAM_MAX_BLOCK_ROWS))
-    block_rows = 1 << (rows.bit_length() - 1)
-    blocks = int(STREAM_WINDOW_BYTES / max(sample_bytes * block_rows, 1.0))
-    return Shuffle(block_rows, max(1, min(blocks, -(-max(sample_count, 1) // block_rows))))
+    if shards.row_count * row_bytes > STREAM_KEPT_BYTES:
+        rows = max(rows, group_rows)
+    else:
+        rows = max(1, min(rows, shards.row_count // max(shards.shard_count, 1)))
+    block_bytes = max(rows * sample_bytes, 1.0)
+    least = min(STREAM_LEAST_BLOCKS, int(STREAM_MOST_WINDOW_BYTES / block_bytes))
+    blocks = max(1, least, int(STREAM_WINDOW_BYTES / block_bytes))
+    blocks = min(blocks, -(-max(shards.row_count, 1) // rows))
+    return Shuffle(rows, blocks, STREAM_OPENING_BLOCKS if blocks > STREAM_OPENING_BLOCKS else 0)

@@ -3,13 +3,15 @@
 Samples are numbered from 0. They are cut into blocks of neighbours. A window takes one block at random
 from every stretch of the data, so that even sorted data is mixed, and the samples of a window are put into
 a random order. So randomness costs the memory of a window, and bytes that lie together are read together.
-Any place in the order is found without walking there. Implements "Order" of docs/specs/streaming.md.
+The first window is a small one, so that training begins early. Any place in the order is found without
+walking there. Implements "Order" of docs/specs/streaming.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,19 +24,28 @@ if TYPE_CHECKING:
 __all__ = ["Order", "Shuffle", "mix64", "random_keys"]
 
 _GOLDEN = 0x9E3779B97F4A7C15
-_BLOCKS, _SAMPLES = 1, 2
+_BLOCKS, _SAMPLES, _OPENING = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """How far samples wander: within windows of `window_blocks` blocks of `block_rows` samples each."""
+    """How far samples wander: within windows of `window_blocks` blocks of `block_rows` samples each.
+
+    The first window has `opening_blocks` only; 0 makes it like the others.
+    """
 
     block_rows: int
     window_blocks: int
+    opening_blocks: int = 0
 
     def __post_init__(self) -> None:
-        if self.block_rows < 1 or self.window_blocks < 1:
+        if self.block_rows < 1 or self.window_blocks < 1 or self.opening_blocks < 0:
             raise BadInputError(f"{self!r} has no room for a sample")
+
+    @property
+    def numbers(self) -> list[int]:
+        """As they stand in a plan; an opening that is none is left out."""
+        return [self.block_rows, self.window_blocks, *([self.opening_blocks] if self.opening_blocks else [])]
 
 
 @dataclass(frozen=True)
@@ -68,8 +79,7 @@ class Order:
             raise BadInputError(f"sample {sample} is not within {self.count}")
         if self.shuffle is None:
             return sample
-        stretch, position = divmod(sample // self.shuffle.block_rows, self.window_count)
-        window = int(np.flatnonzero(self._grid[stretch] == stretch * self.window_count + position)[0])
+        window = self._window_of_block(sample // self.shuffle.block_rows)
         (found,) = np.nonzero(self._window_order(window) == sample)
         return int(self._window_starts[window]) + int(found[0])
 
@@ -87,14 +97,11 @@ class Order:
 
     @cached_property
     def window_count(self) -> int:
-        if self.shuffle is None:
-            return 1
-        return max(1, -(-self._block_count // self.shuffle.window_blocks))
+        return 1 if self.shuffle is None else len(self._windows)
 
     def window_blocks(self, window: int) -> NDArray[np.int64]:
         """The blocks of a window, in ascending order: what to read for it."""
-        taken = self._grid[:, window]
-        return taken[taken < self._block_count]
+        return self._windows[window]
 
     @property
     def _block_count(self) -> int:
@@ -107,18 +114,38 @@ class Order:
 
         The last stretch may be shorter: what it lacks are numbers beyond the last block.
         """
-        width = self.window_count
+        assert self.shuffle is not None
+        width = max(1, -(-self._block_count // self.shuffle.window_blocks))
         blocks = np.arange(-(-self._block_count // width) * width, dtype=np.int64)
         keys = random_keys(blocks, self.seed, self.epoch, _BLOCKS).reshape(-1, width)
         return np.take_along_axis(blocks.reshape(-1, width), np.argsort(keys, axis=1, kind="stable"), axis=1)
+
+    @cached_property
+    def _windows(self) -> list[NDArray[np.int64]]:
+        """The blocks of each window; the first of the grid's is cut in two where an opening is wanted."""
+        assert self.shuffle is not None
+        windows = [column[column < self._block_count] for column in self._grid.T]
+        count = self.shuffle.opening_blocks
+        if not 0 < count < len(windows[0]):
+            return windows
+        keys = random_keys(windows[0], self.seed, self.epoch, _OPENING)
+        borders = (np.arange(count + 1) * len(windows[0]) // count).tolist()
+        chosen = [low + int(np.argmin(keys[low:high])) for low, high in pairwise(borders)]
+        return [windows[0][chosen], np.delete(windows[0], chosen), *windows[1:]]
 
     @cached_property
     def _window_starts(self) -> NDArray[np.int64]:
         """Where each window begins, and where the last one ends."""
         assert self.shuffle is not None
         rows = self.shuffle.block_rows
-        lengths = np.clip(self.count - self._grid * rows, 0, rows).sum(axis=0, dtype=np.int64)
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        lengths = [int(np.minimum(self.count - blocks * rows, rows).sum()) for blocks in self._windows]
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+    def _window_of_block(self, block: int) -> int:
+        (window,) = (int(found) for found in np.flatnonzero(self._grid[block // self._grid.shape[1]] == block))
+        if len(self._windows) == self._grid.shape[1]:
+            return window
+        return 0 if window == 0 and block in self._windows[0] else window + 1
 
     def _window_order(self, window: int) -> NDArray[np.int64]:
         cached = self.__dict__.get("_window")

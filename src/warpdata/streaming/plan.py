@@ -56,7 +56,7 @@ class TableIdentity:
             "filter": self.filter,
             "sample_count": self.sample_count,
             "seed": str(self.seed),
-            "shuffle": None if shuffle is None else [shuffle.block_rows, shuffle.window_blocks],
+            "shuffle": None if shuffle is None else shuffle.numbers,
         }
 
     @property

@@ -18,7 +18,40 @@ from warpdata.streaming.torch import as_tensor
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Made", "collate", "hand_out_rows", "make_batch"]
+__all__ = ["Columns", "Made", "collate", "hand_out_rows", "make_batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Samples as lists of values; `contents` are bytes that references lead to, where they are there already."""
+
+    values: dict[str, list[Any]]
+    contents: dict[str, Sequence[bytes | None]]
+
+    def put(self, positions: Sequence[int], other: Columns) -> None:
+        """Put other samples at these positions."""
+        count = len(next(iter(self.values.values()), []))
+        for name, found in other.values.items():
+            for position, value in zip(positions, found, strict=True):
+                self.values[name][position] = value
+        for name, contents in other.contents.items():
+            held = list(self.contents.get(name, [None] * count))
+            for position, content in zip(positions, contents, strict=True):
+                held[position] = content
+            self.contents[name] = held
+
+    @staticmethod
+    def joined(parts: Sequence[Columns]) -> Columns:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        sizes = [len(next(iter(part.values.values()), [])) for part in parts]
+        out = Columns({name: [None] * sum(sizes) for name in parts[0].values}, {})
+        at = 0
+        for part, size in zip(parts, sizes, strict=True):
+            out.put(range(at, at + size), part)
+            at += size
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +68,12 @@ def hand_out_rows(rows: pa.Table) -> Made:
     return Made(rows.combine_chunks().to_batches()[0] if rows.num_rows else _empty(rows), rows.num_rows)
 
 
-def make_batch(columns: dict[str, list[Any]], options: StreamOptions) -> Made:
+def make_batch(samples: Columns, options: StreamOptions) -> Made:
     """The batch as asked for, of values in the order of the stream."""
+    columns = samples.values
     count, substituted = len(next(iter(columns.values()))) if columns else 0, 0
     if options.decode:
-        columns, substituted = _decoded(columns, options)
+        columns, substituted = _decoded(samples, options)
     if options.transform is not None:
         columns = _transformed(columns, count, options)
     return Made(collate(columns, options.collate), count, substituted)
@@ -57,14 +91,15 @@ def collate(columns: dict[str, list[Any]], how: str) -> Any:
     return arrays
 
 
-def _decoded(columns: dict[str, list[Any]], options: StreamOptions) -> tuple[dict[str, list[Any]], int]:
+def _decoded(samples: Columns, options: StreamOptions) -> tuple[dict[str, list[Any]], int]:
     """References become what they lead to. A row that can not be decoded is replaced whole by the next that can."""
-    out, failed = dict(columns), {}
-    for name, values in columns.items():
+    out, failed = dict(samples.values), {}
+    for name, values in samples.values.items():
         if not any(isinstance(value, FileRef) for value in values):
             continue
         decoded: list[Any] = []
-        for at, (ref, content) in enumerate(zip(values, read_many(values), strict=True)):
+        contents = _complete(values, samples.contents.get(name))
+        for at, (ref, content) in enumerate(zip(values, contents, strict=True)):
             try:
                 decoded.append(None if content is None else ref.decode(content))
             except MediaDecodeError as error:
@@ -77,6 +112,17 @@ def _decoded(columns: dict[str, list[Any]], options: StreamOptions) -> tuple[dic
         return out, 0
     stand_in = _stand_ins(failed, len(next(iter(out.values()))))
     return {name: [values[at] for at in stand_in] for name, values in out.items()}, len(failed)
+
+
+def _complete(refs: Sequence[FileRef | None], known: Sequence[bytes | None] | None) -> Sequence[bytes | None]:
+    """The content of every reference; what is not known yet is read together."""
+    if known is None:
+        return read_many(refs)
+    missing = [at for at, ref in enumerate(refs) if ref is not None and known[at] is None]
+    if not missing:
+        return known
+    read = dict(zip(missing, read_many([refs[at] for at in missing]), strict=True))
+    return [read.get(at, content) for at, content in enumerate(known)]
 
 
 def _stand_ins(failed: dict[int, MediaDecodeError], count: int) -> list[int]:

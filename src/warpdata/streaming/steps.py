@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import numpy as np
 
 from warpdata.errors import BadInputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["REMAINDERS", "Remainder", "Span", "Steps"]
 
@@ -74,9 +79,19 @@ class Steps:
         elif self.remainder == "pad":
             yield from self._padded(first + rank * self.batch_size, self.batch_size)
         else:
-            even, more = divmod(size, self.world_size)
-            start = first + rank * even + min(rank, more)
-            yield start, start + even + (1 if rank < more else 0)
+            yield self._shared(first, size, rank)
+
+    def places_of(self, rank: int, worker: int, workers: int, start: int, stop: int) -> NDArray[np.int64]:
+        """The places within [start, stop) that one of a rank's workers takes; padding aside."""
+        places = np.arange(max(start, self.begin), min(stop, self.count), dtype=np.int64)
+        steps, within = np.divmod(places - self.begin, self.global_batch)
+        mine = within // self.batch_size == rank
+        if self.remainder != "pad" and (rest := (self.count - self.begin) % self.global_batch):
+            low, high = self._shared(self.count - rest, rest, rank) if self.remainder == "partial" else (0, 0)
+            last = places >= self.count - rest
+            mine = np.where(last, (low <= places) & (places < high), mine)
+        taken: NDArray[np.int64] = places[mine & (steps % workers == worker)]
+        return taken
 
     def step_of(self, place: int) -> tuple[int, int]:
         """At which step, and by which rank, a place is taken; padding aside."""
@@ -88,6 +103,11 @@ class Steps:
                 if start <= place < stop:
                     return step, rank
         raise AssertionError("every place is some rank's")
+
+    def _shared(self, first: int, size: int, rank: int) -> Span:
+        even, more = divmod(size, self.world_size)
+        start = first + rank * even + min(rank, more)
+        return start, start + even + (1 if rank < more else 0)
 
     def _padded(self, start: int, size: int) -> Iterator[Span]:
         while size:

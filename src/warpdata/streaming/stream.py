@@ -7,6 +7,7 @@ Implements docs/specs/streaming.md.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,9 +21,10 @@ from warpdata.streaming.feeds import Feed, MixedPlan, Place, Plan, TablePlan
 from warpdata.streaming.mixture import STOPS, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.plan import Identity, Token, parse_token
-from warpdata.streaming.samples import Made, hand_out_rows, make_batch
+from warpdata.streaming.samples import Columns, Made, hand_out_rows, make_batch
 from warpdata.streaming.steps import Steps
 from warpdata.streaming.telemetry import Clock, Telemetry
+from warpdata.streaming.windows import Mine
 
 __all__ = ["Stream", "mix_streams"]
 
@@ -92,7 +94,8 @@ class Stream:
         return Steps(self.identity.sample_count, options.batch_size, options.world_size, options.remainder, begin)
 
     def _run(self, epoch: int, begin: int) -> Generator[Any, None, None]:
-        steps, feed = self.steps_from(begin), self.plan.open(epoch)
+        steps = self.steps_from(begin)
+        feed = self.plan.open(epoch, self._mine(steps), with_media=self._options.wants_media)
         self._epoch, self._done = epoch, begin
         pool = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="warp-stream")
         try:
@@ -125,9 +128,11 @@ class Stream:
             import pyarrow as pa
 
             return hand_out_rows(pa.concat_tables([feed.rows(start, stop) for start, stop in spans]))
-        parts = [feed.columns(start, stop) for start, stop in spans]
-        columns = {name: [value for part in parts for value in part[name]] for name in parts[0]}
-        return make_batch(columns, self._options)
+        return make_batch(Columns.joined([feed.columns(start, stop) for start, stop in spans]), self._options)
+
+    def _mine(self, steps: Steps) -> Mine:
+        options = self._options
+        return functools.partial(steps.places_of, options.rank, options.worker, options.workers)
 
     @property
     def options(self) -> StreamOptions:

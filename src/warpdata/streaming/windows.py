@@ -1,13 +1,15 @@
-"""The rows of a window, in memory while its samples are handed out, and those of the next one on their way.
+"""The samples of a window, in memory while they are handed out, and those of the next one on their way.
 
-Samples are counted among the rows that a filter keeps; rows are counted over the whole table.
+Samples are counted among the rows that a filter keeps; rows are counted over the whole table. Of a window
+only what this consumer hands out is loaded: other ranks and workers load the rest.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -18,39 +20,76 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["TakeSamples", "Windows"]
+__all__ = ["Mine", "TakeSamples", "Taken", "Windows"]
 
-TakeSamples: TypeAlias = Callable[["NDArray[np.int64]"], "pa.Table"]
-"""The columns of samples, which ascend."""
+TakeSamples: TypeAlias = Callable[["NDArray[np.int64]"], "Taken"]
+"""Samples by their numbers, which ascend."""
+
+Mine: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
+"""The places within a stretch that this consumer will ask for, ascending."""
 
 _KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Rows, and for columns of references the bytes they lead to, as far as those were fetched with the rows."""
+
+    rows: pa.Table
+    contents: Mapping[str, Sequence[bytes | None]]
+
+    def pick(self, positions: NDArray[np.int64]) -> Taken:
+        import pyarrow as pa
+
+        wanted = positions.tolist()
+        contents = {name: [values[at] for at in wanted] for name, values in self.contents.items()}
+        return Taken(self.rows.take(pa.array(positions)), contents)
+
+    @staticmethod
+    def joined(parts: Sequence[Taken]) -> Taken:
+        """One after the other; they have the same columns."""
+        import pyarrow as pa
+
+        if len(parts) == 1:
+            return parts[0]
+        contents = {
+            name: [value for part in parts for value in part.contents.get(name, [None] * part.rows.num_rows)]
+            for name in {name for part in parts for name in part.contents}
+        }
+        return Taken(pa.concat_tables([part.rows for part in parts]), contents)
 
 
 class Windows:
     """Loads windows of one epoch as they are needed, one ahead, in a thread of the pool it is given."""
 
-    def __init__(self, order: Order, take: TakeSamples, span_rows: int, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, order: Order, take: TakeSamples, span_rows: int, pool: ThreadPoolExecutor, mine: Mine) -> None:
         self._order = order
         self._take = take
         self._span_rows = span_rows
-        self._loaded: dict[int, Future[tuple[NDArray[np.int64], pa.Table]]] = {}
+        self._mine = mine
+        self._loaded: dict[int, Future[tuple[NDArray[np.int64], Taken]]] = {}
         self._lock = threading.Lock()
         self._pool = pool
 
-    def rows(self, start: int, stop: int) -> pa.Table:
+    def samples(self, start: int, stop: int) -> Taken:
         """The samples at places [start, stop), in the order of the epoch."""
-        import pyarrow as pa
-
         parts = []
         while start < stop:
             window, end = self._window_of(start)
             end = min(end, stop)
-            samples, rows = self._load(window).result()
+            loaded, taken = self._load(window).result()
             self._load(window + 1)
-            wanted = self._order.samples(start, end)
-            parts.append(rows.take(pa.array(np.searchsorted(samples, wanted))))
+            parts.append(self._picked(loaded, taken, self._order.samples(start, end)))
             start = end
-        return pa.concat_tables(parts) if parts else self._take(np.empty(0, np.int64))
+        return Taken.joined(parts) if parts else self._take(np.empty(0, np.int64))
+
+    def _picked(self, loaded: NDArray[np.int64], taken: Taken, wanted: NDArray[np.int64]) -> Taken:
+        """Samples of a loaded window; those that are loaded for nobody here, such as padding, one by one."""
+        at = np.searchsorted(loaded, wanted)
+        if len(loaded) and np.array_equal(loaded[np.minimum(at, len(loaded) - 1)], wanted):
+            return taken.pick(at)
+        unique, at = np.unique(wanted, return_inverse=True)
+        return self._take(unique).pick(at)
 
     def _window_of(self, place: int) -> tuple[int, int]:
         """Which window a place is in, and where that ends. Without a shuffle, windows are stretches of places."""
@@ -60,15 +99,16 @@ class Windows:
         window = self._order.window_at(place)
         return window, self._order.window_span(window)[1]
 
-    def _samples(self, window: int) -> NDArray[np.int64]:
+    def _span(self, window: int) -> tuple[int, int]:
+        """The places of a window; none beyond the last."""
         if self._order.shuffle is None:
             first = min(window * self._span_rows, self._order.count)
-            return np.arange(first, min(first + self._span_rows, self._order.count), dtype=np.int64)
+            return first, min(first + self._span_rows, self._order.count)
         if window >= self._order.window_count:
-            return np.empty(0, np.int64)
-        return np.sort(self._order.samples(*self._order.window_span(window)))
+            return self._order.count, self._order.count
+        return self._order.window_span(window)
 
-    def _load(self, window: int) -> Future[tuple[NDArray[np.int64], pa.Table]]:
+    def _load(self, window: int) -> Future[tuple[NDArray[np.int64], Taken]]:
         with self._lock:
             future = self._loaded.get(window)
             if future is None:
@@ -78,6 +118,7 @@ class Windows:
                         del self._loaded[old]
             return future
 
-    def _read(self, window: int) -> tuple[NDArray[np.int64], pa.Table]:
-        samples = self._samples(window)
-        return samples, self._take(samples).combine_chunks()
+    def _read(self, window: int) -> tuple[NDArray[np.int64], Taken]:
+        start, stop = self._span(window)
+        samples = np.sort(self._order.samples(start, stop)[self._mine(start, stop) - start])
+        return samples, self._take(samples)

@@ -13,7 +13,7 @@ from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.predicate import can_match
 from warpdata.tables.schemas import check_reference_column, check_same_schema, near_columns, retyped_table
 from warpdata.tables.sources import ParquetSource, describe_all, describe_parquet, read_unified
-from warpdata.tables.table import Foresee, Present, Table
+from warpdata.tables.table import Foresee, Present, Table, TakeRows
 from warpdata.tables.writing import WriteOptions, write_parquet
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "RowRange",
     "ShardOpener",
     "Table",
+    "TakeRows",
     "WriteOptions",
     "assign_rows",
     "can_match",

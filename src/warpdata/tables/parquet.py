@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warpdata.digest import blob_key
+from warpdata.digest import blob_key, sha256_hex
 from warpdata.errors import BlobCorruptedError, CorruptError, UnsupportedFormatError, WarpError
-from warpdata.limits import FOOTER_GUESS_BYTES, HEAD_COLUMN_BYTES, KIB, MAX_FOOTER_BYTES, MIB
+from warpdata.limits import FOOTER_GUESS_BYTES, HEAD_COLUMN_BYTES, KIB, MAX_FOOTER_BYTES, MIB, SMALL_SHARD_BYTES
 from warpdata.manifest import Shard
 from warpdata.store import ByteRange, Reader
 from warpdata.tables.parts import PartialFile, Parts
@@ -57,11 +57,12 @@ class ShardOpener:
 
 
 def open_shard(reader: Reader, shard: Shard) -> ShardFile:
-    """Fetch and check the footer: one range read when the manifest knows its size."""
+    """Fetch and check the footer: one range read when the manifest knows its size. A small shard comes whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tail = _read_tail(reader, shard)
+    whole = _read_whole(reader, shard)
+    tail = _read_tail(reader, shard) if whole is None else whole
     try:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
     except (pa.ArrowException, OSError) as error:
@@ -70,7 +71,7 @@ def open_shard(reader: Reader, shard: Shard) -> ShardFile:
         raise BlobCorruptedError(
             f"shard {shard.hash} says it has {metadata.num_rows} rows; the manifest says {shard.row_count}"
         )
-    return ShardFile(reader, shard, metadata)
+    return ShardFile(reader, shard, metadata, whole)
 
 
 def parse_tail(tail: memoryview | bytes) -> int:
@@ -81,6 +82,21 @@ def parse_tail(tail: memoryview | bytes) -> int:
     if len(trailer) < _TRAILER_BYTES or trailer[4:] != b"PAR1":
         raise CorruptError("the file does not end like a Parquet file; it may be truncated")
     return int.from_bytes(trailer[:4], "little") + _TRAILER_BYTES
+
+
+def _read_whole(reader: Reader, shard: Shard) -> memoryview | None:
+    """A shard so small that a second request would take longer than all of it; None for others and for what is near."""
+    key = blob_key(shard.hash)
+    if shard.byte_size > SMALL_SHARD_BYTES or reader.is_near(key):
+        return None
+    for _ in range(_TRIES):
+        whole = reader.read_range(key, ByteRange(0, shard.byte_size))
+        if sha256_hex(whole) == shard.hash:
+            parse_tail(whole)
+            return whole
+        if not reader.distrust(key):
+            break
+    raise BlobCorruptedError(f"shard {shard.hash} does not have the bytes its name promises", hint=_REPAIR)
 
 
 def _read_tail(reader: Reader, shard: Shard) -> memoryview:
@@ -112,11 +128,14 @@ _REPAIR = "`warp verify` shows what else is damaged; publishing the same data to
 class ShardFile:
     """A shard whose footer is known. Safe to share between threads."""
 
-    def __init__(self, reader: Reader, shard: Shard, metadata: pq.FileMetaData) -> None:
+    def __init__(
+        self, reader: Reader, shard: Shard, metadata: pq.FileMetaData, whole: memoryview | None = None
+    ) -> None:
         self._reader = reader
+        self._whole = whole
         self.shard = shard
         self.metadata = metadata
-        self.is_local = reader.local_path(blob_key(shard.hash)) is not None
+        self.is_local = whole is None and reader.local_path(blob_key(shard.hash)) is not None
         """Whether it is read in place, with nothing to fetch. Should that change, reading still works, but slower."""
         self._leaves: dict[str, list[int]] | None = None
         self._lock = threading.Lock()
@@ -228,6 +247,8 @@ class ShardFile:
         return self._guarded(read, file, ())
 
     def _fetch_spans(self, spans: Sequence[ByteRange]) -> Parts:
+        if self._whole is not None:
+            return [(ByteRange(0, self.shard.byte_size), self._whole)]
         replies = self._reader.read_ranges(blob_key(self.shard.hash), spans)
         return [(span, reply) for span, reply in zip(spans, replies, strict=True)]
 

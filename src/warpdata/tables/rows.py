@@ -1,18 +1,20 @@
 """Single rows by their number, wherever in the table they lie.
 
-The unit of reading is still a row group: each that holds a wanted row is read once, several at a time.
+The unit of reading is still a row group: each that holds a wanted row is read once, several at a time. Who
+takes often may keep the row groups that were read last.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError
 from warpdata.manifest import Shard, ShardLookup
-from warpdata.tables.parquet import ShardOpener
+from warpdata.tables.parquet import ShardFile, ShardOpener
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,17 +23,43 @@ if TYPE_CHECKING:
 
 __all__ = ["RowTaker"]
 
-_SHARDS_AT_ONCE = 8
+_SHARDS_AT_ONCE = 16
 
 
-@dataclass(frozen=True)
+class _Kept:
+    """Decoded row groups, the latest used last; so many that they have `most_bytes` together, or fewer."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held_bytes = 0
+        self._groups: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, shard: Shard, group: int) -> pa.Table | None:
+        with self._lock:
+            found = self._groups.get((shard.hash, group))
+            if found is not None:
+                self._groups.move_to_end((shard.hash, group))
+            return found
+
+    def put(self, shard: Shard, group: int, rows: pa.Table) -> None:
+        with self._lock:
+            if rows.nbytes > self._most_bytes or (shard.hash, group) in self._groups:
+                return
+            self._groups[shard.hash, group] = rows
+            self._held_bytes += rows.nbytes
+            while self._held_bytes > self._most_bytes:
+                self._held_bytes -= self._groups.popitem(last=False)[1].nbytes
+
+
 class RowTaker:
-    """Takes rows of one table. Remembers where shards begin."""
+    """Takes rows of one table. Remembers where shards begin. `schema` is that of the columns to take, in order."""
 
-    lookup: ShardLookup
-    shards: ShardOpener
-    schema: pa.Schema
-    """Of the columns to take, in order."""
+    def __init__(self, lookup: ShardLookup, shards: ShardOpener, schema: pa.Schema, keep_bytes: int = 0) -> None:
+        self._lookup = lookup
+        self._shards = shards
+        self._schema = schema
+        self._kept = _Kept(keep_bytes)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """The rows with these numbers, which must ascend."""
@@ -42,7 +70,7 @@ class RowTaker:
             raise BadInputError("row numbers must ascend")
         with ThreadPoolExecutor(_SHARDS_AT_ONCE, thread_name_prefix="warp-rows") as pool:
             parts = list(pool.map(lambda part: self._take_from(*part), self._by_shard(rows)))
-        return pa.concat_tables([pa.Table.from_batches([], self.schema), *parts])
+        return pa.concat_tables([pa.Table.from_batches([], self._schema), *parts])
 
     def _by_shard(self, rows: NDArray[np.int64]) -> Iterator[tuple[Shard, NDArray[np.int64]]]:
         """Each shard that has wanted rows, and their numbers within it."""
@@ -50,7 +78,7 @@ class RowTaker:
 
         at = 0
         while at < len(rows):
-            first_row, shard = self.lookup.holding(int(rows[at]))
+            first_row, shard = self._lookup.holding(int(rows[at]))
             end = int(np.searchsorted(rows, first_row + (shard.row_count or 0)))
             yield shard, rows[at:end] - first_row
             at = end
@@ -59,12 +87,18 @@ class RowTaker:
         import numpy as np
         import pyarrow as pa
 
-        file, parts = self.shards.open(shard), []
+        file, parts = self._shards.open(shard), []
         for group in file.row_groups():
             start, stop = np.searchsorted(rows, (group.first_row, group.first_row + group.row_count))
             if start < stop:
-                names: Sequence[str] = self.schema.names
-                read = file.decode(group.index, names, file.fetch(group.index, names))
-                parts.append(read.take(pa.array(rows[start:stop] - group.first_row)))
-        joined = pa.concat_tables(parts).select(self.schema.names)
-        return joined if joined.schema.equals(self.schema) else joined.cast(self.schema)
+                parts.append(self._group(file, group.index).take(pa.array(rows[start:stop] - group.first_row)))
+        joined = pa.concat_tables(parts).select(self._schema.names)
+        return joined if joined.schema.equals(self._schema) else joined.cast(self._schema)
+
+    def _group(self, file: ShardFile, group: int) -> pa.Table:
+        found = self._kept.get(file.shard, group)
+        if found is None:
+            names: Sequence[str] = self._schema.names
+            found = file.decode(group, names, file.fetch(group, names))
+            self._kept.put(file.shard, group, found)
+        return found

@@ -16,7 +16,7 @@ from warpdata.tables.assign import RowRange, assign_rows, check_rank
 from warpdata.tables.batches import announced, rebatch
 from warpdata.tables.engine import connect_open
 from warpdata.tables.filters import RowFilter, conjunction, parse_filter
-from warpdata.tables.parquet import ShardOpener
+from warpdata.tables.parquet import ShardFile, ShardOpener
 from warpdata.tables.rows import RowTaker
 from warpdata.tables.scan import Scan, match_rows, scan_tables
 from warpdata.tables.schemas import check_columns, retyped_batch, retyped_table
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
     from numpy.typing import NDArray
 
-__all__ = ["Foresee", "Present", "Table"]
+__all__ = ["Foresee", "Present", "Table", "TakeRows"]
 
 Present: TypeAlias = Callable[["pa.Schema"], "pa.Schema"]
 Foresee: TypeAlias = Callable[["pa.RecordBatch"], None]
+TakeRows: TypeAlias = Callable[["Sequence[int] | NDArray[np.int64]"], "pa.Table"]
 
 
 @dataclass(frozen=True)
@@ -155,11 +156,20 @@ class Table:
 
         Row groups that hold none of them are not read.
         """
+        return self.taker()(rows)
+
+    def taker(self, keep_bytes: int = 0) -> TakeRows:
+        """As `take`, for taking again and again: what was decoded last is kept, up to so many bytes."""
         import numpy as np
 
-        taker = RowTaker(ShardLookup(self.entry.shards, self.load_page), self.shards, self._selected_schema)
-        taken = taker.take(np.asarray(rows, dtype=np.int64))
-        return taken if self.present is None else retyped_table(taken, self.schema())
+        lookup = ShardLookup(self.entry.shards, self.load_page)
+        taker = RowTaker(lookup, self.shards, self._selected_schema, keep_bytes)
+
+        def take(rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
+            taken = taker.take(np.asarray(rows, dtype=np.int64))
+            return taken if self.present is None else retyped_table(taken, self.schema())
+
+        return take
 
     def batch_dicts(
         self,
@@ -223,8 +233,17 @@ class Table:
     def _stored_schema(self) -> pa.Schema:
         import pyarrow as pa
 
+        first = self._first_shard()
+        return pa.schema([]) if first is None else first.schema()
+
+    def group_rows(self) -> int:
+        """The rows of the first row group, which tells about the others: the least that is read at once."""
+        first = self._first_shard()
+        return max((group.row_count for group in first.row_groups()[:1]), default=0) if first is not None else 0
+
+    def _first_shard(self) -> ShardFile | None:
         first = next(iter_shards(self.entry.shards, self.load_page), None)
-        return pa.schema([]) if first is None else self.shards.open(first).schema()
+        return None if first is None else self.shards.open(first)
 
     @property
     def _selected_schema(self) -> pa.Schema:
