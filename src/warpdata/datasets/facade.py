@@ -27,7 +27,7 @@ from warpdata.datasets.connection import Connection, connect
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import open_artifact
-from warpdata.datasets.training import StreamAddress, StreamRequest, batches_ahead, open_stream
+from warpdata.datasets.training import Outside, StreamAddress, StreamRequest, batches_ahead, open_stream
 from warpdata.datasets.warming import Warmed, choose, warm_blobs
 from warpdata.digest import Blob
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
@@ -238,8 +238,11 @@ class Dataset:
     def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
         """As `stream`, from values that were checked."""
         bound = {column: artifact for column, (artifact, _) in self._bound(request.table).items()}
-        table = self.table(request.table)
-        return open_stream(table, self._resolved, bound, request, options, self._connection.timer)
+        outside = Outside(self._connection.timer, lambda version: self._at(version).open_stream(request, options))
+        return open_stream(self.table(request.table), self._resolved, bound, request, options, outside)
+
+    def _at(self, version: str) -> Dataset:
+        return open_dataset(self._connection, Address(self.id, version))
 
     def to_torch(
         self,
@@ -373,10 +376,10 @@ def open_dataset(connection: Connection, address: Address) -> Dataset:
     return Dataset(connection, resolved, catalog.manifest(resolved))
 
 
-def reopen_stream(address: StreamAddress) -> Stream:
-    """The stream that another process described."""
+def reopen_stream(address: StreamAddress, version: str | None = None) -> Stream:
+    """The stream that another process described, or the same of another version."""
     link = connect(address.store, address.settings, mode=address.mode)
-    dataset = open_dataset(link, Address(address.dataset_id, address.version))
+    dataset = open_dataset(link, Address(address.dataset_id, version or address.version))
     return dataset.open_stream(address.request, address.options)
 
 

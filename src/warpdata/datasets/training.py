@@ -14,10 +14,10 @@ from warpdata.catalog import Resolved
 from warpdata.errors import BadInputError
 from warpdata.limits import STREAM_PREFETCH_BATCHES
 from warpdata.settings import Settings
-from warpdata.streaming import Clock, Shuffle, Stream, StreamOptions, TablePlan, choose_shuffle
+from warpdata.streaming import AtVersion, Clock, Shuffle, Stream, StreamOptions, TablePlan, choose_shuffle
 from warpdata.tables import Table
 
-__all__ = ["StreamAddress", "StreamRequest", "batches_ahead", "open_stream"]
+__all__ = ["Outside", "StreamAddress", "StreamRequest", "batches_ahead", "open_stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,21 @@ class StreamAddress:
     options: StreamOptions
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a stream is handed that only the root has."""
+
+    clock: Clock
+    at_version: AtVersion
+
+
 def open_stream(
     table: Table,
     resolved: Resolved,
     bound: Mapping[str, Artifact],
     request: StreamRequest,
     options: StreamOptions,
-    clock: Clock,
+    outside: Outside,
 ) -> Stream:
     """Reads the schema. `bound` are the artifacts by column."""
     if request.filter is not None:
@@ -69,7 +77,7 @@ def open_stream(
     if shuffle is True:
         shuffle = choose_shuffle(row_bytes + media, row_bytes, table.group_rows(), shards)
     plan = TablePlan(resolved.dataset_id, resolved.version, table, row_bytes + media, row_bytes, shuffle, request.seed)
-    return Stream(plan, options, clock)
+    return Stream(plan, options, outside.clock, outside.at_version)
 
 
 def batches_ahead(prefetch: int | str) -> int:

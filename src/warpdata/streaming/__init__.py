@@ -11,11 +11,12 @@ from warpdata.streaming.options import Collate, OnError, StreamOptions, Transfor
 from warpdata.streaming.order import Order, Shuffle
 from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity, Token
 from warpdata.streaming.steps import Remainder, Steps
-from warpdata.streaming.stream import Stream, mix_streams
+from warpdata.streaming.stream import AtVersion, Stream, mix_streams
 from warpdata.streaming.telemetry import Clock, Figures
 from warpdata.streaming.torch import OpenStream, TorchLoader
 
 __all__ = [
+    "AtVersion",
     "Clock",
     "Collate",
     "Explanation",

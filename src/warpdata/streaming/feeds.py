@@ -98,12 +98,15 @@ class TablePlan:
     @cached_property
     def identity(self) -> TableIdentity:
         selection = self.selection
+        return self.table_identity(self.table.entry.shards.row_count if selection is None else len(selection))
+
+    def table_identity(self, sample_count: int) -> TableIdentity:
         return TableIdentity(
             dataset_id=self.dataset_id,
             version=self.version,
             table=self.table.name,
             filter=self.table.filter_text,
-            sample_count=self.table.entry.shards.row_count if selection is None else len(selection),
+            sample_count=sample_count,
             seed=self.seed,
             shuffle=self.shuffle,
         )

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from warpdata.errors import BadInputError
+from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.limits import STREAM_THREADS
+from warpdata.streaming.continuing import RestPlan, Segment, parse_rest, rest_of
 from warpdata.streaming.explanation import Explanation
 from warpdata.streaming.feeds import Feed, MixedPlan, Place, Plan, TablePlan
 from warpdata.streaming.mixture import STOPS, Mixture, Stop
@@ -26,15 +27,22 @@ from warpdata.streaming.steps import Steps
 from warpdata.streaming.telemetry import Clock, Telemetry
 from warpdata.streaming.windows import Mine
 
-__all__ = ["Stream", "mix_streams"]
+__all__ = ["AtVersion", "Stream", "mix_streams"]
+
+AtVersion: TypeAlias = "Callable[[str], Stream]"
+"""Opens the same stream over another version."""
+
+_REBASE_PARTS = "Begin a new epoch of a mixture of the new versions."
 
 
 class Stream:
     """Iterate over `epoch(n)`, or over the stream itself to go on where a token left off."""
 
-    def __init__(self, plan: Plan, options: StreamOptions, clock: Clock) -> None:
+    def __init__(self, plan: Plan, options: StreamOptions, clock: Clock, at_version: AtVersion | None = None) -> None:
         self.plan = plan
         self._options = options
+        self._at_version = at_version
+        self._rest: RestPlan | None = None
         self._epoch = 0
         self._done = 0
         self.telemetry = Telemetry(clock)
@@ -43,6 +51,10 @@ class Stream:
     def identity(self) -> Identity:
         """All that the order depends on."""
         return self.plan.identity
+
+    def plan_of(self, epoch: int) -> Plan:
+        """The plan of an epoch: the stream's own, but for one that was begun on another version."""
+        return self._rest if self._rest is not None and self._rest.epoch == epoch else self.plan
 
     def __iter__(self) -> Iterator[Any]:
         """The rest of the epoch the stream is in; at its end, the next one begins."""
@@ -60,25 +72,51 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands, as JSON: the same on every rank, and good for any number of ranks."""
-        return Token.of(self.identity, self._epoch, self._done).document()
+        return self.token_at(self._epoch, self._done)
+
+    def token_at(self, epoch: int, samples_done: int) -> dict[str, Any]:
+        """What `state_dict` is when so many samples of an epoch are done."""
+        return Token.of(self.plan_of(epoch).identity, epoch, samples_done).document()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there. `TokenMismatchError` if the token is of another version, filter or seed."""
         token = parse_token(state)
-        token.check(self.identity)
-        if token.samples_done > self.identity.sample_count:
-            raise BadInputError(f"the token says {token.samples_done} of {self.identity.sample_count} samples are done")
-        self._epoch, self._done = token.epoch, token.samples_done
+        continued = parse_rest(token.plan)
+        rest = None if continued is None else self._rest_after(*continued)
+        identity = self.identity if rest is None or token.epoch != rest.epoch else rest.identity
+        token.check(identity)
+        if token.samples_done > identity.sample_count:
+            raise BadInputError(f"the token says {token.samples_done} of {identity.sample_count} samples are done")
+        self._rest, self._epoch, self._done = rest, token.epoch, token.samples_done
+
+    def rebase(self, version: str) -> Stream:
+        """The same stream over another version, which goes on where this one stands.
+
+        What was taken in this epoch does not come again, and what was added comes. Rows are known by their
+        place in their shard: rows that were written anew count as added. Epochs after this one are those of the
+        new version. `version` is whatever may stand behind the @ of a name.
+        """
+        stream = self._elsewhere(version)
+        here, there = _of_table(self.plan_of(self._epoch)), _of_table(stream.plan)
+        after = here.after if isinstance(here, RestPlan) else ()
+        if self._done:
+            after = (*after, Segment(here.version, here.shuffle, self._done))
+        if len(after) == 1 and (after[0].version, after[0].shuffle) == (there.version, there.shuffle):
+            stream.stand_at(self._epoch, after[0].samples_done)
+        else:
+            stream.stand_after(self._epoch, after)
+        return stream
 
     def locate(self, step: int, epoch: int | None = None) -> list[Place]:
         """The global batch of a step: for each sample its part of a mixture (else 0) and its row in the table."""
-        start, stop = self.steps_from(0).global_span(step)
-        return self.plan.locate(start, stop, self._epoch if epoch is None else epoch)
+        epoch = self._epoch if epoch is None else epoch
+        start, stop = self.steps_from(0, epoch).global_span(step)
+        return self.plan_of(epoch).locate(start, stop, epoch)
 
     def find(self, row: int, *, part: int = 0, epoch: int | None = None) -> tuple[int, int]:
         """At which step of the epoch, and by which rank, a row is read."""
-        place = self.plan.place_of((part, row), self._epoch if epoch is None else epoch)
-        return self.steps_from(0).step_of(place)
+        epoch = self._epoch if epoch is None else epoch
+        return self.steps_from(0, epoch).step_of(self.plan_of(epoch).place_of((part, row), epoch))
 
     def explain(self) -> Explanation:
         """What an epoch takes, before any of it is read."""
@@ -88,14 +126,27 @@ class Stream:
         """For those who hand out the stream's batches themselves, such as a loader with workers."""
         self._epoch, self._done = epoch, samples_done
 
-    def steps_from(self, begin: int) -> Steps:
-        """The steps of what is left of an epoch."""
-        options = self._options
-        return Steps(self.identity.sample_count, options.batch_size, options.world_size, options.remainder, begin)
+    def stand_after(self, epoch: int, after: Sequence[Segment]) -> None:
+        """At the beginning of what these segments left of an epoch."""
+        self._rest = self._rest_after(epoch, after) if after else None
+        self.stand_at(epoch, 0)
+
+    def steps_from(self, begin: int, epoch: int | None = None) -> Steps:
+        """The steps of what is left of an epoch, or of one like any other."""
+        options, plan = self._options, self.plan if epoch is None else self.plan_of(epoch)
+        return Steps(plan.identity.sample_count, options.batch_size, options.world_size, options.remainder, begin)
+
+    def _rest_after(self, epoch: int, after: Sequence[Segment]) -> RestPlan:
+        return rest_of(_of_table(self.plan), epoch, after, lambda version: _of_table(self._elsewhere(version).plan))
+
+    def _elsewhere(self, version: str) -> Stream:
+        if self._at_version is None:
+            raise UnsupportedError("this stream can not go on with another version", hint=_REBASE_PARTS)
+        return self._at_version(version)
 
     def _run(self, epoch: int, begin: int) -> Generator[Any, None, None]:
-        steps = self.steps_from(begin)
-        feed = self.plan.open(epoch, self._mine(steps), with_media=self._options.wants_media)
+        steps = self.steps_from(begin, epoch)
+        feed = self.plan_of(epoch).open(epoch, self._mine(steps), with_media=self._options.wants_media)
         self._epoch, self._done = epoch, begin
         pool = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="warp-stream")
         try:
@@ -140,7 +191,14 @@ class Stream:
 
     def for_worker(self, worker: int, workers: int) -> Stream:
         """The part of this rank's batches that one of several workers makes, from the beginning."""
-        return Stream(self.plan, replace(self._options, worker=worker, workers=workers), self.telemetry.clock)
+        options = replace(self._options, worker=worker, workers=workers)
+        return Stream(self.plan, options, self.telemetry.clock, self._at_version)
+
+
+def _of_table(plan: Plan) -> TablePlan:
+    if not isinstance(plan, TablePlan):
+        raise UnsupportedError("only streams over one table go on with another version", hint=_REBASE_PARTS)
+    return plan
 
 
 def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Stream:

@@ -7,6 +7,7 @@ Implements "Workers" of docs/specs/streaming.md.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenStream", "TorchLoader", "as_tensor"]
 
-OpenStream: TypeAlias = "Callable[[], Stream]"
-"""Opens the same stream in another process; can be pickled."""
+OpenStream: TypeAlias = "Callable[..., Stream]"
+"""Opens the same stream in another process, perhaps of another `version`; can be pickled."""
 
 
 def as_tensor(values: Any) -> Any:
@@ -57,12 +58,18 @@ class TorchLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._stream.load_state_dict(state)
 
+    def rebase(self, version: str) -> TorchLoader:
+        """As `Stream.rebase`."""
+        stream = self._stream.rebase(version)
+        reopen = functools.partial(self._reopen, version=stream.identity.document()["version"])
+        return TorchLoader(stream, reopen, self._num_workers, pin_memory=self._pin_memory)
+
     def _run(self, epoch: int, begin: int) -> Iterator[Any]:
         torch = _torch()
         stream = self._stream
-        steps = stream.steps_from(begin)
+        steps = stream.steps_from(begin, epoch)
         loader = torch.utils.data.DataLoader(
-            _parts_class()(self._reopen, {**stream.state_dict(), "epoch": epoch, "samples_done": begin}),
+            _parts_class()(self._reopen, stream.token_at(epoch, begin)),
             batch_size=None,
             num_workers=self._num_workers,
             pin_memory=self._pin_memory,
