@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from warpdata import errors, ingest
     from warpdata.artifacts import Artifact, AudioRef, FileRef, ImageRef, VideoRef, read_many
-    from warpdata.datasets import Dataset, connect, dataset, diff, list_datasets, mix, resolve
+    from warpdata.datasets import Dataset, connect, dataset, diff, list_datasets, mix, plan, resolve
     from warpdata.publish import DatasetBuilder, verify
     from warpdata.settings import Settings, load_settings
     from warpdata.streaming import Shuffle, Stream
@@ -42,6 +42,7 @@ _HOMES = {
     "list_datasets": "warpdata.datasets",
     "load_settings": "warpdata.settings",
     "mix": "warpdata.datasets",
+    "plan": "warpdata.datasets",
     "read_many": "warpdata.artifacts",
     "resolve": "warpdata.datasets",
     "verify": "warpdata.publish",
@@ -70,6 +71,7 @@ __all__ = [
     "list_datasets",
     "load_settings",
     "mix",
+    "plan",
     "read_many",
     "resolve",
     "verify",

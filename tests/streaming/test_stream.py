@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import warpdata as wd
 from warpdata.errors import BadInputError, MediaDecodeError, TokenMismatchError
+from warpdata.testing import S3Endpoint
 
 ROWS = 137
 unhurried = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -255,8 +257,6 @@ def test_batches_hold_what_was_asked_for(store: str) -> None:
 
 
 def test_a_picture_that_cannot_be_decoded_follows_the_policy(tmp_path: Path) -> None:
-    import io
-
     from PIL import Image
 
     def picture(n: int) -> bytes:
@@ -314,5 +314,67 @@ def test_it_says_beforehand_what_it_will_do(store: str) -> None:
     list(stream.epoch(0))
     figures = stream.telemetry.figures
     assert (figures.batches, figures.queued) == (5, 0)
+    assert figures.bytes >= 46 * (4 + 8 + 8), "the file, and two numbers"
+    assert figures.bytes_per_s > 0
+    assert 0 < figures.waiting_share <= 1
     assert figures.samples == 46
     assert figures.samples_per_s > 0
+
+
+def test_a_plan_with_a_filter_is_told_before_the_filter_is_applied(store: str) -> None:
+    planned = wd.plan("a/main", store=store, filter="half = 1", batch_size=10)
+    told = planned.explain()
+    assert not told.is_exact
+    assert told.samples == ROWS
+    assert "at most 137 samples" in str(told)
+    assert len(planned) == 7
+    assert planned.explain().is_exact
+    assert planned.explain().samples == 68
+
+
+def test_a_live_line_tells_how_far_it_is(store: str) -> None:
+    line = io.StringIO()
+    list(opened(store).stream(batch_size=50, progress=line).epoch(0))
+    shown = line.getvalue().split("\r")
+    assert shown[-1].startswith("\x1b[K3 of 3 steps, 137 samples, ")
+    assert shown[-1].endswith("queued\n")
+
+
+@pytest.fixture(scope="module")
+def far(s3_server: S3Endpoint, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    """Twelve megabytes of files, and a table that leads to them, in a store where requests are counted."""
+    chance = np.random.default_rng(7)
+    files = {f"{n:04d}.bin": chance.bytes(30_000 + int(chance.integers(20_000))) for n in range(300)}
+    settings = s3_server.settings(cache_dir=tmp_path_factory.mktemp("far"), mode="remote")
+    url = s3_server.url("far-streams")
+    builder = wd.DatasetBuilder("a/far", url, settings=settings)
+    builder.add_table("main", pa.table({"id": range(300), "file": list(files)}))
+    builder.add_artifact("raw", files, shard_bytes=4_000_000).bind("main", "file", "raw").publish()
+    return url, settings
+
+
+@pytest.mark.parametrize("shuffle", [False, wd.Shuffle(24, 4), wd.Shuffle(24, 6, 2)])
+def test_shuffled_files_take_about_as_many_requests_as_files_in_order(
+    far: tuple[str, Any], shuffle: bool | wd.Shuffle
+) -> None:
+    stream = wd.dataset("a/far", store=far[0], settings=far[1]).stream(batch_size=32, shuffle=shuffle, collate="dict")
+    told = stream.explain()
+    contents = [file for batch in stream.epoch(0) for file in batch["file"]]
+    assert len(set(contents)) == 300
+    traffic = stream.telemetry.figures.traffic
+    size = sum(map(len, contents))
+    assert traffic.bytes_fetched < 1.1 * size + 200_000
+    assert traffic.requests <= 1.3 * size / 2**20 + 12, "one request a megabyte, and some to find things"
+    assert 0.7 * told.requests <= traffic.requests <= told.requests + 12
+
+
+def test_workers_and_ranks_fetch_only_what_is_theirs(far: tuple[str, Any]) -> None:
+    """Files that lie between theirs come along, where asking twice would take longer."""
+    dataset = wd.dataset("a/far", store=far[0], settings=far[1])
+    seen = []
+    for rank in range(3):
+        stream = dataset.stream(batch_size=8, shuffle=wd.Shuffle(24, 4), shard=(rank, 3), collate="dict")
+        fetched = sum(len(file) for batch in stream.epoch(0) for file in batch["file"])
+        seen.append((fetched, stream.telemetry.figures.traffic.bytes_fetched))
+    assert sum(mine for mine, _ in seen) == sum(len(dataset.artifact("raw").read(f"{n:04d}.bin")) for n in range(300))
+    assert all(came < 2.5 * mine + 200_000 for mine, came in seen)

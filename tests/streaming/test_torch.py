@@ -107,3 +107,39 @@ def test_it_works_where_workers_are_spawned(store: str, tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, env=os.environ)
     assert json.loads(ran.stdout) == ids(loader(store, 0).epoch(0))
+
+
+@pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # torchdata calls what torch gives up
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_loader_of_torchdata_goes_on_where_it_stopped(store: str, workers: int) -> None:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    whole = ids(loader(store, 0).epoch(1))
+
+    def stateful() -> Any:
+        dataset = loader(store, 0).dataset
+        dataset.set_epoch(1)
+        return torchdata.StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+
+    running = stateful()
+    iterator = iter(running)
+    before = [next(iterator)["id"].tolist() for _ in range(5)]
+    state = running.state_dict()
+    del iterator
+    again = stateful()
+    again.load_state_dict(state)
+    assert before + ids(again) == whole
+
+
+def test_a_loader_goes_on_with_a_newer_version(tmp_path: Path) -> None:
+    root = tmp_path.as_uri()
+    builder = wd.DatasetBuilder("a/g", root)
+    builder.append_table("main", pa.table({"id": range(40)})).publish()
+    loaded = wd.dataset("a/g", store=root).to_torch(batch_size=4, shuffle=True, seed=7, num_workers=2)
+    iterator = loaded.epoch(0)
+    before = [next(iterator)["id"].tolist() for _ in range(5)]
+    del iterator
+    wd.DatasetBuilder("a/g", root).append_table("main", pa.table({"id": range(40, 60)})).publish()
+    newer = loaded.rebase("main")
+    assert sorted(value for batch in [*before, *ids(newer)] for value in batch) == list(range(60))
+    assert sorted(value for batch in ids(newer) for value in batch) == list(range(60)), "the next epoch is whole"
+    assert newer.telemetry.figures.samples == 100

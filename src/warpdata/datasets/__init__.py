@@ -9,6 +9,7 @@ from warpdata.datasets.facade import (
     list_datasets,
     mix,
     open_dataset,
+    plan,
     resolve,
 )
 from warpdata.datasets.info import ArtifactInfo, DatasetInfo, TableInfo
@@ -32,5 +33,6 @@ __all__ = [
     "open_artifact",
     "open_cache",
     "open_dataset",
+    "plan",
     "resolve",
 ]

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO, Unpack
 
 from warpdata.artifacts import Artifact
 from warpdata.cache import CachedReader, Counts, Mode
@@ -27,7 +27,14 @@ from warpdata.datasets.connection import Connection, connect
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import open_artifact
-from warpdata.datasets.training import Outside, StreamAddress, StreamRequest, batches_ahead, open_stream
+from warpdata.datasets.training import (
+    StreamAddress,
+    StreamKeywords,
+    StreamRequest,
+    batches_ahead,
+    live_line,
+    open_stream,
+)
 from warpdata.datasets.warming import Warmed, choose, warm_blobs
 from warpdata.digest import Blob
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
@@ -38,12 +45,14 @@ from warpdata.sizes import parse_size
 from warpdata.streaming import (
     Collate,
     OnError,
+    Outside,
     Remainder,
     Shuffle,
     Stop,
     Stream,
     StreamOptions,
     TorchLoader,
+    Traffic,
     Transform,
     mix_streams,
     resolve_rank,
@@ -61,6 +70,7 @@ __all__ = [
     "list_datasets",
     "mix",
     "open_dataset",
+    "plan",
     "resolve",
 ]
 
@@ -213,12 +223,14 @@ class Dataset:
         transform: Transform | None = None,
         collate: Collate = "numpy",
         on_error: OnError = "raise",
+        progress: bool | TextIO = False,
     ) -> Stream:
         """Batches for training: the same global order on any number of ranks, and exact resume.
 
         `batch_size` is per rank. `shard` is `(rank, world_size)` or "auto". What is left over at the end of an
         epoch is split evenly ("partial"), filled up ("pad") or left out ("drop"). References are read and
-        decoded, then `transform` is given each sample as a dict.
+        decoded, then `transform` is given each sample as a dict. `progress` writes a live line to a file, or to
+        standard error.
         """
         rank, world_size = resolve_rank(shard)
         request = self._request(table, columns, filter, shuffle, seed)
@@ -232,14 +244,21 @@ class Dataset:
             transform=transform,
             collate=collate,
             on_error=on_error,
+            progress=live_line(progress),
         )
         return self.open_stream(request, options)
 
     def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
         """As `stream`, from values that were checked."""
         bound = {column: artifact for column, (artifact, _) in self._bound(request.table).items()}
-        outside = Outside(self._connection.timer, lambda version: self._at(version).open_stream(request, options))
+        outside = Outside(
+            self._connection.timer, self._traffic, lambda version: self._at(version).open_stream(request, options)
+        )
         return open_stream(self.table(request.table), self._resolved, bound, request, options, outside)
+
+    def _traffic(self) -> Traffic:
+        counts = self.counters
+        return Traffic(counts.requests, counts.bytes_fetched, counts.hits, counts.misses)
 
     def _at(self, version: str) -> Dataset:
         return open_dataset(self._connection, Address(self.id, version))
@@ -258,6 +277,7 @@ class Dataset:
         decode: bool = True,
         transform: Transform | None = None,
         on_error: OnError = "raise",
+        progress: bool | TextIO = False,
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> TorchLoader:
@@ -275,10 +295,17 @@ class Dataset:
             transform=transform,
             collate="torch",
             on_error=on_error,
+            progress=progress,
         )
         link, request = self._connection, self._request(table, columns, filter, shuffle, seed)
         address = StreamAddress(
-            link.reader.url, self.id, self.version, link.mode.value, link.settings, request, stream.options
+            link.reader.url,
+            self.id,
+            self.version,
+            link.mode.value,
+            link.settings,
+            request,
+            stream.options.for_workers(),
         )
         return TorchLoader(stream, functools.partial(reopen_stream, address), num_workers, pin_memory=pin_memory)
 
@@ -374,6 +401,17 @@ def open_dataset(connection: Connection, address: Address) -> Dataset:
     catalog = connection.catalog
     resolved = catalog.resolve(address)
     return Dataset(connection, resolved, catalog.manifest(resolved))
+
+
+def plan(
+    dataset: str | Dataset, table: str | None = None, *, store: str | None = None, **how: Unpack[StreamKeywords]
+) -> Stream:
+    """A stream to ask before anything is read: `plan("acme/photos", batch_size=256, shuffle=True).explain()`.
+
+    Takes what `Dataset.stream` takes, and can be iterated over as well. Reads the schema, at most.
+    """
+    opened = open_dataset(connect(store), parse_address(dataset)) if isinstance(dataset, str) else dataset
+    return opened.stream(table, **how)
 
 
 def reopen_stream(address: StreamAddress, version: str | None = None) -> Stream:

@@ -6,18 +6,31 @@ open the same stream for themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TextIO, TypedDict
 
 from warpdata.artifacts import Artifact
 from warpdata.catalog import Resolved
 from warpdata.errors import BadInputError
 from warpdata.limits import STREAM_PREFETCH_BATCHES
 from warpdata.settings import Settings
-from warpdata.streaming import AtVersion, Clock, Shuffle, Stream, StreamOptions, TablePlan, choose_shuffle
+from warpdata.streaming import (
+    Collate,
+    OnError,
+    Outside,
+    Remainder,
+    Shuffle,
+    Stream,
+    StreamOptions,
+    TablePlan,
+    Transform,
+    choose_shuffle,
+)
 from warpdata.tables import Table
 
-__all__ = ["Outside", "StreamAddress", "StreamRequest", "batches_ahead", "open_stream"]
+__all__ = ["StreamAddress", "StreamKeywords", "StreamRequest", "batches_ahead", "live_line", "open_stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +61,6 @@ class StreamAddress:
     options: StreamOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What a stream is handed that only the root has."""
-
-    clock: Clock
-    at_version: AtVersion
-
-
 def open_stream(
     table: Table,
     resolved: Resolved,
@@ -77,7 +82,32 @@ def open_stream(
     if shuffle is True:
         shuffle = choose_shuffle(row_bytes + media, row_bytes, table.group_rows(), shards)
     plan = TablePlan(resolved.dataset_id, resolved.version, table, row_bytes + media, row_bytes, shuffle, request.seed)
-    return Stream(plan, options, outside.clock, outside.at_version)
+    return Stream(plan, options, outside)
+
+
+class StreamKeywords(TypedDict, total=False):
+    """What `Dataset.stream` takes by name."""
+
+    columns: Sequence[str] | None
+    filter: str | None
+    batch_size: int
+    shuffle: bool | Shuffle
+    seed: int
+    shard: tuple[int, int] | str | None
+    remainder: Remainder
+    prefetch: int | str
+    decode: bool
+    transform: Transform | None
+    collate: Collate
+    on_error: OnError
+    progress: bool | TextIO
+
+
+def live_line(progress: bool | TextIO) -> TextIO | None:
+    """Where a live line goes."""
+    if isinstance(progress, bool):
+        return sys.stderr if progress else None
+    return progress
 
 
 def batches_ahead(prefetch: int | str) -> int:

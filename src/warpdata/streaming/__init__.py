@@ -11,12 +11,11 @@ from warpdata.streaming.options import Collate, OnError, StreamOptions, Transfor
 from warpdata.streaming.order import Order, Shuffle
 from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity, Token
 from warpdata.streaming.steps import Remainder, Steps
-from warpdata.streaming.stream import AtVersion, Stream, mix_streams
-from warpdata.streaming.telemetry import Clock, Figures
+from warpdata.streaming.stream import Outside, Stream, mix_streams
+from warpdata.streaming.telemetry import Clock, Figures, Traffic
 from warpdata.streaming.torch import OpenStream, TorchLoader
 
 __all__ = [
-    "AtVersion",
     "Clock",
     "Collate",
     "Explanation",
@@ -28,6 +27,7 @@ __all__ = [
     "OnError",
     "OpenStream",
     "Order",
+    "Outside",
     "Plan",
     "Remainder",
     "Shuffle",
@@ -39,6 +39,7 @@ __all__ = [
     "TablePlan",
     "Token",
     "TorchLoader",
+    "Traffic",
     "Transform",
     "choose_shuffle",
     "mix_streams",

@@ -15,7 +15,7 @@ import numpy as np
 
 from warpdata.artifacts import read_far
 from warpdata.errors import BadInputError, WarpError
-from warpdata.limits import STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
+from warpdata.limits import SMALL_SHARD_BYTES, STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.order import Shuffle
 from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity
@@ -56,7 +56,32 @@ class Plan(Protocol):
     def identity(self) -> Identity: ...
 
     @property
-    def sample_bytes(self) -> float: ...
+    def known_count(self) -> int | None:
+        """The number of samples, if that is known without reading."""
+        ...
+
+    @property
+    def most_samples(self) -> int:
+        """More there can not be."""
+        ...
+
+    @property
+    def sample_bytes(self) -> float:
+        """Of one sample on average, its media included."""
+        ...
+
+    @property
+    def media_bytes(self) -> float:
+        """Of one sample's media on average."""
+        ...
+
+    @property
+    def table_bytes(self) -> int: ...
+
+    @property
+    def table_requests(self) -> int:
+        """About how many requests reading all rows once takes."""
+        ...
 
     @property
     def shuffle(self) -> Shuffle | None: ...
@@ -90,6 +115,31 @@ class TablePlan:
     def selection(self) -> NDArray[np.int64] | None:
         """The rows that the filters keep; None for all of them. Costs a scan of the filters' columns."""
         return self.table.row_numbers() if self.table.filters else None
+
+    @property
+    def known_count(self) -> int | None:
+        is_known = not self.table.filters or "identity" in self.__dict__
+        return self.identity.sample_count if is_known else None
+
+    @property
+    def most_samples(self) -> int:
+        return self.table.entry.shards.row_count
+
+    @property
+    def media_bytes(self) -> float:
+        return self.sample_bytes - self.row_bytes
+
+    @property
+    def table_bytes(self) -> int:
+        return self.table.entry.shards.data_bytes
+
+    @property
+    def table_requests(self) -> int:
+        """Of a small shard one; of others one for the footer, and one for each row group."""
+        shards = self.table.entry.shards
+        if shards.data_bytes <= SMALL_SHARD_BYTES * shards.shard_count:
+            return shards.shard_count
+        return shards.shard_count + max(shards.shard_count, -(-shards.row_count // max(self.table.group_rows(), 1)))
 
     @cached_property
     def _take_rows(self) -> TakeRows:
@@ -177,9 +227,31 @@ class MixedPlan:
             raise BadInputError(f"{', '.join(empty)} has no sample to mix in")
 
     @property
+    def known_count(self) -> int:
+        return self.identity.sample_count
+
+    @property
+    def most_samples(self) -> int:
+        return self.identity.sample_count
+
+    @property
     def sample_bytes(self) -> float:
-        shares = zip(self.parts, self.mixture.weights, strict=True)
-        return float(sum(part.sample_bytes * float(weight) for part, weight in shares))
+        return self._average([part.sample_bytes for part in self.parts])
+
+    @property
+    def media_bytes(self) -> float:
+        return self._average([part.media_bytes for part in self.parts])
+
+    @property
+    def table_bytes(self) -> int:
+        return sum(part.table_bytes for part in self.parts)
+
+    @property
+    def table_requests(self) -> int:
+        return sum(part.table_requests for part in self.parts)
+
+    def _average(self, values: Sequence[float]) -> float:
+        return float(sum(value * float(weight) for value, weight in zip(values, self.mixture.weights, strict=True)))
 
     @property
     def shuffle(self) -> Shuffle | None:
@@ -270,14 +342,16 @@ class MixedFeed:
         raise BadInputError("a mixture has no Arrow rows", hint="Use collate='dict', 'numpy' or 'torch'.")
 
     def columns(self, start: int, stop: int) -> Columns:
-        out = Columns({name: [None] * (stop - start) for name in self._plan.parts[0].table.schema().names}, {})
+        parts = []
         for part, positions, first in self._plan.runs(start, stop):
             turns = self._plan.turns(part, first, len(positions), self._epoch)
             for low, high in _stretches(turns):
                 epoch, place = turns[low]
                 taken = _lists(self._windows(part, epoch).samples(place, place + high - low))
-                out.put(positions[low:high], taken)
-        return out
+                parts.append((positions[low:high], taken))
+        if not parts:
+            return Columns({name: [] for name in self._plan.parts[0].table.schema().names}, {})
+        return Columns.placed(stop - start, parts)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -293,7 +367,7 @@ def _window_pool() -> ThreadPoolExecutor:
 
 def _lists(taken: Taken) -> Columns:
     rows = taken.rows
-    return Columns({name: rows[name].to_pylist() for name in rows.schema.names}, dict(taken.contents))
+    return Columns({name: rows[name].to_pylist() for name in rows.schema.names}, dict(taken.contents), rows.nbytes)
 
 
 def _far_contents(rows: pa.Table) -> dict[str, list[bytes | None]]:

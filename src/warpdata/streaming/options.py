@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TextIO, TypeAlias, get_args
 
 from warpdata.errors import BadInputError
 from warpdata.limits import (
@@ -47,6 +47,8 @@ class StreamOptions:
     worker: int = 0
     workers: int = 1
     """Of several workers of one rank, this one makes every so-manieth batch."""
+    progress: TextIO | None = None
+    """Where to write a live line."""
 
     def __post_init__(self) -> None:
         Steps(0, self.batch_size, self.world_size, self.remainder)
@@ -59,6 +61,10 @@ class StreamOptions:
             raise BadInputError(f"prefetch={self.prefetch!r} is not a count", hint="Use 'auto' or a number.")
         if self.collate == "arrow" and (self.transform is not None):
             raise BadInputError("transform changes samples, and collate='arrow' hands out rows as they are")
+
+    def for_workers(self) -> StreamOptions:
+        """As they are sent to other processes, which write no live line."""
+        return replace(self, progress=None)
 
     @property
     def wants_media(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from warpdata.artifacts import FileRef, read_many
@@ -27,56 +28,64 @@ class Columns:
 
     values: dict[str, list[Any]]
     contents: dict[str, Sequence[bytes | None]]
+    row_bytes: int = 0
+    """What the rows took in memory, media aside."""
 
-    def put(self, positions: Sequence[int], other: Columns) -> None:
-        """Put other samples at these positions."""
-        count = len(next(iter(self.values.values()), []))
-        for name, found in other.values.items():
-            for position, value in zip(positions, found, strict=True):
-                self.values[name][position] = value
-        for name, contents in other.contents.items():
-            held = list(self.contents.get(name, [None] * count))
-            for position, content in zip(positions, contents, strict=True):
-                held[position] = content
-            self.contents[name] = held
+    @staticmethod
+    def placed(count: int, parts: Sequence[tuple[Sequence[int], Columns]]) -> Columns:
+        """`count` samples, of parts that each say where theirs belong."""
+        names = [name for _, part in parts[:1] for name in part.values]
+        values: dict[str, list[Any]] = {name: [None] * count for name in names}
+        contents: dict[str, list[bytes | None]] = {}
+        for positions, part in parts:
+            for name, found in part.values.items():
+                _put(values[name], positions, found)
+            for name, known in part.contents.items():
+                _put(contents.setdefault(name, [None] * count), positions, known)
+        return Columns(values, dict(contents), sum(part.row_bytes for _, part in parts))
 
     @staticmethod
     def joined(parts: Sequence[Columns]) -> Columns:
         """One after the other."""
         if len(parts) == 1:
             return parts[0]
-        sizes = [len(next(iter(part.values.values()), [])) for part in parts]
-        out = Columns({name: [None] * sum(sizes) for name in parts[0].values}, {})
-        at = 0
-        for part, size in zip(parts, sizes, strict=True):
-            out.put(range(at, at + size), part)
-            at += size
-        return out
+        ends = list(accumulate(len(next(iter(part.values.values()), [])) for part in parts))
+        return Columns.placed(
+            ends[-1], [(range(a, b), part) for a, b, part in zip([0, *ends], ends, parts, strict=False)]
+        )
+
+
+def _put(held: list[Any], positions: Sequence[int], values: Sequence[Any]) -> None:
+    for position, value in zip(positions, values, strict=True):
+        held[position] = value
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A batch, and how many of its samples stand in for others that could not be decoded."""
+    """A batch, its samples and their bytes, and how many of them stand in for others that could not be decoded."""
 
     batch: Any
     size: int
+    size_bytes: int
     substituted: int = 0
 
 
 def hand_out_rows(rows: pa.Table) -> Made:
     """Rows as they are, in one Arrow batch; references stay references."""
-    return Made(rows.combine_chunks().to_batches()[0] if rows.num_rows else _empty(rows), rows.num_rows)
+    batch = rows.combine_chunks().to_batches()[0] if rows.num_rows else _empty(rows)
+    return Made(batch, rows.num_rows, rows.nbytes)
 
 
 def make_batch(samples: Columns, options: StreamOptions) -> Made:
     """The batch as asked for, of values in the order of the stream."""
-    columns = samples.values
+    columns, size_bytes = samples.values, samples.row_bytes
     count, substituted = len(next(iter(columns.values()))) if columns else 0, 0
     if options.decode:
-        columns, substituted = _decoded(samples, options)
+        decoded = _decoded(samples, options)
+        columns, substituted, size_bytes = decoded.columns, decoded.substituted, size_bytes + decoded.media_bytes
     if options.transform is not None:
         columns = _transformed(columns, count, options)
-    return Made(collate(columns, options.collate), count, substituted)
+    return Made(collate(columns, options.collate), count, size_bytes, substituted)
 
 
 def collate(columns: dict[str, list[Any]], how: str) -> Any:
@@ -91,14 +100,22 @@ def collate(columns: dict[str, list[Any]], how: str) -> Any:
     return arrays
 
 
-def _decoded(samples: Columns, options: StreamOptions) -> tuple[dict[str, list[Any]], int]:
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    columns: dict[str, list[Any]]
+    media_bytes: int
+    substituted: int = 0
+
+
+def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
     """References become what they lead to. A row that can not be decoded is replaced whole by the next that can."""
-    out, failed = dict(samples.values), {}
+    out, failed, media_bytes = dict(samples.values), {}, 0
     for name, values in samples.values.items():
         if not any(isinstance(value, FileRef) for value in values):
             continue
         decoded: list[Any] = []
         contents = _complete(values, samples.contents.get(name))
+        media_bytes += sum(len(content) for content in contents if content is not None)
         for at, (ref, content) in enumerate(zip(values, contents, strict=True)):
             try:
                 decoded.append(None if content is None else ref.decode(content))
@@ -109,9 +126,10 @@ def _decoded(samples: Columns, options: StreamOptions) -> tuple[dict[str, list[A
                 decoded.append(None)
         out[name] = decoded
     if not failed:
-        return out, 0
+        return _Decoded(out, media_bytes)
     stand_in = _stand_ins(failed, len(next(iter(out.values()))))
-    return {name: [values[at] for at in stand_in] for name, values in out.items()}, len(failed)
+    replaced = {name: [values[at] for at in stand_in] for name, values in out.items()}
+    return _Decoded(replaced, media_bytes, len(failed))
 
 
 def _complete(refs: Sequence[FileRef | None], known: Sequence[bytes | None] | None) -> Sequence[bytes | None]:

@@ -11,7 +11,7 @@ import functools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, UnsupportedError
@@ -24,13 +24,23 @@ from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.plan import Identity, Token, parse_token
 from warpdata.streaming.samples import Columns, Made, hand_out_rows, make_batch
 from warpdata.streaming.steps import Steps
-from warpdata.streaming.telemetry import Clock, Telemetry
+from warpdata.streaming.telemetry import Clock, Telemetry, Traffic
 from warpdata.streaming.windows import Mine
 
-__all__ = ["AtVersion", "Stream", "mix_streams"]
+__all__ = ["AtVersion", "Outside", "Stream", "mix_streams"]
 
 AtVersion: TypeAlias = "Callable[[str], Stream]"
 """Opens the same stream over another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a stream is handed that only the root has."""
+
+    clock: Clock
+    traffic: Callable[[], Traffic] = Traffic
+    at_version: AtVersion | None = None
+
 
 _REBASE_PARTS = "Begin a new epoch of a mixture of the new versions."
 
@@ -38,14 +48,14 @@ _REBASE_PARTS = "Begin a new epoch of a mixture of the new versions."
 class Stream:
     """Iterate over `epoch(n)`, or over the stream itself to go on where a token left off."""
 
-    def __init__(self, plan: Plan, options: StreamOptions, clock: Clock, at_version: AtVersion | None = None) -> None:
+    def __init__(self, plan: Plan, options: StreamOptions, outside: Outside) -> None:
         self.plan = plan
         self._options = options
-        self._at_version = at_version
+        self.outside = outside
         self._rest: RestPlan | None = None
         self._epoch = 0
         self._done = 0
-        self.telemetry = Telemetry(clock)
+        self.telemetry = Telemetry(outside.clock, outside.traffic)
 
     @property
     def identity(self) -> Identity:
@@ -120,7 +130,12 @@ class Stream:
 
     def explain(self) -> Explanation:
         """What an epoch takes, before any of it is read."""
-        return Explanation.of(self.plan, self.steps_from(0), self._options)
+        return Explanation.of(self.plan, self._options)
+
+    def show(self, step: int, steps: int) -> None:
+        """Write the live line, if one was asked for."""
+        if self._options.progress is not None:
+            self.telemetry.show(self._options.progress, step + 1, steps)
 
     def stand_at(self, epoch: int, samples_done: int) -> None:
         """For those who hand out the stream's batches themselves, such as a loader with workers."""
@@ -140,29 +155,34 @@ class Stream:
         return rest_of(_of_table(self.plan), epoch, after, lambda version: _of_table(self._elsewhere(version).plan))
 
     def _elsewhere(self, version: str) -> Stream:
-        if self._at_version is None:
+        if self.outside.at_version is None:
             raise UnsupportedError("this stream can not go on with another version", hint=_REBASE_PARTS)
-        return self._at_version(version)
+        return self.outside.at_version(version)
 
-    def _run(self, epoch: int, begin: int) -> Generator[Any, None, None]:
+    def after(self, batches: int) -> Iterator[Any]:
+        """As iterating over the stream, without this rank's, or this worker's, next batches."""
+        return self._run(self._epoch, self._done, batches)
+
+    def _run(self, epoch: int, begin: int, skip: int = 0) -> Generator[Any, None, None]:
         steps = self.steps_from(begin, epoch)
         feed = self.plan_of(epoch).open(epoch, self._mine(steps), with_media=self._options.wants_media)
         self._epoch, self._done = epoch, begin
         pool = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="warp-stream")
         try:
-            for step, made in self._prepared(steps, feed, pool):
+            for step, made in self._prepared(steps, feed, pool, skip):
                 self._done = steps.done_after(step)
-                self.telemetry.handed_out(made, self._options)
+                self.telemetry.handed_out(made.size, made.size_bytes, made.substituted)
+                self.show(step, len(steps))
                 yield made.batch
             self._epoch, self._done = epoch + 1, 0
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             feed.close()
 
-    def _prepared(self, steps: Steps, feed: Feed, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Made]]:
+    def _prepared(self, steps: Steps, feed: Feed, pool: ThreadPoolExecutor, skip: int) -> Iterator[tuple[int, Made]]:
         """Batches in order, each with its step, some of them begun before they are needed."""
         pending: deque[tuple[int, Future[Made]]] = deque()
-        for step in range(self._options.worker, len(steps), self._options.workers):
+        for step in range(self._options.worker, len(steps), self._options.workers)[skip:]:
             pending.append((step, pool.submit(self._make, steps, step, feed)))
             if len(pending) > self._options.prefetch:
                 yield self._waited_for(pending)
@@ -171,7 +191,7 @@ class Stream:
 
     def _waited_for(self, pending: deque[tuple[int, Future[Made]]]) -> tuple[int, Made]:
         step, future = pending.popleft()
-        return step, self.telemetry.waited_for(future, len(pending))
+        return step, self.telemetry.waited_for(future.result, len(pending))
 
     def _make(self, steps: Steps, step: int, feed: Feed) -> Made:
         spans = list(steps.spans(step, self._options.rank))
@@ -192,7 +212,7 @@ class Stream:
     def for_worker(self, worker: int, workers: int) -> Stream:
         """The part of this rank's batches that one of several workers makes, from the beginning."""
         options = replace(self._options, worker=worker, workers=workers)
-        return Stream(self.plan, options, self.telemetry.clock, self._at_version)
+        return Stream(self.plan, options, self.outside)
 
 
 def _of_table(plan: Plan) -> TablePlan:
@@ -214,4 +234,4 @@ def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Strea
         raise BadInputError(f"stop={stop!r} is not known", hint=f"Use {' or '.join(STOPS)}.")
     first = next(iter(streams))
     plan = MixedPlan(tuple(plans), Mixture.of(list(streams.values()), seed), stop)
-    return Stream(plan, first.options, first.telemetry.clock)
+    return Stream(plan, first.options, replace(first.outside, at_version=None))

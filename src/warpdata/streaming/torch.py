@@ -15,6 +15,7 @@ from warpdata.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from warpdata.streaming.stream import Stream
+    from warpdata.streaming.telemetry import Telemetry
 
 __all__ = ["OpenStream", "TorchLoader", "as_tensor"]
 
@@ -51,6 +52,19 @@ class TorchLoader:
         state = self.state_dict()
         return self._run(number, state["samples_done"] if number == state["epoch"] else 0)
 
+    @property
+    def telemetry(self) -> Telemetry:
+        """As that of a stream, seen from the process that consumes: bytes and traffic are the workers'."""
+        return self._stream.telemetry
+
+    @property
+    def dataset(self) -> Any:
+        """The batches as an `IterableDataset`, for a DataLoader or StatefulDataLoader of your own.
+
+        Give that `batch_size=None` and any number of workers. `set_epoch(n)` says which epoch comes next.
+        """
+        return _parts_class()(self._reopen, self.state_dict())
+
     def state_dict(self) -> dict[str, Any]:
         """As `Stream.state_dict`; any number of workers and ranks goes on from it."""
         return self._stream.state_dict()
@@ -75,8 +89,12 @@ class TorchLoader:
             pin_memory=self._pin_memory,
         )
         stream.stand_at(epoch, begin)
-        for step, batch in enumerate(loader):
+        batches = iter(loader)
+        for step in range(len(steps)):
+            batch = stream.telemetry.waited_for(functools.partial(next, batches), 0)
             stream.stand_at(epoch, steps.done_after(step))
+            stream.telemetry.handed_out(sum(b - a for a, b in steps.spans(step, stream.options.rank)))
+            stream.show(step, len(steps))
             yield batch
         stream.stand_at(epoch + 1, 0)
 
@@ -94,19 +112,33 @@ _made: dict[str, type] = {}
 
 
 class _Parts:
-    """The batches of one worker."""
+    """The batches of one worker. Its state is the token it began with, and how many batches it made since."""
 
-    def __init__(self, reopen: OpenStream, state: dict[str, Any]) -> None:
+    def __init__(self, reopen: OpenStream, token: dict[str, Any]) -> None:
         self._reopen = reopen
-        self._state = state
+        self._token = token
+        self._made = 0
+
+    def set_epoch(self, number: int) -> None:
+        """Begin with this epoch when iterated next."""
+        self._token, self._made = self._reopen().token_at(number, 0), 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"token": self._token, "batches": self._made}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._token, self._made = dict(state["token"]), state["batches"]
 
     def __iter__(self) -> Iterator[Any]:
         info = _torch().utils.data.get_worker_info()
         stream = self._reopen()
         if info is not None:
             stream = stream.for_worker(info.id, info.num_workers)
-        stream.load_state_dict(self._state)
-        return iter(stream)
+        stream.load_state_dict(self._token)
+        for batch in stream.after(self._made):
+            self._made += 1
+            yield batch
+        self._token, self._made = stream.state_dict(), 0
 
 
 def __getattr__(name: str) -> Any:
