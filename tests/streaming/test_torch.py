@@ -16,6 +16,8 @@ import pyarrow as pa
 import pytest
 
 import warpdata as wd
+from warpdata.errors import BadInputError, UnsupportedError
+from warpdata.testing import S3Endpoint
 
 torch = pytest.importorskip("torch", reason="the extra warpdata[torch] is not installed")
 
@@ -143,3 +145,32 @@ def test_a_loader_goes_on_with_a_newer_version(tmp_path: Path) -> None:
     assert sorted(value for batch in [*before, *ids(newer)] for value in batch) == list(range(60))
     assert sorted(value for batch in ids(newer) for value in batch) == list(range(60)), "the next epoch is whole"
     assert newer.telemetry.figures.samples == 100
+
+
+@pytest.fixture
+def far(s3_url: str, s3_server: S3Endpoint, tmp_path: Path) -> wd.Dataset:
+    settings = s3_server.settings(cache_dir=tmp_path)
+    rows = pa.table({"id": range(ROWS), "file": [f"{n}" for n in range(ROWS)]})
+    builder = wd.DatasetBuilder("a/t", s3_url, settings=settings).add_table("main", rows)
+    builder.add_artifact("raw", {f"{n}": bytes([n]) for n in range(ROWS)}).bind("main", "file", "raw").publish()
+    return wd.dataset("a/t", store=s3_url, settings=settings)
+
+
+def test_workers_read_from_an_object_store_though_python_would_fork(far: wd.Dataset) -> None:
+    assert multiprocessing.get_start_method() == "fork"
+    batches = list(far.to_torch(batch_size=8, shuffle=True, num_workers=2).epoch(0))
+    assert sorted(value for batch in batches for value in batch["id"].tolist()) == list(range(ROWS))
+    assert all(file == bytes([n]) for b in batches for n, file in zip(b["id"].tolist(), b["file"], strict=True))
+
+
+def test_a_forked_process_is_told_that_it_can_not_use_an_object_store(far: wd.Dataset) -> None:
+    dataset = far.to_torch(batch_size=8).dataset
+    forked = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
+    with pytest.raises(UnsupportedError, match="forkserver"):
+        next(iter(forked))
+
+
+def test_what_can_not_be_sent_to_workers_is_said_so(far: wd.Dataset) -> None:
+    loaded = far.to_torch(batch_size=8, transform=lambda sample: sample, num_workers=1)
+    with pytest.raises(BadInputError, match="can not be sent to worker processes"):
+        next(iter(loaded))

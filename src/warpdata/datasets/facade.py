@@ -307,7 +307,13 @@ class Dataset:
             request,
             stream.options.for_workers(),
         )
-        return TorchLoader(stream, functools.partial(reopen_stream, address), num_workers, pin_memory=pin_memory)
+        return TorchLoader(
+            stream,
+            functools.partial(reopen_stream, address),
+            num_workers,
+            pin_memory=pin_memory,
+            may_fork=link.reader.url.startswith("file://"),
+        )
 
     def _request(
         self,

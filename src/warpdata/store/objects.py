@@ -39,6 +39,7 @@ from warpdata.limits import (
     STREAM_REQUEST_BYTES,
 )
 from warpdata.store.failures import explain, is_surely_unsent, was_retried
+from warpdata.store.forks import note_use
 from warpdata.store.keys import check_key
 from warpdata.store.ranges import coalesce, split_reply
 from warpdata.store.sources import read_rechecked
@@ -254,6 +255,7 @@ class ObjectStore:
         """Turn the library's exceptions into ours, whatever the backend."""
         from obstore.exceptions import BaseError
 
+        note_use(self._url)
         try:
             yield
         except WarpError:

@@ -8,12 +8,15 @@ Implements "Workers" of docs/specs/streaming.md.
 from __future__ import annotations
 
 import functools
+import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import MissingExtraError
+from warpdata.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
     from warpdata.streaming.stream import Stream
     from warpdata.streaming.telemetry import Telemetry
 
@@ -33,11 +36,20 @@ def as_tensor(values: Any) -> Any:
 class TorchLoader:
     """Batches of one rank from `num_workers` processes. Iterate over `epoch(n)`, or over the loader itself."""
 
-    def __init__(self, stream: Stream, reopen: OpenStream, num_workers: int, *, pin_memory: bool = False) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        reopen: OpenStream,
+        num_workers: int,
+        *,
+        pin_memory: bool = False,
+        may_fork: bool = True,
+    ) -> None:
         self._stream = stream
         self._reopen = reopen
         self._num_workers = num_workers
         self._pin_memory = pin_memory
+        self._may_fork = may_fork
 
     def __len__(self) -> int:
         return len(self._stream)
@@ -76,7 +88,7 @@ class TorchLoader:
         """As `Stream.rebase`."""
         stream = self._stream.rebase(version)
         reopen = functools.partial(self._reopen, version=stream.identity.document()["version"])
-        return TorchLoader(stream, reopen, self._num_workers, pin_memory=self._pin_memory)
+        return TorchLoader(stream, reopen, self._num_workers, pin_memory=self._pin_memory, may_fork=self._may_fork)
 
     def _run(self, epoch: int, begin: int) -> Iterator[Any]:
         torch = _torch()
@@ -87,9 +99,10 @@ class TorchLoader:
             batch_size=None,
             num_workers=self._num_workers,
             pin_memory=self._pin_memory,
+            multiprocessing_context=None if self._may_fork or not self._num_workers else _without_fork(),
         )
         stream.stand_at(epoch, begin)
-        batches = iter(loader)
+        batches = _started(loader)
         for step in range(len(steps)):
             batch = stream.telemetry.waited_for(functools.partial(next, batches), 0)
             stream.stand_at(epoch, steps.done_after(step))
@@ -97,6 +110,32 @@ class TorchLoader:
             stream.show(step, len(steps))
             yield batch
         stream.stand_at(epoch + 1, 0)
+
+
+def _without_fork() -> BaseContext | None:
+    """How to start workers that need threads of libraries that a forked process does not have.
+
+    A server that is forked from before anything was read makes them fast to start; None where the default
+    is no fork anyway.
+    """
+    if multiprocessing.get_start_method() != "fork":
+        return None
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "torch", "warpdata.datasets", "warpdata.streaming.torch"])
+    return context
+
+
+def _started(loader: Any) -> Iterator[Any]:
+    """Iterate, which starts the workers; what can not be sent to them is an error of the caller's."""
+    try:
+        return iter(loader)
+    except Exception as error:
+        if "pickle" not in str(error):
+            raise
+        raise BadInputError(
+            f"the stream can not be sent to worker processes: {error}",
+            hint="Use a transform that is a function of a module, or num_workers=0.",
+        ) from error
 
 
 def _parts_class() -> type:
