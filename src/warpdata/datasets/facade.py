@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TextIO, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from warpdata.artifacts import Artifact
 from warpdata.cache import CachedReader, Counts, Mode
@@ -27,12 +27,11 @@ from warpdata.datasets.connection import Connection, connect
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import open_artifact
+from warpdata.datasets.streams import Streams
 from warpdata.datasets.training import (
     StreamAddress,
     StreamKeywords,
     StreamRequest,
-    batches_ahead,
-    live_line,
     open_stream,
 )
 from warpdata.datasets.warming import Warmed, choose, warm_blobs
@@ -42,21 +41,7 @@ from warpdata.manifest import Difference, LoadPage, Manifest, ShardList, compare
 from warpdata.progress import Progress, Tally, silent
 from warpdata.settings import Settings
 from warpdata.sizes import parse_size
-from warpdata.streaming import (
-    Collate,
-    OnError,
-    Outside,
-    Remainder,
-    Shuffle,
-    Stop,
-    Stream,
-    StreamOptions,
-    TorchLoader,
-    Traffic,
-    Transform,
-    mix_streams,
-    resolve_rank,
-)
+from warpdata.streaming import OpenStream, Outside, Stop, Stream, StreamOptions, Traffic, mix_streams
 from warpdata.tables import Foresee, Present, ShardOpener, Table, retyped_table
 
 if TYPE_CHECKING:
@@ -91,7 +76,7 @@ class Revision:
     txn_id: str
 
 
-class Dataset:
+class Dataset(Streams):
     """One version of a dataset. It never changes; open the name again to see newer ones."""
 
     def __init__(self, connection: Connection, resolved: Resolved, manifest: Manifest) -> None:
@@ -110,6 +95,11 @@ class Dataset:
     def connection(self) -> Connection:
         """The store it was opened from."""
         return self._connection
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its store is a folder of this machine."""
+        return self._connection.reader.url.startswith("file://")
 
     @property
     def id(self) -> str:
@@ -131,7 +121,7 @@ class Dataset:
     def table(self, name: str | None = None) -> Table:
         """A table by name; without one, the only table or the one called "main"."""
         names = self.tables
-        name = name or self._main_table()
+        name = name or self.main_table()
         entry = self._manifest.tables.get(name)
         if entry is None:
             near = difflib.get_close_matches(name, names, n=3)
@@ -171,11 +161,12 @@ class Dataset:
         """
         import pyarrow as pa
 
-        present = self._present(table or self._main_table())
+        present = self._present(table or self.main_table())
         whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         return whole if present is None else retyped_table(whole, present(whole.schema))
 
-    def _main_table(self) -> str:
+    def main_table(self) -> str:
+        """The table that is meant where none is named."""
         return self.tables[0] if len(self.tables) == 1 else "main"
 
     def _present(self, table: str) -> Present | None:
@@ -207,47 +198,6 @@ class Dataset:
     def info(self) -> DatasetInfo:
         return describe(self._manifest, self._resolved, self._connection.reader.url)
 
-    def stream(
-        self,
-        table: str | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002
-        batch_size: int = 256,
-        shuffle: bool | Shuffle = False,
-        seed: int = 0,
-        shard: tuple[int, int] | str | None = None,
-        remainder: Remainder = "partial",
-        prefetch: int | str = "auto",
-        decode: bool = True,
-        transform: Transform | None = None,
-        collate: Collate = "numpy",
-        on_error: OnError = "raise",
-        progress: bool | TextIO = False,
-    ) -> Stream:
-        """Batches for training: the same global order on any number of ranks, and exact resume.
-
-        `batch_size` is per rank. `shard` is `(rank, world_size)` or "auto". What is left over at the end of an
-        epoch is split evenly ("partial"), filled up ("pad") or left out ("drop"). References are read and
-        decoded, then `transform` is given each sample as a dict. `progress` writes a live line to a file, or to
-        standard error.
-        """
-        rank, world_size = resolve_rank(shard)
-        request = self._request(table, columns, filter, shuffle, seed)
-        options = StreamOptions(
-            batch_size=batch_size,
-            rank=rank,
-            world_size=world_size,
-            remainder=remainder,
-            prefetch=batches_ahead(prefetch),
-            decode=decode,
-            transform=transform,
-            collate=collate,
-            on_error=on_error,
-            progress=live_line(progress),
-        )
-        return self.open_stream(request, options)
-
     def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
         """As `stream`, from values that were checked."""
         bound = {column: artifact for column, (artifact, _) in self._bound(request.table).items()}
@@ -263,68 +213,13 @@ class Dataset:
     def _at(self, version: str) -> Dataset:
         return open_dataset(self._connection, Address(self.id, version))
 
-    def to_torch(
-        self,
-        table: str | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002
-        batch_size: int = 256,
-        shuffle: bool | Shuffle = False,
-        seed: int = 0,
-        shard: tuple[int, int] | str | None = "auto",
-        remainder: Remainder = "partial",
-        decode: bool = True,
-        transform: Transform | None = None,
-        on_error: OnError = "raise",
-        progress: bool | TextIO = False,
-        num_workers: int = 0,
-        pin_memory: bool = False,
-    ) -> TorchLoader:
-        """A stream as a loader for PyTorch, with batches of tensors made in worker processes."""
-        stream = self.stream(
-            table,
-            columns=columns,
-            filter=filter,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            shard=shard,
-            remainder=remainder,
-            decode=decode,
-            transform=transform,
-            collate="torch",
-            on_error=on_error,
-            progress=progress,
-        )
-        link, request = self._connection, self._request(table, columns, filter, shuffle, seed)
+    def reopening(self, request: StreamRequest, options: StreamOptions) -> OpenStream:
+        """As `open_stream`, but later, and perhaps in another process."""
+        link = self._connection
         address = StreamAddress(
-            link.reader.url,
-            self.id,
-            self.version,
-            link.mode.value,
-            link.settings,
-            request,
-            stream.options.for_workers(),
+            link.reader.url, self.id, self.version, link.mode.value, link.settings, request, options
         )
-        return TorchLoader(
-            stream,
-            functools.partial(reopen_stream, address),
-            num_workers,
-            pin_memory=pin_memory,
-            may_fork=link.reader.url.startswith("file://"),
-        )
-
-    def _request(
-        self,
-        table: str | None,
-        columns: Sequence[str] | None,
-        condition: str | None,
-        shuffle: bool | Shuffle,
-        seed: int,
-    ) -> StreamRequest:
-        wanted = None if columns is None else tuple(columns)
-        return StreamRequest(table or self._main_table(), wanted, condition, shuffle, seed)
+        return functools.partial(reopen_stream, address)
 
     @property
     def counters(self) -> Counts:
