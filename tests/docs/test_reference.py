@@ -43,7 +43,8 @@ def signature(name: str, value: Any) -> str:
             star = True
         annotation = "" if parameter.annotation is inspect.Parameter.empty else f": {parameter.annotation}"
         default = "" if parameter.default is inspect.Parameter.empty else f" = {_spelled(parameter.default)}"
-        parts.append(f"{parameter.name}{annotation}{default}")
+        stars = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else ""
+        parts.append(f"{stars}{parameter.name}{annotation}{default}")
     returned = "" if told.return_annotation is inspect.Signature.empty else f" -> {told.return_annotation}"
     return f"{name}({', '.join(parts)}){returned}"
 
@@ -57,7 +58,10 @@ def _spelled(default: object) -> str:
 
 
 def public_members(cls: type) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(cls).items():
+    """Those of classes it is made of, too, unless these are public themselves."""
+    parts = [base for base in reversed(cls.__mro__) if base.__module__.startswith("warpdata.")]
+    ours = [base for base in parts if base is cls or base.__name__ not in warpdata.__all__]
+    for name, value in {name: value for base in ours for name, value in vars(base).items()}.items():
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
             yield name, value
 
