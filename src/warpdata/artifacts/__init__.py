@@ -4,14 +4,14 @@ Handed manifest entries and a `Reader`; knows nothing of catalogs or tables. doc
 the normative text.
 """
 
-from warpdata.artifacts.artifact import Artifact, Extract, Origin, Reopen
+from warpdata.artifacts.artifact import Artifact, Coming, Extract, Origin, Reopen
 from warpdata.artifacts.entry import KINDS, ArtifactEntry
 from warpdata.artifacts.index import MemberIndex
 from warpdata.artifacts.index_writing import PackedMember, WrittenIndex, write_index
 from warpdata.artifacts.member import ByteLocation, Chunk, Locator, Member, locator_of
 from warpdata.artifacts.names import check_member_path
 from warpdata.artifacts.packing import COMPRESSIONS, PackedShard, ShardRecipe, cut_shards, pack_file, pack_shard
-from warpdata.artifacts.reading import read_far, read_many
+from warpdata.artifacts.reading import read_ahead, read_many
 from warpdata.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef
 from warpdata.artifacts.sources import ArtifactInput, MemberSource, list_sources
 from warpdata.artifacts.tar_scanning import scan_tar
@@ -26,6 +26,7 @@ __all__ = [
     "AudioRef",
     "ByteLocation",
     "Chunk",
+    "Coming",
     "Extract",
     "FileRef",
     "ImageRef",
@@ -46,7 +47,7 @@ __all__ = [
     "locator_of",
     "pack_file",
     "pack_shard",
-    "read_far",
+    "read_ahead",
     "read_many",
     "scan_tar",
     "write_index",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from warpdata.artifacts.entry import ArtifactEntry
-from warpdata.artifacts.fetching import Piece, fetch_piece, fetch_pieces
+from warpdata.artifacts.fetching import Piece, begin_pieces, fetch_piece, fetch_pieces
 from warpdata.artifacts.index import MemberIndex
 from warpdata.artifacts.member import ByteLocation, Chunk, Locator, Member
 from warpdata.artifacts.member_file import open_pieces
@@ -25,10 +26,13 @@ from warpdata.limits import MEMBER_CHUNK_BYTES
 from warpdata.manifest import LoadPage, ShardLookup
 from warpdata.store import Reader
 
-__all__ = ["Artifact", "Extract", "Origin", "Reopen"]
+__all__ = ["Artifact", "Coming", "Extract", "Origin", "Reopen"]
 
 Reopen: TypeAlias = Callable[[], "Artifact"]
 """Opens the artifact again, perhaps in another process; can be pickled."""
+
+Coming: TypeAlias = Callable[[], bytes]
+"""Waits for content that is on its way."""
 
 Extract: TypeAlias = Callable[[bytes], Path]
 """Makes a file of a member's content and says where; whoever provides it says for how long it stays."""
@@ -111,16 +115,23 @@ class Artifact:
         fetched = iter(self._fetch([piece for pieces in wanted for piece in pieces]))
         return [next(fetched) if len(pieces) == 1 else b"".join(islice(fetched, len(pieces))) for pieces in wanted]
 
+    def begin(self, locators: Sequence[Locator], pool: ThreadPoolExecutor) -> list[Coming]:
+        """Fetch as `read_at` does, but in the background: for each what waits for its content, and returns it.
+
+        The first is fetched first. What is on this machine is read only when it is asked for.
+        """
+        wanted = [self._pieces(locator) for locator in locators]
+        flat = [piece for pieces in wanted for piece in pieces]
+        coming = iter(begin_pieces(self._reader, flat, self.entry.compression, pool))
+        parts = [list(islice(coming, len(pieces))) for pieces in wanted]
+        return [few[0] if len(few) == 1 else functools.partial(_joined, few) for few in parts]
+
     def size_of(self, locator: Locator) -> int:
         return self.member(locator).size_bytes if isinstance(locator, str) else locator.length
 
     def shard_of(self, locator: Locator) -> Blob:
         """The blob to have near in order to read this member."""
         return self._shard_under(self.member(locator)) if isinstance(locator, str) else self._shard(locator.shard)
-
-    def is_near(self, locator: Locator) -> bool:
-        """Whether its bytes are on this machine."""
-        return self._reader.is_near(blob_key(self.shard_of(locator).hash))
 
     def signed_url(self, locator: Locator, expires_s: int) -> str:
         """A URL for a browser; only where every file is an object of its own."""
@@ -177,6 +188,10 @@ class Artifact:
             return f"Did you mean {' or '.join(near)}?"
         first = next(self.members(), None)
         return f"It has {len(self):,} members" + (f", such as {first.path}" if first else "")
+
+
+def _joined(parts: Sequence[Coming]) -> bytes:
+    return b"".join(part() for part in parts)
 
 
 def _chunk_pieces(member: Member, chunks: Sequence[Chunk], blob: Blob) -> list[Piece]:

@@ -6,9 +6,10 @@ an error, never a result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import xxhash
@@ -18,7 +19,7 @@ from warpdata.errors import BlobCorruptedError
 from warpdata.limits import MAX_REQUESTS_AT_ONCE, MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
 from warpdata.store import ByteRange, Reader, coalesce
 
-__all__ = ["Piece", "fetch_piece", "fetch_pieces"]
+__all__ = ["Piece", "begin_pieces", "fetch_piece", "fetch_pieces"]
 
 
 class Piece(NamedTuple):
@@ -39,29 +40,14 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
     What is on this machine is read piece by piece. For the rest, neighbours share a request, and requests
     run side by side, whichever shards they are for.
     """
-    for piece in pieces:
-        if not _span(piece).size_bytes and _content(piece, memoryview(b""), compression) is None:
-            raise _damage(reader, piece)
+    near, far = _divided(reader, pieces, compression)
     out = [b""] * len(pieces)
-    far: list[_Request] = []
-    for key, positions in _by_shard(pieces).items():
-        if reader.is_near(key):
-            for position in positions:
-                out[position] = fetch_piece(reader, pieces[position], compression)
-        else:
-            spans = [_span(pieces[position]) for position in positions]
-            far += [
-                _Request(key, request.span, tuple(positions[index] for index in request.serves))
-                for request in coalesce(spans, MEMBER_GAP_BYTES, most_bytes=MEMBER_REQUEST_BYTES)
-            ]
+    for position in near:
+        out[position] = fetch_piece(reader, pieces[position], compression)
 
     def fetch(request: _Request) -> None:
-        reply = reader.read_range(request.key, request.span)
-        for position in request.serves:
-            piece = pieces[position]
-            start = piece.offset - request.span.start
-            content = _content(piece, reply[start : start + piece.stored_bytes], compression)
-            out[position] = fetch_piece(reader, piece, compression) if content is None else content
+        for position, content in _fetch(reader, pieces, request, compression).items():
+            out[position] = content
 
     if len(far) == 1:
         fetch(far[0])
@@ -69,6 +55,56 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
         with ThreadPoolExecutor(min(len(far), MAX_REQUESTS_AT_ONCE), thread_name_prefix="warp-media") as pool:
             for done in [pool.submit(fetch, request) for request in far]:
                 done.result()
+    return out
+
+
+def begin_pieces(
+    reader: Reader, pieces: Sequence[Piece], compression: str | None, pool: ThreadPoolExecutor
+) -> list[Callable[[], bytes]]:
+    """For each piece what waits for its content. Requests are made by the pool, in the order of need: the first
+    piece is needed first. What is on this machine is read when it is asked for."""
+    near, far = _divided(reader, pieces, compression)
+    out: list[Callable[[], bytes]] = [bytes] * len(pieces)
+    for position in near:
+        out[position] = partial(fetch_piece, reader, pieces[position], compression)
+    for request in sorted(far, key=lambda request: min(request.serves)):
+        coming = pool.submit(_fetch, reader, pieces, request, compression)
+        for position in request.serves:
+            out[position] = partial(_waited_for, coming, position)
+    return out
+
+
+def _waited_for(coming: Future[dict[int, bytes]], position: int) -> bytes:
+    return coming.result()[position]
+
+
+def _divided(reader: Reader, pieces: Sequence[Piece], compression: str | None) -> tuple[list[int], list[_Request]]:
+    """Pieces on this machine, by position, and requests for the others. Empty pieces are checked and need neither."""
+    for piece in pieces:
+        if not _span(piece).size_bytes and _content(piece, memoryview(b""), compression) is None:
+            raise _damage(reader, piece)
+    near: list[int] = []
+    far: list[_Request] = []
+    for key, positions in _by_shard(pieces).items():
+        if reader.is_near(key):
+            near += positions
+        else:
+            spans = [_span(pieces[position]) for position in positions]
+            far += [
+                _Request(key, request.span, tuple(positions[index] for index in request.serves))
+                for request in coalesce(spans, MEMBER_GAP_BYTES, most_bytes=MEMBER_REQUEST_BYTES)
+            ]
+    return near, far
+
+
+def _fetch(reader: Reader, pieces: Sequence[Piece], request: _Request, compression: str | None) -> dict[int, bytes]:
+    """What a request serves, by position."""
+    reply, out = reader.read_range(request.key, request.span), {}
+    for position in request.serves:
+        piece = pieces[position]
+        start = piece.offset - request.span.start
+        content = _content(piece, reply[start : start + piece.stored_bytes], compression)
+        out[position] = fetch_piece(reader, piece, compression) if content is None else content
     return out
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-from warpdata.artifacts.artifact import Artifact
+from warpdata.artifacts.artifact import Artifact, Coming
+from warpdata.artifacts.member import Locator
 from warpdata.artifacts.refs import FileRef
 from warpdata.errors import BadInputError
 
-__all__ = ["read_far", "read_many"]
+__all__ = ["read_ahead", "read_many"]
+
+_T = TypeVar("_T")
 
 
 def read_many(refs: Iterable[FileRef | None]) -> list[bytes | None]:
@@ -17,26 +22,28 @@ def read_many(refs: Iterable[FileRef | None]) -> list[bytes | None]:
     References into one artifact are fetched together: neighbours share a request, shards are read at
     once. Takes references, their Arrow scalars, or a whole Arrow column of them.
     """
+    return _by_artifact(refs, lambda artifact, locators: artifact.read_at(locators))
+
+
+def read_ahead(refs: Iterable[FileRef | None], pool: ThreadPoolExecutor) -> list[Coming | None]:
+    """As `read_many`, in the background: for each reference what waits for its content. The first are fetched first."""
+    return _by_artifact(refs, lambda artifact, locators: artifact.begin(locators, pool))
+
+
+def _by_artifact(
+    refs: Iterable[FileRef | None], read: Callable[[Artifact, Sequence[Locator]], Sequence[_T]]
+) -> list[_T | None]:
+    """What `read` gives for each reference; references into one artifact go together."""
     listed = [_reference(ref) for ref in refs]
     by_artifact: dict[int, tuple[Artifact, list[int]]] = {}
     for position, ref in enumerate(listed):
         if ref is not None:
             by_artifact.setdefault(id(ref.artifact), (ref.artifact, []))[1].append(position)
-    out: list[bytes | None] = [None] * len(listed)
+    out: list[_T | None] = [None] * len(listed)
     for artifact, positions in by_artifact.values():
         wanted = [ref.locator for position in positions if (ref := listed[position]) is not None]
-        for position, content in zip(positions, artifact.read_at(wanted), strict=True):
-            out[position] = content
-    return out
-
-
-def read_far(refs: Iterable[FileRef | None]) -> list[bytes | None]:
-    """As `read_many`, for those whose bytes are not on this machine; None for the others, which are best read late."""
-    listed = list(refs)
-    far = [at for at, ref in enumerate(listed) if ref is not None and not ref.artifact.is_near(ref.locator)]
-    out: list[bytes | None] = [None] * len(listed)
-    for at, content in zip(far, read_many(listed[at] for at in far), strict=True):
-        out[at] = content
+        for position, found in zip(positions, read(artifact, wanted), strict=True):
+            out[position] = found
     return out
 
 

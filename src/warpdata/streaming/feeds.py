@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from warpdata.artifacts import read_far
+from warpdata.artifacts import Coming, read_ahead
 from warpdata.errors import BadInputError, WarpError
-from warpdata.limits import SMALL_SHARD_BYTES, STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
+from warpdata.limits import MAX_REQUESTS_AT_ONCE, SMALL_SHARD_BYTES, STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.order import Shuffle
 from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity
@@ -33,6 +33,18 @@ _OPEN_EPOCHS = 4
 
 Place: TypeAlias = tuple[int, int]
 """Which part of a mixture, and which row of its table; the part is 0 where there is only one."""
+
+
+class Pools:
+    """The threads of a feed: one loads windows, others fetch what their rows refer to."""
+
+    def __init__(self) -> None:
+        self.rows = ThreadPoolExecutor(1, thread_name_prefix="warp-window")
+        self.media = ThreadPoolExecutor(MAX_REQUESTS_AT_ONCE, thread_name_prefix="warp-media")
+
+    def close(self) -> None:
+        for pool in (self.rows, self.media):
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 class Feed(Protocol):
@@ -162,16 +174,16 @@ class TablePlan:
         )
 
     def open(self, epoch: int, mine: Mine, *, with_media: bool) -> TableFeed:
-        pool = _window_pool()
-        return TableFeed(self.windows(epoch, pool, mine, with_media=with_media), pool)
+        pools = Pools()
+        return TableFeed(self.windows(epoch, pools, mine, with_media=with_media), pools)
 
-    def windows(self, epoch: int, pool: ThreadPoolExecutor, mine: Mine, *, with_media: bool) -> Windows:
-        """The windows of an epoch, loaded by a pool that somebody else ends."""
+    def windows(self, epoch: int, pools: Pools, mine: Mine, *, with_media: bool) -> Windows:
+        """The windows of an epoch, loaded by pools that somebody else ends."""
         order = self.identity.order(epoch)
         held_bytes = self.sample_bytes if with_media else self.row_bytes
         most = max(1, int(STREAM_SPAN_BYTES / max(held_bytes, 1.0)))
-        take = functools.partial(self._take, with_media=with_media)
-        return Windows(order, take, min(most, max(1, order.count)), pool, mine)
+        take = functools.partial(self._take, media=pools.media if with_media else None)
+        return Windows(order, take, min(most, max(1, order.count)), pools.rows, mine)
 
     def locate(self, start: int, stop: int, epoch: int) -> list[Place]:
         rows = self._rows(self.identity.order(epoch).samples(start, stop))
@@ -185,18 +197,20 @@ class TablePlan:
                 raise BadInputError(f"row {where[1]} is not kept by the filter")
         return self.identity.order(epoch).place_of(sample)
 
-    def _take(self, samples: NDArray[np.int64], *, with_media: bool) -> Taken:
+    def _take(
+        self, samples: NDArray[np.int64], needed: NDArray[np.int64], *, media: ThreadPoolExecutor | None
+    ) -> Taken:
         rows = self._take_rows(self._rows(samples)).combine_chunks()
-        return Taken(rows, _far_contents(rows) if with_media else {})
+        return Taken(rows, {} if media is None else _coming(rows, needed, media))
 
     def _rows(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return samples if self.selection is None else self.selection[samples]
 
 
 class TableFeed:
-    def __init__(self, windows: Windows, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, windows: Windows, pools: Pools) -> None:
         self._windows = windows
-        self._pool = pool
+        self._pools = pools
 
     def rows(self, start: int, stop: int) -> pa.Table:
         return self._windows.samples(start, stop).rows
@@ -205,7 +219,7 @@ class TableFeed:
         return _lists(self._windows.samples(start, stop))
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pools.close()
 
 
 @dataclass(frozen=True)
@@ -335,7 +349,7 @@ class MixedFeed:
         self._epoch = epoch
         self._mine = mine
         self._with_media = with_media
-        self._pool = _window_pool()
+        self._pools = Pools()
         self._windows = functools.lru_cache(maxsize=_OPEN_EPOCHS * len(plan.parts))(self._open_windows)
 
     def rows(self, start: int, stop: int) -> pa.Table:
@@ -354,15 +368,11 @@ class MixedFeed:
         return Columns.placed(stop - start, parts)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pools.close()
 
     def _open_windows(self, part: int, epoch: int) -> Windows:
         mine = self._plan.mine_of(part, epoch - self._plan.first_epoch(part, self._epoch), self._mine)
-        return self._plan.parts[part].windows(epoch, self._pool, mine, with_media=self._with_media)
-
-
-def _window_pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="warp-window")
+        return self._plan.parts[part].windows(epoch, self._pools, mine, with_media=self._with_media)
 
 
 def _lists(taken: Taken) -> Columns:
@@ -370,15 +380,20 @@ def _lists(taken: Taken) -> Columns:
     return Columns({name: rows[name].to_pylist() for name in rows.schema.names}, dict(taken.contents), rows.nbytes)
 
 
-def _far_contents(rows: pa.Table) -> dict[str, list[bytes | None]]:
-    """What references lead to, where that is far. What fails here is read again, and fails, where it is needed."""
+def _coming(rows: pa.Table, needed: NDArray[np.int64], pool: ThreadPoolExecutor) -> dict[str, Sequence[Coming | None]]:
+    """What references lead to, on its way in the order of need. What fails here fails again where it is used."""
     import pyarrow as pa
 
-    contents = {}
+    contents: dict[str, Sequence[Coming | None]] = {}
     for field in rows.schema:
         if isinstance(field.type, pa.BaseExtensionType):
+            refs = rows[field.name].to_pylist()
+            coming: list[Coming | None] = [None] * len(refs)
+            order = list(dict.fromkeys(needed.tolist()))
             with contextlib.suppress(WarpError):
-                contents[field.name] = read_far(rows[field.name].to_pylist())
+                for at, wait in zip(order, read_ahead([refs[at] for at in order], pool), strict=True):
+                    coming[at] = wait
+                contents[field.name] = coming
     return contents
 
 

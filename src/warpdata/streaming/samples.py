@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from warpdata.artifacts import FileRef, read_many
+from warpdata.artifacts import Coming, FileRef, read_many
 from warpdata.errors import BadInputError, MediaDecodeError, MissingExtraError
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.torch import as_tensor
@@ -24,10 +24,10 @@ __all__ = ["Columns", "Made", "collate", "hand_out_rows", "make_batch"]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Samples as lists of values; `contents` are bytes that references lead to, where they are there already."""
+    """Samples as lists of values; `contents` wait for what references lead to, where that is on its way."""
 
     values: dict[str, list[Any]]
-    contents: dict[str, Sequence[bytes | None]]
+    contents: dict[str, Sequence[Coming | None]]
     row_bytes: int = 0
     """What the rows took in memory, media aside."""
 
@@ -36,12 +36,14 @@ class Columns:
         """`count` samples, of parts that each say where theirs belong."""
         names = [name for _, part in parts[:1] for name in part.values]
         values: dict[str, list[Any]] = {name: [None] * count for name in names}
-        contents: dict[str, list[bytes | None]] = {}
+        contents: dict[str, list[Coming | None]] = {
+            name: [None] * count for name in names if all(name in part.contents for _, part in parts)
+        }
         for positions, part in parts:
             for name, found in part.values.items():
                 _put(values[name], positions, found)
-            for name, known in part.contents.items():
-                _put(contents.setdefault(name, [None] * count), positions, known)
+            for name, held in contents.items():
+                _put(held, positions, part.contents[name])
         return Columns(values, dict(contents), sum(part.row_bytes for _, part in parts))
 
     @staticmethod
@@ -114,7 +116,8 @@ def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
         if not any(isinstance(value, FileRef) for value in values):
             continue
         decoded: list[Any] = []
-        contents = _complete(values, samples.contents.get(name))
+        coming = samples.contents.get(name)
+        contents = read_many(values) if coming is None else [wait and wait() for wait in coming]
         media_bytes += sum(len(content) for content in contents if content is not None)
         for at, (ref, content) in enumerate(zip(values, contents, strict=True)):
             try:
@@ -130,17 +133,6 @@ def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
     stand_in = _stand_ins(failed, len(next(iter(out.values()))))
     replaced = {name: [values[at] for at in stand_in] for name, values in out.items()}
     return _Decoded(replaced, media_bytes, len(failed))
-
-
-def _complete(refs: Sequence[FileRef | None], known: Sequence[bytes | None] | None) -> Sequence[bytes | None]:
-    """The content of every reference; what is not known yet is read together."""
-    if known is None:
-        return read_many(refs)
-    missing = [at for at, ref in enumerate(refs) if ref is not None and known[at] is None]
-    if not missing:
-        return known
-    read = dict(zip(missing, read_many([refs[at] for at in missing]), strict=True))
-    return [read.get(at, content) for at, content in enumerate(known)]
 
 
 def _stand_ins(failed: dict[int, MediaDecodeError], count: int) -> list[int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from warpdata.artifacts import Coming
 from warpdata.streaming.order import Order
 
 if TYPE_CHECKING:
@@ -22,21 +23,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Mine", "TakeSamples", "Taken", "Windows"]
 
-TakeSamples: TypeAlias = Callable[["NDArray[np.int64]"], "Taken"]
-"""Samples by their numbers, which ascend."""
+TakeSamples: TypeAlias = Callable[["NDArray[np.int64]", "NDArray[np.int64]"], "Taken"]
+"""Samples by their numbers, which ascend, and the positions of these in the order in which they are needed."""
 
 Mine: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
 """The places within a stretch that this consumer will ask for, ascending."""
 
 _KEPT = 2
+_NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Rows, and for columns of references the bytes they lead to, as far as those were fetched with the rows."""
+    """Rows, and for columns of references what waits for the bytes they lead to, as far as these are on their way."""
 
     rows: pa.Table
-    contents: Mapping[str, Sequence[bytes | None]]
+    contents: Mapping[str, Sequence[Coming | None]]
 
     def pick(self, positions: NDArray[np.int64]) -> Taken:
         import pyarrow as pa
@@ -52,10 +54,8 @@ class Taken:
 
         if len(parts) == 1:
             return parts[0]
-        contents = {
-            name: [value for part in parts for value in part.contents.get(name, [None] * part.rows.num_rows)]
-            for name in {name for part in parts for name in part.contents}
-        }
+        names = set.intersection(*(set(part.contents) for part in parts))
+        contents = {name: [coming for part in parts for coming in part.contents[name]] for name in names}
         return Taken(pa.concat_tables([part.rows for part in parts]), contents)
 
 
@@ -81,7 +81,7 @@ class Windows:
             self._load(window + 1)
             parts.append(self._picked(loaded, taken, self._order.samples(start, end)))
             start = end
-        return Taken.joined(parts) if parts else self._take(np.empty(0, np.int64))
+        return Taken.joined(parts) if parts else self._take(_NOTHING, _NOTHING)
 
     def _picked(self, loaded: NDArray[np.int64], taken: Taken, wanted: NDArray[np.int64]) -> Taken:
         """Samples of a loaded window; those that are loaded for nobody here, such as padding, one by one."""
@@ -89,7 +89,7 @@ class Windows:
         if len(loaded) and np.array_equal(loaded[np.minimum(at, len(loaded) - 1)], wanted):
             return taken.pick(at)
         unique, at = np.unique(wanted, return_inverse=True)
-        return self._take(unique).pick(at)
+        return self._take(unique, at).pick(at)
 
     def _window_of(self, place: int) -> tuple[int, int]:
         """Which window a place is in, and where that ends. Without a shuffle, windows are stretches of places."""
@@ -120,5 +120,6 @@ class Windows:
 
     def _read(self, window: int) -> tuple[NDArray[np.int64], Taken]:
         start, stop = self._span(window)
-        samples = np.sort(self._order.samples(start, stop)[self._mine(start, stop) - start])
-        return samples, self._take(samples)
+        wanted = self._order.samples(start, stop)[self._mine(start, stop) - start]
+        samples = np.sort(wanted)
+        return samples, self._take(samples, np.searchsorted(samples, wanted))
