@@ -256,6 +256,24 @@ def test_batches_hold_what_was_asked_for(store: str) -> None:
     assert made["size"].flags.c_contiguous
 
 
+def test_numbers_keep_their_type(tmp_path: Path) -> None:
+    """Also vectors, and through a mixture; a null makes a list of a column."""
+    kinds = ["int8", "uint16", "int64", "float32", "float64", "bool_"]
+    rows = {kind: pa.array(np.arange(6).astype(kind)) for kind in kinds}
+    vectors = np.arange(24, dtype=np.float32).reshape(6, 2, 2)
+    pairs = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 2)
+    rows["vector"] = pa.FixedSizeListArray.from_arrays(pairs, 2)
+    rows["gaps"] = pa.array([1, None, 3, 4, 5, 6])
+    wd.DatasetBuilder("a/n", tmp_path.as_uri()).add_table("main", pa.table(rows)).publish()
+    stream = wd.dataset("a/n", store=tmp_path.as_uri()).stream(batch_size=4)
+    for batches in (list(stream.epoch(0)), list(wd.mix({stream: 1.0}).epoch(0))):
+        for kind in kinds:
+            assert [batch[kind].dtype for batch in batches] == [np.dtype(kind)] * 2
+            np.testing.assert_array_equal(np.concatenate([b[kind] for b in batches]), np.arange(6).astype(kind))
+        np.testing.assert_array_equal(np.concatenate([batch["vector"] for batch in batches]), vectors)
+        assert batches[0]["gaps"] == [1, None, 3, 4]
+
+
 def test_a_picture_that_cannot_be_decoded_follows_the_policy(tmp_path: Path) -> None:
     from PIL import Image
 

@@ -16,10 +16,10 @@ import numpy as np
 from warpdata.artifacts import Coming, read_ahead
 from warpdata.errors import BadInputError, WarpError
 from warpdata.limits import MAX_REQUESTS_AT_ONCE, SMALL_SHARD_BYTES, STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
+from warpdata.streaming.columns import Columns
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.order import Shuffle
 from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity
-from warpdata.streaming.samples import Columns
 from warpdata.streaming.windows import Mine, Taken, Windows
 from warpdata.tables import Table, TakeRows
 
@@ -216,7 +216,8 @@ class TableFeed:
         return self._windows.samples(start, stop).rows
 
     def columns(self, start: int, stop: int) -> Columns:
-        return _lists(self._windows.samples(start, stop))
+        taken = self._windows.samples(start, stop)
+        return Columns.of(taken.rows, dict(taken.contents))
 
     def close(self) -> None:
         self._pools.close()
@@ -361,8 +362,8 @@ class MixedFeed:
             turns = self._plan.turns(part, first, len(positions), self._epoch)
             for low, high in _stretches(turns):
                 epoch, place = turns[low]
-                taken = _lists(self._windows(part, epoch).samples(place, place + high - low))
-                parts.append((positions[low:high], taken))
+                taken = self._windows(part, epoch).samples(place, place + high - low)
+                parts.append((positions[low:high], Columns.of(taken.rows, dict(taken.contents))))
         if not parts:
             return Columns({name: [] for name in self._plan.parts[0].table.schema().names}, {})
         return Columns.placed(stop - start, parts)
@@ -373,11 +374,6 @@ class MixedFeed:
     def _open_windows(self, part: int, epoch: int) -> Windows:
         mine = self._plan.mine_of(part, epoch - self._plan.first_epoch(part, self._epoch), self._mine)
         return self._plan.parts[part].windows(epoch, self._pools, mine, with_media=self._with_media)
-
-
-def _lists(taken: Taken) -> Columns:
-    rows = taken.rows
-    return Columns({name: rows[name].to_pylist() for name in rows.schema.names}, dict(taken.contents), rows.nbytes)
 
 
 def _coming(rows: pa.Table, needed: NDArray[np.int64], pool: ThreadPoolExecutor) -> dict[str, Sequence[Coming | None]]:

@@ -6,60 +6,19 @@ batches at a time. Implements "Batches" of docs/specs/streaming.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from warpdata.artifacts import Coming, FileRef, read_many
+from warpdata.artifacts import FileRef, read_many
 from warpdata.errors import BadInputError, MediaDecodeError, MissingExtraError
+from warpdata.streaming.columns import Columns, Values, pick
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.torch import as_tensor
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Columns", "Made", "collate", "hand_out_rows", "make_batch"]
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Samples as lists of values; `contents` wait for what references lead to, where that is on its way."""
-
-    values: dict[str, list[Any]]
-    contents: dict[str, Sequence[Coming | None]]
-    row_bytes: int = 0
-    """What the rows took in memory, media aside."""
-
-    @staticmethod
-    def placed(count: int, parts: Sequence[tuple[Sequence[int], Columns]]) -> Columns:
-        """`count` samples, of parts that each say where theirs belong."""
-        names = [name for _, part in parts[:1] for name in part.values]
-        values: dict[str, list[Any]] = {name: [None] * count for name in names}
-        contents: dict[str, list[Coming | None]] = {
-            name: [None] * count for name in names if all(name in part.contents for _, part in parts)
-        }
-        for positions, part in parts:
-            for name, found in part.values.items():
-                _put(values[name], positions, found)
-            for name, held in contents.items():
-                _put(held, positions, part.contents[name])
-        return Columns(values, dict(contents), sum(part.row_bytes for _, part in parts))
-
-    @staticmethod
-    def joined(parts: Sequence[Columns]) -> Columns:
-        """One after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        ends = list(accumulate(len(next(iter(part.values.values()), [])) for part in parts))
-        return Columns.placed(
-            ends[-1], [(range(a, b), part) for a, b, part in zip([0, *ends], ends, parts, strict=False)]
-        )
-
-
-def _put(held: list[Any], positions: Sequence[int], values: Sequence[Any]) -> None:
-    for position, value in zip(positions, values, strict=True):
-        held[position] = value
+__all__ = ["Made", "collate", "hand_out_rows", "make_batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +40,7 @@ def hand_out_rows(rows: pa.Table) -> Made:
 def make_batch(samples: Columns, options: StreamOptions) -> Made:
     """The batch as asked for, of values in the order of the stream."""
     columns, size_bytes = samples.values, samples.row_bytes
-    count, substituted = len(next(iter(columns.values()))) if columns else 0, 0
+    count, substituted = len(samples), 0
     if options.decode:
         decoded = _decoded(samples, options)
         columns, substituted, size_bytes = decoded.columns, decoded.substituted, size_bytes + decoded.media_bytes
@@ -90,10 +49,10 @@ def make_batch(samples: Columns, options: StreamOptions) -> Made:
     return Made(collate(columns, options.collate), count, size_bytes, substituted)
 
 
-def collate(columns: dict[str, list[Any]], how: str) -> Any:
-    """Lists of values → arrays where their shapes allow, else lists as they are."""
+def collate(columns: dict[str, Values], how: str) -> Any:
+    """Lists of values → arrays where their shapes allow, else lists as they are. Or all as plain lists."""
     if how == "dict":
-        return columns
+        return {name: values if isinstance(values, list) else values.tolist() for name, values in columns.items()}
     arrays = {name: _stacked(values) for name, values in columns.items()}
     if how == "torch":
         return {name: as_tensor(values) for name, values in arrays.items()}
@@ -104,7 +63,7 @@ def collate(columns: dict[str, list[Any]], how: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    columns: dict[str, list[Any]]
+    columns: dict[str, Values]
     media_bytes: int
     substituted: int = 0
 
@@ -113,7 +72,7 @@ def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
     """References become what they lead to. A row that can not be decoded is replaced whole by the next that can."""
     out, failed, media_bytes = dict(samples.values), {}, 0
     for name, values in samples.values.items():
-        if not any(isinstance(value, FileRef) for value in values):
+        if not isinstance(values, list) or not any(isinstance(value, FileRef) for value in values):
             continue
         decoded: list[Any] = []
         coming = samples.contents.get(name)
@@ -130,8 +89,8 @@ def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
         out[name] = decoded
     if not failed:
         return _Decoded(out, media_bytes)
-    stand_in = _stand_ins(failed, len(next(iter(out.values()))))
-    replaced = {name: [values[at] for at in stand_in] for name, values in out.items()}
+    stand_in = _stand_ins(failed, len(samples))
+    replaced = {name: pick(values, stand_in) for name, values in out.items()}
     return _Decoded(replaced, media_bytes, len(failed))
 
 
@@ -142,7 +101,7 @@ def _stand_ins(failed: dict[int, MediaDecodeError], count: int) -> list[int]:
     return [next(i % count for i in range(at, at + count) if i % count not in failed) for at in range(count)]
 
 
-def _transformed(columns: dict[str, list[Any]], count: int, options: StreamOptions) -> dict[str, list[Any]]:
+def _transformed(columns: dict[str, Values], count: int, options: StreamOptions) -> dict[str, Values]:
     assert options.transform is not None
     made = [dict(options.transform({name: values[at] for name, values in columns.items()})) for at in range(count)]
     names = list(made[0]) if made else list(columns)
@@ -152,9 +111,11 @@ def _transformed(columns: dict[str, list[Any]], count: int, options: StreamOptio
     return {name: [sample[name] for sample in made] for name in names}
 
 
-def _stacked(values: Sequence[Any]) -> Any:
+def _stacked(values: Values) -> Any:
     import numpy as np
 
+    if isinstance(values, np.ndarray):
+        return values
     if not values or any(value is None or isinstance(value, str | bytes | dict | list) for value in values):
         return list(values)
     arrays = [np.asarray(value) for value in values]

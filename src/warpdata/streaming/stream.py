@@ -16,13 +16,14 @@ from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.limits import STREAM_THREADS
+from warpdata.streaming.columns import Columns
 from warpdata.streaming.continuing import RestPlan, Segment, parse_rest, rest_of
 from warpdata.streaming.explanation import Explanation
 from warpdata.streaming.feeds import Feed, MixedPlan, Place, Plan, TablePlan
 from warpdata.streaming.mixture import STOPS, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.plan import Identity, Token, parse_token
-from warpdata.streaming.samples import Columns, Made, hand_out_rows, make_batch
+from warpdata.streaming.samples import Made, hand_out_rows, make_batch
 from warpdata.streaming.steps import Steps
 from warpdata.streaming.telemetry import Clock, Telemetry, Traffic
 from warpdata.streaming.windows import Mine
