@@ -5,12 +5,13 @@ check against. All files are in the page cache. Every round runs all arms; media
 GB/s of the bytes that end up on the GPU. The rate of one large copy from pinned memory, measured in the same
 run, is what no loader can exceed. Results of the arms are compared bit by bit.
 
-    PYTHONPATH=src python benchmarks/tensors_gpu.py [--gigabytes 20] [--rounds 5] [--folder /tmp/tensors]
+    PYTHONPATH=src python benchmarks/tensors_gpu.py [--gigabytes 20] [--rounds 5] [--runs 3] [--folder /tmp/tensors]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from warpdata import tensors
 SIDE = 16384
 BIG_BYTES = SIDE * SIDE * 2
 FILES = 5
+FIRST_ROUNDS = 2
 GPU = "cuda:0"
 
 
@@ -37,16 +39,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=20.0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--runs", type=int, default=1, help="tables, each from a process of its own, over the same files"
+    )
     parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--measure", action="store_true", help="files are in FOLDER already")
     parser.add_argument("--first", choices=["ours", "safetensors"], help="load FOLDER once, and say how fast")
     asked = parser.parse_args()
     if asked.first is not None:
         print(load_once(asked.folder, asked.first))
         return
+    if asked.measure:
+        report(asked.folder, asked.rounds)
+        return
     with tempfile.TemporaryDirectory(dir=asked.folder) as home:
         folder = Path(home)
         write_files(folder, max(1, round(asked.gigabytes * 1e9 / BIG_BYTES)))
-        report(folder, asked.rounds)
+        command = [sys.executable, __file__, "--folder", home, "--measure", "--rounds", str(asked.rounds)]
+        for _ in range(asked.runs):
+            subprocess.run(command, check=True)
 
 
 def write_files(folder: Path, count: int) -> None:
@@ -189,7 +200,7 @@ def cut(whole: torch.Tensor, kind: str) -> torch.Tensor:
 
 
 def report(folder: Path, rounds: int) -> None:
-    first = first_rates(folder / "shards", 3)
+    first = first_rates(folder / "shards", FIRST_ROUNDS)
     engine = tensors.Engine()
     arms = Arms(folder, engine)
     work: dict[str, Callable[[], int]] = {
@@ -214,7 +225,8 @@ def report(folder: Path, rounds: int) -> None:
             rates[name].append(moved[0] / seconds / 1e9)
     speed = {name: statistics.median(values) for name, values in rates.items()}
     total = arms.art.index.total_size
-    print(f"\n{torch.cuda.get_device_name()}, {total / 1e9:.1f} GB in {len(arms.art)} tensors of {FILES} files, warm.")
+    shape = f"{torch.cuda.get_device_name()}, {len(os.sched_getaffinity(0))} cores"
+    print(f"\n{shape}, {total / 1e9:.1f} GB in {len(arms.art)} tensors of {FILES} files, warm.")
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, numpy {np.__version__}, ", end="")
     print(f"safetensors {safetensors.__version__}. {rounds} rounds; medians, with the range beside them.\n")
     print(f"Pinned host-to-device copy: {pinned:.1f} GB/s. Staging: {engine.pinned_bytes >> 20} MiB.\n")

@@ -143,13 +143,8 @@ class SlowDevice:
 
         self._enqueue(change)
 
-    def prepare_hashing(self) -> bytes | None:
-        return b"code" if self.hashes else None
-
-    def hash(self, code: bytes, places: list[tuple[int, int]]) -> list[bytes]:
-        self.finish()
-        self.hashed += len(places)
-        return [hashlib.sha256(ctypes.string_at(at, size)).digest() for at, size in places]
+    def prepare_hashing(self, count: int) -> SlowHashes | None:
+        return SlowHashes(self, count) if self.hashes else None
 
     def _enqueue(self, change: Callable[[], Any]) -> None:
         with self._lock:
@@ -161,3 +156,26 @@ class SlowDevice:
             while self._done < until:
                 self._waiting.popleft()()
                 self._done += 1
+
+
+class SlowHashes:
+    """Hashes as late as it may, too, and finds what the copies enqueued before have left there."""
+
+    def __init__(self, device: SlowDevice, count: int) -> None:
+        self._device, self._count = device, count
+        self._started = 0
+        self._digests: list[bytes] = []
+
+    def start(self, places: Sequence[tuple[int, int]]) -> None:
+        self._started += len(places)
+        assert self._started <= self._count
+        self._device.hashed += len(places)
+        self._device._enqueue(lambda: self._digests.extend(map(_hash, places)))
+
+    def digests(self) -> list[bytes]:
+        self._device.finish()
+        return self._digests
+
+
+def _hash(place: tuple[int, int]) -> bytes:
+    return hashlib.sha256(ctypes.string_at(*place)).digest()

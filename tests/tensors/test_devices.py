@@ -31,6 +31,7 @@ from warpdata.tensors import (
     View,
     create_tensors,
     crop,
+    device_checks,
     narrow,
     open_sources,
     open_tensors,
@@ -38,7 +39,6 @@ from warpdata.tensors import (
     transpose,
     write_tensors,
 )
-from warpdata.tensors import device_movement as movement
 from warpdata.tensors.device_movement import fill_device, slot_bytes_for
 from warpdata.tensors.movement import Work
 from warpdata.tensors.patches import Patch
@@ -95,10 +95,17 @@ def test_files_reach_a_device_checked_or_not(
     view = art.view(spec or None, names=names, cost=cost)
     device = SlowDevice(hashes=data.draw(st.booleans()))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(movement, "VIEW_DEVICE_CHECK_LEAVES", 1 if in_place else 10**12)
+        checked_there(patch, in_place, data.draw(st.sampled_from([1, 2, 256])))
         got = load(art, view, device, verify=verify)
     assert got == bytes(view.materialize(verify=verify).region)
     art.close()
+
+
+def checked_there(patch: pytest.MonkeyPatch, every: bool = True, batch: int = 256) -> None:
+    """On the device: every leaf that may be, or none."""
+    patch.setattr(device_checks, "VIEW_DEVICE_CHECK_LEAVES", 1 if every else 10**12)
+    patch.setattr(device_checks, "_LEAVES_MEANWHILE", 0)
+    patch.setattr(device_checks, "VIEW_DEVICE_BATCH_LEAVES", batch)
 
 
 def stored(sample: Sample, path: Path) -> Tensors:
@@ -169,7 +176,7 @@ def test_an_interrupt_ends_threads_and_frees_staging(art: Tensors, monkeypatch: 
 def test_a_flipped_bit_is_found_on_the_way_to_a_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, hashes: bool
 ) -> None:
-    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_LEAVES", 1 if in_place else 10**12)
+    checked_there(monkeypatch, in_place)
     write_tensors(tmp_path / "t", BIG).close()
     with (tmp_path / "t").open("r+b") as file:
         file.seek(1_000_000)
@@ -184,13 +191,33 @@ def test_a_flipped_bit_is_found_on_the_way_to_a_device(
 
 
 def test_leaves_are_hashed_in_place_where_they_land_whole(art: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_LEAVES", 1)
+    checked_there(monkeypatch)
     device = SlowDevice()
     load(art, art.view(), device, verify=True)
     assert device.hashed == 4 + 1
     turned = SlowDevice()
     load(art, art.view({"a": transpose(0, 1), "b": transpose(0, 1)}), turned, verify=True)
     assert turned.hashed == 0
+
+
+@pytest.mark.parametrize("damaged", [0, 4, 5, 11])
+def test_the_last_leaves_are_hashed_by_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int) -> None:
+    """Of 12 leaves, a thread that hashes 7 while the device hashes one gets these. All are checked."""
+    checked_there(monkeypatch, batch=2)
+    monkeypatch.setattr(device_checks, "_LEAVES_MEANWHILE", 7)
+    leaf = 512 * 1024
+    arrays = {"a": np.arange(12 * leaf // 4, dtype=np.int32)}
+    cost = ReadCost(piece_bytes=leaf, scratch_bytes=leaf)
+    with write_tensors(tmp_path / "t", arrays) as art:
+        device = SlowDevice()
+        assert load(art, art.view(cost=cost), device, verify=True, threads=1) == arrays["a"].tobytes()
+        assert device.hashed == 5
+    with (tmp_path / "t").open("r+b") as file:
+        file.seek(damaged * leaf + 77)
+        file.write(b"\x99\x99")
+    with open_tensors(tmp_path / "t") as art, pytest.raises(TensorsCorruptedError) as caught:
+        load(art, art.view(cost=cost), SlowDevice(), verify=True, threads=1)
+    assert caught.value.message.startswith(f"bytes {damaged * leaf}…{(damaged + 1) * leaf} are not")
 
 
 def test_what_lies_between_two_parts_is_left_to_its_own_request() -> None:
@@ -354,7 +381,7 @@ def test_a_real_device_holds_the_numpy_expression(
 
 def test_a_real_device_checks_every_leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = _cuda()
-    monkeypatch.setattr(movement, "VIEW_DEVICE_CHECK_LEAVES", 1)
+    checked_there(monkeypatch)
     arrays: dict[str, Any] = {
         "w": np.random.default_rng(3).integers(0, 2**62, (3000, 1001)),
         "x": np.arange(11, dtype=np.int8),
@@ -388,6 +415,19 @@ def test_memory_of_a_real_device_is_filled_in_place(art: Tensors) -> None:
     assert region[view.size :].tolist() == [7] * 8
     with pytest.raises(ViewPreconditionError):
         view.materialize_into(region[:100])
+
+
+def test_wide_elements_are_turned_wherever_they_lie(tmp_path: Path) -> None:
+    """Of 16 bytes, at a multiple of 8; and in memory that begins at an odd place."""
+    torch = _cuda()
+    arrays: dict[str, Any] = {"a": np.arange(3, dtype=np.int8), "b": np.arange(6, dtype=np.complex128).reshape(2, 3)}
+    with write_tensors(tmp_path / "t", arrays) as art:
+        view = art.view({"b": transpose(0, 1)})
+        assert view.index["b"].offset == 8
+        np.testing.assert_array_equal(view.materialize("cuda:0")["b"].cpu().numpy(), arrays["b"].T)
+        region = torch.zeros(view.size + 3, dtype=torch.uint8, device="cuda:0")
+        view.materialize_into(region[3:])
+        assert bytes(region[3:].cpu().numpy()) == bytes(view.materialize().region)
 
 
 def test_sources_that_are_no_files_reach_a_real_device() -> None:

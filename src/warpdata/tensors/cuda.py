@@ -1,4 +1,4 @@
-"""A CUDA device, as loading sees it: copies on two streams, changes on another, and events between.
+"""A CUDA device, as loading sees it: copies on two streams, changes on another, hashing on a few, and events between.
 
 A thread keeps to one of the two, so that an event it records is behind its own copies.
 
@@ -15,12 +15,14 @@ from typing import Any
 
 from warpdata.tensors.devices import item_type, torch_library
 from warpdata.tensors.driver import Driver
-from warpdata.tensors.leaf_kernel import compile_kernel, hash_leaves
+from warpdata.tensors.leaf_kernel import LeafHashes, compile_kernel
 from warpdata.tensors.plan import Permute
 
 __all__ = ["Cuda"]
 
 _COPY_STREAMS = 2
+_HASH_STREAMS = 5
+"""Hashing a batch takes as long as copying five. With the others no more streams than a device has queues, 8."""
 
 
 class Cuda:
@@ -34,6 +36,7 @@ class Cuda:
             self._driver = Driver()
             self._copies = tuple(torch.cuda.Stream() for _ in range(_COPY_STREAMS))
             self._changes = torch.cuda.Stream()
+            self._hashing = tuple(torch.cuda.Stream() for _ in range(_HASH_STREAMS))
         self._turn = itertools.count()
         self._mine = threading.local()
         self.pin, self.unpin = self._driver.pin, self._driver.unpin
@@ -47,7 +50,7 @@ class Cuda:
             stream.wait_stream(current)
 
     def finish(self) -> None:
-        for stream in (*self._copies, self._changes):
+        for stream in (*self._copies, self._changes, *self._hashing):
             stream.synchronize()
 
     def enter(self) -> None:
@@ -74,8 +77,10 @@ class Cuda:
         for stream in self._copies:
             self._changes.wait_stream(stream)
         with torch.cuda.stream(self._changes):
-            there = place.view(item_type(permute.item_bytes))
-            moved = there.clone().reshape(permute.shape).permute(permute.order)
+            # Elements may lie at any multiple of 8, or wherever the caller's memory begins.
+            word = math.gcd(permute.item_bytes, int(place.data_ptr()), int(place.storage_offset()), 8)
+            there = place.view(item_type(word)).reshape(*permute.shape, permute.item_bytes // word)
+            moved = there.clone().permute(*permute.order, len(permute.order))
             there.reshape(moved.shape).copy_(moved)
 
     def copy_blocks(
@@ -93,16 +98,14 @@ class Cuda:
             there = _as_blocks(place, word, shape, there_strides)
             there.copy_(_as_blocks(here, word, shape, here_strides))
 
-    def prepare_hashing(self) -> bytes | None:
-        """Device code that hashes leaves, compiled once in a process; `None` where there is no compiler."""
+    def prepare_hashing(self, count: int) -> LeafHashes | None:
+        """For so many places. Device code is compiled once in a process; `None` where there is no compiler."""
         major, minor = torch_library().cuda.get_device_capability(self._device)
-        return compile_kernel(f"sm_{major}{minor}")
-
-    def hash(self, code: bytes, places: list[tuple[int, int]]) -> list[bytes]:
-        """SHA-256 of (address, size), after all copies so far."""
-        for stream in self._copies:
-            self._changes.wait_stream(stream)
-        return hash_leaves(self._driver, code, places, self._changes)
+        code = compile_kernel(f"sm_{major}{minor}")
+        if code is None:
+            return None
+        self._driver.enter()
+        return LeafHashes(self._driver, code, count, streams=self._hashing, after=self._copies)
 
 
 def _as_blocks(memory: Any, word: int, shape: tuple[int, ...], strides: Sequence[int]) -> Any:

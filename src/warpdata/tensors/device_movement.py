@@ -1,10 +1,10 @@
 """Bytes on their way into the memory of a device: files are read into staging while it is copied from.
 
-Many threads read; their copies go to one stream, in any order. A slot of staging is written again only after an
-event says that its copies are done. Blocks that must be packed, and tensors whose axes change places, are
-handled on the device, tensors as soon as all of them is there. Leaves are hashed on the way by the reading
-threads, or in place on the device where there are enough of them. Whatever happens, everything that was enqueued
-is waited for before the call ends. Implements "Devices" of docs/specs/tensors.md.
+Many threads read; their copies are enqueued in any order. A slot of staging is written again only after an event
+says that its copies are done. Blocks that must be packed, and tensors whose axes change places, are handled on the
+device, tensors as soon as all of them is there. Which leaves are hashed on the way, and which there, is the business
+of `device_checks`. Whatever happens, everything that was enqueued is waited for before the call ends. Implements
+"Devices" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-from warpdata.limits import VIEW_DEVICE_CHECK_LEAVES
+from warpdata.tensors.device_checks import DeviceChecks, Hasher
 from warpdata.tensors.devices import DeviceTarget
 from warpdata.tensors.movement import Scratch, Work, deliver, threads_for
 from warpdata.tensors.patches import Patch
 from warpdata.tensors.plan import Pad, Permute
 from warpdata.tensors.reads import Read
 from warpdata.tensors.staging import Pinner, Slot, Staging
-from warpdata.tensors.verification import Leaves
-from warpdata.tensors.workers import for_each, processors
+from warpdata.tensors.workers import for_each
 
 __all__ = ["Device", "fill_device", "slot_bytes_for"]
 
@@ -32,12 +30,10 @@ _PAD_BELOW = 8
 _FEW_PADS = 16
 
 
-class Device(Pinner, Protocol):
+class Device(Pinner, Hasher, Protocol):
     """What loading needs of a device. `Cuda` is the real one."""
 
     def begin(self) -> None: ...
-
-    def finish(self) -> None: ...
 
     def enter(self) -> None: ...
 
@@ -51,29 +47,27 @@ class Device(Pinner, Protocol):
         self, place: Any, host_address: int, size: int, blocks: tuple[int, tuple[int, ...]], strides: Sequence[Any]
     ) -> None: ...
 
-    def prepare_hashing(self) -> bytes | None: ...
-
-    def hash(self, code: bytes, places: list[tuple[int, int]]) -> list[bytes]: ...
-
 
 def fill_device(
     work: Work, target: DeviceTarget, staging: Staging, device: Device, *, threads: int | None = None
 ) -> None:
     """Make the target what the runs say. When this returns, or raises, the device is done with it."""
     load = _Load(work, target, staging, device)
+    crew = threads_for(work, threads, spare=work.leaves is None)
+    checks = load.checks(crew)
     device.begin()
     try:
         load.zero_pads()
-        with load.preparing_checks() as code:
-            for_each(work.reads, threads_for(work, threads, spare=not load.hashes_here), load.reading)
-            load.check_in_place(code.result() if code is not None else None)
+        with checks.preparing():
+            for_each(checks.reads, crew, lambda: load.reading(checks))
+            checks.finish()
     finally:
         device.finish()
 
 
 def slot_bytes_for(reads: Sequence[Read]) -> int:
     """How large slots must be: all of a request, or its parts with padding between them."""
-    return max((max(read.size, read.kept + _PAD_BELOW * len(read.parts)) for read in reads), default=0)
+    return max((max(read.size, read.kept + _PAD_BELOW * (len(read.parts) - 1)) for read in reads), default=0)
 
 
 class _Load:
@@ -84,12 +78,11 @@ class _Load:
         self._permutes = sorted(work.permutes, key=lambda permute: permute.target)
         self._starts = [permute.target for permute in self._permutes]
         self._left = [permute.size for permute in self._permutes]
-        in_place = [read for read in work.reads if read.placed and self._permute_of(read.parts[0]) is None]
-        # A device hashes thousands of leaves in the time of one; for a few, reading threads are faster.
-        enough = sum(len(read.leaves) for read in in_place) >= VIEW_DEVICE_CHECK_LEAVES
-        self._in_place = in_place if enough and work.leaves is not None else []
-        self._later = {id(read) for read in self._in_place}
-        self.hashes_here = work.leaves is not None and len(self._in_place) * 2 < len(work.reads)
+
+    def checks(self, threads: int) -> DeviceChecks:
+        """Of leaves that are not to be moved on the device."""
+        placed = [read for read in self._work.reads if read.placed and self._permute_of(read.parts[0]) is None]
+        return DeviceChecks(self._work, self._target, self._device, placed, threads)
 
     def zero_pads(self) -> None:
         if len(self._pads) > _FEW_PADS:
@@ -100,48 +93,15 @@ class _Load:
             self._device.zero(self._target.at(start, size))
 
     @contextmanager
-    def reading(self) -> Iterator[Callable[[Read], None]]:
+    def reading(self, checks: DeviceChecks) -> Iterator[Callable[[Read], None]]:
         self._device.enter()
         scratch = Scratch()
-        yield lambda read: self._move(read, scratch)
 
-    @contextmanager
-    def preparing_checks(self) -> Iterator[Future[bytes | None] | None]:
-        """The code that checks is compiled while bytes are read."""
-        if not self._in_place:
-            yield None
-            return
-        with ThreadPoolExecutor(1) as pool:
-            yield pool.submit(self._device.prepare_hashing)
+        yield lambda read: checks.move(read, lambda read, check: self._move(read, scratch, check))
 
-    def check_in_place(self, code: bytes | None) -> None:
-        leaves = self._work.leaves
-        if not self._in_place or leaves is None:
-            return
-        numbers = [leaf for read in self._in_place for leaf in read.leaves]
-        places = [place for read in self._in_place for place in read.placed]
-        sizes = [end - start for start, end in map(leaves.span, numbers)]
-        if code is None:
-            self._check_here(leaves, list(zip(numbers, places, sizes, strict=True)))
-            return
-        where = [(self._target.address(place), size) for place, size in zip(places, sizes, strict=True)]
-        for number, digest in zip(numbers, self._device.hash(code, where), strict=True):
-            leaves.compare(number, digest)
-
-    def _check_here(self, leaves: Leaves, placed: Sequence[tuple[int, int, int]]) -> None:
-        """Without device code: what is on the device comes back to be hashed."""
-        self._device.finish()
-
-        def check(one: tuple[int, int, int]) -> None:
-            number, place, size = one
-            leaves.check(range(number, number + 1), memoryview(self._target.at(place, size).cpu().numpy()))
-
-        for_each(placed, processors(), lambda: nullcontext(check))
-
-    def _move(self, read: Read, scratch: Scratch) -> None:
+    def _move(self, read: Read, scratch: Scratch, check: bool) -> None:
         slot = self._staging.take()
         try:
-            check = bool(read.leaves) and id(read) not in self._later
             part = read.parts[0]
             if len(read.parts) == 1 and part.target_span == part.size and (part.is_plain or read.gathers):
                 deliver(read, self._work, lambda part: slot.view[: part.size], check=check, scratch=scratch)
