@@ -58,6 +58,10 @@ class Feed(Protocol):
         """The same as an Arrow table."""
         ...
 
+    def ahead(self, place: int) -> None:
+        """The consumer has come so far, and what comes later may be fetched."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -219,6 +223,9 @@ class TableFeed:
         taken = self._windows.samples(start, stop)
         return Columns.of(taken.rows, dict(taken.contents))
 
+    def ahead(self, place: int) -> None:
+        self._windows.ahead(place)
+
     def close(self) -> None:
         self._pools.close()
 
@@ -367,6 +374,12 @@ class MixedFeed:
         if not parts:
             return Columns({name: [] for name in self._plan.parts[0].table.schema().names}, {})
         return Columns.placed(stop - start, parts)
+
+    def ahead(self, place: int) -> None:
+        """Of each part, what comes after what was taken of it before."""
+        for part, given in enumerate(self._plan.mixture.given_before(place)):
+            ((epoch, inner),) = self._plan.turns(part, max(given - 1, 0), 1, self._epoch)
+            self._windows(part, epoch).ahead(inner)
 
     def close(self) -> None:
         self._pools.close()

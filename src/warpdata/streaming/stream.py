@@ -175,6 +175,7 @@ class Stream:
                 self.telemetry.handed_out(made.size, made.size_bytes, made.substituted)
                 self.show(step, len(steps))
                 yield made.batch
+                feed.ahead(steps.global_span(step)[0])
             self._epoch, self._done = epoch + 1, 0
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.errors import BadInputError, MissingExtraError
@@ -50,6 +51,7 @@ class TorchLoader:
         self._num_workers = num_workers
         self._pin_memory = pin_memory
         self._may_fork = may_fork
+        self._context = None if may_fork or not num_workers else _without_fork()
 
     def __len__(self) -> int:
         return len(self._stream)
@@ -99,7 +101,7 @@ class TorchLoader:
             batch_size=None,
             num_workers=self._num_workers,
             pin_memory=self._pin_memory,
-            multiprocessing_context=None if self._may_fork or not self._num_workers else _without_fork(),
+            multiprocessing_context=self._context,
         )
         stream.stand_at(epoch, begin)
         batches = _started(loader)
@@ -112,6 +114,17 @@ class TorchLoader:
         stream.stand_at(epoch + 1, 0)
 
 
+_PRELOADED = (
+    "torch.utils.data",
+    "pyarrow.parquet",
+    "obstore.store",
+    "PIL.JpegImagePlugin",
+    "warpdata.datasets",
+    "warpdata.streaming.torch",
+)
+"""What workers need, imported once by the server they are forked from; what is not installed is left out."""
+
+
 def _without_fork() -> BaseContext | None:
     """How to start workers that need threads of libraries that a forked process does not have.
 
@@ -121,7 +134,8 @@ def _without_fork() -> BaseContext | None:
     if multiprocessing.get_start_method() != "fork":
         return None
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", "torch", "warpdata.datasets", "warpdata.streaming.torch"])
+    context.set_forkserver_preload(["__main__", *_PRELOADED])
+    forkserver.ensure_running()
     return context
 
 

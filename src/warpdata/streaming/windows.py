@@ -29,7 +29,6 @@ TakeSamples: TypeAlias = Callable[["NDArray[np.int64]", "NDArray[np.int64]"], "T
 Mine: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
 """The places within a stretch that this consumer will ask for, ascending."""
 
-_KEPT = 2
 _NOTHING = np.empty(0, np.int64)
 
 
@@ -60,7 +59,7 @@ class Taken:
 
 
 class Windows:
-    """Loads windows of one epoch as they are needed, one ahead, in a thread of the pool it is given."""
+    """Loads windows of one epoch as they are needed, or one ahead, in a thread of the pool it is given."""
 
     def __init__(self, order: Order, take: TakeSamples, span_rows: int, pool: ThreadPoolExecutor, mine: Mine) -> None:
         self._order = order
@@ -78,10 +77,20 @@ class Windows:
             window, end = self._window_of(start)
             end = min(end, stop)
             loaded, taken = self._load(window).result()
-            self._load(window + 1)
             parts.append(self._picked(loaded, taken, self._order.samples(start, end)))
             start = end
         return Taken.joined(parts) if parts else self._take(_NOTHING, _NOTHING)
+
+    def ahead(self, place: int) -> None:
+        """The consumer has come so far: windows before this place go, and the next one is loaded now.
+
+        Not before, so that the first batch has the machine and the network for itself.
+        """
+        window, _ = self._window_of(place)
+        with self._lock:
+            for old in [number for number in self._loaded if number < window]:
+                del self._loaded[old]
+        self._load(window + 1)
 
     def _picked(self, loaded: NDArray[np.int64], taken: Taken, wanted: NDArray[np.int64]) -> Taken:
         """Samples of a loaded window; those that are loaded for nobody here, such as padding, one by one."""
@@ -96,7 +105,7 @@ class Windows:
         if self._order.shuffle is None:
             window = place // self._span_rows
             return window, (window + 1) * self._span_rows
-        window = self._order.window_at(place)
+        window = min(self._order.window_at(place), self._order.window_count - 1)
         return window, self._order.window_span(window)[1]
 
     def _span(self, window: int) -> tuple[int, int]:
@@ -113,9 +122,6 @@ class Windows:
             future = self._loaded.get(window)
             if future is None:
                 future = self._loaded[window] = self._pool.submit(self._read, window)
-                for old in sorted(self._loaded)[:-_KEPT]:
-                    if old < window - 1:
-                        del self._loaded[old]
             return future
 
     def _read(self, window: int) -> tuple[NDArray[np.int64], Taken]:
