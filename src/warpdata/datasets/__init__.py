@@ -11,7 +11,7 @@ from warpdata.datasets.facade import (
     open_dataset,
     resolve,
 )
-from warpdata.datasets.info import ArtifactInfo, DatasetInfo, TableInfo
+from warpdata.datasets.info import ArtifactInfo, DatasetInfo, EpisodesInfo, TableInfo
 from warpdata.datasets.media import ArtifactAddress, open_artifact
 from warpdata.datasets.warming import Warmed
 
@@ -21,6 +21,7 @@ __all__ = [
     "Connection",
     "Dataset",
     "DatasetInfo",
+    "EpisodesInfo",
     "Revision",
     "TableInfo",
     "Warmed",

@@ -5,7 +5,7 @@ normative text.
 """
 
 from warpdata.streaming.explanation import Explanation
-from warpdata.streaming.feeds import MixedPlan, Plan, TablePlan
+from warpdata.streaming.feeds import ArrayFeed, Feed, MixedPlan, Place, Plan, TablePlan
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.options import Collate, OnError, StreamOptions, Transform, choose_shuffle, resolve_rank
 from warpdata.streaming.order import Order, Shuffle
@@ -16,9 +16,11 @@ from warpdata.streaming.telemetry import Clock, Figures
 from warpdata.streaming.torch import OpenStream, TorchLoader
 
 __all__ = [
+    "ArrayFeed",
     "Clock",
     "Collate",
     "Explanation",
+    "Feed",
     "Figures",
     "Identity",
     "MixedIdentity",
@@ -27,6 +29,7 @@ __all__ = [
     "OnError",
     "OpenStream",
     "Order",
+    "Place",
     "Plan",
     "Remainder",
     "Shuffle",

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Feed", "MixedPlan", "Place", "Plan", "TablePlan"]
+__all__ = ["ArrayFeed", "Feed", "MixedPlan", "Place", "Plan", "TablePlan"]
 
 _OPEN_EPOCHS = 4
 
@@ -46,6 +46,17 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class ArrayFeed(Protocol):
+    """In place of a `Feed`, one that makes whole batches: it writes samples straight into their arrays."""
+
+    def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, NDArray[Any]]:
+        """The samples at these places, stacked by name. `turn` counts the batches of this worker, from 0."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Plan(Protocol):
     """What there is to stream."""
 
@@ -58,7 +69,7 @@ class Plan(Protocol):
     @property
     def shuffle(self) -> Shuffle | None: ...
 
-    def open(self, epoch: int) -> Feed: ...
+    def open(self, epoch: int) -> Feed | ArrayFeed: ...
 
     def locate(self, start: int, stop: int, epoch: int) -> list[Place]:
         """Where the samples at these places are stored."""

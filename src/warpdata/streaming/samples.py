@@ -17,8 +17,9 @@ from warpdata.streaming.torch import as_tensor
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
-__all__ = ["Made", "collate", "hand_out_rows", "make_batch"]
+__all__ = ["Made", "collate", "hand_out_arrays", "hand_out_rows", "make_batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,21 @@ class Made:
 def hand_out_rows(rows: pa.Table) -> Made:
     """Rows as they are, in one Arrow batch; references stay references."""
     return Made(rows.combine_chunks().to_batches()[0] if rows.num_rows else _empty(rows), rows.num_rows)
+
+
+def hand_out_arrays(arrays: dict[str, NDArray[Any]], options: StreamOptions) -> Made:
+    """Arrays that are a batch already, first axis the samples."""
+    count = len(next(iter(arrays.values())))
+    if options.transform is not None or options.collate == "dict":
+        columns: dict[str, list[Any]] = {name: list(values) for name, values in arrays.items()}
+        if options.transform is not None:
+            columns = _transformed(columns, count, options)
+        return Made(collate(columns, options.collate), count)
+    if options.collate == "torch":
+        return Made({name: as_tensor(values) for name, values in arrays.items()}, count)
+    if options.collate == "jax":
+        return Made({name: _as_jax(values) for name, values in arrays.items()}, count)
+    return Made(arrays, count)
 
 
 def make_batch(columns: dict[str, list[Any]], options: StreamOptions) -> Made:
