@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from warpdata import errors, ingest
     from warpdata.artifacts import Artifact, AudioRef, FileRef, ImageRef, VideoRef, read_many
     from warpdata.datasets import Dataset, connect, dataset, diff, list_datasets, mix, plan, resolve
+    from warpdata.episodes import Episodes, StoredEpisode
     from warpdata.publish import DatasetBuilder, verify
     from warpdata.settings import Settings, load_settings
     from warpdata.streaming import Shuffle, Stream
@@ -29,10 +30,12 @@ _HOMES = {
     "AudioRef": "warpdata.artifacts",
     "Dataset": "warpdata.datasets",
     "DatasetBuilder": "warpdata.publish",
+    "Episodes": "warpdata.episodes",
     "FileRef": "warpdata.artifacts",
     "ImageRef": "warpdata.artifacts",
     "Settings": "warpdata.settings",
     "Shuffle": "warpdata.streaming",
+    "StoredEpisode": "warpdata.episodes",
     "Stream": "warpdata.streaming",
     "Table": "warpdata.tables",
     "VideoRef": "warpdata.artifacts",
@@ -55,10 +58,12 @@ __all__ = [
     "AudioRef",
     "Dataset",
     "DatasetBuilder",
+    "Episodes",
     "FileRef",
     "ImageRef",
     "Settings",
     "Shuffle",
+    "StoredEpisode",
     "Stream",
     "Table",
     "VideoRef",

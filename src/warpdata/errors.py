@@ -8,6 +8,7 @@
     │   ├── ColumnNotFoundError
     │   ├── ArtifactNotFoundError
     │   ├── MemberNotFoundError      a file inside an artifact
+    │   ├── EpisodeNotFoundError     an episode, or a set of them
     │   └── ObjectNotFoundError      a key in a store
     │       └── NotCachedError           bytes that are not on this machine, and nothing may be fetched
     ├── ConflictError            somebody else was first; look, then try again
@@ -67,6 +68,7 @@ __all__ = [
     "DatasetNotFoundError",
     "DeniedError",
     "EpisodeCorruptedError",
+    "EpisodeNotFoundError",
     "InvalidFilterError",
     "InvalidNameError",
     "InvalidSourceError",
@@ -150,6 +152,10 @@ class ArtifactNotFoundError(NotFoundError):
 
 class MemberNotFoundError(NotFoundError, FileNotFoundError):
     kind = "member_not_found"
+
+
+class EpisodeNotFoundError(NotFoundError, IndexError):
+    kind = "episode_not_found"
 
 
 class ObjectNotFoundError(NotFoundError, FileNotFoundError):

@@ -53,7 +53,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "rich": ("cli/",),
     "socket": ("testing/",),
     "sklearn": ("cli/",),
-    "PIL": ("artifacts/decode.py",),
+    "PIL": ("artifacts/decode.py", "cli/drawing.py"),
     "soundfile": ("artifacts/decode.py",),
     "av": ("artifacts/decode.py",),
     "torch": ("streaming/torch.py", "tensors/devices.py"),

@@ -106,11 +106,12 @@ def test_a_group_shows_its_commands_whole_and_guesses_what_was_meant(name: str) 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_the_shared_options(name: str) -> None:
-    """`completion` and `cache` touch no store."""
+    """`completion` and `cache` touch no store, nor does the recovery of a recording."""
     options = {spelling for parameter in loaded(name).params for spelling in parameter.opts}
     assert {"--quiet", "--debug"} <= options
-    assert ("--store" in options) is (name.split()[0] not in ("completion", "cache"))
-    reads = {"info", "schema", "head", "inspect", "stream", "members", "cat"}
+    needs_store = name.split()[0] not in ("completion", "cache") and name != "episodes recover"
+    assert ("--store" in options) is needs_store
+    reads = {"info", "schema", "head", "inspect", "stream", "members", "cat", "episodes ls", "episodes show"}
     assert ("--mode" in options) is (name in reads)
 
 

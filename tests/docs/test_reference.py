@@ -23,7 +23,15 @@ PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 ANSWERS = {
     "warpdata.catalog": ("Label",),
     "warpdata.cache": ("Counts",),
-    "warpdata.datasets": ("ArtifactInfo", "Connection", "DatasetInfo", "Revision", "TableInfo", "Warmed"),
+    "warpdata.datasets": (
+        "ArtifactInfo",
+        "Connection",
+        "DatasetInfo",
+        "EpisodesInfo",
+        "Revision",
+        "TableInfo",
+        "Warmed",
+    ),
     "warpdata.manifest": ("Difference", "EntryChange", "Manifest"),
     "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published", "Verification"),
 }

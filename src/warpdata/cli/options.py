@@ -18,6 +18,7 @@ __all__ = [
     "columns_option",
     "command",
     "dataset_argument",
+    "episodes_option",
     "filter_option",
     "group",
     "split_names",
@@ -116,6 +117,10 @@ def table_option(text: str = 'Which table; the only one or "main" by default.') 
 
 def artifact_option() -> Callable[[_F], _F]:
     return click.option("--artifact", metavar="NAME", help="Which artifact; the only one by default.")
+
+
+def episodes_option() -> Callable[[_F], _F]:
+    return click.option("--episodes", metavar="NAME", help="Which set of episodes; the only one by default.")
 
 
 def columns_option() -> Callable[[_F], _F]:

@@ -46,6 +46,7 @@ PUBLISH_KEYS = {
 DRY_RUN_KEYS = {
     "tables": "only in a dry run: rows by table",
     "artifacts": "only in a dry run: files by artifact",
+    "episodes": "only in a dry run: episodes by set",
     "files": (
         "only in a dry run: a list of {path, hash, byte_size, is_present, members}; a shard that is packed when it "
         "is sent has a name as its path, and says how many files it holds; members is null for other files"
@@ -173,6 +174,7 @@ def _show_plan(link: Connection, plan: PublishPlan) -> None:
             "version": plan.version or "depends on what is there then",
             **{f"table {name}": count_text(rows, "row") for name, rows in plan.tables.items()},
             **{f"artifact {name}": count_text(members, "file") for name, members in plan.artifacts.items()},
+            **{f"episodes {name}": count_text(count, "episode") for name, count in plan.episodes.items()},
             "to send": f"{count_text(plan.upload_files, 'file')}, {bytes_text(plan.upload_bytes)}",
             "already there": count_text(kept, "file") if kept else None,
         }
@@ -203,6 +205,7 @@ def _plan_document(link: Connection, plan: PublishPlan) -> dict[str, Any]:
         "uploaded_bytes": plan.upload_bytes,
         "tables": dict(plan.tables),
         "artifacts": dict(plan.artifacts),
+        "episodes": dict(plan.episodes),
         "files": [
             {
                 "path": str(_path(link, file)),

@@ -12,7 +12,7 @@ from warpdata.datasets.facade import (
     plan,
     resolve,
 )
-from warpdata.datasets.info import ArtifactInfo, DatasetInfo, TableInfo
+from warpdata.datasets.info import ArtifactInfo, DatasetInfo, EpisodesInfo, TableInfo
 from warpdata.datasets.media import ArtifactAddress, open_artifact
 from warpdata.datasets.warming import Warmed
 
@@ -22,6 +22,7 @@ __all__ = [
     "Connection",
     "Dataset",
     "DatasetInfo",
+    "EpisodesInfo",
     "Revision",
     "TableInfo",
     "Warmed",

@@ -24,6 +24,7 @@ from warpdata.catalog import (
     parse_address,
 )
 from warpdata.datasets.connection import Connection, connect
+from warpdata.datasets.episodes import open_episodes
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import open_artifact
@@ -36,6 +37,7 @@ from warpdata.datasets.training import (
 )
 from warpdata.datasets.warming import Warmed, choose, warm_blobs
 from warpdata.digest import Blob
+from warpdata.episodes import Episodes
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
 from warpdata.manifest import Difference, LoadPage, Manifest, ShardList, compare, iter_shards, kept_blobs
 from warpdata.progress import Progress, Tally, silent
@@ -84,6 +86,7 @@ class Dataset(Streams):
         self._resolved = resolved
         self._manifest = manifest
         self._artifacts: dict[str, Artifact] = {}
+        self._episodes: dict[str | None, Episodes] = {}
         self._presentations: dict[str, Present] = {}
         self._shards = ShardOpener(connection.reader)
         self._load_page: LoadPage = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(connection.catalog.load_page)
@@ -153,6 +156,12 @@ class Dataset(Streams):
                 self._connection, self._resolved, self._manifest, name, self._load_page
             )
         return self._artifacts[name]
+
+    def episodes(self, name: str | None = None) -> Episodes:
+        """A set of episodes by name; without one, the only one there is."""
+        if name not in self._episodes:
+            self._episodes[name] = open_episodes(self._connection, self._resolved, self._manifest, name)
+        return self._episodes[name]
 
     def attach(self, rows: pa.Table | pa.RecordBatch, table: str | None = None) -> pa.Table:
         """References for rows that lost them on their way, such as the result of an SQL query.
@@ -231,32 +240,41 @@ class Dataset(Streams):
         tables: Sequence[str] | None = None,
         artifacts: Sequence[str] | None = None,
         *,
+        episodes: Sequence[str] | None = None,
         shards: slice | None = None,
         max_bytes: int | str | None = None,
         progress: Progress = silent,
     ) -> Warmed:
         """Bring shards to this machine, so that reading them later asks nobody. Names nothing: everything.
 
-        `shards` takes some of each table's and artifact's, by number. `max_bytes` is a bound on what is
+        `shards` takes some of each one's files, by number. `max_bytes` is a bound on what is
         looked at, as a number or as text: "200GB".
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
-        wanted, left = choose(self._shards_of(tables, artifacts, shards), limit)
+        wanted, left = choose(self._shards_of(tables, artifacts, episodes, shards), limit)
         tally = Tally(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._connection, wanted, tally)
         return replace(done, skipped_bytes=done.skipped_bytes + left)
 
     def _shards_of(
-        self, tables: Sequence[str] | None, artifacts: Sequence[str] | None, part: slice | None
+        self,
+        tables: Sequence[str] | None,
+        artifacts: Sequence[str] | None,
+        episodes: Sequence[str] | None,
+        part: slice | None,
     ) -> Iterator[Blob]:
-        """Blobs in the order of the names given; an artifact's index before its shards."""
-        everything = tables is None and artifacts is None
+        """Blobs in the order of the names given; an index before its shards."""
+        everything = tables is None and artifacts is None and episodes is None
         for name in self.tables if everything else tables or ():
             yield from self._part(self.table(name).entry.shards, part)
         for name in self.artifacts if everything else artifacts or ():
             entry = self.artifact(name).entry
             yield entry.index
             yield from self._part(entry.shards, part)
+        for name in self._manifest.episodes if everything else episodes or ():
+            listed = self.episodes(name).entry
+            yield listed.index
+            yield from self._part(listed.shards, part)
 
     def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
         listed = (shard.blob for shard in iter_shards(shards, self._load_page))

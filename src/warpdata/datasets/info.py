@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from warpdata.artifacts import ArtifactEntry
 from warpdata.catalog import Resolved
+from warpdata.episodes import EpisodesEntry
 from warpdata.manifest import Binding, Manifest
 
-__all__ = ["ArtifactInfo", "DatasetInfo", "TableInfo", "describe"]
+__all__ = ["ArtifactInfo", "DatasetInfo", "EpisodesInfo", "TableInfo", "describe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,14 @@ class ArtifactInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class EpisodesInfo:
+    name: str
+    episodes: int
+    steps: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetInfo:
     """What a version holds, without reading any of it."""
 
@@ -40,6 +49,7 @@ class DatasetInfo:
     label: str | None
     tables: tuple[TableInfo, ...]
     artifacts: tuple[ArtifactInfo, ...]
+    episodes: tuple[EpisodesInfo, ...]
     bindings: tuple[Binding, ...]
     rows: int
     size_bytes: int
@@ -59,6 +69,9 @@ def describe(manifest: Manifest, resolved: Resolved, store: str) -> DatasetInfo:
         artifacts=tuple(
             _artifact(name, ArtifactEntry.of(name, payload)) for name, payload in sorted(manifest.artifacts.items())
         ),
+        episodes=tuple(
+            _episodes(name, EpisodesEntry.of(name, payload)) for name, payload in sorted(manifest.episodes.items())
+        ),
         bindings=manifest.bindings,
         rows=manifest.row_count,
         size_bytes=manifest.data_bytes,
@@ -74,3 +87,7 @@ def _artifact(name: str, entry: ArtifactEntry) -> ArtifactInfo:
         shards=entry.shards.shard_count,
         size_bytes=entry.shards.data_bytes,
     )
+
+
+def _episodes(name: str, entry: EpisodesEntry) -> EpisodesInfo:
+    return EpisodesInfo(name, entry.episode_count, entry.step_count, entry.shards.data_bytes)

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warpdata.artifacts import ArtifactInput
@@ -30,6 +30,7 @@ from warpdata.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_
 from warpdata.progress import Progress, Tally, silent
 from warpdata.publish.bindings import check_ref_type
 from warpdata.publish.change import Change
+from warpdata.publish.episodes import EpisodesInput, EpisodesSpec, stage_episodes
 from warpdata.publish.media import ArtifactSpec, stage_media
 from warpdata.publish.plan import PublishPlan, Staged, plan_upload
 from warpdata.publish.sources import TableInput, stage_table
@@ -54,7 +55,7 @@ class Published:
 
 
 class DatasetBuilder:
-    """Collects tables and artifacts, then publishes them as one version.
+    """Collects tables, artifacts and episodes, then publishes them as one version.
 
     With `add_table` the version holds exactly what was added. With `append_table` it is the head of
     the branch plus the new rows; the two do not mix. Nothing is written before `publish`.
@@ -65,6 +66,7 @@ class DatasetBuilder:
         self._link = store if isinstance(store, Connection) else connect(store, settings)
         self._inputs: dict[str, tuple[TableInput, bool]] = {}
         self._artifacts: dict[str, ArtifactSpec] = {}
+        self._episodes: dict[str, EpisodesSpec] = {}
         self._bindings: dict[tuple[str, str], Binding] = {}
         self._appends: bool | None = None
         self._staged: Staged | None = None
@@ -103,6 +105,21 @@ class DatasetBuilder:
             raise BadInputError(f"artifact {name!r} was added twice", hint="Give it all its files at once.")
         self._set_mode(appends=False)
         self._artifacts[name] = ArtifactSpec(source, kind, compression, shard_bytes, prefix)
+        return self
+
+    def add_episodes(
+        self, name: str, source: EpisodesInput, *, compression: str = "none", time_chunk_steps: int = 0
+    ) -> DatasetBuilder:
+        """Episodes in WShard files: a path, a glob, a folder, `Episode` objects, or a list of these, in that order.
+
+        Files are checked whole and kept byte for byte, each as one blob. `compression` and `time_chunk_steps`
+        are for objects, which are saved here, as `save_wshard` does.
+        """
+        _check_entry_name(name, "a name for episodes")
+        if name in self._episodes:
+            raise BadInputError(f"episodes {name!r} were added twice", hint="Pass a list.")
+        self._set_mode(appends=False)
+        self._episodes[name] = EpisodesSpec(source, compression, time_chunk_steps)
         return self
 
     def bind(self, table: str, column: str, artifact: str, ref_type: str = "file") -> DatasetBuilder:
@@ -176,6 +193,7 @@ class DatasetBuilder:
             tables={name: sum(file.source.row_count for file in files) for name, files in staged.tables.items()},
             files=plan_upload(staged.blobs(), present),
             artifacts={name: artifact.member_count for name, artifact in staged.artifacts.items()},
+            episodes={name: len(episodes.files) for name, episodes in staged.episodes.items()},
         )
 
     def _collect(self, name: str, source: TableInput, rewrite: bool, *, appends: bool) -> DatasetBuilder:
@@ -195,9 +213,9 @@ class DatasetBuilder:
     def _stage(self, progress: Progress) -> Staged:
         """Write what is not a file yet and fingerprint everything, once: iterators can not be read twice."""
         if self._staged is None:
-            if not self._inputs and not self._artifacts:
+            if not self._inputs and not self._artifacts and not self._episodes:
                 raise BadInputError(
-                    f"{self._dataset_id} has no table or artifact to publish", hint="Call add_table first."
+                    f"{self._dataset_id} has no table, artifact or episode to publish", hint="Call add_table first."
                 )
             folder = self._staging_folder()
             sources = {
@@ -205,7 +223,9 @@ class DatasetBuilder:
                 for name, (source, rewrite) in self._inputs.items()
             }
             tables = fingerprint_all(sources, progress)
-            self._staged = stage_media(tables, self._artifacts, tuple(self._bindings.values()), folder, progress)
+            staged = stage_media(tables, self._artifacts, tuple(self._bindings.values()), folder, progress)
+            episodes = {name: stage_episodes(name, spec, folder, progress) for name, spec in self._episodes.items()}
+            self._staged = replace(staged, episodes=episodes)
         return self._staged
 
     def _staging_folder(self) -> Path:

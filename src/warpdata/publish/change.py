@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warpdata.artifacts import Artifact, ArtifactEntry
 from warpdata.catalog import Head, Propose, Resolved, Transaction, put_create_only, put_manifest
 from warpdata.datasets import Connection, open_artifact
 from warpdata.digest import blob_key
+from warpdata.episodes import EpisodesEntry
 from warpdata.errors import ConflictError, ObjectNotFoundError, SchemaMismatchError
 from warpdata.manifest import JsonObject, LoadPage, Manifest, Page, Payload, Shard, ShardList, iter_shards, version_of
 from warpdata.publish.bindings import Target, check_binding
 from warpdata.publish.layout import Addition, Layout, lay_out
-from warpdata.publish.plan import Staged, StagedArtifact
+from warpdata.publish.plan import Staged, StagedArtifact, StagedBlob, StagedEpisodes
 from warpdata.tables import ShardOpener, Table, check_same_schema
 
 __all__ = ["Change"]
@@ -120,11 +122,12 @@ def _addition(staged: Staged) -> Addition:
         tables={name: [file.shard() for file in files] for name, files in staged.tables.items()},
         artifacts={name: _artifact(artifact) for name, artifact in staged.artifacts.items()},
         bindings=staged.bindings,
+        episodes={name: _episodes(episodes) for name, episodes in staged.episodes.items()},
     )
 
 
 def _artifact(staged: StagedArtifact) -> tuple[Payload, list[Shard]]:
-    shards = [Shard(blob.hash, blob.byte_size) for blob in (part.fingerprint.blob for part in staged.shards)]
+    shards = _as_shards(staged.shards)
     entry = ArtifactEntry(
         kind=staged.kind,
         shards=ShardList(),
@@ -134,3 +137,20 @@ def _artifact(staged: StagedArtifact) -> tuple[Payload, list[Shard]]:
         compression=staged.compression,
     )
     return entry.payload(), shards
+
+
+def _episodes(staged: StagedEpisodes) -> tuple[Payload, list[Shard]]:
+    shards = _as_shards(staged.files)
+    entry = EpisodesEntry(
+        shards=ShardList(),
+        index=staged.index.fingerprint.blob,
+        index_footer=staged.index_footer,
+        episode_count=len(shards),
+        step_count=staged.step_count,
+        check_bytes=staged.check_bytes,
+    )
+    return entry.payload(), shards
+
+
+def _as_shards(parts: Sequence[StagedBlob]) -> list[Shard]:
+    return [Shard(blob.hash, blob.byte_size) for blob in (part.fingerprint.blob for part in parts)]

@@ -17,6 +17,7 @@ __all__ = [
     "Staged",
     "StagedArtifact",
     "StagedBlob",
+    "StagedEpisodes",
     "StagedFile",
     "plan_upload",
 ]
@@ -48,12 +49,28 @@ class StagedArtifact:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedEpisodes:
+    """The files of an episode set, and its index."""
+
+    files: tuple[StagedBlob, ...]
+    index: StagedBlob
+    index_footer: Footer
+    step_count: int
+    check_bytes: int
+
+    @property
+    def blobs(self) -> tuple[StagedBlob, ...]:
+        return (*self.files, self.index)
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """Everything a publish brings along."""
 
     tables: Mapping[str, Sequence[StagedFile]]
     artifacts: Mapping[str, StagedArtifact] = field(default_factory=dict)
     bindings: tuple[Binding, ...] = ()
+    episodes: Mapping[str, StagedEpisodes] = field(default_factory=dict)
 
     def blobs(self) -> Iterator[StagedBlob]:
         for files in self.tables.values():
@@ -61,6 +78,8 @@ class Staged:
                 yield StagedBlob(file.path, file.fingerprint)
         for artifact in self.artifacts.values():
             yield from artifact.blobs
+        for episodes in self.episodes.values():
+            yield from episodes.blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +118,8 @@ class PublishPlan:
     files: tuple[PlannedFile, ...]
     artifacts: Mapping[str, int] = field(default_factory=dict)
     """How many members each artifact has."""
+    episodes: Mapping[str, int] = field(default_factory=dict)
+    """How many episodes each set has."""
 
     @property
     def total_bytes(self) -> int:

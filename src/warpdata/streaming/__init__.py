@@ -5,7 +5,7 @@ normative text.
 """
 
 from warpdata.streaming.explanation import Explanation
-from warpdata.streaming.feeds import MixedPlan, Plan, TablePlan
+from warpdata.streaming.feeds import ArrayFeed, Feed, MixedPlan, Place, Plan, TablePlan
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.options import Collate, OnError, StreamOptions, Transform, choose_shuffle, resolve_rank
 from warpdata.streaming.order import Order, Shuffle
@@ -14,13 +14,17 @@ from warpdata.streaming.steps import Remainder, Steps
 from warpdata.streaming.stream import Outside, Stream, mix_streams
 from warpdata.streaming.telemetry import Clock, Figures, Traffic
 from warpdata.streaming.torch import OpenStream, TorchLoader
+from warpdata.streaming.windows import Mine
 
 __all__ = [
+    "ArrayFeed",
     "Clock",
     "Collate",
     "Explanation",
+    "Feed",
     "Figures",
     "Identity",
+    "Mine",
     "MixedIdentity",
     "MixedPlan",
     "Mixture",
@@ -28,6 +32,7 @@ __all__ = [
     "OpenStream",
     "Order",
     "Outside",
+    "Place",
     "Plan",
     "Remainder",
     "Shuffle",

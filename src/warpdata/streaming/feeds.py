@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Feed", "MixedPlan", "Place", "Plan", "TablePlan"]
+__all__ = ["ArrayFeed", "Feed", "MixedPlan", "Place", "Plan", "TablePlan"]
 
 _OPEN_EPOCHS = 4
 
@@ -56,6 +56,21 @@ class Feed(Protocol):
 
     def rows(self, start: int, stop: int) -> pa.Table:
         """The same as an Arrow table."""
+        ...
+
+    def ahead(self, place: int) -> None:
+        """The consumer has come so far, and what comes later may be fetched."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class ArrayFeed(Protocol):
+    """In place of a `Feed`, one that makes whole batches: it writes samples straight into their arrays."""
+
+    def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, NDArray[Any]]:
+        """The samples at these places, stacked by name. `turn` counts the batches of this worker, from 0."""
         ...
 
     def ahead(self, place: int) -> None:
@@ -102,7 +117,7 @@ class Plan(Protocol):
     @property
     def shuffle(self) -> Shuffle | None: ...
 
-    def open(self, epoch: int, mine: Mine, *, with_media: bool) -> Feed:
+    def open(self, epoch: int, mine: Mine, *, with_media: bool) -> Feed | ArrayFeed:
         """The samples of an epoch; those at the places of `mine` are fetched ahead, with the bytes of their media."""
         ...
 

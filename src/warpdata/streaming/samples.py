@@ -17,8 +17,9 @@ from warpdata.streaming.torch import as_tensor
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
-__all__ = ["Made", "collate", "hand_out_rows", "make_batch"]
+__all__ = ["Made", "collate", "hand_out_arrays", "hand_out_rows", "make_batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,17 @@ def hand_out_rows(rows: pa.Table) -> Made:
     """Rows as they are, in one Arrow batch; references stay references."""
     batch = rows.combine_chunks().to_batches()[0] if rows.num_rows else _empty(rows)
     return Made(batch, rows.num_rows, rows.nbytes)
+
+
+def hand_out_arrays(arrays: dict[str, NDArray[Any]], options: StreamOptions) -> Made:
+    """Arrays that are a batch already, first axis the samples."""
+    count, size_bytes = len(next(iter(arrays.values()))), sum(values.nbytes for values in arrays.values())
+    columns: dict[str, Values] = {
+        name: list(values) if options.collate == "dict" else values for name, values in arrays.items()
+    }
+    if options.transform is not None:
+        columns = _transformed(columns, count, options)
+    return Made(collate(columns, options.collate), count, size_bytes)
 
 
 def make_batch(samples: Columns, options: StreamOptions) -> Made:

@@ -19,11 +19,11 @@ from warpdata.limits import STREAM_THREADS
 from warpdata.streaming.columns import Columns
 from warpdata.streaming.continuing import RestPlan, Segment, parse_rest, rest_of
 from warpdata.streaming.explanation import Explanation
-from warpdata.streaming.feeds import Feed, MixedPlan, Place, Plan, TablePlan
+from warpdata.streaming.feeds import ArrayFeed, Feed, MixedPlan, Place, Plan, TablePlan
 from warpdata.streaming.mixture import STOPS, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.plan import Identity, Token, parse_token
-from warpdata.streaming.samples import Made, hand_out_rows, make_batch
+from warpdata.streaming.samples import Made, hand_out_arrays, hand_out_rows, make_batch
 from warpdata.streaming.steps import Steps
 from warpdata.streaming.telemetry import Clock, Telemetry, Traffic
 from warpdata.streaming.windows import Mine
@@ -181,7 +181,9 @@ class Stream:
             pool.shutdown(wait=True, cancel_futures=True)
             feed.close()
 
-    def _prepared(self, steps: Steps, feed: Feed, pool: ThreadPoolExecutor, skip: int) -> Iterator[tuple[int, Made]]:
+    def _prepared(
+        self, steps: Steps, feed: Feed | ArrayFeed, pool: ThreadPoolExecutor, skip: int
+    ) -> Iterator[tuple[int, Made]]:
         """Batches in order, each with its step, some of them begun before they are needed."""
         pending: deque[tuple[int, Future[Made]]] = deque()
         for step in range(self._options.worker, len(steps), self._options.workers)[skip:]:
@@ -195,8 +197,10 @@ class Stream:
         step, future = pending.popleft()
         return step, self.telemetry.waited_for(future.result, len(pending))
 
-    def _make(self, steps: Steps, step: int, feed: Feed) -> Made:
+    def _make(self, steps: Steps, step: int, feed: Feed | ArrayFeed) -> Made:
         spans = list(steps.spans(step, self._options.rank))
+        if isinstance(feed, ArrayFeed):
+            return hand_out_arrays(feed.arrays(spans, step // self._options.workers), self._options)
         if self._options.collate == "arrow":
             import pyarrow as pa
 
@@ -228,7 +232,7 @@ def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Strea
     plans = []
     for stream in streams:
         if not isinstance(stream.plan, TablePlan):
-            raise BadInputError("a mixture can not be a part of a mixture")
+            raise BadInputError("only streams of tables can be mixed, neither mixtures nor windows of episodes")
         plans.append(stream.plan)
     if not plans:
         raise BadInputError("there is nothing to mix")

@@ -31,7 +31,11 @@ def as_tensor(values: Any) -> Any:
     """A tensor over the same memory; what is no array stays as it is."""
     import numpy as np
 
-    return _torch().from_numpy(values) if isinstance(values, np.ndarray) else values
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype.name == "bfloat16":  # torch does not know NumPy's
+        return _torch().from_numpy(values.view(np.int16)).view(_torch().bfloat16)
+    return _torch().from_numpy(values)
 
 
 class TorchLoader:

@@ -33,6 +33,8 @@ class WriteOptions:
     file_bytes: int = 512 * MIB
     compression: str = "zstd"
     compression_level: int = 3
+    statistics: tuple[str, ...] | None = None
+    """The columns that row groups are pruned by; None for all. Those of large binary values only swell the footer."""
 
 
 def write_parquet(
@@ -56,7 +58,7 @@ def write_parquet(
             schema,
             compression=options.compression,
             compression_level=options.compression_level,
-            write_statistics=True,
+            write_statistics=True if options.statistics is None else list(options.statistics),
             write_page_index=True,
             write_page_checksum=True,
             use_content_defined_chunking=True,

@@ -5,8 +5,9 @@ docs/specs/wshard.md is the normative text. Needs the extra `warpdata[wshard]`.
 
 from warpdata.wshard.assembly import Recovery, recover
 from warpdata.wshard.chunked import ChunkedEpisodeWriter, ChunkEntry, ChunkManifest, load_chunk_manifest
+from warpdata.wshard.codecs import Codec
 from warpdata.wshard.continuity import validate_chunk_continuity
-from warpdata.wshard.dtypes import DType
+from warpdata.wshard.dtypes import Array, DType
 from warpdata.wshard.loading import load_wshard
 from warpdata.wshard.meaning import Meaning
 from warpdata.wshard.metadata import ChannelSpec, EpisodeInfo
@@ -15,10 +16,11 @@ from warpdata.wshard.reading import BlockReader, WShardFile, open_wshard
 from warpdata.wshard.residual import pack_residual, unpack_residual
 from warpdata.wshard.saving import save_wshard
 from warpdata.wshard.sealing import identity
-from warpdata.wshard.sources import ByteSource
+from warpdata.wshard.sources import ByteSource, HeadedSource
 from warpdata.wshard.streaming import WShardStreamWriter
 
 __all__ = [
+    "Array",
     "Block",
     "BlockReader",
     "ByteSource",
@@ -28,9 +30,11 @@ __all__ = [
     "ChunkManifest",
     "ChunkPlace",
     "ChunkedEpisodeWriter",
+    "Codec",
     "DType",
     "Episode",
     "EpisodeInfo",
+    "HeadedSource",
     "Meaning",
     "Origin",
     "Recovery",

@@ -122,11 +122,13 @@ class WShardFile:
 class BlockReader:
     """One block of an open file."""
 
-    def __init__(self, file: WShardFile, entry: Entry) -> None:
+    def __init__(
+        self, file: WShardFile, entry: Entry, meaning: Meaning | None = None, table: SeekTable | None = None
+    ) -> None:
         self._file = file
         self.entry = entry
-        self._meaning: Meaning | None = None
-        self._table: SeekTable | None = None
+        self._meaning = meaning
+        self._table = table
         self._mapped: Array | None = None
         self._is_checked = False
 
@@ -157,6 +159,30 @@ class BlockReader:
             return self._mapped[start:stop]
         low, high = start * meaning.step_bytes, stop * meaning.step_bytes
         return decode_array(self._slice(low, high), meaning.dtype, (stop - start, *meaning.shape))
+
+    def span(self, start: int, stop: int) -> tuple[int, int]:
+        """The bytes of the file that `window(start, stop)` reads, for whoever fetches them beforehand.
+
+        With time chunks the table that says where they lie is read first, once.
+        """
+        entry = self.entry
+        low, high = (row * self.meaning.step_bytes for row in (start, stop))
+        if entry.codec is Codec.NONE:
+            return entry.offset + low, entry.offset + high
+        if not entry.is_chunked:
+            return entry.offset, entry.end
+        low, high = self._seek_table().stored_span(low, high)
+        return entry.offset + low, entry.offset + high
+
+    @property
+    def table_span(self) -> tuple[int, int] | None:
+        """Where the table of time chunks lies in the file; `None` where there are none."""
+        return (self.entry.end - self._seek_table().size_bytes, self.entry.end) if self.entry.is_chunked else None
+
+    def over(self, source: ByteSource) -> BlockReader:
+        """The same block with its bytes from elsewhere, such as a range fetched beforehand. Nothing is parsed anew."""
+        file = WShardFile(open_source(source), self._file.header, ())
+        return BlockReader(file, self.entry, self.meaning, self._table)
 
     def _map(self, meaning: Meaning) -> None:
         """Remember the block as one array over the mapped file: a window is then a slice, and reads nothing else.

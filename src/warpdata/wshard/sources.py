@@ -20,7 +20,7 @@ from warpdata.errors import (
 )
 from warpdata.limits import WSHARD_HEAD_GUESS_BYTES
 
-__all__ = ["ByteSource", "FileSource", "HeadSource", "PathLike", "open_source", "translate"]
+__all__ = ["ByteSource", "FileSource", "HeadSource", "HeadedSource", "PathLike", "open_source", "translate"]
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
@@ -33,6 +33,14 @@ class ByteSource(Protocol):
     def size(self) -> int: ...
 
     def read_range(self, start: int, end: int) -> bytes | bytearray | memoryview: ...
+
+
+@runtime_checkable
+class HeadedSource(ByteSource, Protocol):
+    """A source whose first bytes are at hand, so that nothing is asked for to read the header and the index."""
+
+    @property
+    def head(self) -> bytes: ...
 
 
 class FileSource:
@@ -65,12 +73,19 @@ class HeadSource:
         self._source = source
         self.size = source.size
         self.is_mapped = isinstance(source, FileSource)
-        self._head = b"" if self.is_mapped else self._fetch(0, min(self.size, WSHARD_HEAD_GUESS_BYTES))
+        self._head = self._known_head(source)
 
     def read_range(self, start: int, end: int) -> memoryview:
         if end <= len(self._head):
             return memoryview(self._head)[start:end]
         return memoryview(self._fetch(start, end))
+
+    def _known_head(self, source: ByteSource) -> memoryview | bytes:
+        if self.is_mapped:
+            return b""
+        if isinstance(source, HeadedSource):
+            return source.head
+        return self._fetch(0, min(self.size, WSHARD_HEAD_GUESS_BYTES))
 
     def _fetch(self, start: int, end: int) -> memoryview | bytes:
         data = memoryview(self._source.read_range(start, end))

@@ -40,11 +40,26 @@ class SeekTable:
     decoded: tuple[int, ...]
     checksums: tuple[int, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """What the table itself takes, at the end of the block."""
+        return _SKIPPABLE.size + _ROW.size * len(self.checksums) + _FOOTER.size
+
+    def stored_span(self, start: int, end: int) -> tuple[int, int]:
+        """Where in the block's bytes the chunks lie that hold the decoded bytes `start`…`end`."""
+        if start == end:
+            return 0, 0
+        first, last = self._chunks(start, end)
+        return self.stored[first], self.stored[last + 1]
+
+    def _chunks(self, start: int, end: int) -> tuple[int, int]:
+        return bisect_right(self.decoded, start) - 1, bisect_right(self.decoded, end - 1) - 1
+
     def read(self, entry: Entry, start: int, end: int, read_range: ReadRange) -> memoryview:
         """The decoded bytes `start`…`end`, fetching and decoding only the chunks they lie in."""
         if start == end:
             return memoryview(b"")
-        first, last = bisect_right(self.decoded, start) - 1, bisect_right(self.decoded, end - 1) - 1
+        first, last = self._chunks(start, end)
         low, base = self.stored[first], self.decoded[first]
         out = _room(entry, self.stored[last + 1] - low, self.decoded[last + 1] - base).data
         data = read_range(entry.offset + low, entry.offset + self.stored[last + 1])

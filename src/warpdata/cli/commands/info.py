@@ -26,6 +26,7 @@ _KEYS = {
     "size_bytes": "bytes of all stored files",
     "tables": "a list of {name, rows, shards, size_bytes}",
     "artifacts": "a list of {name, kind, compression, members, shards, size_bytes}",
+    "episodes": "a list of {name, episodes, steps, size_bytes}",
     "bindings": "a list of {table, column, artifact, ref_type}",
     "commit": (
         "the newest commit: {commit, author, message, time}, or null where a bare version was opened, or with "
@@ -77,6 +78,7 @@ def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> d
             for table in facts.tables
         ],
         "artifacts": [asdict(artifact) for artifact in facts.artifacts],
+        "episodes": [asdict(episodes) for episodes in facts.episodes],
         "bindings": [asdict(binding) for binding in facts.bindings],
         "commit": newest
         and {
@@ -118,13 +120,22 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
                 for a in facts.artifacts
             ),
         )
+    if facts.episodes:
+        print_line()
+        print_table(
+            ("episodes", ">episodes", ">steps", ">size"),
+            ((e.name, f"{e.episodes:,}", f"{e.steps:,}", bytes_text(e.size_bytes)) for e in facts.episodes),
+        )
 
 
 def _amounts(facts: DatasetInfo) -> list[str]:
-    """An artifact counts its files only where there is one."""
+    """Files and episodes are counted only where there are any; rows wherever there is nothing else."""
     files = sum(artifact.members for artifact in facts.artifacts)
-    amounts = [count_text(facts.rows, "row"), count_text(files, "file"), bytes_text(facts.size_bytes)]
-    return amounts if facts.artifacts else [amounts[0], amounts[2]]
+    episodes = sum(found.episodes for found in facts.episodes)
+    amounts = [count_text(facts.rows, "row")] if facts.tables or not facts.episodes else []
+    amounts += [count_text(files, "file")] if facts.artifacts else []
+    amounts += [count_text(episodes, "episode")] if facts.episodes else []
+    return [*amounts, bytes_text(facts.size_bytes)]
 
 
 def _columns(facts: DatasetInfo, artifact: str) -> str:

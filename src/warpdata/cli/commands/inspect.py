@@ -24,9 +24,10 @@ _KEYS = {
     "store": "where it lies",
     "size_bytes": "bytes of all stored files",
     "entries": (
-        "a list of {section, name, kind, rows, members, compression, shard_count, size_bytes, page_levels, shards}; "
-        "section is tables, artifacts, episodes, tensors or indexes, rows is null but for tables, members and "
-        "compression but for artifacts, and shards lists the first --shards of them as {hash, byte_size, row_count}"
+        "a list of {section, name, kind, rows, members, compression, steps, shard_count, size_bytes, page_levels, "
+        "shards}; section is tables, artifacts, episodes, tensors or indexes, rows is null but for tables, members and "
+        "compression but for artifacts, steps but for episodes, and shards lists the first --shards of them as "
+        "{hash, byte_size, row_count}"
     ),
     "bindings": "a list of {table, column, artifact, ref_type}",
     "metadata": "words about the version, as it was published with",
@@ -90,6 +91,7 @@ def _entry(section: str, name: str, part: TableEntry | Payload, load_page: LoadP
         "rows": shards.row_count if section == "tables" else None,
         "members": attributes.get("members") if section == "artifacts" else None,
         "compression": attributes.get("compression") if section == "artifacts" else None,
+        "steps": attributes.get("steps") if section == "episodes" else None,
         "shard_count": shards.shard_count,
         "size_bytes": shards.data_bytes,
         "page_levels": shards.levels,
@@ -119,12 +121,14 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _print_entry(entry: dict[str, Any]) -> None:
-    singular = {"indexes": "index"}.get(entry["section"], entry["section"].removesuffix("s"))
+    singular = {"indexes": "index", "episodes": "episodes"}.get(entry["section"], entry["section"].removesuffix("s"))
     facts = [entry["kind"], bytes_text(entry["size_bytes"]), count_text(entry["shard_count"], "shard")]
     if entry["rows"] is not None:
         facts.insert(1, count_text(entry["rows"], "row"))
     if entry["members"] is not None:
         facts.insert(1, count_text(entry["members"], "file"))
+    if entry["steps"] is not None:
+        facts.insert(1, count_text(entry["steps"], "step"))
     if entry["compression"] is not None:
         facts.insert(1, entry["compression"])
     if entry["page_levels"]:

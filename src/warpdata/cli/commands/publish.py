@@ -32,6 +32,7 @@ class _Content:
     tables: tuple[tuple[str, str], ...]
     artifacts: tuple[tuple[str, str, str], ...]
     bindings: tuple[tuple[str, str, str], ...]
+    episodes: tuple[tuple[str, str], ...]
     append: bool
     rewrite: bool
     compression: str | None
@@ -67,13 +68,20 @@ class _Content:
     metavar="TABLE.COLUMN=ARTIFACT[:TYPE]",
     help="The paths in a column refer to files of an artifact, as TYPE file (the default), image, audio or video.",
 )
+@click.option(
+    "--episodes",
+    type=PairType("NAME=PATH"),
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Recorded episodes: a WShard file, a folder or a quoted glob. Repeat it for more.",
+)
 @packing_options
 @publish_options
 @click.pass_obj
 def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
-    """Publish tables and raw files as a new version.
+    """Publish tables, raw files and episodes as a new version.
 
-    Parquet files are taken as they are, byte for byte. Publishing the same content again changes
+    Parquet and WShard files are taken as they are, byte for byte. Publishing the same content again changes
     nothing. Interrupted at any point, it leaves the previous version intact and can be run again:
     what was sent is not sent twice.
 
@@ -82,13 +90,14 @@ def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
       warp publish acme/trips --table main=data/june.parquet --append
       warp publish acme/pets --table main=pets.parquet --artifact raw_images=images/ \\
         --bind main.image=raw_images:image
+      warp publish acme/robot --episodes demos='recordings/*.wshard'
     """
     content = _Content(**{name: given.pop(name) for name in _Content.__slots__})
     request = PublishRequest(dataset_id=dataset_id, **given)
-    if not content.tables and not content.artifacts:
-        raise click.UsageError("there is nothing to publish: give --table or --artifact")
-    if content.append and (content.artifacts or content.bindings):
-        raise click.UsageError("--append adds rows to tables only; artifacts and bindings are published with all rows")
+    if not content.tables and not content.artifacts and not content.episodes:
+        raise click.UsageError("there is nothing to publish: give --table, --artifact or --episodes")
+    if content.append and (content.artifacts or content.bindings or content.episodes):
+        raise click.UsageError("--append adds rows to tables only; everything else is published with all rows")
     if content.compression and "tar_shards" not in {kind for _, kind, _ in content.artifacts}:
         raise click.UsageError("--compression is for artifacts that are packed, of kind tar_shards")
     with invocation.meter(f"Preparing {dataset_id}") as meter:
@@ -108,6 +117,11 @@ def _builder(link: Connection, dataset_id: str, content: _Content) -> DatasetBui
     for name, kind, path in content.artifacts:
         compression = content.compression if kind == "tar_shards" else None
         builder.add_artifact(name, path, kind, compression=compression, shard_bytes=content.shard_bytes)
+    recorded: dict[str, list[str]] = {}
+    for name, source in content.episodes:
+        recorded.setdefault(name, []).append(source)
+    for name, globs in recorded.items():
+        builder.add_episodes(name, globs)
     for place, artifact, ref_type in content.bindings:
         builder.bind(*_take_apart(place, sources), artifact, ref_type)
     return builder

@@ -1,0 +1,140 @@
+"""`warp episodes show`: one episode, in words and as a picture."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warpdata.cli.drawing import draw
+from warpdata.cli.episode_pictures import picture_of
+from warpdata.cli.episode_targets import ShownEpisode, shown
+from warpdata.cli.figures import bytes_text
+from warpdata.cli.invocation import Invocation
+from warpdata.cli.options import command, episodes_option
+from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from warpdata.wshard import BlockReader
+
+__all__ = ["show_episode"]
+
+
+@command(
+    "show",
+    json_keys={
+        "id": "the episode's id",
+        "where": "the dataset and set, or the file",
+        "env_id": "its environment",
+        "length": "how many steps",
+        "timebase": "{type, tick_hz, dt_ns}",
+        "size_bytes": "the size of its file",
+        "metadata": "what was recorded with it",
+        "blocks": (
+            "a list of {name, dtype, shape, rows, rate_hz, codec, stored_bytes, size_bytes}; codec is none, zstd, lz4 "
+            "or zstd chunks, and dtype is null where the bytes have no declared meaning"
+        ),
+    },
+    reads=True,
+)
+@click.argument("target", metavar="TARGET")
+@click.argument("episode", required=False, metavar="[EPISODE]")
+@episodes_option()
+@click.option(
+    "--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw it: frames and numbers."
+)
+@click.pass_obj
+def show_episode(
+    invocation: Invocation, target: str, episode: str | None, episodes: str | None, png: Path | None
+) -> None:
+    """Show the channels of an episode, their rates and lengths.
+
+    EPISODE is an id, or a number from 0, of a dataset's episodes. With --png also a picture: some frames of
+    the first camera, and the numbers of every channel that has few.
+
+    \b
+      warp episodes show acme/robot ep_003 --png ep_003.png
+      warp episodes show recordings/ep_003.wshard
+    """
+    with invocation.meter(f"Opening {target}"):
+        found = shown(invocation, target, episodes, episode)
+        document = _document(found)
+        if png is not None:
+            png.write_bytes(draw(picture_of(found)))
+    if invocation.as_json:
+        print_json(document)
+    else:
+        _print(document)
+    if png is not None:
+        note(f"drawn in {png}")
+
+
+def _document(episode: ShownEpisode) -> dict[str, Any]:
+    info = episode.file.info
+    assert info is not None
+    return {
+        "id": info.id,
+        "where": episode.where,
+        "env_id": info.env_id,
+        "length": info.length,
+        "timebase": asdict(info.timebase),
+        "size_bytes": episode.size_bytes,
+        "metadata": dict(info.metadata),
+        "blocks": [_block(episode, episode.file[name]) for name in episode.file.blocks],
+    }
+
+
+def _block(episode: ShownEpisode, reader: BlockReader) -> dict[str, Any]:
+    entry, meaning, info = reader.entry, reader.meaning, episode.file.info
+    assert info is not None
+    spec = info.channels.get(entry.name) or info.lanes.get(entry.name)
+    return {
+        "name": entry.name,
+        "dtype": str(meaning.dtype) if meaning.is_declared else None,
+        "shape": list(meaning.shape),
+        "rows": meaning.rows if meaning.is_declared else None,
+        "rate_hz": spec.attributes.get("sampling_rate_hz") if spec else None,
+        "codec": entry.codec.name.lower() + (" chunks" if entry.is_chunked else ""),
+        "stored_bytes": entry.stored_bytes,
+        "size_bytes": entry.size_bytes,
+    }
+
+
+def _print(document: dict[str, Any]) -> None:
+    rate = document["timebase"]["tick_hz"]
+    print_facts(
+        {
+            "episode": document["id"],
+            "environment": document["env_id"] or None,
+            "steps": f"{document['length']:,}",
+            "time": f"{rate:g} Hz" if rate else document["timebase"]["type"],
+            "size": bytes_text(document["size_bytes"]),
+            "where": document["where"],
+            **document["metadata"],
+        }
+    )
+    print_line()
+    print_table(
+        ("block", "type", ">rows", ">rate", "stored", ">size"),
+        (
+            (
+                block["name"],
+                "bytes" if block["dtype"] is None else f"{block['dtype']}{block['shape'] or ''}",
+                "" if block["rows"] is None else f"{block['rows']:,}",
+                "" if block["rate_hz"] is None else f"{block['rate_hz']:g} Hz",
+                ""
+                if block["codec"] == "none"
+                else f"{block['codec']}, {block['stored_bytes'] / max(block['size_bytes'], 1):.0%}",
+                bytes_text(block["size_bytes"]),
+            )
+            for block in document["blocks"]
+            if not block["name"].startswith("meta/")
+        ),
+    )
+
+
+def _stored(block: dict[str, Any]) -> str:
+    share = block["stored_bytes"] / max(block["size_bytes"], 1)
+    return "" if block["codec"] == "none" else f"{block['codec']}, {share:.0%}"

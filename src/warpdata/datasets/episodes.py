@@ -1,0 +1,30 @@
+"""Episodes of a version, opened."""
+
+from __future__ import annotations
+
+import difflib
+
+from warpdata.catalog import Resolved
+from warpdata.datasets.connection import Connection
+from warpdata.episodes import Episodes, EpisodesEntry, Library, Origin
+from warpdata.errors import EpisodeNotFoundError
+from warpdata.manifest import Manifest
+
+__all__ = ["open_episodes"]
+
+
+def open_episodes(link: Connection, resolved: Resolved, manifest: Manifest, name: str | None) -> Episodes:
+    """Reads nothing. `EpisodeNotFoundError` names the sets there are; without a name the only one is meant."""
+    names = sorted(manifest.episodes)
+    if name is None:
+        if len(names) != 1:
+            hint = f"Name one of: {', '.join(names)}." if names else None
+            raise EpisodeNotFoundError(f"{resolved.dataset_id} has {len(names)} sets of episodes", hint=hint)
+        name = names[0]
+    payload = manifest.episodes.get(name)
+    if payload is None:
+        near = difflib.get_close_matches(name, names, n=3)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"Episodes: {', '.join(names) or 'none'}"
+        raise EpisodeNotFoundError(f"{resolved.dataset_id} has no episodes {name!r}", hint=hint)
+    origin = Origin(resolved.dataset_id, resolved.version, link.media_reader, link.settings, link.timer)
+    return Episodes(Library(name, EpisodesEntry.of(name, payload), origin))

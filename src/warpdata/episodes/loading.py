@@ -1,0 +1,188 @@
+"""Rows that are not in place, brought into memory a block of windows at a time, some blocks ahead.
+
+Windows of a block are neighbours, mostly of one episode, so a block takes one range of each channel. What it
+holds is dropped when the order has moved on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias
+
+from warpdata.episodes.open_tracks import OpenTracks
+from warpdata.episodes.spec import Key, Places
+from warpdata.episodes.tracks import Rows, Track
+from warpdata.limits import EPISODES_DECODED_BYTES, EPISODES_LOAD_THREADS
+from warpdata.wshard import Array
+
+__all__ = ["BlockLoads", "Loaded"]
+
+Loaded: TypeAlias = dict[tuple[int, int], Rows]
+"""Rows by the position of their episode and the position of their key. Only of tracks that are not in place."""
+
+
+class BlockLoads:
+    """Blocks by number, held while they are needed. Where they would be too much, windows one by one.
+
+    The first row that is asked for begins to load all blocks of its group, and of the next. `groups` tells the
+    blocks of a group; without it, nothing is loaded ahead.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        block_rows: int,
+        episodes: OpenTracks,
+        groups: Callable[[int], Sequence[int]] | None,
+    ) -> None:
+        self._places = places
+        self._block_rows = block_rows
+        self._episodes = episodes
+        self._groups = groups
+        self._held: dict[int, dict[int, Future[Loaded]]] = {}
+        self._latest = -1
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(EPISODES_LOAD_THREADS, thread_name_prefix="warp-episodes")
+        self._decoded = DecodedBlocks()
+
+    def for_batch(self, samples: Sequence[int], groups: Sequence[int]) -> BatchLoads:
+        """What a batch of these windows, which belong to these groups, will ask for."""
+        return BatchLoads(self, samples, groups)
+
+    def block(self, sample: int, group: int) -> Future[Loaded] | None:
+        """What is being loaded for a window; None where windows are loaded one by one."""
+        if self._groups is None:
+            return None
+        with self._lock:
+            if group > self._latest:
+                self._begin(group, self._groups)
+            return self._held.get(group, {}).get(sample // self._block_rows)
+
+    def alone(self, sample: int) -> Future[Loaded]:
+        """One window."""
+        return self._pool.submit(self._load, sample, sample + 1)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _begin(self, group: int, groups: Callable[[int], Sequence[int]]) -> None:
+        """Load a group and the one after it, and let go of what lies further back."""
+        rows, count = self._block_rows, self._places.count
+        for number in (group, group + 1):
+            if number not in self._held:
+                self._held[number] = {
+                    block: self._pool.submit(self._load, block * rows, min((block + 1) * rows, count))
+                    for block in groups(number)
+                }
+        for old in [number for number in self._held if number < group - 1]:
+            del self._held[old]
+        self._latest = group
+
+    def _load(self, first: int, last: int) -> Loaded:
+        out: Loaded = {}
+        for position, low, high in self._places.parts(first, last):
+            self._load_part(position, low, high, out)
+        return out
+
+    def _load_part(self, position: int, low: int, high: int, out: Loaded) -> None:
+        """Windows of one episode, from the current step `low` to `high`: all channels in one go."""
+        spec = self._places.spec
+        tracks = self._episodes.tracks(position)
+        wanted: dict[int, list[tuple[int, int]]] = {}
+        for at, (key, track) in enumerate(zip(spec.keys, tracks, strict=True)):
+            if track.array is not None:
+                continue
+            steps = _intervals(key, range(low, high + 1, spec.stride), track.episode.length)
+            wanted[at] = [(track.row_of(a), track.row_of(b) + 1) for a, b in steps]
+        if not wanted:
+            return
+        episode = tracks[0].episode
+
+        def read() -> Loaded:
+            ranged = {at: spans for at, spans in wanted.items() if not tracks[at].is_whole}
+            asked = [tracks[at].reader.span(*span) for at, spans in ranged.items() for span in spans]
+            fetched = episode.source.fetched(asked) if asked else None
+            found: Loaded = {}
+            for at, spans in wanted.items():
+                track = tracks[at]
+                if track.is_whole:
+                    whole = self._decoded.get(track)
+                    parts = [whole[first:last].copy() for first, last in spans]
+                else:
+                    assert fetched is not None, "what is read by range was fetched"
+                    reader = track.reader.over(fetched)
+                    parts = [reader.window(first, last) for first, last in spans]
+                found[position, at] = Rows([first for first, _ in spans], parts)
+            return found
+
+        out.update(episode.trusting(read))
+
+
+class BatchLoads:
+    """The rows of one batch. Windows that are loaded one by one are all begun when the first is asked for."""
+
+    def __init__(self, loads: BlockLoads, samples: Sequence[int], groups: Sequence[int]) -> None:
+        self._loads = loads
+        self._samples = samples
+        self._groups = groups
+        self._alone: dict[int, Future[Loaded]] = {}
+
+    def rows(self, at: int, position: int, key: int) -> Rows:
+        """Those of one key of the window at this place of the batch, waiting for them if need be."""
+        sample = self._samples[at]
+        future = self._loads.block(sample, self._groups[at])
+        if future is None:
+            if not self._alone:
+                self._alone = {each: self._loads.alone(each) for each in dict.fromkeys(self._samples)}
+            future = self._alone[sample]
+        found = future.result().get((position, key))
+        if found is None:  # it was in place a moment ago, and its copy on this machine turned out to be damaged
+            found = self._loads.alone(sample).result()[position, key]
+        return found
+
+
+class DecodedBlocks:
+    """The latest blocks that had to be decoded whole, up to a bound of bytes."""
+
+    def __init__(self, limit_bytes: int = EPISODES_DECODED_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._held: OrderedDict[tuple[int, str], Array] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, track: Track) -> Array:
+        name = (track.episode.number, track.reader.entry.name)
+        with self._lock:
+            found = self._held.get(name)
+            if found is not None:
+                self._held.move_to_end(name)
+                return found
+        decoded = track.reader.read()
+        with self._lock:
+            if name not in self._held and decoded.nbytes <= self._limit_bytes:
+                self._held[name] = decoded
+                self._bytes += decoded.nbytes
+            while self._bytes > self._limit_bytes:
+                self._bytes -= self._held.popitem(last=False)[1].nbytes
+        return decoded
+
+
+def _intervals(key: Key, steps: range, length: int) -> list[tuple[int, int]]:
+    """The steps that some windows need of a channel, both ends included: one interval, or one for each window."""
+    if steps.step <= key.steps:
+        return [(_clipped(steps[0] + key.start, length), _clipped(steps[-1] + key.stop - 1, length))]
+    out: list[tuple[int, int]] = []
+    for step in steps:
+        low, high = _clipped(step + key.start, length), _clipped(step + key.stop - 1, length)
+        if out and low <= out[-1][1]:
+            out[-1] = (out[-1][0], max(high, out[-1][1]))
+        else:
+            out.append((low, high))
+    return out
+
+
+def _clipped(step: int, length: int) -> int:
+    return min(max(step, 0), length - 1)

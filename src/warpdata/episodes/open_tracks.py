@@ -1,0 +1,77 @@
+"""The channels that windows are made of, in every episode they are taken from."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpdata.episodes.description import ChannelLayout
+from warpdata.episodes.library import Library
+from warpdata.episodes.spec import find_channel
+from warpdata.episodes.tracks import Track
+from warpdata.errors import BadInputError
+from warpdata.limits import EPISODES_OPEN
+from warpdata.wshard import DType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["OpenTracks", "step_form"]
+
+
+class OpenTracks:
+    """Tracks by the position of their episode among `numbers`, one for each name. Remembers the latest."""
+
+    def __init__(self, library: Library, numbers: NDArray[np.int64], names: Sequence[str]) -> None:
+        overview = library.overview
+        self._library = library
+        self.numbers = numbers
+        self.lengths = overview.lengths[numbers]
+        self._layout_numbers = overview.layout_numbers[numbers]
+        self._channels = self._checked(overview.layouts, names)
+        self.tracks = functools.lru_cache(maxsize=EPISODES_OPEN)(self._tracks)
+
+    @property
+    def channels(self) -> tuple[ChannelLayout, ...]:
+        """Of the first episode; all others have the same types and shapes."""
+        return self._channels[int(self._layout_numbers[0])] if len(self.numbers) else ()
+
+    @property
+    def has_whole_blocks(self) -> bool:
+        """Whether some channel of some episode can be decoded only whole."""
+        return any(spec.is_whole for specs in self._channels.values() for spec in specs)
+
+    def _tracks(self, position: int) -> tuple[Track, ...]:
+        episode = self._library.open(int(self.numbers[position]))
+        channels = self._channels[int(self._layout_numbers[position])]
+        return tuple(Track(episode, channel) for channel in channels)
+
+    def _checked(
+        self, layouts: Sequence[Sequence[ChannelLayout]], names: Sequence[str]
+    ) -> dict[int, tuple[ChannelLayout, ...]]:
+        """The channels in each layout that occurs. Windows of all episodes must fit into one array."""
+        out: dict[int, tuple[ChannelLayout, ...]] = {}
+        first: tuple[ChannelLayout, ...] | None = None
+        for number, position in zip(*np.unique(self._layout_numbers, return_index=True), strict=True):
+            what = f"episode {int(self.numbers[position])} of {self._library.name!r}"
+            found = tuple(find_channel(name, layouts[int(number)], what) for name in names)
+            first = first or found
+            for mine, other in zip(found, first, strict=True):
+                if (mine.dtype, mine.shape) != (other.dtype, other.shape):
+                    raise BadInputError(
+                        f"channel {mine.id!r} is {mine.dtype}{list(mine.shape)} in {what}, "
+                        f"and {other.dtype}{list(other.shape)} in another",
+                        hint="Choose episodes of one kind with where(…).",
+                    )
+            out[int(number)] = found
+        return out
+
+
+def step_form(channel: ChannelLayout) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """The shape and type of one step, and its size in bytes."""
+    dtype = DType(channel.dtype)
+    return channel.shape, dtype.numpy, math.prod(channel.shape) * dtype.size_bytes

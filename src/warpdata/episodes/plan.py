@@ -1,0 +1,183 @@
+"""Windows as something to stream: which there are, in which order, and what an epoch of them takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from warpdata.digest import sha256_hex
+from warpdata.episodes.feed import Batches, WindowsFeed
+from warpdata.episodes.library import Origin
+from warpdata.episodes.open_tracks import OpenTracks, step_form
+from warpdata.episodes.spec import Places, WindowSpec
+from warpdata.errors import BadInputError
+from warpdata.limits import STREAM_BLOCK_BYTES, STREAM_MAX_BLOCK_ROWS, STREAM_WINDOW_BYTES
+from warpdata.manifest import canonical_json
+from warpdata.streaming import Mine, Order, Place, Shuffle
+
+__all__ = ["WindowsIdentity", "WindowsPlan", "choose_blocks"]
+
+_FORMAT = 1
+_WHOLE_EPISODES = 4
+"""At least so many episodes are mixed, even if each has to be decoded several times for that."""
+_MOST_AHEAD = 2
+"""A shuffle that a user chose may hold so many times what one that was chosen for them would."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsIdentity:
+    """All that the order of windows depends on, beside the epoch."""
+
+    dataset_id: str
+    version: str
+    episodes: str
+    filter: str
+    windows: WindowSpec
+    sample_count: int
+    seed: int
+    shuffle: Shuffle | None
+
+    def document(self) -> dict[str, Any]:
+        shuffle = self.shuffle
+        return {
+            "format": _FORMAT,
+            "dataset_id": self.dataset_id,
+            "version": self.version,
+            "episodes": self.episodes,
+            "filter": self.filter,
+            "windows": self.windows.document(),
+            "sample_count": self.sample_count,
+            "seed": str(self.seed),
+            "shuffle": None if shuffle is None else shuffle.numbers,
+        }
+
+    @property
+    def plan_hash(self) -> str:
+        return sha256_hex(canonical_json(self.document()))
+
+    def order(self, epoch: int) -> Order:
+        return Order(self.sample_count, self.shuffle, self.seed, epoch)
+
+
+@dataclass(frozen=True)
+class WindowsPlan:
+    """Implements `Plan`. A place is the number of an episode and a step of it."""
+
+    origin: Origin
+    name: str
+    filter: str
+    spec: WindowSpec
+    episodes: OpenTracks
+    batches: Batches
+    asked: bool | Shuffle
+    seed: int
+
+    @cached_property
+    def places(self) -> Places:
+        return Places.of(self.spec, self.episodes.lengths)
+
+    @property
+    def sample_bytes(self) -> float:
+        forms = [step_form(channel) for channel in self.episodes.channels]
+        return float(sum(key.steps * size for key, (_, _, size) in zip(self.spec.keys, forms, strict=True)))
+
+    @cached_property
+    def blocks(self) -> Shuffle:
+        """What is read together, also where nothing is shuffled."""
+        if isinstance(self.asked, Shuffle):
+            return self.asked
+        typical = self.places.count // max(len(self.episodes.numbers), 1)
+        least = typical if self.episodes.has_whole_blocks else 1
+        return choose_blocks(self.places.count, self._step_bytes, self.spec, least)
+
+    @property
+    def shuffle(self) -> Shuffle | None:
+        return None if self.asked is False else self.blocks
+
+    @cached_property
+    def identity(self) -> WindowsIdentity:
+        return WindowsIdentity(
+            dataset_id=self.origin.dataset_id,
+            version=self.origin.version,
+            episodes=self.name,
+            filter=self.filter,
+            windows=self.spec,
+            sample_count=self.places.count,
+            seed=self.seed,
+            shuffle=self.shuffle,
+        )
+
+    @property
+    def known_count(self) -> int:
+        return self.places.count
+
+    @property
+    def most_samples(self) -> int:
+        return self.places.count
+
+    @property
+    def media_bytes(self) -> float:
+        """What a window adds to what its neighbour has: it is read like media, by ranges of large blobs."""
+        return float(self._step_bytes * min(self.spec.stride, self.spec.extent))
+
+    @property
+    def table_bytes(self) -> int:
+        return 0
+
+    @property
+    def table_requests(self) -> int:
+        return 0
+
+    def open(self, epoch: int, mine: Mine, *, with_media: bool) -> WindowsFeed:
+        return WindowsFeed(
+            self.identity.order(epoch),
+            self.places,
+            self.blocks.block_rows,
+            self.episodes,
+            self.batches,
+            loads_ahead=self._group_bytes <= _MOST_AHEAD * STREAM_WINDOW_BYTES,
+        )
+
+    @property
+    def _group_bytes(self) -> int:
+        """What is held of one window of the shuffle, or of one block where nothing is shuffled."""
+        blocks = self.blocks
+        held = -(-self.places.count // blocks.block_rows) if self.asked is not False else 1
+        return min(held, blocks.window_blocks) * _block_bytes(blocks.block_rows, self._step_bytes, self.spec)
+
+    @property
+    def _step_bytes(self) -> int:
+        return sum(step_form(channel)[2] for channel in self.episodes.channels)
+
+    def locate(self, start: int, stop: int, epoch: int) -> list[Place]:
+        positions, steps = self.places.locate(self.identity.order(epoch).samples(start, stop))
+        return list(zip(self.episodes.numbers[positions].tolist(), steps.tolist(), strict=True))
+
+    def place_of(self, where: Place, epoch: int) -> int:
+        number, step = where
+        position = int(np.searchsorted(self.episodes.numbers, number))
+        if position >= len(self.episodes.numbers) or self.episodes.numbers[position] != number:
+            raise BadInputError(f"episode {number} is not among those that windows are taken from")
+        return self.identity.order(epoch).place_of(self.places.number_of(position, step))
+
+
+def choose_blocks(count: int, step_bytes: int, spec: WindowSpec, least: int) -> Shuffle:
+    """Blocks of neighbouring windows that are worth a request, and as many as fit into memory. Pure.
+
+    Neighbours share steps: a block takes the steps from its first window to its last, and those are counted.
+    `least` is how many windows should be in a block because they can only be decoded together.
+    """
+    each = max(step_bytes * min(spec.stride, spec.extent), 1)
+    together = min(least, STREAM_WINDOW_BYTES // (_WHOLE_EPISODES * each))
+    rows = max(STREAM_BLOCK_BYTES // each, -(-spec.extent // spec.stride), together, 1)
+    block_rows = 1 << (min(rows, STREAM_MAX_BLOCK_ROWS).bit_length() - 1)
+    blocks = STREAM_WINDOW_BYTES // max(_block_bytes(block_rows, step_bytes, spec), 1)
+    return Shuffle(block_rows, max(1, min(blocks, -(-max(count, 1) // block_rows))))
+
+
+def _block_bytes(block_rows: int, step_bytes: int, spec: WindowSpec) -> int:
+    """What the steps of a block of neighbouring windows take."""
+    return step_bytes * (block_rows * min(spec.stride, spec.extent) + spec.extent)

@@ -1,0 +1,119 @@
+"""One channel of one episode, as windows need it: which row belongs to a step, and rows in place or in memory.
+
+A channel with a rate of its own is aligned by time: a step has the latest row that is not later than the step.
+Implements "Alignment" of docs/specs/episodes.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpdata.episodes.description import ChannelLayout
+from warpdata.episodes.source import CheckedBlock
+from warpdata.episodes.stored import StoredEpisode
+from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.wshard import Array, BlockReader, Codec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Rows", "Track"]
+
+_TIMESTAMPS = "time/timestamps_ns"
+_TOLERANCE = 1e-6
+"""Of a row: times that differ by less are the same, as rates like 1/3 are rounded."""
+
+
+class Track:
+    """Rows of one channel. Those of an uncompressed block on this machine are used where they lie."""
+
+    def __init__(self, episode: StoredEpisode, channel: ChannelLayout) -> None:
+        self.episode = episode
+        self.reader: BlockReader = episode.file[channel.block]
+        meaning = self.reader.meaning
+        told = (channel.dtype, channel.shape) == (str(meaning.dtype), meaning.shape)
+        if not told or (channel.rate_hz is None and meaning.rows != episode.length):
+            raise EpisodeCorruptedError(f"index and file disagree about {channel.block!r} of episode {episode.id!r}")
+        self.step_bytes = meaning.step_bytes
+        self.is_whole = self.reader.entry.codec is not Codec.NONE and not self.reader.entry.is_chunked
+        """Whether any row takes decoding all of them."""
+        self._row_numbers = None if channel.rate_hz is None else _aligned(episode, channel, meaning.rows)
+        self._mapped: memoryview | None = None
+        self.array: Array | None = None
+        self._block: CheckedBlock | None = None
+        self._offset = self.reader.entry.offset
+        self._place()
+
+    def _place(self) -> None:
+        """Take up the rows in place, if they are there."""
+        entry, meaning, self._mapped = self.reader.entry, self.reader.meaning, self.episode.source.mapped
+        self._block = self.episode.source.block_at(entry.offset, entry.end)
+        if self._mapped is None or entry.codec is not Codec.NONE or self._block is None or not entry.size_bytes:
+            self.array = None
+            return
+        # A true boolean may be any byte but 0. As a number it becomes a boolean when it is copied into a batch.
+        dtype = np.dtype(np.uint8) if str(meaning.dtype) == "bool" else meaning.dtype.numpy
+        flat = np.frombuffer(self._mapped[entry.offset : entry.end], dtype)
+        self.array = flat.reshape(meaning.rows, *meaning.shape)
+
+    def rows_of(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of steps within the episode."""
+        return steps if self._row_numbers is None else self._row_numbers[steps]
+
+    def row_of(self, step: int) -> int:
+        return step if self._row_numbers is None else int(self._row_numbers[step])
+
+    @property
+    def is_stepwise(self) -> bool:
+        """Whether row and step have the same number."""
+        return self._row_numbers is None
+
+    def check(self, first: int, last: int) -> None:
+        """Rows in place from `first` up to `last` are about to be used: compare checksums not compared yet."""
+        block = self._block
+        assert block is not None, "only rows in place are checked here"
+        start, end = self._offset + first * self.step_bytes, self._offset + last * self.step_bytes
+        unit = block.unit_bytes
+        if block.unseen((start - block.start) // unit, -((block.start - end) // unit)):
+            self.episode.source.check(block, start, end)
+            if self.episode.source.mapped is not self._mapped:
+                self._place()
+
+
+class Rows:
+    """Some rows of a channel in memory: stretches of neighbours."""
+
+    __slots__ = ("_parts", "_starts")
+
+    def __init__(self, starts: Sequence[int], parts: Sequence[Array]) -> None:
+        self._starts = starts
+        self._parts = parts
+
+    def stretch(self, row: int) -> tuple[int, Array]:
+        """The stretch that holds a row, and the number of its first."""
+        at = bisect_right(self._starts, row) - 1
+        return self._starts[at], self._parts[at]
+
+
+def _aligned(episode: StoredEpisode, channel: ChannelLayout, rows: int) -> NDArray[np.int64]:
+    """For each step the latest row that is not later."""
+    rate, hz, length = channel.rate_hz, episode.timebase.hz, episode.length
+    assert rate is not None, "only a channel with a rate of its own is aligned"
+    if not rows:
+        raise BadInputError(f"channel {channel.id!r} of episode {episode.id!r} has no rows")
+    if _TIMESTAMPS in episode.file:
+        times = episode.trusting(episode.file[_TIMESTAMPS].read).astype(np.int64)
+        seconds = (times - times[:1]) / 1e9
+    elif hz is not None:
+        seconds = np.arange(length) / hz
+    else:
+        raise BadInputError(
+            f"channel {channel.id!r} has a rate of its own, and episode {episode.id!r} has neither rate nor timestamps",
+            hint="Leave the channel out, or record a timebase.",
+        )
+    found = np.floor(seconds * rate + _TOLERANCE).astype(np.int64)
+    return np.clip(found, 0, rows - 1)

@@ -1,0 +1,139 @@
+"""If this fails, somebody at a terminal can not see, check or save what a robot recorded."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import warpdata as wd
+from tests.cli.scenes import ask, run
+from tests.episodes.scenes import make_episode, save_all
+from warpdata.digest import blob_key
+from warpdata.wshard import Channel, Episode, WShardStreamWriter, identity, save_wshard
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.chdir(tmp_path)
+    paths = save_all(tmp_path / "recordings", [12, 30, 7])
+    published = run("publish", "acme/robot", "--episodes", "demos=recordings/*.wshard", "-q")
+    assert published.exit_code == 0, published.stderr
+    return paths
+
+
+def test_publish_tells_of_episodes(recorded: list[Path]) -> None:
+    plan = ask("publish", "acme/robot", "--episodes", "demos=recordings", "--dry-run")
+    assert plan["episodes"] == {"demos": 3}
+    assert plan["uploaded_files"] == 0
+    both = ask("publish", "acme/two", *(f"--episodes=demos={path}" for path in recorded[:2]))
+    assert both["uploaded_files"] == 1, "only the index is new"
+    (told,) = ask("info", "acme/two")["episodes"]
+    assert (told["name"], told["episodes"], told["steps"]) == ("demos", 2, 42)
+    assert "2 episodes" in run("info", "acme/two").stdout
+    assert "42 steps" in run("inspect", "acme/two").stdout
+    assert ask("warm", "acme/two", "--episodes", "demos")["blobs"] == 3
+    refused = run("publish", "acme/two", "--episodes", "demos=recordings", "--table", "main=x", "--append")
+    assert refused.exit_code == 2
+
+
+def test_ls_of_a_dataset_and_of_files_agree(recorded: list[Path]) -> None:
+    stored, files = ask("episodes", "ls", "acme/robot"), ask("episodes", "ls", "recordings")
+    shared = ("id", "env_id", "length", "timebase", "tick_hz", "channels", "byte_size")
+    assert [[row[key] for key in shared] for row in stored["episodes"]] == [
+        [row[key] for key in shared] for row in files["episodes"]
+    ]
+    assert [Path(row["path"]).name for row in files["episodes"]] == [path.name for path in recorded]
+    assert [row["identity"] for row in stored["episodes"]] == [identity(path) for path in recorded]
+    kept = ask("episodes", "ls", "acme/robot", "--filter", "env_id = 'Lift-v1' AND length > 10", "--limit", "5")
+    assert [row["id"] for row in kept["episodes"]] == ["ep_000"]
+    shown = run("episodes", "ls", "acme/robot", "--episodes", "demos").stdout
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == ["ep_000", "ep_001", "ep_002"]
+    assert run("episodes", "ls", "recordings", "--filter", "length > 1").exit_code == 5
+    assert run("episodes", "ls", "acme/robot", "acme/robot").exit_code == 5
+    assert run("episodes", "ls", "acme/robot", "--episodes", "demo").exit_code == 3
+    assert run("episodes", "ls", "nothing.wshard").exit_code == 3
+    assert "there are none" in run("episodes", "ls", "acme/robot", "--filter", "length > 99").stderr
+
+
+def test_show_tells_channels_rates_and_lengths(recorded: list[Path]) -> None:
+    by_id, by_number = ask("episodes", "show", "acme/robot", "ep_001"), ask("episodes", "show", "acme/robot", "1")
+    of_file = ask("episodes", "show", str(recorded[1]))
+    assert by_id == by_number
+    assert by_id["blocks"] == of_file["blocks"]
+    imu = next(block for block in by_id["blocks"] if block["name"] == "signal/imu")
+    assert (imu["dtype"], imu["shape"], imu["rows"], imu["rate_hz"]) == ("f64", [2], 100, 100.0)
+    text = run("episodes", "show", "acme/robot", "ep_001").stdout
+    assert "signal/rgb" in text
+    assert "100 Hz" in text
+    assert run("episodes", "show", "acme/robot").exit_code == 5
+    assert run("episodes", "show", str(recorded[0]), "ep_000").exit_code == 5
+    assert run("episodes", "show", "acme/robot", "ep_9").exit_code == 3
+
+
+def test_a_picture_has_frames_and_numbers(recorded: list[Path], tmp_path: Path) -> None:
+    from PIL import Image
+
+    red = np.zeros((20, 32, 32, 3), np.uint8)
+    red[..., 0] = 255
+    depth = np.linspace(0, 5, 20 * 32 * 32, dtype=np.float32).reshape(20, 32, 32)
+    for name, episode in {
+        "colour": Episode("colour", 20, observations={"rgb": Channel("rgb", red)}),
+        "depth": Episode("depth", 20, observations={"depth": Channel("depth", depth)}),
+        "lines": Episode("lines", 20, rewards=np.full(20, np.nan, np.float32), terminations=np.ones(20, np.bool_)),
+        "short": make_episode(1, 1),
+        "empty": Episode("empty", 0),
+    }.items():
+        save_wshard(episode, tmp_path / f"{name}.wshard")
+        done = run("episodes", "show", str(tmp_path / f"{name}.wshard"), "--png", str(tmp_path / f"{name}.png"))
+        assert done.exit_code == 0, done.stderr
+        picture = Image.open(io.BytesIO((tmp_path / f"{name}.png").read_bytes()))
+        assert picture.width == 1000
+    pixels = np.asarray(Image.open(tmp_path / "colour.png"))
+    share = float((pixels == (255, 0, 0)).all(axis=2).mean())
+    assert 0.2 < share < 0.9, "a strip of eight red frames"
+    lines = np.asarray(Image.open(tmp_path / "lines.png"))
+    assert ((lines == (31, 119, 180)).all(axis=2)).sum() > 500, "one line for the endings, none for what is no number"
+
+
+def test_verify_finds_damage_wherever_it_is(recorded: list[Path]) -> None:
+    good = ask("episodes", "verify", "acme/robot", "recordings")
+    assert good["ok"]
+    assert len(good["episodes"]) == 6
+    damaged = bytearray(recorded[1].read_bytes())
+    damaged[-3] ^= 1
+    recorded[1].write_bytes(damaged)
+    found = run("episodes", "verify", "recordings")
+    assert found.exit_code == 8
+    assert "checksum" in found.stdout
+    assert "1 episode of 3" in found.stderr
+    link = wd.connect()
+    key = blob_key(wd.dataset("acme/robot").episodes()[2].hash)
+    link.writer.replace(key, link.writer.read(key).data[:-1] + b"\xff")
+    document = json.loads(run("episodes", "verify", "acme/robot", "--json").stdout)
+    assert [entry["problem"] is None for entry in document["episodes"]] == [True, True, False]
+
+
+def test_a_recording_that_did_not_end_is_recovered_and_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with WShardStreamWriter("run.wshard", "run", [{"id": "x", "dtype": "f32", "shape": [2]}], flush_steps=4) as writer:
+        writer.begin_episode()
+        for step in range(10):
+            writer.write_timestep({"x": np.full(2, step, np.float32)})
+    refused = run("publish", "acme/robot", "--episodes", "demos=run.wshard.partial")
+    assert refused.exit_code == 5
+    (words,) = [line for line in refused.stderr.splitlines() if line.startswith("hint:")]
+    asked = words.split("`")[1].split()[1:]
+    done = run(*asked, "--remove", "--json")
+    assert done.exit_code == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["episode_id"], report["is_complete"]) == ("run", False)
+    assert not Path("run.wshard.partial").exists()
+    assert run("publish", "acme/robot", "--episodes", "demos=run.wshard").exit_code == 0
+    assert wd.dataset("acme/robot").episodes()["run"].length == report["step_count"]
+    assert run("episodes", "recover", "other.wshard.partial").exit_code == 3
