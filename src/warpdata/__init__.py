@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from warpdata.settings import Settings, load_settings
     from warpdata.streaming import Shuffle, Stream
     from warpdata.tables import Table
+    from warpdata.tensors import SourcePolicy, narrow, open_tensors, transpose
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ _HOMES = {
     "ImageRef": "warpdata.artifacts",
     "Settings": "warpdata.settings",
     "Shuffle": "warpdata.streaming",
+    "SourcePolicy": "warpdata.tensors",
     "Stream": "warpdata.streaming",
     "Table": "warpdata.tables",
     "VideoRef": "warpdata.artifacts",
@@ -42,8 +44,11 @@ _HOMES = {
     "list_datasets": "warpdata.datasets",
     "load_settings": "warpdata.settings",
     "mix": "warpdata.datasets",
+    "narrow": "warpdata.tensors",
+    "open_tensors": "warpdata.tensors",
     "read_many": "warpdata.artifacts",
     "resolve": "warpdata.datasets",
+    "transpose": "warpdata.tensors",
     "verify": "warpdata.publish",
 }
 
@@ -58,6 +63,7 @@ __all__ = [
     "ImageRef",
     "Settings",
     "Shuffle",
+    "SourcePolicy",
     "Stream",
     "Table",
     "VideoRef",
@@ -70,8 +76,11 @@ __all__ = [
     "list_datasets",
     "load_settings",
     "mix",
+    "narrow",
+    "open_tensors",
     "read_many",
     "resolve",
+    "transpose",
     "verify",
 ]
 

@@ -111,6 +111,7 @@ def test_every_command_takes_the_shared_options(name: str) -> None:
     assert {"--quiet", "--debug"} <= options
     assert ("--store" in options) is (name.split()[0] not in ("completion", "cache"))
     reads = {"info", "schema", "head", "inspect", "stream", "members", "cat"}
+    reads |= {f"tensors {below}" for below in ("ls", "show", "view", "export")}
     assert ("--mode" in options) is (name in reads)
 
 

@@ -11,8 +11,9 @@ from warpdata.datasets.facade import (
     open_dataset,
     resolve,
 )
-from warpdata.datasets.info import ArtifactInfo, DatasetInfo, TableInfo
+from warpdata.datasets.info import ArtifactInfo, DatasetInfo, TableInfo, TensorsInfo
 from warpdata.datasets.media import ArtifactAddress, open_artifact
+from warpdata.datasets.tensor_entry import TensorsEntry
 from warpdata.datasets.warming import Warmed
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "DatasetInfo",
     "Revision",
     "TableInfo",
+    "TensorsEntry",
+    "TensorsInfo",
     "Warmed",
     "connect",
     "dataset",

@@ -27,6 +27,7 @@ from warpdata.datasets.connection import Connection, connect
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import open_artifact
+from warpdata.datasets.tensor_entry import find_tensors
 from warpdata.datasets.training import StreamAddress, StreamRequest, batches_ahead, open_stream
 from warpdata.datasets.warming import Warmed, choose, warm_blobs
 from warpdata.digest import Blob
@@ -52,6 +53,8 @@ from warpdata.tables import Foresee, Present, ShardOpener, Table, retyped_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from warpdata.tensors import Engine, SourcePolicy, Tensors
 
 __all__ = [
     "Dataset",
@@ -153,6 +156,19 @@ class Dataset:
                 self._connection, self._resolved, self._manifest, name, self._load_page
             )
         return self._artifacts[name]
+
+    def tensors(
+        self, name: str | None = None, *, sources: SourcePolicy | None = None, engine: Engine | None = None
+    ) -> Tensors:
+        """A set of tensors by name; without one, the only one there is. Reads its index, and no data.
+
+        `sources` are asked in their order, with this dataset as a store among them.
+        """
+        from warpdata.datasets.tensors import TensorsPlace, open_published  # needs numpy
+
+        name, entry = find_tensors(self.id, self._manifest, name)
+        place = TensorsPlace(self.id, name, entry, self._connection, self._load_page)
+        return open_published(place, sources=sources, engine=engine)
 
     def attach(self, rows: pa.Table | pa.RecordBatch, table: str | None = None) -> pa.Table:
         """References for rows that lost them on their way, such as the result of an SQL query.
@@ -300,32 +316,41 @@ class Dataset:
         tables: Sequence[str] | None = None,
         artifacts: Sequence[str] | None = None,
         *,
+        tensors: Sequence[str] | None = None,
         shards: slice | None = None,
         max_bytes: int | str | None = None,
         progress: Progress = silent,
     ) -> Warmed:
         """Bring shards to this machine, so that reading them later asks nobody. Names nothing: everything.
 
-        `shards` takes some of each table's and artifact's, by number. `max_bytes` is a bound on what is
+        `shards` takes some of each, by number. `max_bytes` is a bound on what is
         looked at, as a number or as text: "200GB".
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
-        wanted, left = choose(self._shards_of(tables, artifacts, shards), limit)
+        wanted, left = choose(self._shards_of(tables, artifacts, tensors, shards), limit)
         tally = Tally(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._connection, wanted, tally)
         return replace(done, skipped_bytes=done.skipped_bytes + left)
 
     def _shards_of(
-        self, tables: Sequence[str] | None, artifacts: Sequence[str] | None, part: slice | None
+        self,
+        tables: Sequence[str] | None,
+        artifacts: Sequence[str] | None,
+        tensors: Sequence[str] | None,
+        part: slice | None,
     ) -> Iterator[Blob]:
-        """Blobs in the order of the names given; an artifact's index before its shards."""
-        everything = tables is None and artifacts is None
+        """Blobs in the order of the names given; an index before the shards it is of."""
+        everything = tables is None and artifacts is None and tensors is None
         for name in self.tables if everything else tables or ():
             yield from self._part(self.table(name).entry.shards, part)
         for name in self.artifacts if everything else artifacts or ():
             entry = self.artifact(name).entry
             yield entry.index
             yield from self._part(entry.shards, part)
+        for name in sorted(self._manifest.tensors) if everything else tensors or ():
+            _, held = find_tensors(self.id, self._manifest, name)
+            yield held.index
+            yield from self._part(held.shards, part)
 
     def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
         listed = (shard.blob for shard in iter_shards(shards, self._load_page))

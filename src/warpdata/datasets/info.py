@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from warpdata.artifacts import ArtifactEntry
 from warpdata.catalog import Resolved
+from warpdata.datasets.tensor_entry import TensorsEntry
 from warpdata.manifest import Binding, Manifest
 
-__all__ = ["ArtifactInfo", "DatasetInfo", "TableInfo", "describe"]
+__all__ = ["ArtifactInfo", "DatasetInfo", "TableInfo", "TensorsInfo", "describe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,15 @@ class ArtifactInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorsInfo:
+    name: str
+    artifact_id: str
+    tensors: int
+    shards: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetInfo:
     """What a version holds, without reading any of it."""
 
@@ -43,6 +53,7 @@ class DatasetInfo:
     bindings: tuple[Binding, ...]
     rows: int
     size_bytes: int
+    tensors: tuple[TensorsInfo, ...] = ()
 
 
 def describe(manifest: Manifest, resolved: Resolved, store: str) -> DatasetInfo:
@@ -62,6 +73,9 @@ def describe(manifest: Manifest, resolved: Resolved, store: str) -> DatasetInfo:
         bindings=manifest.bindings,
         rows=manifest.row_count,
         size_bytes=manifest.data_bytes,
+        tensors=tuple(
+            _tensors(name, TensorsEntry.of(name, payload)) for name, payload in sorted(manifest.tensors.items())
+        ),
     )
 
 
@@ -71,6 +85,16 @@ def _artifact(name: str, entry: ArtifactEntry) -> ArtifactInfo:
         kind=entry.kind,
         compression=entry.compression,
         members=entry.member_count,
+        shards=entry.shards.shard_count,
+        size_bytes=entry.shards.data_bytes,
+    )
+
+
+def _tensors(name: str, entry: TensorsEntry) -> TensorsInfo:
+    return TensorsInfo(
+        name=name,
+        artifact_id=entry.artifact_id,
+        tensors=entry.tensor_count,
         shards=entry.shards.shard_count,
         size_bytes=entry.shards.data_bytes,
     )

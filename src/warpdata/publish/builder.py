@@ -10,8 +10,9 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from warpdata.artifacts import ArtifactInput
 from warpdata.catalog import MAIN, Resolved, check_dataset_id, check_ref_name, commit, create_label, mark_store
@@ -31,11 +32,14 @@ from warpdata.progress import Progress, Tally, silent
 from warpdata.publish.bindings import check_ref_type
 from warpdata.publish.change import Change
 from warpdata.publish.media import ArtifactSpec, stage_media
-from warpdata.publish.plan import PublishPlan, Staged, plan_upload
+from warpdata.publish.plan import PublishPlan, Staged, StagedTensors, plan_upload
 from warpdata.publish.sources import TableInput, stage_table
 from warpdata.publish.upload import drop_damaged, find_likely_present, find_present, fingerprint_all, upload_files
 from warpdata.settings import Settings
 from warpdata.store import Reader
+
+if TYPE_CHECKING:
+    from warpdata.publish.tensors import TensorsInput
 
 __all__ = ["DatasetBuilder", "Published"]
 
@@ -54,7 +58,7 @@ class Published:
 
 
 class DatasetBuilder:
-    """Collects tables and artifacts, then publishes them as one version.
+    """Collects tables, artifacts and tensors, then publishes them as one version.
 
     With `add_table` the version holds exactly what was added. With `append_table` it is the head of
     the branch plus the new rows; the two do not mix. Nothing is written before `publish`.
@@ -65,6 +69,7 @@ class DatasetBuilder:
         self._link = store if isinstance(store, Connection) else connect(store, settings)
         self._inputs: dict[str, tuple[TableInput, bool]] = {}
         self._artifacts: dict[str, ArtifactSpec] = {}
+        self._tensors: dict[str, TensorsInput] = {}
         self._bindings: dict[tuple[str, str], Binding] = {}
         self._appends: bool | None = None
         self._staged: Staged | None = None
@@ -103,6 +108,19 @@ class DatasetBuilder:
             raise BadInputError(f"artifact {name!r} was added twice", hint="Give it all its files at once.")
         self._set_mode(appends=False)
         self._artifacts[name] = ArtifactSpec(source, kind, compression, shard_bytes, prefix)
+        return self
+
+    def add_tensors(self, name: str, source: TensorsInput) -> DatasetBuilder:
+        """Tensors: a mapping of arrays (numpy, torch, a `state_dict`), a `.safetensors` file, or a folder of them.
+
+        A folder with a list (`model.safetensors.index.json`) is taken as the list says. Nothing is copied
+        whole. A tensor that did not change since an earlier version is not sent again.
+        """
+        _check_entry_name(name, "a name for tensors")
+        if name in self._tensors:
+            raise BadInputError(f"tensors {name!r} were added twice", hint="Give them all at once.")
+        self._set_mode(appends=False)
+        self._tensors[name] = source
         return self
 
     def bind(self, table: str, column: str, artifact: str, ref_type: str = "file") -> DatasetBuilder:
@@ -176,6 +194,7 @@ class DatasetBuilder:
             tables={name: sum(file.source.row_count for file in files) for name, files in staged.tables.items()},
             files=plan_upload(staged.blobs(), present),
             artifacts={name: artifact.member_count for name, artifact in staged.artifacts.items()},
+            tensors={name: tensors.tensor_count for name, tensors in staged.tensors.items()},
         )
 
     def _collect(self, name: str, source: TableInput, rewrite: bool, *, appends: bool) -> DatasetBuilder:
@@ -195,9 +214,9 @@ class DatasetBuilder:
     def _stage(self, progress: Progress) -> Staged:
         """Write what is not a file yet and fingerprint everything, once: iterators can not be read twice."""
         if self._staged is None:
-            if not self._inputs and not self._artifacts:
+            if not self._inputs and not self._artifacts and not self._tensors:
                 raise BadInputError(
-                    f"{self._dataset_id} has no table or artifact to publish", hint="Call add_table first."
+                    f"{self._dataset_id} has no table, artifact or tensors to publish", hint="Call add_table first."
                 )
             folder = self._staging_folder()
             sources = {
@@ -205,8 +224,16 @@ class DatasetBuilder:
                 for name, (source, rewrite) in self._inputs.items()
             }
             tables = fingerprint_all(sources, progress)
-            self._staged = stage_media(tables, self._artifacts, tuple(self._bindings.values()), folder, progress)
+            staged = stage_media(tables, self._artifacts, tuple(self._bindings.values()), folder, progress)
+            self._staged = replace(staged, tensors=self._stage_tensors(folder, progress))
         return self._staged
+
+    def _stage_tensors(self, folder: Path, progress: Progress) -> dict[str, StagedTensors]:
+        if not self._tensors:
+            return {}
+        from warpdata.publish.tensors import stage_tensors  # needs numpy
+
+        return {name: stage_tensors(name, source, folder, progress) for name, source in self._tensors.items()}
 
     def _staging_folder(self) -> Path:
         """A folder that goes away with the builder."""

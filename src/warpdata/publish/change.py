@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warpdata.artifacts import Artifact, ArtifactEntry
 from warpdata.catalog import Head, Propose, Resolved, Transaction, put_create_only, put_manifest
-from warpdata.datasets import Connection, open_artifact
+from warpdata.datasets import Connection, TensorsEntry, open_artifact
 from warpdata.digest import blob_key
 from warpdata.errors import ConflictError, ObjectNotFoundError, SchemaMismatchError
 from warpdata.manifest import JsonObject, LoadPage, Manifest, Page, Payload, Shard, ShardList, iter_shards, version_of
 from warpdata.publish.bindings import Target, check_binding
 from warpdata.publish.layout import Addition, Layout, lay_out
-from warpdata.publish.plan import Staged, StagedArtifact
+from warpdata.publish.plan import Staged, StagedArtifact, StagedBlob, StagedTensors
 from warpdata.tables import ShardOpener, Table, check_same_schema
 
 __all__ = ["Change"]
@@ -120,11 +121,11 @@ def _addition(staged: Staged) -> Addition:
         tables={name: [file.shard() for file in files] for name, files in staged.tables.items()},
         artifacts={name: _artifact(artifact) for name, artifact in staged.artifacts.items()},
         bindings=staged.bindings,
+        tensors={name: _tensors(tensors) for name, tensors in staged.tensors.items()},
     )
 
 
 def _artifact(staged: StagedArtifact) -> tuple[Payload, list[Shard]]:
-    shards = [Shard(blob.hash, blob.byte_size) for blob in (part.fingerprint.blob for part in staged.shards)]
     entry = ArtifactEntry(
         kind=staged.kind,
         shards=ShardList(),
@@ -133,4 +134,13 @@ def _artifact(staged: StagedArtifact) -> tuple[Payload, list[Shard]]:
         member_count=staged.member_count,
         compression=staged.compression,
     )
-    return entry.payload(), shards
+    return entry.payload(), _shards(staged.shards)
+
+
+def _tensors(staged: StagedTensors) -> tuple[Payload, list[Shard]]:
+    entry = TensorsEntry(ShardList(), staged.index.fingerprint.blob, staged.artifact_id, staged.tensor_count)
+    return entry.payload(), _shards(staged.shards)
+
+
+def _shards(parts: Sequence[StagedBlob]) -> list[Shard]:
+    return [Shard(part.fingerprint.blob.hash, part.fingerprint.blob.byte_size) for part in parts]

@@ -36,11 +36,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Shards for tables, whole artifacts by their shards and an entry that awaits its list, and bindings."""
+    """Shards for tables; whole artifacts and sets of tensors by their shards and an entry that awaits its list; and
+    bindings.
+    """
 
     tables: Mapping[str, Sequence[Shard]]
     artifacts: Mapping[str, tuple[Payload, Sequence[Shard]]] = field(default_factory=dict)
     bindings: tuple[Binding, ...] = ()
+    tensors: Mapping[str, tuple[Payload, Sequence[Shard]]] = field(default_factory=dict)
 
 
 def lay_out(base: Manifest, addition: Addition, metadata: JsonObject, load_page: LoadPage) -> Layout:
@@ -48,6 +51,7 @@ def lay_out(base: Manifest, addition: Addition, metadata: JsonObject, load_page:
     for section, names in (
         ("tables", base.tables.keys() | addition.tables.keys()),
         ("artifacts", base.artifacts.keys() | addition.artifacts.keys()),
+        ("tensors", base.tensors.keys() | addition.tensors.keys()),
     ):
         if len(names) > MAX_SECTION_ENTRIES:
             raise LimitExceededError(f"{base.dataset_id} would have more than {MAX_SECTION_ENTRIES} {section}")
@@ -68,16 +72,21 @@ def _lay_out(
         paged = extend_shards(entry.shards, added.get(name, ()), load_page, inline_limit=inline_limit)
         tables[name] = replace(entry, shards=paged.shards)
         new_pages |= paged.new_pages
-    artifacts: dict[str, Payload] = {}
-    for name in base.artifacts.keys() | addition.artifacts.keys():
-        payload, shards = addition.artifacts.get(name) or (base.artifacts[name], ())
-        paged = extend_shards(payload.shards, shards, load_page, inline_limit=inline_limit)
-        artifacts[name] = replace(payload, shards=paged.shards)
-        new_pages |= paged.new_pages
+    payloads: dict[str, dict[str, Payload]] = {"artifacts": {}, "tensors": {}}
+    for section, here, more in (
+        ("artifacts", base.artifacts, addition.artifacts),
+        ("tensors", base.tensors, addition.tensors),
+    ):
+        for name in here.keys() | more.keys():
+            payload, shards = more.get(name) or (here[name], ())
+            paged = extend_shards(payload.shards, shards, load_page, inline_limit=inline_limit)
+            payloads[section][name] = replace(payload, shards=paged.shards)
+            new_pages |= paged.new_pages
     manifest = replace(
         base,
         tables=tables,
-        artifacts=artifacts,
+        artifacts=payloads["artifacts"],
+        tensors=payloads["tensors"],
         bindings=tuple(sorted({*base.bindings, *addition.bindings}, key=astuple)),
         metadata={},
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from warpdata.artifacts import ShardRecipe
 from warpdata.digest import Fingerprint
 from warpdata.manifest import Binding, Footer, Shard
 from warpdata.tables import ParquetSource
@@ -14,12 +14,22 @@ from warpdata.tables import ParquetSource
 __all__ = [
     "PlannedFile",
     "PublishPlan",
+    "Recipe",
     "Staged",
     "StagedArtifact",
     "StagedBlob",
     "StagedFile",
+    "StagedTensors",
     "plan_upload",
 ]
+
+
+class Recipe(Protocol):
+    """How a shard is made when it is needed."""
+
+    def write(self, path: Path, promised: Fingerprint) -> None:
+        """`InvalidSourceError` if its sources are no longer those that were measured."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +38,7 @@ class StagedBlob:
 
     path: Path
     fingerprint: Fingerprint
-    recipe: ShardRecipe | None = None
+    recipe: Recipe | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +58,27 @@ class StagedArtifact:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedTensors:
+    """A set of tensors: its data in shards, and what a canonical file has behind the data."""
+
+    shards: tuple[StagedBlob, ...]
+    index: StagedBlob
+    artifact_id: str
+    tensor_count: int
+
+    @property
+    def blobs(self) -> tuple[StagedBlob, ...]:
+        return (*self.shards, self.index)
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """Everything a publish brings along."""
 
     tables: Mapping[str, Sequence[StagedFile]]
     artifacts: Mapping[str, StagedArtifact] = field(default_factory=dict)
     bindings: tuple[Binding, ...] = ()
+    tensors: Mapping[str, StagedTensors] = field(default_factory=dict)
 
     def blobs(self) -> Iterator[StagedBlob]:
         for files in self.tables.values():
@@ -61,6 +86,8 @@ class Staged:
                 yield StagedBlob(file.path, file.fingerprint)
         for artifact in self.artifacts.values():
             yield from artifact.blobs
+        for tensors in self.tensors.values():
+            yield from tensors.blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +113,7 @@ class PlannedFile:
     path: Path
     fingerprint: Fingerprint
     is_present: bool
-    recipe: ShardRecipe | None = None
+    recipe: Recipe | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +126,8 @@ class PublishPlan:
     files: tuple[PlannedFile, ...]
     artifacts: Mapping[str, int] = field(default_factory=dict)
     """How many members each artifact has."""
+    tensors: Mapping[str, int] = field(default_factory=dict)
+    """How many tensors each set has."""
 
     @property
     def total_bytes(self) -> int:

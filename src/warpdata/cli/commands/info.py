@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.figures import bytes_text, count_text, time_text
+from warpdata.cli.figures import bytes_text, count_text, short_id, time_text
 from warpdata.cli.invocation import Invocation
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
@@ -26,6 +26,7 @@ _KEYS = {
     "size_bytes": "bytes of all stored files",
     "tables": "a list of {name, rows, shards, size_bytes}",
     "artifacts": "a list of {name, kind, compression, members, shards, size_bytes}",
+    "tensors": "a list of {name, artifact_id, tensors, shards, size_bytes}",
     "bindings": "a list of {table, column, artifact, ref_type}",
     "commit": (
         "the newest commit: {commit, author, message, time}, or null where a bare version was opened, or with "
@@ -77,6 +78,7 @@ def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> d
             for table in facts.tables
         ],
         "artifacts": [asdict(artifact) for artifact in facts.artifacts],
+        "tensors": [asdict(tensors) for tensors in facts.tensors],
         "bindings": [asdict(binding) for binding in facts.bindings],
         "commit": newest
         and {
@@ -118,13 +120,27 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
                 for a in facts.artifacts
             ),
         )
+    if facts.tensors:
+        print_line()
+        print_table(
+            ("tensors", ">tensors", ">shards", ">size", "artifact id"),
+            (
+                (t.name, f"{t.tensors:,}", f"{t.shards:,}", bytes_text(t.size_bytes), short_id(t.artifact_id))
+                for t in facts.tensors
+            ),
+        )
 
 
 def _amounts(facts: DatasetInfo) -> list[str]:
-    """An artifact counts its files only where there is one."""
-    files = sum(artifact.members for artifact in facts.artifacts)
-    amounts = [count_text(facts.rows, "row"), count_text(files, "file"), bytes_text(facts.size_bytes)]
-    return amounts if facts.artifacts else [amounts[0], amounts[2]]
+    """Files and tensors are counted only where there are some; rows also where there is nothing else."""
+    amounts = []
+    if facts.tables or not (facts.artifacts or facts.tensors):
+        amounts.append(count_text(facts.rows, "row"))
+    if facts.artifacts:
+        amounts.append(count_text(sum(artifact.members for artifact in facts.artifacts), "file"))
+    if facts.tensors:
+        amounts.append(count_text(sum(tensors.tensors for tensors in facts.tensors), "tensor"))
+    return [*amounts, bytes_text(facts.size_bytes)]
 
 
 def _columns(facts: DatasetInfo, artifact: str) -> str:

@@ -119,7 +119,7 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _print_entry(entry: dict[str, Any]) -> None:
-    singular = {"indexes": "index"}.get(entry["section"], entry["section"].removesuffix("s"))
+    singular = {"indexes": "index", "tensors": "tensors"}.get(entry["section"], entry["section"].removesuffix("s"))
     facts = [entry["kind"], bytes_text(entry["size_bytes"]), count_text(entry["shard_count"], "shard")]
     if entry["rows"] is not None:
         facts.insert(1, count_text(entry["rows"], "row"))

@@ -32,6 +32,7 @@ class _Content:
     tables: tuple[tuple[str, str], ...]
     artifacts: tuple[tuple[str, str, str], ...]
     bindings: tuple[tuple[str, str, str], ...]
+    tensors: tuple[tuple[str, str], ...]
     append: bool
     rewrite: bool
     compression: str | None
@@ -67,11 +68,18 @@ class _Content:
     metavar="TABLE.COLUMN=ARTIFACT[:TYPE]",
     help="The paths in a column refer to files of an artifact, as TYPE file (the default), image, audio or video.",
 )
+@click.option(
+    "--tensors",
+    type=PairType("NAME=PATH"),
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Tensors: a .safetensors file or a folder of them. Repeat it for more.",
+)
 @packing_options
 @publish_options
 @click.pass_obj
 def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
-    """Publish tables and raw files as a new version.
+    """Publish tables, raw files and tensors as a new version.
 
     Parquet files are taken as they are, byte for byte. Publishing the same content again changes
     nothing. Interrupted at any point, it leaves the previous version intact and can be run again:
@@ -85,10 +93,10 @@ def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
     """
     content = _Content(**{name: given.pop(name) for name in _Content.__slots__})
     request = PublishRequest(dataset_id=dataset_id, **given)
-    if not content.tables and not content.artifacts:
-        raise click.UsageError("there is nothing to publish: give --table or --artifact")
-    if content.append and (content.artifacts or content.bindings):
-        raise click.UsageError("--append adds rows to tables only; artifacts and bindings are published with all rows")
+    if not content.tables and not content.artifacts and not content.tensors:
+        raise click.UsageError("there is nothing to publish: give --table, --artifact or --tensors")
+    if content.append and (content.artifacts or content.bindings or content.tensors):
+        raise click.UsageError("--append adds rows to tables only; everything else is published with all rows")
     if content.compression and "tar_shards" not in {kind for _, kind, _ in content.artifacts}:
         raise click.UsageError("--compression is for artifacts that are packed, of kind tar_shards")
     with invocation.meter(f"Preparing {dataset_id}") as meter:
@@ -108,6 +116,8 @@ def _builder(link: Connection, dataset_id: str, content: _Content) -> DatasetBui
     for name, kind, path in content.artifacts:
         compression = content.compression if kind == "tar_shards" else None
         builder.add_artifact(name, path, kind, compression=compression, shard_bytes=content.shard_bytes)
+    for name, path in content.tensors:
+        builder.add_tensors(name, path)
     for place, artifact, ref_type in content.bindings:
         builder.bind(*_take_apart(place, sources), artifact, ref_type)
     return builder
