@@ -31,6 +31,7 @@ NAMES = (
     "media_first",
     "media_cold_shard",
     "media_packing",
+    "tensors_s3",
 )
 _RESULTS = Path(__file__).parent / "RESULTS.md"
 

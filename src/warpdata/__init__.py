@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from warpdata.settings import Settings, load_settings
     from warpdata.streaming import Shuffle, Stream
     from warpdata.tables import Table
+    from warpdata.tensors import SourcePolicy, narrow, open_tensors, transpose
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ _HOMES = {
     "Settings": "warpdata.settings",
     "Shuffle": "warpdata.streaming",
     "StoredEpisode": "warpdata.episodes",
+    "SourcePolicy": "warpdata.tensors",
     "Stream": "warpdata.streaming",
     "Table": "warpdata.tables",
     "VideoRef": "warpdata.artifacts",
@@ -46,8 +48,11 @@ _HOMES = {
     "load_settings": "warpdata.settings",
     "mix": "warpdata.datasets",
     "plan": "warpdata.datasets",
+    "narrow": "warpdata.tensors",
+    "open_tensors": "warpdata.tensors",
     "read_many": "warpdata.artifacts",
     "resolve": "warpdata.datasets",
+    "transpose": "warpdata.tensors",
     "verify": "warpdata.publish",
 }
 
@@ -63,6 +68,7 @@ __all__ = [
     "ImageRef",
     "Settings",
     "Shuffle",
+    "SourcePolicy",
     "StoredEpisode",
     "Stream",
     "Table",
@@ -76,9 +82,12 @@ __all__ = [
     "list_datasets",
     "load_settings",
     "mix",
+    "narrow",
+    "open_tensors",
     "plan",
     "read_many",
     "resolve",
+    "transpose",
     "verify",
 ]
 

@@ -49,7 +49,7 @@ def test_one_line_publishes_a_bound_dataset(name: str, sources: dict[str, list[s
     assert plan["tables"] == {"main": len(expected)}
     done = ask(*args, "--label", "v1", "-m", "first", "--author", "ada", "--metadata", "why=test")
     keys = list(loaded(f"ingest {name}").json_keys)
-    assert [*done, "tables", "artifacts", "episodes", "files"] == keys
+    assert [*done, "tables", "artifacts", "episodes", "tensors", "files"] == keys
     assert set(plan) <= set(keys)
     assert (done["rows"], done["ignored"], done["undescribed"]) == (len(expected), ignored, 0)
     assert done["version"] == plan["version"] == wd.dataset("acme/new@v1").version

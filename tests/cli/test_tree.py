@@ -112,6 +112,7 @@ def test_every_command_takes_the_shared_options(name: str) -> None:
     needs_store = name.split()[0] not in ("completion", "cache") and name != "episodes recover"
     assert ("--store" in options) is needs_store
     reads = {"info", "schema", "head", "inspect", "stream", "members", "cat", "episodes ls", "episodes show"}
+    reads |= {f"tensors {below}" for below in ("ls", "show", "view", "export")}
     assert ("--mode" in options) is (name in reads)
 
 

@@ -242,8 +242,8 @@ def test_promises_that_are_neighbours_on_disk_stay_apart_on_a_device(tmp_path: P
     for name in arrays:
         deferred.take(name)
     assert deferred.explain().requests == 1
-    work = art.replica.work(deferred._plan(), ReadCost())
-    places = [(start, np.zeros(8, np.uint8)) for start, _ in deferred._regions]
+    work = art.replica.work(deferred._assembly.plan(), ReadCost())
+    places = [(start, np.zeros(8, np.uint8)) for start, _ in deferred._assembly.regions]
     device = SlowDevice()
     staging = Staging(device, slot_bytes_for(work.reads), 2)
     fill_device(work, target_over(*places), staging, device)

@@ -105,6 +105,10 @@ def test_the_table_of_types_is_the_real_one() -> None:
         ("if there are at least {} of them", limits.VIEW_DEVICE_CHECK_LEAVES),
         ("longer than {} bytes is 416", limits.MAX_PEER_RANGE_BYTES),
         ("| ranges of a partial file | {} |", limits.MAX_REPLICA_EXTENTS),
+        ("a request costs {} bytes unless told", limits.VIEW_STORE_REQUEST_COST_BYTES),
+        ("A room of {} bytes or more begins a shard", limits.TENSOR_ALONE_BYTES),
+        ("every {} bytes of it begin another", limits.TENSOR_SHARD_BYTES),
+        ("| index blob of published tensors | {} bytes |", 2 * limits.MAX_TENSOR_INDEX_BYTES),
     ],
 )
 def test_limits_are_those_of_the_code(sentence: str, limit: int) -> None:
@@ -119,8 +123,9 @@ def test_every_public_name_is_in_the_reference() -> None:
 def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
-    shown = [block for block in blocks(REFERENCE, "python") if "import " in block.text or "with " in block.text]
-    assert len(shown) == 4
+    signs = ("import ", "with ", "art.")
+    shown = [block for block in blocks(REFERENCE, "python") if any(sign in block.text for sign in signs)]
+    assert len(shown) == 6
     for block in shown:
         exec(compile("\n" * (block.line - 1) + block.text, str(REFERENCE), "exec", dont_inherit=True), names)  # noqa: S102
 

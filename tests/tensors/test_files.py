@@ -47,7 +47,8 @@ def folder(tmp_path: Path) -> Path:
     names = sorted(ARRAYS)
     save_file({name: ARRAYS[name] for name in names[::2]}, tmp_path / "model-1.safetensors")
     save_file({name: ARRAYS[name] for name in names[1::2]}, tmp_path / "model-2.safetensors", {"format": "np"})
-    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    listed = {name: f"model-{1 + number % 2}.safetensors" for number, name in enumerate(names)}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
     return tmp_path
 
 

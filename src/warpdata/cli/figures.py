@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-__all__ = ["bytes_text", "count_text", "rate_text", "rows_text", "seconds_text", "short", "time_text"]
+__all__ = ["bytes_text", "count_text", "rate_text", "rows_text", "seconds_text", "short", "short_id", "time_text"]
 
 _PREFIXES = ("k", "M", "G", "T", "P")
 
@@ -52,6 +52,11 @@ def rate_text(count: int, seconds: float, noun: str) -> str:
 def short(digest: str) -> str:
     """Enough digits of a version to name it in practice."""
     return digest[:12]
+
+
+def short_id(artifact_id: str) -> str:
+    """Of tensors: enough of their index and of their data to tell them apart."""
+    return ":".join(part[:14] for part in artifact_id.split(":"))
 
 
 def time_text(moment: datetime) -> str:

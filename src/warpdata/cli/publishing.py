@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from warpdata.artifacts import ShardRecipe
 from warpdata.catalog import Address
 from warpdata.cli.figures import bytes_text, count_text, short
 from warpdata.cli.invocation import Invocation
@@ -47,6 +48,7 @@ DRY_RUN_KEYS = {
     "tables": "only in a dry run: rows by table",
     "artifacts": "only in a dry run: files by artifact",
     "episodes": "only in a dry run: episodes by set",
+    "tensors": "only in a dry run: how many by set of tensors",
     "files": (
         "only in a dry run: a list of {path, hash, byte_size, is_present, members}; a shard that is packed when it "
         "is sent has a name as its path, and says how many files it holds; members is null for other files"
@@ -175,6 +177,7 @@ def _show_plan(link: Connection, plan: PublishPlan) -> None:
             **{f"table {name}": count_text(rows, "row") for name, rows in plan.tables.items()},
             **{f"artifact {name}": count_text(members, "file") for name, members in plan.artifacts.items()},
             **{f"episodes {name}": count_text(count, "episode") for name, count in plan.episodes.items()},
+            **{f"tensors {name}": count_text(tensors, "tensor") for name, tensors in plan.tensors.items()},
             "to send": f"{count_text(plan.upload_files, 'file')}, {bytes_text(plan.upload_bytes)}",
             "already there": count_text(kept, "file") if kept else None,
         }
@@ -206,6 +209,7 @@ def _plan_document(link: Connection, plan: PublishPlan) -> dict[str, Any]:
         "tables": dict(plan.tables),
         "artifacts": dict(plan.artifacts),
         "episodes": dict(plan.episodes),
+        "tensors": dict(plan.tensors),
         "files": [
             {
                 "path": str(_path(link, file)),
@@ -225,7 +229,7 @@ def _path(link: Connection, file: PlannedFile) -> Path:
 
 
 def _packed_count(file: PlannedFile) -> int | None:
-    return len(file.recipe.sources) if file.recipe is not None and file.recipe.is_archive else None
+    return len(file.recipe.sources) if isinstance(file.recipe, ShardRecipe) and file.recipe.is_archive else None
 
 
 def _with(options: Iterable[Callable[[_F], _F]], function: _F) -> _F:

@@ -35,10 +35,11 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "members": "List the files in an artifact.",
         "cat": "Write files of an artifact to stdout.",
         "episodes": "List, show, check and recover recorded episodes.",
+        "tensors": "Look at tensors and views, and move them in and out of safetensors.",
         "list-remote": "List the datasets in a store, or in one workspace of it.",
     },
     "Publish": {
-        "publish": "Publish tables, raw files and episodes as a new version.",
+        "publish": "Publish tables, raw files, episodes and tensors as a new version.",
         "ingest": "Publish pictures, sounds, WebDataset tars or a CSV in one step.",
         "label": "Name a version for good, or list such names.",
         "branch": "Start a branch at a version, or list branches.",

@@ -12,8 +12,9 @@ from warpdata.datasets.facade import (
     plan,
     resolve,
 )
-from warpdata.datasets.info import ArtifactInfo, DatasetInfo, EpisodesInfo, TableInfo
+from warpdata.datasets.info import ArtifactInfo, DatasetInfo, EpisodesInfo, TableInfo, TensorsInfo
 from warpdata.datasets.media import ArtifactAddress, open_artifact
+from warpdata.datasets.tensor_entry import TensorsEntry
 from warpdata.datasets.warming import Warmed
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "EpisodesInfo",
     "Revision",
     "TableInfo",
+    "TensorsEntry",
+    "TensorsInfo",
     "Warmed",
     "connect",
     "dataset",

@@ -29,6 +29,7 @@ from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import open_artifact
 from warpdata.datasets.streams import Streams
+from warpdata.datasets.tensor_entry import find_tensors
 from warpdata.datasets.training import (
     StreamAddress,
     StreamKeywords,
@@ -48,6 +49,8 @@ from warpdata.tables import Foresee, Present, ShardOpener, Table, retyped_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from warpdata.tensors import Engine, SourcePolicy, Tensors
 
 __all__ = [
     "Dataset",
@@ -163,6 +166,19 @@ class Dataset(Streams):
             self._episodes[name] = open_episodes(self._connection, self._resolved, self._manifest, name)
         return self._episodes[name]
 
+    def tensors(
+        self, name: str | None = None, *, sources: SourcePolicy | None = None, engine: Engine | None = None
+    ) -> Tensors:
+        """A set of tensors by name; without one, the only one there is. Reads its index, and no data.
+
+        `sources` are asked in their order, with this dataset as a store among them.
+        """
+        from warpdata.datasets.tensors import TensorsPlace, open_published  # needs numpy
+
+        name, entry = find_tensors(self.id, self._manifest, name)
+        place = TensorsPlace(self.id, name, entry, self._connection, self._load_page)
+        return open_published(place, sources=sources, engine=engine)
+
     def attach(self, rows: pa.Table | pa.RecordBatch, table: str | None = None) -> pa.Table:
         """References for rows that lost them on their way, such as the result of an SQL query.
 
@@ -241,6 +257,7 @@ class Dataset(Streams):
         artifacts: Sequence[str] | None = None,
         *,
         episodes: Sequence[str] | None = None,
+        tensors: Sequence[str] | None = None,
         shards: slice | None = None,
         max_bytes: int | str | None = None,
         progress: Progress = silent,
@@ -251,7 +268,7 @@ class Dataset(Streams):
         looked at, as a number or as text: "200GB".
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
-        wanted, left = choose(self._shards_of(tables, artifacts, episodes, shards), limit)
+        wanted, left = choose(self._shards_of(tables, artifacts, episodes, tensors, shards), limit)
         tally = Tally(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._connection, wanted, tally)
         return replace(done, skipped_bytes=done.skipped_bytes + left)
@@ -261,10 +278,11 @@ class Dataset(Streams):
         tables: Sequence[str] | None,
         artifacts: Sequence[str] | None,
         episodes: Sequence[str] | None,
+        tensors: Sequence[str] | None,
         part: slice | None,
     ) -> Iterator[Blob]:
         """Blobs in the order of the names given; an index before its shards."""
-        everything = tables is None and artifacts is None and episodes is None
+        everything = all(names is None for names in (tables, artifacts, episodes, tensors))
         for name in self.tables if everything else tables or ():
             yield from self._part(self.table(name).entry.shards, part)
         for name in self.artifacts if everything else artifacts or ():
@@ -275,6 +293,10 @@ class Dataset(Streams):
             listed = self.episodes(name).entry
             yield listed.index
             yield from self._part(listed.shards, part)
+        for name in sorted(self._manifest.tensors) if everything else tensors or ():
+            _, held = find_tensors(self.id, self._manifest, name)
+            yield held.index
+            yield from self._part(held.shards, part)
 
     def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
         listed = (shard.blob for shard in iter_shards(shards, self._load_page))

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from warpdata.artifacts import ArtifactEntry
 from warpdata.catalog import Resolved
+from warpdata.datasets.tensor_entry import TensorsEntry
 from warpdata.episodes import EpisodesEntry
 from warpdata.manifest import Binding, Manifest
 
-__all__ = ["ArtifactInfo", "DatasetInfo", "EpisodesInfo", "TableInfo", "describe"]
+__all__ = ["ArtifactInfo", "DatasetInfo", "EpisodesInfo", "TableInfo", "TensorsInfo", "describe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,15 @@ class EpisodesInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorsInfo:
+    name: str
+    artifact_id: str
+    tensors: int
+    shards: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetInfo:
     """What a version holds, without reading any of it."""
 
@@ -53,6 +63,7 @@ class DatasetInfo:
     bindings: tuple[Binding, ...]
     rows: int
     size_bytes: int
+    tensors: tuple[TensorsInfo, ...] = ()
 
 
 def describe(manifest: Manifest, resolved: Resolved, store: str) -> DatasetInfo:
@@ -75,6 +86,9 @@ def describe(manifest: Manifest, resolved: Resolved, store: str) -> DatasetInfo:
         bindings=manifest.bindings,
         rows=manifest.row_count,
         size_bytes=manifest.data_bytes,
+        tensors=tuple(
+            _tensors(name, TensorsEntry.of(name, payload)) for name, payload in sorted(manifest.tensors.items())
+        ),
     )
 
 
@@ -91,3 +105,13 @@ def _artifact(name: str, entry: ArtifactEntry) -> ArtifactInfo:
 
 def _episodes(name: str, entry: EpisodesEntry) -> EpisodesInfo:
     return EpisodesInfo(name, entry.episode_count, entry.step_count, entry.shards.data_bytes)
+
+
+def _tensors(name: str, entry: TensorsEntry) -> TensorsInfo:
+    return TensorsInfo(
+        name=name,
+        artifact_id=entry.artifact_id,
+        tensors=entry.tensor_count,
+        shards=entry.shards.shard_count,
+        size_bytes=entry.shards.data_bytes,
+    )

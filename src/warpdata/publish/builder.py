@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from warpdata.artifacts import ArtifactInput
 from warpdata.catalog import MAIN, Resolved, check_dataset_id, check_ref_name, commit, create_label, mark_store
@@ -32,11 +33,14 @@ from warpdata.publish.bindings import check_ref_type
 from warpdata.publish.change import Change
 from warpdata.publish.episodes import EpisodesInput, EpisodesSpec, stage_episodes
 from warpdata.publish.media import ArtifactSpec, stage_media
-from warpdata.publish.plan import PublishPlan, Staged, plan_upload
+from warpdata.publish.plan import PublishPlan, Staged, StagedTensors, plan_upload
 from warpdata.publish.sources import TableInput, stage_table
 from warpdata.publish.upload import drop_damaged, find_likely_present, find_present, fingerprint_all, upload_files
 from warpdata.settings import Settings
 from warpdata.store import Reader
+
+if TYPE_CHECKING:
+    from warpdata.publish.tensors import TensorsInput
 
 __all__ = ["DatasetBuilder", "Published"]
 
@@ -55,7 +59,7 @@ class Published:
 
 
 class DatasetBuilder:
-    """Collects tables, artifacts and episodes, then publishes them as one version.
+    """Collects tables, artifacts, episodes and tensors, then publishes them as one version.
 
     With `add_table` the version holds exactly what was added. With `append_table` it is the head of
     the branch plus the new rows; the two do not mix. Nothing is written before `publish`.
@@ -67,6 +71,7 @@ class DatasetBuilder:
         self._inputs: dict[str, tuple[TableInput, bool]] = {}
         self._artifacts: dict[str, ArtifactSpec] = {}
         self._episodes: dict[str, EpisodesSpec] = {}
+        self._tensors: dict[str, TensorsInput] = {}
         self._bindings: dict[tuple[str, str], Binding] = {}
         self._appends: bool | None = None
         self._staged: Staged | None = None
@@ -120,6 +125,19 @@ class DatasetBuilder:
             raise BadInputError(f"episodes {name!r} were added twice", hint="Pass a list.")
         self._set_mode(appends=False)
         self._episodes[name] = EpisodesSpec(source, compression, time_chunk_steps)
+        return self
+
+    def add_tensors(self, name: str, source: TensorsInput) -> DatasetBuilder:
+        """Tensors: a mapping of arrays (numpy, torch, a `state_dict`), a `.safetensors` file, or a folder of them.
+
+        A folder with a list (`model.safetensors.index.json`) is taken as the list says. Nothing is copied
+        whole. A tensor that did not change since an earlier version is not sent again.
+        """
+        _check_entry_name(name, "a name for tensors")
+        if name in self._tensors:
+            raise BadInputError(f"tensors {name!r} were added twice", hint="Give them all at once.")
+        self._set_mode(appends=False)
+        self._tensors[name] = source
         return self
 
     def bind(self, table: str, column: str, artifact: str, ref_type: str = "file") -> DatasetBuilder:
@@ -194,6 +212,7 @@ class DatasetBuilder:
             files=plan_upload(staged.blobs(), present),
             artifacts={name: artifact.member_count for name, artifact in staged.artifacts.items()},
             episodes={name: len(episodes.files) for name, episodes in staged.episodes.items()},
+            tensors={name: tensors.tensor_count for name, tensors in staged.tensors.items()},
         )
 
     def _collect(self, name: str, source: TableInput, rewrite: bool, *, appends: bool) -> DatasetBuilder:
@@ -213,9 +232,10 @@ class DatasetBuilder:
     def _stage(self, progress: Progress) -> Staged:
         """Write what is not a file yet and fingerprint everything, once: iterators can not be read twice."""
         if self._staged is None:
-            if not self._inputs and not self._artifacts and not self._episodes:
+            if not (self._inputs or self._artifacts or self._episodes or self._tensors):
                 raise BadInputError(
-                    f"{self._dataset_id} has no table, artifact or episode to publish", hint="Call add_table first."
+                    f"{self._dataset_id} has no table, artifact, episode or tensor to publish",
+                    hint="Call add_table first.",
                 )
             folder = self._staging_folder()
             sources = {
@@ -225,8 +245,15 @@ class DatasetBuilder:
             tables = fingerprint_all(sources, progress)
             staged = stage_media(tables, self._artifacts, tuple(self._bindings.values()), folder, progress)
             episodes = {name: stage_episodes(name, spec, folder, progress) for name, spec in self._episodes.items()}
-            self._staged = replace(staged, episodes=episodes)
+            self._staged = replace(staged, episodes=episodes, tensors=self._stage_tensors(folder, progress))
         return self._staged
+
+    def _stage_tensors(self, folder: Path, progress: Progress) -> dict[str, StagedTensors]:
+        if not self._tensors:
+            return {}
+        from warpdata.publish.tensors import stage_tensors  # needs numpy
+
+        return {name: stage_tensors(name, source, folder, progress) for name, source in self._tensors.items()}
 
     def _staging_folder(self) -> Path:
         """A folder that goes away with the builder."""

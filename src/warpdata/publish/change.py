@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from warpdata.artifacts import Artifact, ArtifactEntry
 from warpdata.catalog import Head, Propose, Resolved, Transaction, put_create_only, put_manifest
-from warpdata.datasets import Connection, open_artifact
+from warpdata.datasets import Connection, TensorsEntry, open_artifact
 from warpdata.digest import blob_key
 from warpdata.episodes import EpisodesEntry
 from warpdata.errors import ConflictError, ObjectNotFoundError, SchemaMismatchError
 from warpdata.manifest import JsonObject, LoadPage, Manifest, Page, Payload, Shard, ShardList, iter_shards, version_of
 from warpdata.publish.bindings import Target, check_binding
 from warpdata.publish.layout import Addition, Layout, lay_out
-from warpdata.publish.plan import Staged, StagedArtifact, StagedBlob, StagedEpisodes
+from warpdata.publish.plan import Staged, StagedArtifact, StagedBlob, StagedEpisodes, StagedTensors
 from warpdata.tables import ShardOpener, Table, check_same_schema
 
 __all__ = ["Change"]
@@ -123,11 +123,11 @@ def _addition(staged: Staged) -> Addition:
         artifacts={name: _artifact(artifact) for name, artifact in staged.artifacts.items()},
         bindings=staged.bindings,
         episodes={name: _episodes(episodes) for name, episodes in staged.episodes.items()},
+        tensors={name: _tensors(tensors) for name, tensors in staged.tensors.items()},
     )
 
 
 def _artifact(staged: StagedArtifact) -> tuple[Payload, list[Shard]]:
-    shards = _as_shards(staged.shards)
     entry = ArtifactEntry(
         kind=staged.kind,
         shards=ShardList(),
@@ -136,7 +136,7 @@ def _artifact(staged: StagedArtifact) -> tuple[Payload, list[Shard]]:
         member_count=staged.member_count,
         compression=staged.compression,
     )
-    return entry.payload(), shards
+    return entry.payload(), _as_shards(staged.shards)
 
 
 def _episodes(staged: StagedEpisodes) -> tuple[Payload, list[Shard]]:
@@ -150,6 +150,11 @@ def _episodes(staged: StagedEpisodes) -> tuple[Payload, list[Shard]]:
         check_bytes=staged.check_bytes,
     )
     return entry.payload(), shards
+
+
+def _tensors(staged: StagedTensors) -> tuple[Payload, list[Shard]]:
+    entry = TensorsEntry(ShardList(), staged.index.fingerprint.blob, staged.artifact_id, staged.tensor_count)
+    return entry.payload(), _as_shards(staged.shards)
 
 
 def _as_shards(parts: Sequence[StagedBlob]) -> list[Shard]:

@@ -42,6 +42,7 @@ class Addition:
     artifacts: Mapping[str, tuple[Payload, Sequence[Shard]]] = field(default_factory=dict)
     bindings: tuple[Binding, ...] = ()
     episodes: Mapping[str, tuple[Payload, Sequence[Shard]]] = field(default_factory=dict)
+    tensors: Mapping[str, tuple[Payload, Sequence[Shard]]] = field(default_factory=dict)
 
 
 def lay_out(base: Manifest, addition: Addition, metadata: JsonObject, load_page: LoadPage) -> Layout:
@@ -50,6 +51,7 @@ def lay_out(base: Manifest, addition: Addition, metadata: JsonObject, load_page:
         ("tables", base.tables.keys() | addition.tables.keys()),
         ("artifacts", base.artifacts.keys() | addition.artifacts.keys()),
         ("sets of episodes", base.episodes.keys() | addition.episodes.keys()),
+        ("tensors", base.tensors.keys() | addition.tensors.keys()),
     ):
         if len(names) > MAX_SECTION_ENTRIES:
             raise LimitExceededError(f"{base.dataset_id} would have more than {MAX_SECTION_ENTRIES} {section}")
@@ -74,6 +76,7 @@ def _lay_out(
     for section, there, more in (
         ("artifacts", base.artifacts, addition.artifacts),
         ("episodes", base.episodes, addition.episodes),
+        ("tensors", base.tensors, addition.tensors),
     ):
         sections[section] = {}
         for name in there.keys() | more.keys():
@@ -86,6 +89,7 @@ def _lay_out(
         tables=tables,
         artifacts=sections["artifacts"],
         episodes=sections["episodes"],
+        tensors=sections["tensors"],
         bindings=tuple(sorted({*base.bindings, *addition.bindings}, key=astuple)),
         metadata={},
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from warpdata.artifacts import ShardRecipe
 from warpdata.digest import Fingerprint
 from warpdata.manifest import Binding, Footer, Shard
 from warpdata.tables import ParquetSource
@@ -14,13 +14,23 @@ from warpdata.tables import ParquetSource
 __all__ = [
     "PlannedFile",
     "PublishPlan",
+    "Recipe",
     "Staged",
     "StagedArtifact",
     "StagedBlob",
     "StagedEpisodes",
     "StagedFile",
+    "StagedTensors",
     "plan_upload",
 ]
+
+
+class Recipe(Protocol):
+    """How a shard is made when it is needed."""
+
+    def write(self, path: Path, promised: Fingerprint) -> None:
+        """`InvalidSourceError` if its sources are no longer those that were measured."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +39,7 @@ class StagedBlob:
 
     path: Path
     fingerprint: Fingerprint
-    recipe: ShardRecipe | None = None
+    recipe: Recipe | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,20 @@ class StagedEpisodes:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedTensors:
+    """A set of tensors: its data in shards, and what a canonical file has behind the data."""
+
+    shards: tuple[StagedBlob, ...]
+    index: StagedBlob
+    artifact_id: str
+    tensor_count: int
+
+    @property
+    def blobs(self) -> tuple[StagedBlob, ...]:
+        return (*self.shards, self.index)
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """Everything a publish brings along."""
 
@@ -71,6 +95,7 @@ class Staged:
     artifacts: Mapping[str, StagedArtifact] = field(default_factory=dict)
     bindings: tuple[Binding, ...] = ()
     episodes: Mapping[str, StagedEpisodes] = field(default_factory=dict)
+    tensors: Mapping[str, StagedTensors] = field(default_factory=dict)
 
     def blobs(self) -> Iterator[StagedBlob]:
         for files in self.tables.values():
@@ -80,6 +105,8 @@ class Staged:
             yield from artifact.blobs
         for episodes in self.episodes.values():
             yield from episodes.blobs
+        for tensors in self.tensors.values():
+            yield from tensors.blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +132,7 @@ class PlannedFile:
     path: Path
     fingerprint: Fingerprint
     is_present: bool
-    recipe: ShardRecipe | None = None
+    recipe: Recipe | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +147,8 @@ class PublishPlan:
     """How many members each artifact has."""
     episodes: Mapping[str, int] = field(default_factory=dict)
     """How many episodes each set has."""
+    tensors: Mapping[str, int] = field(default_factory=dict)
+    """How many tensors each set has."""
 
     @property
     def total_bytes(self) -> int:

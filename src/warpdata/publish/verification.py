@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
+from warpdata.catalog import Resolved
 from warpdata.datasets import Dataset
 from warpdata.datasets import dataset as open_by_address
+from warpdata.digest import Blob
 from warpdata.errors import WarpError
+from warpdata.manifest import iter_shards
 from warpdata.progress import Progress, Tally, silent
 from warpdata.publish.upload import in_parallel
 from warpdata.store import Reader, verify_blob
@@ -42,7 +47,24 @@ def verify(target: str | Dataset, *, store: str | None = None, progress: Progres
         tally.finish_file()
         return None if finding is None else finding.message
 
-    findings = in_parallel(check, range(len(blobs)))
-    return Verification(
-        len(blobs), sum(blob.byte_size for blob in blobs), tuple(found for found in findings if found is not None)
-    )
+    findings = {blob: found for blob, found in zip(blobs, in_parallel(check, range(len(blobs))), strict=True) if found}
+    problems = (*findings.values(), *_damaged_tensors(dataset, findings))
+    return Verification(len(blobs), sum(blob.byte_size for blob in blobs), problems)
+
+
+def _damaged_tensors(dataset: Dataset, findings: Mapping[Blob, str]) -> Iterator[str]:
+    """Of damaged shards of tensors, which tensors and which of their bytes."""
+    if not findings:
+        return
+    link = replace(dataset.connection, reader=dataset.connection.writer, media=None)
+    direct = Dataset(link, Resolved(dataset.id, dataset.version), dataset.manifest)
+    for name, payload in sorted(dataset.manifest.tensors.items()):
+        blobs = [shard.blob for shard in iter_shards(payload.shards, link.catalog.load_page)]
+        borders = pairwise(accumulate((blob.byte_size for blob in blobs), initial=0))
+        ranges = [span for blob, span in zip(blobs, borders, strict=True) if blob in findings]
+        if not ranges or payload.index in findings:
+            continue
+        try:
+            yield from (f"tensors {name!r}: {damage}" for damage in direct.tensors(name).find_damage(ranges))
+        except WarpError as error:
+            yield f"tensors {name!r} can not be read: {error.message}"

@@ -4,7 +4,9 @@ docs/specs/tensors.md is the normative text, docs/reference/tensors.md the guide
 """
 
 from warpdata.errors import PartialCoverageDetail
-from warpdata.tensors.artifact import Tensors, open_sources, open_tensors
+from warpdata.tensors.artifact import Tensors, open_arrays, open_shards, open_sources, open_tensors
+from warpdata.tensors.canonical_files import encode_tail
+from warpdata.tensors.damage import Damage
 from warpdata.tensors.deferred import Deferred
 from warpdata.tensors.drafts import DraftTensors, create_tensors, write_tensors
 from warpdata.tensors.dtypes import DType
@@ -17,6 +19,7 @@ from warpdata.tensors.identity import (
     multihash,
     selection_hash,
     tree_hash,
+    tree_root,
     view_id,
     view_subset_hash,
 )
@@ -25,23 +28,29 @@ from warpdata.tensors.index_json import encode_index, parse_index
 from warpdata.tensors.plan import Contiguous, Pad, Permute, Strided, ViewPlan, make_plan
 from warpdata.tensors.policy import SourcePolicy
 from warpdata.tensors.reads import Choice, ReadCost
+from warpdata.tensors.replica import CanonicalBytes
 from warpdata.tensors.serving import TensorServer, serve_tensors
-from warpdata.tensors.sources import ByteSource, RangeReader, StoreSource
+from warpdata.tensors.shards import FileShards, StoreShards, cut_shards
+from warpdata.tensors.sources import ByteSource, FileSource, RangeReader, StoreSource
 from warpdata.tensors.spec import Crop, Narrow, NormalView, Transpose, crop, narrow, normalize, transpose
 from warpdata.tensors.tensor import Tensor
 from warpdata.tensors.view import Explanation, Materialized, View
 
 __all__ = [
     "ByteSource",
+    "CanonicalBytes",
     "Choice",
     "Contiguous",
     "Crop",
     "DType",
+    "Damage",
     "Deferred",
     "DraftTensors",
     "Engine",
     "Explanation",
     "Extent",
+    "FileShards",
+    "FileSource",
     "Materialized",
     "Narrow",
     "NormalView",
@@ -51,6 +60,7 @@ __all__ = [
     "RangeReader",
     "ReadCost",
     "SourcePolicy",
+    "StoreShards",
     "StoreSource",
     "Strided",
     "Tensor",
@@ -64,13 +74,17 @@ __all__ = [
     "artifact_id",
     "create_tensors",
     "crop",
+    "cut_shards",
     "encode_index",
+    "encode_tail",
     "leaf_size",
     "logical_layout_hash",
     "make_plan",
     "multihash",
     "narrow",
     "normalize",
+    "open_arrays",
+    "open_shards",
     "open_sources",
     "open_tensors",
     "pack_index",
@@ -79,6 +93,7 @@ __all__ = [
     "serve_tensors",
     "transpose",
     "tree_hash",
+    "tree_root",
     "view_id",
     "view_subset_hash",
     "write_tensors",

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from warpdata.errors import InvalidViewError, ViewPreconditionError
+from warpdata.digest import OnBytes, unwatched
+from warpdata.errors import InvalidViewError, TensorsCorruptedError, ViewPreconditionError
+from warpdata.tensors.arrays import replica_of_arrays
+from warpdata.tensors.canonical_files import parse_tail
+from warpdata.tensors.damage import Damage, find_damage
 from warpdata.tensors.deferred import Deferred
 from warpdata.tensors.engine import Engine
 from warpdata.tensors.extents import Extent, Extents
 from warpdata.tensors.identity import artifact_id, multihash, tree_root
-from warpdata.tensors.index import TensorIndex
+from warpdata.tensors.index import TensorIndex, align
 from warpdata.tensors.local import open_local
 from warpdata.tensors.partial_files import write_parts
 from warpdata.tensors.policy import SourcePolicy, Wanted, assemble, close_sources
 from warpdata.tensors.reads import ReadCost
 from warpdata.tensors.replica import Replica, data_digest
+from warpdata.tensors.safetensors_writing import write_safetensors
+from warpdata.tensors.shards import FileShards, StoreShards
 from warpdata.tensors.sources import ByteSource
 from warpdata.tensors.spec import NormalView, ViewSpec, normalize, whole
 from warpdata.tensors.tensor import Tensor
 from warpdata.tensors.view import View
+from warpdata.tensors.writing import block_to_write, written_over
 
-__all__ = ["Tensors", "open_sources", "open_tensors"]
+__all__ = ["Tensors", "open_arrays", "open_shards", "open_sources", "open_tensors"]
 
 
 class Tensors:
@@ -85,6 +92,11 @@ class Tensors:
             self._digest = data_digest(self._replica)
         return artifact_id(self.index_bytes, self._digest)
 
+    @property
+    def known_artifact_id(self) -> str | None:
+        """The name of the artifact, if it can be told without reading data."""
+        return None if self._digest is None and self._replica.leaves is None else self.artifact_id
+
     def names(self) -> list[str]:
         """All tensors, in name order."""
         return self.index.names()
@@ -108,6 +120,37 @@ class Tensors:
         """Memory for slices now, on this machine or on a device; all of their bytes in one go, at `commit()`."""
         return Deferred(self._replica, device, cost)
 
+    def find_damage(
+        self, ranges: Sequence[tuple[int, int]] | None = None, *, on_bytes: OnBytes = unwatched
+    ) -> list[Damage]:
+        """Read everything, or some ranges of canonical bytes, and say which parts are not what was written.
+
+        An empty list: all is well. Needs the hashes that our own files and published tensors have.
+        """
+        return find_damage(self._replica, ranges, on_bytes)
+
+    def write_view(self, view: View, data: Mapping[str, Any] | Any) -> Tensors:
+        """Another artifact: this one with a view's tensors written over, from arrays by name or from the view's bytes.
+
+        What is stored never changes. Storages that are written to are held in memory; everything else is read from
+        where it was, so this one is to be closed last. `DatasetBuilder.add_tensors` publishes the result.
+        """
+        return Tensors(written_over(self._replica, *block_to_write(self._replica, view, data)))
+
+    def save_safetensors(
+        self,
+        path: str | os.PathLike[str],
+        view: View | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        verify: bool = True,
+        on_bytes: OnBytes = unwatched,
+    ) -> None:
+        """Write all tensors, or a view's, as one safetensors file. `verify` checks them where hashes are known."""
+        if view is not None and view.artifact_index_multihash != self.index_multihash:
+            raise ViewPreconditionError("the view is one of another artifact")
+        write_safetensors(Path(path), view or self.view(), metadata, verify=verify, on_bytes=on_bytes)
+
     def keep(self, view: View, path: str | os.PathLike[str]) -> Tensors:
         """Fetch what a view needs into a file of its own, and open that: a part of this artifact.
 
@@ -116,7 +159,7 @@ class Tensors:
         """
         if view.artifact_index_multihash != self.index_multihash:
             raise ViewPreconditionError("the view is one of another artifact")
-        write_parts(Path(path), self._replica, view.plan, ReadCost())
+        write_parts(Path(path), self._replica, view.plan, self._replica.cost)
         return open_tensors(path)
 
 
@@ -147,3 +190,33 @@ def open_sources(
 ) -> Tensors:
     """An artifact, or the parts of one that are here, over any sources of bytes."""
     return Tensors(Replica.of(index, tuple(sources), Extents(extents), engine=engine), owns_engine=engine is None)
+
+
+def open_arrays(tensors: Mapping[str, Any]) -> Tensors:
+    """Arrays of numpy or tensors of torch (a `state_dict`) as an artifact, over their own memory."""
+    return Tensors(replica_of_arrays(tensors))
+
+
+def open_shards(
+    tail: bytes,
+    shards: FileShards | StoreShards,
+    present: Iterable[tuple[int, int]],
+    *,
+    cost: ReadCost | None = None,
+    sources: SourcePolicy | None = None,
+    engine: Engine | None = None,
+) -> Tensors:
+    """An artifact whose bytes lie in shards. `tail` is what a canonical file has behind its data.
+
+    `present` are the ranges that are there. `sources` are asked in their order, the shards as a store among them.
+    """
+    told = parse_tail(tail, "the stored index")
+    total = told.index.total_size
+    if shards.size_bytes != align(total):
+        raise TensorsCorruptedError(f"shards of {shards.size_bytes} bytes hold tensors of {total}")
+    parts = [Extent(start, min(end, total), 0, start) for start, end in present if start < total]
+    replica = Replica.of(told.index, (shards,), Extents(parts), leaves=told.leaves, engine=engine, cost=cost)
+    if sources is not None:
+        wanted = Wanted(replica.index_multihash, multihash(tree_root(told.leaves)))
+        replica = assemble(wanted, sources, engine, stored=replica)
+    return Tensors(replica, owns_engine=engine is None)

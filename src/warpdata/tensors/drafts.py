@@ -12,25 +12,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
-from warpdata.errors import AlreadyExistsError, InvalidViewError, ViewPreconditionError
+from warpdata.errors import AlreadyExistsError, ViewPreconditionError
+from warpdata.tensors.arrays import array_type
 from warpdata.tensors.artifact import Tensors, open_tensors
 from warpdata.tensors.canonical_files import encode_tail
 from warpdata.tensors.coverage import coverage_error
-from warpdata.tensors.devices import is_torch, to_array
-from warpdata.tensors.dtypes import DType, dtype_named, dtype_of_numpy
 from warpdata.tensors.extents import Extents, merge_ranges, subtract_ranges
 from warpdata.tensors.identity import leaf_hashes
-from warpdata.tensors.index import TensorIndex, pack_index
+from warpdata.tensors.index import TensorIndex, align, pack_index
 from warpdata.tensors.movement import write_back
 from warpdata.tensors.new_files import create_file, write_all
-from warpdata.tensors.plan import ViewPlan, iter_blocks, make_plan
-from warpdata.tensors.regions import array_over
+from warpdata.tensors.plan import make_plan
 from warpdata.tensors.replica import Replica
 from warpdata.tensors.spec import NormalView, ViewSpec, normalize, whole
-from warpdata.tensors.targets import host_bytes
 from warpdata.tensors.view import View
+from warpdata.tensors.writing import block_to_write, written_ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,33 +65,25 @@ class DraftTensors:
 
         Arrays must have the view's shapes and types. Writing the same bytes again is allowed.
         """
-        if view.artifact_index_multihash != self._replica.index_multihash:
-            raise ViewPreconditionError("the view is one of another artifact")
         if self._file < 0:
             raise ViewPreconditionError("the draft is closed")
-        plan = view.plan
-        if isinstance(data, Mapping):
-            plan = self._element_plan(view)
-            block = _packed(plan, data)
-        else:
-            block = host_bytes(data)
-        if len(block) != plan.size:
-            raise InvalidViewError(f"{len(block)} bytes were given, and the view has {plan.size}")
+        plan, block = block_to_write(self._replica, view, data)
         if self._map is not None:
             with memoryview(self._map) as canonical:
                 write_back(plan, block, canonical)
-        self._written = merge_ranges([*self._written, *_ranges(plan)])
+        self._written = merge_ranges([*self._written, *written_ranges(plan)])
 
     def seal(self) -> Tensors:
         """Finish the file and open it. `PartialCoverageError` while elements of a tensor are missing."""
         whole_tensors = NormalView(tuple((entry.name, whole(entry)) for entry in self.index))
-        wanted = merge_ranges(_ranges(make_plan(self.index, whole_tensors, self.index.names())))
+        wanted = merge_ranges(written_ranges(make_plan(self.index, whole_tensors, self.index.names())))
         missing = subtract_ranges(wanted, self._written)
         if missing:
             raise coverage_error(missing, self._replica.index_multihash)
         leaves = tuple(leaf_hashes(memoryview(self._map))) if self._map is not None else ()
         os.lseek(self._file, self.index.total_size, os.SEEK_SET)
-        write_all(self._file, encode_tail(self.index.total_size, self._replica.index_bytes, leaves))
+        total = self.index.total_size
+        write_all(self._file, bytes(align(total) - total) + encode_tail(total, self._replica.index_bytes, leaves))
         if self._map is not None:
             self._map.flush()
         os.fsync(self._file)
@@ -116,13 +104,6 @@ class DraftTensors:
             self._file = -1
             self._partial.unlink(missing_ok=True)
 
-    def _element_plan(self, view: View) -> ViewPlan:
-        """The view with every tensor in row-major order, so that only elements are written, not what lies between."""
-        selections = dict(view.normal.selections)
-        for name in view.names:
-            selections.setdefault(name, whole(self.index[name]))
-        return make_plan(self.index, NormalView(tuple(sorted(selections.items()))), view.names)
-
 
 def create_tensors(path: str | os.PathLike[str], index: TensorIndex) -> DraftTensors:
     """Begin a canonical file for these tensors, all of them still to be written."""
@@ -134,34 +115,8 @@ def create_tensors(path: str | os.PathLike[str], index: TensorIndex) -> DraftTen
 
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> Tensors:
     """Write arrays, or tensors of torch, as a canonical file, and open it. One of them is copied at a time."""
-    index = pack_index({name: (_dtype(array), tuple(array.shape)) for name, array in tensors.items()})
+    index = pack_index({name: (array_type(array), tuple(array.shape)) for name, array in tensors.items()})
     with create_tensors(path, index) as draft:
         for name, array in tensors.items():
             draft.write_view(draft.view(names=(name,)), {name: array})
         return draft.seal()
-
-
-def _dtype(array: Any) -> DType:
-    return dtype_named(str(array.dtype)) if is_torch(array) else dtype_of_numpy(array.dtype)
-
-
-def _as_array(data: Any) -> NDArray[Any]:
-    return to_array(data) if is_torch(data) else np.asarray(data)
-
-
-def _packed(plan: ViewPlan, data: Mapping[str, NDArray[Any]]) -> memoryview:
-    if set(data) != set(plan.names):
-        odd = sorted(set(data) ^ set(plan.names), key=str)
-        raise InvalidViewError(f"the view and the data do not name the same tensors: {odd[:5]!r}")
-    region = memoryview(bytearray(plan.size))
-    for name in plan.names:
-        entry, array = plan.index[name], _as_array(data[name])
-        if array.shape != entry.shape or dtype_of_numpy(array.dtype) != entry.dtype:
-            have = f"{array.dtype.name} {array.shape}"
-            raise InvalidViewError(f"{name!r} is {entry.dtype.name} {entry.shape} in the view, and {have} in the data")
-        array_over(entry, region)[...] = array
-    return region
-
-
-def _ranges(plan: ViewPlan) -> list[tuple[int, int]]:
-    return [(source, source + size) for run in plan.data_runs for source, _, size in iter_blocks(run)]

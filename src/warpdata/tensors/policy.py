@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from warpdata.tensors.index_json import parse_index
 from warpdata.tensors.local import open_local
 from warpdata.tensors.peers import PeerSource
 from warpdata.tensors.replica import Replica
+from warpdata.tensors.shards import FileShards, StoreShards
 from warpdata.tensors.sources import FileSource, StoreSource
 
 __all__ = ["SourcePolicy", "Wanted", "assemble", "close_sources"]
@@ -62,14 +63,23 @@ class Wanted:
         return cls(parts[1], parts[2])
 
 
-def assemble(wanted: Wanted, policy: SourcePolicy, engine: Engine | None, first: Replica | None = None) -> Replica:
-    """The artifact from wherever the policy allows; `first` comes before everything else.
+def assemble(
+    wanted: Wanted,
+    policy: SourcePolicy,
+    engine: Engine | None,
+    *,
+    first: Replica | None = None,
+    stored: Replica | None = None,
+) -> Replica:
+    """The artifact from wherever the policy allows; `first` comes before everything else, `stored` before other stores.
 
     Index and leaf hashes are those of the names asked for, whoever gave them.
     """
     held = [] if first is None else [first]
     problems: list[str] = []
     for kind in policy.prefer:
+        if kind == "store" and stored is not None:
+            held.append(stored)
         for look in _places(kind, policy, wanted.index_multihash):
             try:
                 found = look()
@@ -81,19 +91,23 @@ def assemble(wanted: Wanted, policy: SourcePolicy, engine: Engine | None, first:
             else:
                 problems.append(f"{kind} has another artifact")
                 close_sources(found)
+    if stored is not None and "store" not in policy.prefer:
+        held.append(replace(stored, sources=(), extents=Extents(())))
     if not held:
         told = "; ".join(problems[:3]) or "no source was given"
         raise ObjectNotFoundError(f"no source has the artifact {wanted.index_multihash}: {told}")
     known = (one.leaves for one in held if one.leaves and _is_of(one.leaves, wanted.data_multihash))
     leaves = next(known, None) if first is None or first.leaves is None else first.leaves
     sources = tuple(source for one in held for source in one.sources)
-    return Replica.of(held[0].index, sources, _assigned(held, leaves is not None), leaves=leaves, engine=engine)
+    extents = _assigned(held, leaves is not None)
+    cost = max((one.cost for one in held), key=lambda cost: cost.request_bytes)
+    return Replica.of(held[0].index, sources, extents, leaves=leaves, engine=engine, cost=cost)
 
 
 def close_sources(replica: Replica) -> None:
     """Let go of files and connections."""
     for source in replica.sources:
-        if isinstance(source, FileSource | PeerSource):
+        if isinstance(source, FileSource | PeerSource | FileShards | StoreShards):
             source.close()
 
 

@@ -45,6 +45,15 @@ class Region:
         memory = None if self.memory is None else self.memory[:size]
         return Region(memory, None if self.tensor is None else self.tensor[:size])
 
+    @property
+    def device(self) -> Any:
+        """`None` for this machine's memory."""
+        return None if self.memory is not None else self.tensor.device
+
+    def part(self, start: int, end: int) -> Any:
+        """Some of its bytes, as a target takes them."""
+        return self.tensor[start:end] if self.memory is None else self.memory[start:end]
+
     def target(self) -> HostTarget | DeviceTarget:
         return DeviceTarget([(0, self.tensor)]) if self.memory is None else HostTarget([(0, self.memory)])
 

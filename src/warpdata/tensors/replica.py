@@ -19,18 +19,18 @@ from warpdata.tensors.index_json import encode_index
 from warpdata.tensors.movement import Work, fill, threads_for
 from warpdata.tensors.plan import Contiguous, Pad, Run, ViewPlan, make_plan
 from warpdata.tensors.reads import ReadCost, ReadPlan, plan_reads
-from warpdata.tensors.sources import ByteSource, GatherSource
+from warpdata.tensors.sources import ByteSource, CutSource, GatherSource
 from warpdata.tensors.spec import NormalView
 from warpdata.tensors.targets import HostTarget
 from warpdata.tensors.verification import Leaves, plan_leaves
 from warpdata.tensors.workers import for_each
 
-__all__ = ["Replica", "data_digest", "leaf_hashes_of"]
+__all__ = ["CanonicalBytes", "Replica", "data_digest", "leaf_hashes_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """`leaves` are there where the bytes can be checked part by part."""
+    """`leaves` are there where the bytes can be checked part by part. `cost` is that of its sources."""
 
     index: TensorIndex
     index_bytes: bytes
@@ -39,6 +39,7 @@ class Replica:
     extents: Extents
     leaves: tuple[bytes, ...] | None = None
     engine: Engine = field(default_factory=Engine, compare=False)
+    cost: ReadCost = field(default_factory=ReadCost)
 
     @classmethod
     def of(
@@ -49,10 +50,11 @@ class Replica:
         *,
         leaves: tuple[bytes, ...] | None = None,
         engine: Engine | None = None,
+        cost: ReadCost | None = None,
     ) -> Replica:
         data = encode_index(index)
         digest = multihash(hashlib.sha256(data).digest())
-        return cls(index, data, digest, sources, extents, leaves, engine or Engine())
+        return cls(index, data, digest, sources, extents, leaves, engine or Engine(), cost or ReadCost())
 
     def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False) -> ReadPlan:
         """The requests of a plan, after its coverage was checked."""
@@ -68,30 +70,59 @@ class Replica:
         leaves = self._known_leaves() if verify and self.leaves is not None else None
         return Work(plan.runs, plan.permutes, reads.reads, self.sources, leaves)
 
+    def requests(self, planned: ReadPlan) -> tuple[tuple[int, int, int], ...]:
+        """What is asked of the sources: (source, start, end). A source in parts is asked for each part by itself."""
+        out: list[tuple[int, int, int]] = []
+        for read in planned.reads:
+            source = self.sources[read.source]
+            if isinstance(source, CutSource) and not read.gathers:
+                out += [(read.source, start, end) for start, end in source.cuts(read.start, read.end)]
+            else:
+                out.append((read.source, read.start, read.end))
+        return tuple(out)
+
     def _known_leaves(self) -> Leaves:
         return Leaves(self.index, self.leaves or ())
 
 
+class CanonicalBytes:
+    """The canonical ByteSpace of a replica, to be read from its beginning to its end or in any other order."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._plan = make_plan(replica.index, NormalView(()))
+        check_coverage(self._plan.data_runs, replica.extents, replica.index_multihash)
+        self._starts = [run.target for run in self._plan.runs]
+        self.size = self._plan.size
+
+    def read_into(self, start: int, target: memoryview) -> None:
+        """Fill the target with the bytes from `start` on, padding included, with one thread."""
+        stop = start + len(target)
+        near = self._plan.runs[max(0, bisect_right(self._starts, start) - 1) : bisect_left(self._starts, stop)]
+        runs = tuple(_clip(near, start, stop))
+        data_runs = [run for run in runs if not isinstance(run, Pad)]
+        reads = plan_reads(data_runs, self._replica.extents, self._replica.cost)
+        fill(Work(runs, (), reads.reads, self._replica.sources), HostTarget([(0, target)]), 1)
+
+    @property
+    def threads(self) -> int:
+        """From how many it is worth to be read at once."""
+        reads = plan_reads(self._plan.data_runs, self._replica.extents, self._replica.cost)
+        return threads_for(Work(self._plan.runs, (), reads.reads, self._replica.sources), self._replica.engine.threads)
+
+
 def leaf_hashes_of(replica: Replica) -> tuple[bytes, ...]:
     """Leaf hashes of the canonical ByteSpace, computed from its bytes. Reads all of them, a leaf for each thread."""
-    plan = make_plan(replica.index, NormalView(()))
-    check_coverage(plan.data_runs, replica.extents, replica.index_multihash)
-    size = leaf_size(plan.size)
-    starts = [run.target for run in plan.runs]
-    out = [b""] * -(-plan.size // size)
+    canonical = CanonicalBytes(replica)
+    size = leaf_size(canonical.size)
+    out = [b""] * -(-canonical.size // size)
 
     def hash_one(leaf: int) -> None:
-        start, stop = leaf * size, min(plan.size, (leaf + 1) * size)
-        near = plan.runs[bisect_right(starts, start) - 1 : bisect_left(starts, stop)]
-        runs = tuple(_clip(near, start, stop))
-        buffer = memoryview(bytearray(stop - start))
-        data_runs = [run for run in runs if not isinstance(run, Pad)]
-        reads = plan_reads(data_runs, replica.extents, ReadCost())
-        fill(Work(runs, (), reads.reads, replica.sources), HostTarget([(0, buffer)]), 1)
+        buffer = memoryview(bytearray(min(size, canonical.size - leaf * size)))
+        canonical.read_into(leaf * size, buffer)
         out[leaf] = hashlib.sha256(buffer).digest()
 
-    whole = Work(plan.runs, (), plan_reads(plan.data_runs, replica.extents, ReadCost()).reads, replica.sources)
-    for_each(range(len(out)), threads_for(whole, replica.engine.threads), lambda: nullcontext(hash_one))
+    for_each(range(len(out)), canonical.threads, lambda: nullcontext(hash_one))
     return tuple(out)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -21,7 +21,9 @@ from warpdata.tensors.workers import processors
 
 __all__ = [
     "ByteSource",
+    "CutSource",
     "DirectSource",
+    "DoubtedSource",
     "FileSource",
     "GatherSource",
     "ParallelSource",
@@ -70,6 +72,26 @@ class ParallelSource(Protocol):
     @property
     def concurrency(self) -> int:
         """From how many it is worth it."""
+        ...
+
+
+@runtime_checkable
+class CutSource(Protocol):
+    """A source that lies in parts, each of which is asked by itself."""
+
+    def cuts(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """A range as the requests it takes."""
+        ...
+
+
+@runtime_checkable
+class DoubtedSource(Protocol):
+    """A source that may hold a copy, and can be told that it is not what it should be."""
+
+    def read_range(self, start: int, end: int) -> bytes | bytearray | memoryview: ...
+
+    def distrust(self, start: int, end: int) -> bool:
+        """Whether asking again may give other bytes."""
         ...
 
 

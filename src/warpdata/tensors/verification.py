@@ -38,6 +38,10 @@ class Leaves:
     def span(self, leaf: int) -> tuple[int, int]:
         return leaf * self.size, min(self.index.total_size, (leaf + 1) * self.size)
 
+    def names(self, start: int, end: int) -> tuple[str, ...]:
+        """The tensors that have bytes in a range."""
+        return tuple(e.name for e in self.index if e.size and e.offset < end and e.offset + e.size > start)
+
     def check(self, leaves: range, data: memoryview) -> None:
         """`data` are exactly the bytes of these leaves."""
         first = self.span(leaves.start)[0]
@@ -50,7 +54,7 @@ class Leaves:
         if digest == self.digests[leaf]:
             return
         start, end = self.span(leaf)
-        names = [e.name for e in self.index if e.size and e.offset < end and e.offset + e.size > start]
+        names = self.names(start, end)
         told = ", ".join(repr(name) for name in names[:5]) or "padding"
         raise TensorsCorruptedError(
             f"bytes {start}…{end} are not those that were written; they hold {told}",

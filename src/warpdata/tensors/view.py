@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from warpdata.errors import TensorsCorruptedError
+from warpdata.errors import TensorsCorruptedError, ViewPreconditionError
 from warpdata.tensors.devices import cuda_device
 from warpdata.tensors.identity import (
     logical_layout_hash,
@@ -19,6 +19,7 @@ from warpdata.tensors.identity import (
 )
 from warpdata.tensors.index import TensorIndex
 from warpdata.tensors.index_json import encode_index
+from warpdata.tensors.layouts import Layout, Placed, lay_out
 from warpdata.tensors.plan import Pad, ViewPlan, make_plan
 from warpdata.tensors.reads import Choice, ReadCost, ReadPlan
 from warpdata.tensors.regions import Region, new_region, region_of
@@ -63,14 +64,15 @@ class Explanation:
 class Materialized(Mapping[str, Any]):
     """Tensors by name, over one region of memory: arrays of numpy, or tensors of torch where torch owns it."""
 
-    def __init__(self, plan: ViewPlan, region: Region) -> None:
-        self._region = region
-        self._arrays = {name: region.show(plan.index[name]) for name in plan.names}
+    def __init__(self, contents: Any, arrays: Mapping[str, Any], byte_space: Callable[[], memoryview]) -> None:
+        self._contents = contents
+        self._arrays = arrays
+        self._byte_space = byte_space
 
     @property
     def region(self) -> Any:
-        """The view's ByteSpace: a memoryview, or a flat tensor of bytes."""
-        return self._region.contents
+        """The view's ByteSpace: a memoryview, or a flat tensor of bytes. With a layout, the memory that was given."""
+        return self._contents
 
     def __getitem__(self, name: str) -> Any:
         return self._arrays[name]
@@ -83,8 +85,8 @@ class Materialized(Mapping[str, Any]):
 
     @cached_property
     def view_data_hash(self) -> str:
-        """TreeHash of the region, over its bytes as they are when this is first asked."""
-        return multihash(tree_hash(self._region.to_host()))
+        """TreeHash of the view's ByteSpace, over the bytes as they are when this is first asked."""
+        return multihash(tree_hash(self._byte_space()))
 
 
 class View:
@@ -94,7 +96,7 @@ class View:
         self, replica: Replica, normal: NormalView, names: Sequence[str] | None = None, cost: ReadCost | None = None
     ) -> None:
         self._replica = replica
-        self._cost = cost or ReadCost()
+        self._cost = cost or replica.cost
         self.normal = normal
         self.plan = make_plan(replica.index, normal, names)
         self._subset = None if names is None else view_subset_hash(names)
@@ -140,6 +142,10 @@ class View:
         canonical = self.view_id is None and self._subset is None
         return logical_layout_hash(self.index_bytes, "canonical" if canonical else "view")
 
+    def only(self, names: Sequence[str]) -> View:
+        """The same operations, for some of the tensors, in this order."""
+        return View(self._replica, self.normal, tuple(names), self._cost)
+
     def explain(self, device: Any = None, *, verify: bool = False) -> Explanation:
         """Requests and bytes, exactly as reading will make them. `PartialCoverageError` if bytes are missing.
 
@@ -147,7 +153,7 @@ class View:
         """
         elsewhere = device is not None and str(device) != "cpu"
         planned = self._replica.plan_reads(self.plan, self._cost, verify=verify)
-        return explain(self.plan, planned, device=elsewhere)
+        return explain(self.plan, planned, self._replica.requests(planned), device=elsewhere)
 
     def materialize(self, device: Any = None, *, verify: bool = False, expect: str | None = None) -> Materialized:
         """Read into new memory, of numpy, or of torch on a device.
@@ -161,33 +167,64 @@ class View:
             self._replica.engine.fill(work, region.target())
         return self._materialized(region, expect)
 
-    def materialize_into(self, region: Any, *, verify: bool = False, expect: str | None = None) -> Materialized:
+    def materialize_into(
+        self, region: Any, *, layout: Layout = "view", verify: bool = False, expect: str | None = None
+    ) -> Materialized:
         """Read into memory of the caller: writable, in one piece, at least `size` bytes. Bytes after them stay.
 
-        Nothing is written if bytes are missing at the source. After damage was found, what the region holds
-        is undefined.
+        `layout` says where each tensor goes: as in the "view", as in the "canonical" index, "packed" without
+        padding, or at the bytes that a mapping names; with several regions by name, as (region, byte). Then only
+        elements are written, and what lies between them stays. Nothing is written if bytes are missing at the
+        source. After damage was found, what the region holds is undefined.
         """
+        if layout != "view":
+            return self._into_layout(region, layout, verify=verify, expect=expect)
         place = region_of(region).first(self.size)
         work = self._replica.work(self.plan, self._cost, verify=verify)
         if self.size:
             self._replica.engine.fill(work, place.target())
         return self._materialized(place, expect)
 
-    def _materialized(self, region: Region, expect: str | None) -> Materialized:
-        out = Materialized(self.plan, region)
-        if expect is not None and out.view_data_hash != expect:
-            raise TensorsCorruptedError(f"the view's bytes hash to {out.view_data_hash}, not to {expect}")
+    def _into_layout(self, region: Any, layout: Layout, *, verify: bool, expect: str | None) -> Materialized:
+        placed = lay_out(self._replica.index, self.normal, self.names, layout, region)
+        work = self._replica.work(placed.assembly.plan(), self._cost, verify=verify)
+        if placed.assembly:
+            self._replica.engine.fill(work, placed.assembly.target(on_device=placed.on_device))
+        arrays = {name: place.show(entry) for name, (entry, place) in placed.entries.items()}
+        return _expected(Materialized(region, arrays, partial(self._own_bytes, placed)), expect)
+
+    def _own_bytes(self, placed: Placed) -> memoryview:
+        """The view's ByteSpace, put together from tensors that lie elsewhere."""
+        out = memoryview(bytearray(self.size))
+        for name, (entry, place) in placed.entries.items():
+            home = self.plan.index[name]
+            if not home.is_compact:
+                raise ViewPreconditionError(f"{name!r} has more storage than elements, which a layout leaves out")
+            start = entry.offset
+            out[home.offset : home.offset + home.size] = place.to_host()[start : start + home.size]
         return out
 
+    def _materialized(self, region: Region, expect: str | None) -> Materialized:
+        arrays = {name: region.show(self.plan.index[name]) for name in self.names}
+        return _expected(Materialized(region.contents, arrays, region.to_host), expect)
 
-def explain(plan: ViewPlan, planned: ReadPlan, *, device: bool = False) -> Explanation:
-    """What carrying out these reads will amount to."""
+
+def _expected(out: Materialized, expect: str | None) -> Materialized:
+    if expect is not None and out.view_data_hash != expect:
+        raise TensorsCorruptedError(f"the view's bytes hash to {out.view_data_hash}, not to {expect}")
+    return out
+
+
+def explain(
+    plan: ViewPlan, planned: ReadPlan, requests: tuple[tuple[int, int, int], ...], *, device: bool = False
+) -> Explanation:
+    """What carrying out these reads, by these requests, will amount to."""
     return Explanation(
-        requests=len(planned.reads),
+        requests=len(requests),
         bytes_read=sum(read.size for read in planned.reads),
         bytes_kept=sum(run.size for run in plan.data_runs),
         pad_bytes=sum(run.size for run in plan.runs if isinstance(run, Pad)),
-        reads=tuple((read.source, read.start, read.end) for read in planned.reads),
+        reads=requests,
         choices=planned.choices,
         transposed=tuple(permute.name for permute in plan.permutes),
         on_device=device,

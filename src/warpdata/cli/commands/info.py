@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.figures import bytes_text, count_text, time_text
+from warpdata.cli.figures import bytes_text, count_text, short_id, time_text
 from warpdata.cli.invocation import Invocation
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
@@ -27,6 +27,7 @@ _KEYS = {
     "tables": "a list of {name, rows, shards, size_bytes}",
     "artifacts": "a list of {name, kind, compression, members, shards, size_bytes}",
     "episodes": "a list of {name, episodes, steps, size_bytes}",
+    "tensors": "a list of {name, artifact_id, tensors, shards, size_bytes}",
     "bindings": "a list of {table, column, artifact, ref_type}",
     "commit": (
         "the newest commit: {commit, author, message, time}, or null where a bare version was opened, or with "
@@ -79,6 +80,7 @@ def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> d
         ],
         "artifacts": [asdict(artifact) for artifact in facts.artifacts],
         "episodes": [asdict(episodes) for episodes in facts.episodes],
+        "tensors": [asdict(tensors) for tensors in facts.tensors],
         "bindings": [asdict(binding) for binding in facts.bindings],
         "commit": newest
         and {
@@ -126,15 +128,28 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
             ("episodes", ">episodes", ">steps", ">size"),
             ((e.name, f"{e.episodes:,}", f"{e.steps:,}", bytes_text(e.size_bytes)) for e in facts.episodes),
         )
+    if facts.tensors:
+        print_line()
+        print_table(
+            ("tensors", ">tensors", ">shards", ">size", "artifact id"),
+            (
+                (t.name, f"{t.tensors:,}", f"{t.shards:,}", bytes_text(t.size_bytes), short_id(t.artifact_id))
+                for t in facts.tensors
+            ),
+        )
 
 
 def _amounts(facts: DatasetInfo) -> list[str]:
-    """Files and episodes are counted only where there are any; rows wherever there is nothing else."""
-    files = sum(artifact.members for artifact in facts.artifacts)
-    episodes = sum(found.episodes for found in facts.episodes)
-    amounts = [count_text(facts.rows, "row")] if facts.tables or not facts.episodes else []
-    amounts += [count_text(files, "file")] if facts.artifacts else []
-    amounts += [count_text(episodes, "episode")] if facts.episodes else []
+    """Files, episodes and tensors are counted only where there are some; rows also where there is nothing else."""
+    amounts = []
+    if facts.tables or not (facts.artifacts or facts.episodes or facts.tensors):
+        amounts.append(count_text(facts.rows, "row"))
+    if facts.artifacts:
+        amounts.append(count_text(sum(artifact.members for artifact in facts.artifacts), "file"))
+    if facts.episodes:
+        amounts.append(count_text(sum(found.episodes for found in facts.episodes), "episode"))
+    if facts.tensors:
+        amounts.append(count_text(sum(tensors.tensors for tensors in facts.tensors), "tensor"))
     return [*amounts, bytes_text(facts.size_bytes)]
 
 

@@ -121,7 +121,8 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _print_entry(entry: dict[str, Any]) -> None:
-    singular = {"indexes": "index", "episodes": "episodes"}.get(entry["section"], entry["section"].removesuffix("s"))
+    alike = {"indexes": "index", "episodes": "episodes", "tensors": "tensors"}
+    singular = alike.get(entry["section"], entry["section"].removesuffix("s"))
     facts = [entry["kind"], bytes_text(entry["size_bytes"]), count_text(entry["shard_count"], "shard")]
     if entry["rows"] is not None:
         facts.insert(1, count_text(entry["rows"], "row"))

@@ -33,6 +33,7 @@ class _Content:
     artifacts: tuple[tuple[str, str, str], ...]
     bindings: tuple[tuple[str, str, str], ...]
     episodes: tuple[tuple[str, str], ...]
+    tensors: tuple[tuple[str, str], ...]
     append: bool
     rewrite: bool
     compression: str | None
@@ -75,11 +76,18 @@ class _Content:
     metavar="NAME=PATH",
     help="Recorded episodes: a WShard file, a folder or a quoted glob. Repeat it for more.",
 )
+@click.option(
+    "--tensors",
+    type=PairType("NAME=PATH"),
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Tensors: a .safetensors file or a folder of them. Repeat it for more.",
+)
 @packing_options
 @publish_options
 @click.pass_obj
 def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
-    """Publish tables, raw files and episodes as a new version.
+    """Publish tables, raw files, episodes and tensors as a new version.
 
     Parquet and WShard files are taken as they are, byte for byte. Publishing the same content again changes
     nothing. Interrupted at any point, it leaves the previous version intact and can be run again:
@@ -94,9 +102,9 @@ def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
     """
     content = _Content(**{name: given.pop(name) for name in _Content.__slots__})
     request = PublishRequest(dataset_id=dataset_id, **given)
-    if not content.tables and not content.artifacts and not content.episodes:
-        raise click.UsageError("there is nothing to publish: give --table, --artifact or --episodes")
-    if content.append and (content.artifacts or content.bindings or content.episodes):
+    if not (content.tables or content.artifacts or content.episodes or content.tensors):
+        raise click.UsageError("there is nothing to publish: give --table, --artifact, --episodes or --tensors")
+    if content.append and (content.artifacts or content.bindings or content.episodes or content.tensors):
         raise click.UsageError("--append adds rows to tables only; everything else is published with all rows")
     if content.compression and "tar_shards" not in {kind for _, kind, _ in content.artifacts}:
         raise click.UsageError("--compression is for artifacts that are packed, of kind tar_shards")
@@ -122,6 +130,8 @@ def _builder(link: Connection, dataset_id: str, content: _Content) -> DatasetBui
         recorded.setdefault(name, []).append(source)
     for name, globs in recorded.items():
         builder.add_episodes(name, globs)
+    for name, path in content.tensors:
+        builder.add_tensors(name, path)
     for place, artifact, ref_type in content.bindings:
         builder.bind(*_take_apart(place, sources), artifact, ref_type)
     return builder

@@ -30,13 +30,14 @@ _KEYS = {
 @click.option("--tables", multiple=True, metavar="A,B", callback=split_names, help="Only these tables.")
 @click.option("--artifacts", multiple=True, metavar="A,B", callback=split_names, help="Only these artifacts.")
 @click.option("--episodes", multiple=True, metavar="A,B", callback=split_names, help="Only these sets of episodes.")
+@click.option("--tensors", multiple=True, metavar="A,B", callback=split_names, help="Only these tensors.")
 @click.option("--shards", type=SliceType(), metavar="FROM:TO", help="Of each, only the shards with these numbers.")
 @click.option("--max-bytes", type=SizeType(), metavar="SIZE", help="Stop before more than this, such as 200GB.")
 @click.pass_obj
 def warm(invocation: Invocation, /, address: str, **given: Any) -> None:
     """Bring a version to this machine, before it is needed.
 
-    Everything, or the tables, artifacts and episodes named. What is there already is not fetched again, so an
+    Everything, or the tables, artifacts, episodes and tensors named. What is there already is not fetched again, so an
     interrupted run goes on where it was. After it, --mode local reads without a network. The cache keeps
     to its limit, WARP_CACHE_SIZE_GB.
 
@@ -51,6 +52,7 @@ def warm(invocation: Invocation, /, address: str, **given: Any) -> None:
             given["tables"] or None,
             given["artifacts"] or None,
             episodes=given["episodes"] or None,
+            tensors=given["tensors"] or None,
             shards=given["shards"],
             max_bytes=given["max_bytes"],
             progress=meter,

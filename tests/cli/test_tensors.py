@@ -1,0 +1,162 @@
+"""If this fails, weights that leave through the command line are not those that came in, or damage goes unnoticed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import warpdata as wd
+from tests.cli.scenes import ask, run
+from warpdata.cli.failures import CORRUPT
+from warpdata.digest import blob_key
+from warpdata.tensors import open_arrays
+
+EVERY_TYPE = [
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32),
+    *(torch.float16, torch.float32, torch.float64, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
+]
+
+
+def checkpoint() -> dict[str, Any]:
+    torch.manual_seed(0)
+    made: dict[str, Any] = {f"layers.{n}.w": torch.randn(64, 96).to(torch.bfloat16) for n in range(3)}
+    for number, kind in enumerate(EVERY_TYPE):
+        made[f"type.{number:02}"] = (torch.rand(number, 3) * 100).to(kind)
+    return {**made, "scalar": torch.tensor(2.5), 'ünïcode "name"': torch.arange(5)}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    save_file(checkpoint(), path)
+    return path
+
+
+def bits(tensor: Any) -> tuple[Any, ...]:
+    flat = tensor.contiguous().reshape(-1).view(torch.uint8)
+    return str(tensor.dtype), tuple(tensor.shape), bytes(flat.numpy())
+
+
+def test_in_and_out_again_bit_by_bit(file: Path, tmp_path: Path) -> None:
+    done = ask("tensors", "import", "acme/model", str(file), "--label", "v1", "-m", "first")
+    assert done["changed"] is True
+    out = tmp_path / "out.safetensors"
+    told = ask("tensors", "export", "acme/model@v1", str(out))
+    assert told["tensors"] == len(checkpoint())
+    written = load_file(out)
+    assert {name: bits(value) for name, value in written.items()} == {
+        name: bits(value) for name, value in checkpoint().items()
+    }
+    with safe_open(out, "pt") as opened:
+        assert set(opened.keys()) == set(checkpoint())
+    again = ask("tensors", "import", "acme/model", str(out))
+    assert (again["changed"], again["version"]) == (False, done["version"])
+    assert run("tensors", "export", "acme/model", str(out)).exit_code != 0, "a file that is there stays"
+
+
+def test_listings_say_what_is_there(file: Path) -> None:
+    ask("publish", "acme/model", "--tensors", f"weights={file}", "--tensors", f"ema={file}")
+    listed = ask("tensors", "ls", "acme/model")["tensors"]
+    assert [one["name"] for one in listed] == ["ema", "weights"]
+    assert listed[0]["artifact_id"] == listed[1]["artifact_id"] == wd.open_tensors(file).artifact_id
+    assert ask("info", "acme/model")["tensors"] == listed
+    shown = ask("tensors", "show", "acme/model", "--name", "ema")
+    assert [row["name"] for row in shown["tensors"]] == sorted(checkpoint())
+    row = next(row for row in shown["tensors"] if row["name"] == "layers.1.w")
+    assert (row["dtype"], row["shape"], row["size_bytes"]) == ("torch.bfloat16", [64, 96], 64 * 96 * 2)
+    assert shown["view_id"] is None
+    for args in (("tensors", "ls", "acme/model"), ("info", "acme/model"), ("inspect", "acme/model")):
+        text = run(*args).stdout
+        assert "weights" in text
+        assert "ema" in text
+    text = run("tensors", "show", "acme/model", "--name", "weights", "--limit", "2").stdout
+    assert "64 × 96" in text
+    assert f"and {len(checkpoint()) - 2} more" in text
+    assert "Name one of: ema, weights" in run("tensors", "show", "acme/model").stderr
+
+
+def test_a_view_is_explained_named_and_written(file: Path, tmp_path: Path) -> None:
+    ask("tensors", "import", "acme/model", str(file))
+    art = wd.dataset("acme/model").tensors()
+    out = tmp_path / "view.safetensors"
+    flags = ("--narrow", "layers.*.w=0:3/8", "--transpose", "type.09=0,1", "--only", "layers.*,type.09")
+    told = ask("tensors", "view", "acme/model", *flags, "--output", str(out))
+    spec: dict[str, Any] = {f"layers.{n}.w": wd.narrow(0, 24, 8) for n in range(3)}
+    view = art.view({**spec, "type.09": wd.transpose(0, 1)}, names=[*spec, "type.09"])
+    assert told["view_id"] == view.view_id == ask("tensors", "show", "acme/model", *flags)["view_id"]
+    plan = view.explain()
+    assert (told["requests"], told["bytes_read"], told["bytes_kept"]) == (
+        plan.requests,
+        plan.bytes_read,
+        plan.bytes_kept,
+    )
+    written = load_file(out)
+    assert bits(written["layers.2.w"]) == bits(checkpoint()["layers.2.w"][24:32])
+    assert bits(written["type.09"]) == bits(checkpoint()["type.09"].T)
+    assert set(written) == {*spec, "type.09"}
+    text = run("tensors", "view", str(file), "--narrow", "layers.0.w=1:10:20").stdout
+    assert "view id" in text
+    assert "times what it keeps" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--narrow", "layers.0.w=0:60:10"), "layers.0.w"),
+        (("--narrow", "layers.9.w=0:0:1"), "there is no tensor 'layers.9.w'"),
+        (("--narrow", "layers.0.w=9:0/2"), "no dimension 9"),
+        (("--narrow", "layers.0.w=0:2/2"), "is not of the form"),
+        (("--narrow", "layers.0.w"), "is not of the form"),
+        (("--transpose", "layers.0.w=1"), "is not of the form"),
+        (("--only", "nothing*"), "there is no tensor 'nothing*'"),
+        (("--name", "weights"), "--name is for tensors of a dataset"),
+    ],
+)
+def test_views_that_can_not_be_are_refused(file: Path, flags: tuple[str, ...], told: str) -> None:
+    result = run("tensors", "view", str(file), *flags)
+    assert result.exit_code != 0
+    assert told in " ".join(result.stderr.split())
+
+
+def test_damage_is_named_and_has_an_exit_code(file: Path, tmp_path: Path) -> None:
+    ask("tensors", "import", "acme/model", str(file))
+    assert ask("tensors", "verify", "acme/model")["ok"] is True
+    assert "is whole" in run("tensors", "verify", "acme/model").stdout
+    dataset = wd.dataset("acme/model")
+    (shard,) = dataset.manifest.tensors["weights"].shards.shards
+    path = Path(dataset.connection.reader.url.removeprefix("file://")) / blob_key(shard.hash)
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    data[9] ^= 1
+    path.write_bytes(data)
+    result = run("tensors", "verify", "acme/model", "--json")
+    assert result.exit_code == CORRUPT
+    (damage,) = json.loads(result.stdout)["damaged"]
+    assert damage["names"][0] == "layers.0.w"
+    result = run("verify", "acme/model")
+    assert result.exit_code == CORRUPT
+    assert "tensors 'weights': bytes 0…" in result.stdout
+    out = tmp_path / "out.safetensors"
+    assert run("tensors", "export", "acme/model", str(out)).exit_code == CORRUPT
+    assert not out.exists()
+    assert list(tmp_path.glob("*.partial")) == []
+    assert "nothing to check them against" in run("tensors", "verify", str(file)).stderr
+
+
+def test_types_that_safetensors_lack_are_named(tmp_path: Path) -> None:
+    art = open_arrays({"w": torch.zeros(2, dtype=torch.complex128)})
+    with pytest.raises(wd.errors.UnsupportedFormatError, match="complex128"):
+        art.save_safetensors(tmp_path / "out.safetensors")
+
+
+def test_a_path_and_a_dataset_are_told_apart(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(file.parent)
+    for place in ("model.safetensors", "./model.safetensors", str(file.parent), "."):
+        assert ask("tensors", "show", place)["path"] == place
+    assert "acme/model is not published" in run("tensors", "show", "acme/model").stderr
