@@ -8,6 +8,7 @@ compressed has checksums of its own, which its readers compare. Implements "Read
 from __future__ import annotations
 
 import mmap
+import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -78,6 +79,9 @@ class EpisodeSource:
         self._starts = [start for start, _ in self._pieces]
         self._blocks: list[CheckedBlock] = []
         self._block_starts: list[int] = []
+        self._lock = threading.Lock()
+        self.copy = 0
+        """How often a copy was dropped so far."""
         self._mapped = self._map()
 
     def watch(self, blocks: Iterable[CheckedBlock]) -> None:
@@ -112,26 +116,32 @@ class EpisodeSource:
     def read_ranges(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Several ranges, checked, in as few requests as their places allow."""
         for _ in range(_TRIES):
+            copy = self.copy
             wider = [self._widened(start, end) for start, end in spans]
             data = self._fetch([(start, end) for start, end, _ in wider])
             bad = next((w for w, got in zip(wider, data, strict=True) if not self._is_sound(w, got)), None)
             if bad is None:
                 return [got[s - w[0] : e - w[0]] for (s, e), w, got in zip(spans, wider, data, strict=True)]
-            if not self.distrust():
+            if not self.distrust(copy):
                 break
         assert bad is not None
         raise BlobCorruptedError(
             f"bytes {bad[0]}…{bad[1]} of the episode file {self._blob.hash} do not match their checksum", hint=_REPAIR
         )
 
-    def distrust(self) -> bool:
-        """Bytes of this file did not verify: drop a nearer copy. True if there was one."""
-        if not self._reader.distrust(self._key):
-            return False
-        self._mapped = self._map()
-        for block in self._blocks:
-            block.forget()
-        return True
+    def distrust(self, copy: int) -> bool:
+        """Bytes read when so many copies had been dropped did not verify: drop one more. True if it is worth
+        reading again; also when another thread was faster."""
+        with self._lock:
+            if copy != self.copy:
+                return True
+            if not self._reader.distrust(self._key):
+                return False
+            self._mapped = self._map()
+            for block in self._blocks:
+                block.forget()
+            self.copy += 1
+            return True
 
     def fetched(self, spans: Sequence[tuple[int, int]]) -> Fetched:
         """These ranges in memory, as a source that asks nobody for what lies in them."""

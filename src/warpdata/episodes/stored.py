@@ -162,9 +162,10 @@ class StoredEpisode:
 
     def trusting(self, read: Callable[[], _T]) -> _T:
         """What `read` gives; once more, from the store, where a nearer copy turns out to be damaged."""
+        copy = self.source.copy
         try:
             return read()
         except EpisodeCorruptedError:
-            if not self.source.distrust():
+            if not self.source.distrust(copy):
                 raise
         return read()
