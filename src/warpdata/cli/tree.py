@@ -42,6 +42,9 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "label": "Name a version for good, or list such names.",
         "branch": "Start a branch at a version, or list branches.",
     },
+    "Episodes": {
+        "episodes": "Convert episode files from and to other formats.",
+    },
     "Cache": {
         "warm": "Bring a version to this machine, before it is needed.",
         "cache": "Look at, shrink, check or empty what is kept on this machine.",
