@@ -106,10 +106,13 @@ def test_a_group_shows_its_commands_whole_and_guesses_what_was_meant(name: str) 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_the_shared_options(name: str) -> None:
-    """`completion` and `cache` touch no store, nor does the recovery of a recording."""
+    """`completion` and `cache` touch no store, nor do the recovery and the conversion of recordings."""
     options = {spelling for parameter in loaded(name).params for spelling in parameter.opts}
     assert {"--quiet", "--debug"} <= options
-    needs_store = name.split()[0] not in ("completion", "cache") and name != "episodes recover"
+    needs_store = name.split()[0] not in ("completion", "cache") and name not in (
+        "episodes recover",
+        "episodes convert",
+    )
     assert ("--store" in options) is needs_store
     reads = {"info", "schema", "head", "inspect", "stream", "members", "cat", "episodes ls", "episodes show"}
     reads |= {f"tensors {below}" for below in ("ls", "show", "view", "export")}

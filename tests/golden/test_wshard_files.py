@@ -23,11 +23,15 @@ from warpdata.wshard import (
     ChunkedEpisodeWriter,
     DType,
     Episode,
+    FrameReader,
     Timebase,
     WShardStreamWriter,
+    frames_block,
     identity,
+    index_pictures,
     load_chunk_manifest,
     load_wshard,
+    open_wshard,
     pack_residual,
     recover,
     save_wshard,
@@ -90,6 +94,15 @@ def streamed(path: Path) -> None:
     writer.partial_path.rename(path)
 
 
+PICTURES = [b"\xff\xd8\xff" + bytes([number] * (5 + number)) for number in range(4)]
+
+
+def framed(path: Path) -> None:
+    """Pictures with a frame index. It does not matter here that nobody could decode them."""
+    channel, index = index_pictures(PICTURES, [0, 7, 10**9, 2**62], "cam")
+    save_wshard(Episode("framed", 4, observations={"cam": channel}, extra={frames_block("signal/cam"): index}), path)
+
+
 FILES: dict[str, Callable[[Path], None]] = {
     "plain.wshard": saved(),
     "unaligned.wshard": saved(alignment=0),
@@ -97,6 +110,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "zstd.wshard": saved(compression="zstd", per_block={"signal/cam0/rgb": ("zstd", 19)}),
     "lz4.wshard": saved(compression="lz4", alignment=16),
     "time_chunks.wshard": saved(compression="zstd", time_chunk_steps=5),
+    "frames.wshard": framed,
     "manifest.wshard": manifest,
     "streamed.journal": streamed,
 }
@@ -125,13 +139,25 @@ def test_identities_stay(name: str) -> None:
     assert reference.identity(reference.read_blocks((FOLDER / name).read_bytes())) == told
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in ("manifest.wshard", "streamed.journal")])
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(("manifest", "streamed", "frames"))])
 def test_values_stay(name: str) -> None:
     loaded, expected = load_wshard(FOLDER / name), episode()
     blocks = reference.read_blocks((FOLDER / name).read_bytes())
     for block, channel in expected.lanes().items():
         assert loaded.lanes()[block].data.tobytes() == channel.data.tobytes() == blocks[block].data
     assert (loaded.metadata, loaded.extra) == (expected.metadata, expected.extra)
+
+
+def test_the_frame_index_is_read() -> None:
+    with open_wshard(FOLDER / "frames.wshard") as file:
+        reader = FrameReader(file, "signal/cam")
+        assert [reader.encoded(number) for number in range(4)] == PICTURES
+        assert reader.index.times_ns.tolist() == [0, 7, 10**9, 2**62]
+    blocks = reference.read_blocks((FOLDER / "frames.wshard").read_bytes())
+    codec, _, entries = reference.read_frames(blocks["frames/signal/cam"].data)
+    data = blocks["signal/cam"].data
+    assert [data[entry["offset"] : entry["offset"] + entry["size"]] for entry in entries] == PICTURES
+    assert codec == "jpeg"
 
 
 def test_the_manifest_and_the_journal_are_read(tmp_path: Path) -> None:

@@ -18,7 +18,16 @@ import numpy as np
 import xxhash
 import zstandard
 
-__all__ = ["RawBlock", "array_of", "identity", "read_blocks", "read_journal_steps", "strict_problems", "time_chunks"]
+__all__ = [
+    "RawBlock",
+    "array_of",
+    "identity",
+    "read_blocks",
+    "read_frames",
+    "read_journal_steps",
+    "strict_problems",
+    "time_chunks",
+]
 
 DTYPES = {
     "f32": "<f4",
@@ -164,3 +173,23 @@ def read_journal_steps(data: bytes) -> tuple[dict[str, Any], int, dict[str, byte
             break
         at, sequence = at + 40 + size, sequence + 1
     return document, steps, parts
+
+
+def read_frames(data: bytes) -> tuple[str, bytes, list[dict[str, int]]]:
+    """A frame index: the codec, what its decoder is told first, and the entries."""
+    assert data[:4] == b"WSFI"
+    version, width = struct.unpack_from("<HH", data, 4)
+    assert (version, width) == (1, 32)
+    (count,) = struct.unpack_from("<Q", data, 8)
+    codec_bytes, extra_bytes = struct.unpack_from("<II", data, 16)
+    at = 32
+    codec = data[at : at + codec_bytes].decode("ascii")
+    at += codec_bytes
+    extradata = data[at : at + extra_bytes]
+    at += extra_bytes
+    names = ("offset", "size", "checksum", "time_ns", "flags")
+    entries = [
+        dict(zip(names, struct.unpack_from("<QIIqI", data, at + 32 * number), strict=True)) for number in range(count)
+    ]
+    assert at + 32 * count == len(data)
+    return codec, extradata, entries

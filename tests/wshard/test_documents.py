@@ -17,7 +17,7 @@ from warpdata import limits
 
 PAGE = ROOT / "docs" / "reference" / "wshard.md"
 SPEC = ROOT / "docs" / "specs" / "wshard.md"
-WORKERS = ("WShardStreamWriter", "ChunkedEpisodeWriter")
+WORKERS = ("WShardStreamWriter", "ChunkedEpisodeWriter", "FrameReader")
 
 
 def written() -> set[str]:
@@ -74,6 +74,9 @@ def test_every_field_is_named(name: str) -> None:
         ("| channels | {} |", limits.WSHARD_MAX_CHANNELS),
         ("| nesting of JSON | {} |", limits.MAX_JSON_DEPTH),
         ("| record of a journal | {} bytes |", limits.WSHARD_MAX_RECORD_BYTES),
+        ("| entries of a frame index | {} |", limits.MAX_VIDEO_FRAMES),
+        ("| extradata of a frame index | {} bytes |", limits.WSHARD_MAX_EXTRADATA_BYTES),
+        ("| one encoded frame, by our reader | {} bytes |", limits.WSHARD_MAX_FRAME_BYTES),
     ],
 )
 def test_limits_are_those_of_the_code(sentence: str, limit: int) -> None:

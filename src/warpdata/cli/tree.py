@@ -34,7 +34,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "stream": "Write the rows of a table to stdout.",
         "members": "List the files in an artifact.",
         "cat": "Write files of an artifact to stdout.",
-        "episodes": "List, show, check and recover recorded episodes.",
+        "episodes": "List, show, check, recover and convert recorded episodes.",
         "tensors": "Look at tensors and views, and move them in and out of safetensors.",
         "list-remote": "List the datasets in a store, or in one workspace of it.",
     },

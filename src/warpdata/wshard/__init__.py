@@ -6,8 +6,11 @@ docs/specs/wshard.md is the normative text. Needs the extra `warpdata[wshard]`.
 from warpdata.wshard.assembly import Recovery, recover
 from warpdata.wshard.chunked import ChunkedEpisodeWriter, ChunkEntry, ChunkManifest, load_chunk_manifest
 from warpdata.wshard.codecs import Codec
+from warpdata.wshard.composing import RowSource, compose_wshard
 from warpdata.wshard.continuity import validate_chunk_continuity
 from warpdata.wshard.dtypes import Array, DType
+from warpdata.wshard.films import FrameReader, index_film, index_pictures
+from warpdata.wshard.frames import FrameIndex, frames_block
 from warpdata.wshard.loading import load_wshard
 from warpdata.wshard.meaning import Meaning
 from warpdata.wshard.metadata import ChannelSpec, EpisodeInfo
@@ -34,14 +37,21 @@ __all__ = [
     "DType",
     "Episode",
     "EpisodeInfo",
+    "FrameIndex",
+    "FrameReader",
     "HeadedSource",
     "Meaning",
     "Origin",
     "Recovery",
+    "RowSource",
     "Timebase",
     "WShardFile",
     "WShardStreamWriter",
+    "compose_wshard",
+    "frames_block",
     "identity",
+    "index_film",
+    "index_pictures",
     "load_chunk_manifest",
     "load_wshard",
     "open_wshard",

@@ -5,7 +5,7 @@ Implements "Rewriting" of docs/specs/wshard.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from warpdata.wshard.sealing import META_IDENTITY, META_PROVENANCE, check_proven
 from warpdata.wshard.sources import PathLike
 from warpdata.wshard.writing import BlockPlan, ContainerOptions, write_container
 
-__all__ = ["save_wshard"]
+__all__ = ["plan_blocks", "save_wshard"]
 
 _STORED = {REWARD: DType.F32, DONE: DType.BOOL, TRUNCATED: DType.BOOL, TIMESTAMPS: DType.I64}
 
@@ -47,7 +47,7 @@ def save_wshard(
     episode.check()
     how = parse_compression(compression)
     special = {name: parse_compression(value) for name, value in (per_block or {}).items()}
-    plans = _plans(episode)
+    plans = plan_blocks(episode)
     unknown = set(special) - {plan.name for plan in plans}
     if unknown:
         raise BadInputError(f"per_block names blocks that the episode does not have: {', '.join(sorted(unknown))}")
@@ -74,14 +74,21 @@ def _chunk_bytes(channel: Channel | None, steps: int, how: Compression) -> int:
     return steps * (channel.data.nbytes // len(channel.data))
 
 
-def _plans(episode: Episode) -> list[BlockPlan]:
-    """All blocks in order: as they were in the file, new ones after them, provenance last."""
+def plan_blocks(episode: Episode, elsewhere: Collection[str] = ()) -> list[BlockPlan]:
+    """All blocks in order: as they were in the file, new ones after them, provenance last.
+
+    Blocks named in `elsewhere` come empty: their bytes are not in the episode's arrays.
+    """
     blocks: dict[str, tuple[bytes | memoryview, int, int]] = {
         name: (data, JSON_CONTENT, 0) for name, data in encode_metadata(episode).items()
     }
     kept = episode.origin.kept if episode.origin else {}
     for name, channel in episode.lanes().items():
-        blocks[name] = (_stored(name, channel.data, channel.stored_dtype, kept), 0, 0)
+        blocks[name] = (
+            b"" if name in elsewhere else _stored(name, channel.data, channel.stored_dtype, kept),
+            0,
+            0,
+        )
     for name, member in SERIES.items():
         array = getattr(episode, member)
         if array is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from warpdata.cli.commands.convert_episodes import convert_episodes
 from warpdata.cli.episode_checks import recover_episode, verify_episodes
 from warpdata.cli.episode_show import show_episode
 from warpdata.cli.episode_targets import ShownEpisode, find_files, is_address, open_file, open_set
@@ -21,7 +22,7 @@ __all__ = ["episodes"]
 
 @group("episodes")
 def episodes() -> None:
-    """List, show, check and recover recorded episodes.
+    """List, show, check, recover and convert recorded episodes.
 
     TARGET is a dataset, WORKSPACE/NAME[@REF], or WShard files on this machine: a file, a folder or a quoted
     glob. A folder whose path looks like a dataset's name is written with ./ before it.
@@ -113,5 +114,5 @@ def _rate(row: dict[str, Any]) -> str:
     return f"{row['tick_hz']:g} Hz" if row["tick_hz"] else "timestamps" if row["timebase"] == "timestamps_ns" else ""
 
 
-for _command in (_ls, show_episode, verify_episodes, recover_episode):
+for _command in (_ls, show_episode, verify_episodes, recover_episode, convert_episodes):
     episodes.add_command(_command)
