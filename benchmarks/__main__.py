@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.data import DATA, clean
 from benchmarks.harness import Effort, Report, describe_machine
+from benchmarks.stream_plot import draw_plot
 
 NAMES = (
     "open_many_shards",
@@ -32,6 +33,12 @@ NAMES = (
     "media_cold_shard",
     "media_packing",
     "tensors_s3",
+    "streams_s1",
+    "streams_s2",
+    "streams_s3",
+    "streams_s4",
+    "streams_s5",
+    "streams_s6",
 )
 _RESULTS = Path(__file__).parent / "RESULTS.md"
 
@@ -57,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(section, flush=True)
         if asked.record:
             record(name, section)
+            if name.startswith("streams_"):
+                draw_plot()
     return 0
 
 

@@ -6,10 +6,14 @@ within one round, whichever libraries they need.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -33,12 +37,22 @@ class Child:
             stderr=subprocess.DEVNULL,
             cwd=_CHECKOUT,
             env={**os.environ, **environ},
+            start_new_session=True,
         )
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Have it do something and wait for the answer."""
         self.tell(do, **arguments)
         return self.hear()
+
+    def ask_within(self, patience_s: float, do: str, **arguments: Any) -> dict[str, Any]:
+        """The same for those that may hang: then it is ended, and what it was asked has failed."""
+        timer = threading.Timer(patience_s, self.kill)
+        timer.start()
+        try:
+            return self.ask(do, **arguments)
+        finally:
+            timer.cancel()
 
     def tell(self, do: str, **arguments: Any) -> None:
         """Have it begin; `hear` waits."""
@@ -54,8 +68,18 @@ class Child:
             raise RuntimeError(f"{self._process.args!r}: {answer['error']}")
         return answer
 
+    def has_answered(self) -> bool:
+        """Whether `hear` would return at once; also when the process has ended."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def kill(self) -> None:
+        """With all processes it started, at once and without a word: as a machine that loses power."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def close(self) -> None:
-        self._process.kill()
+        self.kill()
         self._process.communicate()
 
     def __enter__(self) -> Self:
