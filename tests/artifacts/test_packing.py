@@ -24,7 +24,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.artifacts.scenes import MIB, member_paths, recipes
-from warpdata.artifacts import MemberSource, PackedShard, ShardRecipe, cut_shards, list_sources, pack_file, pack_shard
+from warpdata.artifacts import (
+    MemberSource,
+    PackedShard,
+    ShardRecipe,
+    cut_by_content,
+    cut_shards,
+    list_sources,
+    pack_file,
+    pack_shard,
+)
 from warpdata.digest import fingerprint_file
 from warpdata.errors import InvalidSourceError
 from warpdata.limits import MEMBER_CHUNK_BYTES
@@ -226,6 +235,32 @@ def test_shards_depend_on_what_came_before_only() -> None:
     sizes = [(7 * number) % 31 for number in range(200)]
     sources = [MemberSource(f"{number:03d}", Path("unread"), size) for number, size in enumerate(sizes)]
     assert cut_shards(sources, 64)[:5] == cut_shards(sources[:150], 64)[:5]
+
+
+SIZED = st.lists(st.integers(0, 50), max_size=80)
+
+
+@given(SIZED)
+def test_cutting_by_content_keeps_order_and_bounds(sizes: list[int]) -> None:
+    sources = [MemberSource(f"{number:03d}", Path("unread"), size) for number, size in enumerate(sizes)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warpdata.artifacts.packing.ARTIFACT_CUT_BYTES", 100)
+        shards = cut_by_content(sources)
+    assert [source for shard in shards for source in shard] == sources
+    assert all(shard and sum(source.size_bytes for source in shard) <= 100 for shard in shards)
+    for shard, after in pairwise(shards):
+        total = sum(source.size_bytes for source in shard)
+        assert total >= 25 or total + after[0].size_bytes > 100, "no shard is small for no reason"
+
+
+def test_files_that_come_and_go_change_few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warpdata.artifacts.packing.ARTIFACT_CUT_BYTES", 1000)
+    sources = [MemberSource(f"{number:05d}", Path("unread"), 20 + number % 7) for number in range(5000)]
+    before = [tuple(shard) for shard in cut_by_content(sources)]
+    assert 300 < 5000 * 23 / len(before) < 700, "about half of the limit"
+    for gone in (0, 17, 1234, 4999):
+        after = {tuple(shard) for shard in cut_by_content(sources[:gone] + sources[gone + 1 :])}
+        assert len(after - set(before)) <= 6, "of some two hundred"
 
 
 # Files that change while they are published

@@ -169,7 +169,7 @@ def test_a_source_larger_than_what_is_held_at_once(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert peak < 80 * MIB
     art = wd.dataset("a/large").tensors()
-    assert art.view({"w": wd.narrow(0, 200 * MIB, 10)}).explain().bytes_read == 10
+    assert art.view({"w": wd.narrow(0, 200 * MIB, 10)}).explain(verify=False).bytes_read == 10
     assert wd.dataset("a/large").info().tensors[0].shards == 5
 
 

@@ -293,8 +293,8 @@ def test_an_object_of_a_store_is_an_artifact(whole: Tensors, tmp_path: Path) -> 
     art = open_tensors(whole.artifact_id, sources=policy)
     bucket.asked.clear()
     view = art.view({"a": narrow(0, 125, 125)}, names=["a"])
-    np.testing.assert_array_equal(view.materialize()["a"], ARRAYS["a"][125:250])
-    assert bucket.asked == [(start, end) for _, start, end in view.explain().reads]
+    np.testing.assert_array_equal(view.materialize(verify=False)["a"], ARRAYS["a"][125:250])
+    assert bucket.asked == [(start, end) for _, start, end in view.explain(verify=False).reads]
     assert sum(end - start for start, end in bucket.asked) == 125 * 3600
     with pytest.raises(ObjectNotFoundError):
         open_tensors(whole.artifact_id, sources=SourcePolicy(stores=[StoreSource(bucket, "gone", 10**6)]))

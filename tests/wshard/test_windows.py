@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,16 @@ def test_windows_of_time_chunks_decode_only_their_chunks(tmp_path: Path) -> None
     chunks = reference.time_chunks(block.stored)
     assert b"".join(chunks) == block.data
     assert [len(chunk) for chunk in chunks] == [16 * 32 * 8] * 62 + [8 * 32 * 8]
+
+
+def test_threads_share_an_open_file(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 4, (400, 2000), dtype=np.uint8)
+    episode = Episode("e", 400, observations={"x": Channel("x", data)})
+    save_wshard(episode, tmp_path / "a.wshard", compression="zstd", time_chunk_steps=10)
+    with open_wshard(tmp_path / "a.wshard") as opened, ThreadPoolExecutor(8) as pool:
+        starts = [start % 380 for start in range(0, 380 * 7, 7)]
+        windows = pool.map(lambda start: opened["signal/x"].window(start, start + 20), starts)
+        assert all(np.array_equal(got, data[at : at + 20]) for at, got in zip(starts, windows, strict=True))
 
 
 def test_an_identity_takes_one_chunk_of_memory(tmp_path: Path) -> None:

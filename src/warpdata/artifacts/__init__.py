@@ -10,7 +10,15 @@ from warpdata.artifacts.index import MemberIndex
 from warpdata.artifacts.index_writing import PackedMember, WrittenIndex, write_index
 from warpdata.artifacts.member import ByteLocation, Chunk, Locator, Member, locator_of
 from warpdata.artifacts.names import check_member_path
-from warpdata.artifacts.packing import COMPRESSIONS, PackedShard, ShardRecipe, cut_shards, pack_file, pack_shard
+from warpdata.artifacts.packing import (
+    COMPRESSIONS,
+    PackedShard,
+    ShardRecipe,
+    cut_by_content,
+    cut_shards,
+    pack_file,
+    pack_shard,
+)
 from warpdata.artifacts.reading import read_ahead, read_many
 from warpdata.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef
 from warpdata.artifacts.sources import ArtifactInput, MemberSource, list_sources
@@ -42,6 +50,7 @@ __all__ = [
     "VideoRef",
     "WrittenIndex",
     "check_member_path",
+    "cut_by_content",
     "cut_shards",
     "list_sources",
     "locator_of",

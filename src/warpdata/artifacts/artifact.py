@@ -111,6 +111,7 @@ class Artifact:
 
     def read_at(self, locators: Sequence[Locator]) -> list[bytes]:
         """As `read_many`, also for bytes named directly."""
+        self._index.prepare([locator for locator in locators if isinstance(locator, str)])
         wanted = [self._pieces(locator) for locator in locators]
         fetched = iter(self._fetch([piece for pieces in wanted for piece in pieces]))
         return [next(fetched) if len(pieces) == 1 else b"".join(islice(fetched, len(pieces))) for pieces in wanted]
@@ -120,6 +121,7 @@ class Artifact:
 
         The first is fetched first. What is on this machine is read only when it is asked for.
         """
+        self._index.prepare([locator for locator in locators if isinstance(locator, str)])
         wanted = [self._pieces(locator) for locator in locators]
         flat = [piece for pieces in wanted for piece in pieces]
         coming = iter(begin_pieces(self._reader, flat, self.entry.compression, pool))

@@ -8,7 +8,7 @@ a few thousand. Implements "Looking up" of docs/specs/artifacts.md.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from warpdata.artifacts.index_pages import TRAILER, Inner, Leaf, PageRef, Trailer, parse_chunks
@@ -22,6 +22,7 @@ from warpdata.limits import (
     INDEX_REMEMBERED_INNERS,
     INDEX_REMEMBERED_LEAVES,
     INDEX_TAIL_BYTES,
+    INDEX_WHOLE_BYTES,
     MAX_INDEX_PAGE_BYTES,
     MEMBER_CHUNK_BYTES,
 )
@@ -33,6 +34,7 @@ __all__ = ["MemberIndex"]
 _CHUNK_ENTRY_BYTES = 16
 _TRIES = 2
 """Once more where a nearer copy was to blame, and not for ever where the store is."""
+_MANY = 8
 _T = TypeVar("_T")
 
 
@@ -48,6 +50,8 @@ class MemberIndex:
         self._footer = footer
         self._counts = counts
         self._tail = (0, b"")
+        self._staged: dict[int, memoryview] = {}
+        self._brought: set[int] = set()
         self._leaf = functools.lru_cache(maxsize=INDEX_REMEMBERED_LEAVES)(self._read_leaf)
         self._inner = functools.lru_cache(maxsize=INDEX_REMEMBERED_INNERS)(self._read_inner)
 
@@ -73,6 +77,35 @@ class MemberIndex:
 
     def find(self, path: str) -> Member | None:
         """Where the member lies, or None. Costs no request once its leaf is remembered."""
+        leaf = self._leaf_of(path)
+        return None if leaf is None else self._leaf(leaf).find(path)
+
+    def prepare(self, paths: Sequence[str]) -> None:
+        """Have what looking these up takes brought at once, instead of a page at a time."""
+        if len(paths) < _MANY or self._reader.is_near(blob_key(self._blob.hash)):
+            return
+        if self._blob.byte_size <= INDEX_WHOLE_BYTES:
+            if len(self._tail[1]) < self._blob.byte_size:
+                self._tail = (0, bytes(self._reader.read_range(blob_key(self._blob.hash), self._whole)))
+            return
+        leaves = {ref.offset: ref for path in paths if (ref := self._leaf_of(path)) is not None}
+        missing = [leaves[offset] for offset in sorted(leaves) if offset not in self._brought]
+        if len(missing) > INDEX_REMEMBERED_LEAVES:
+            return
+        if len(self._brought) + len(missing) > INDEX_REMEMBERED_LEAVES:
+            self._brought.clear()
+        self._brought.update(ref.offset for ref in missing)
+        begin, tail = self._tail
+        spans = [ByteRange(ref.offset, ref.offset + ref.byte_size) for ref in missing if ref.offset < begin or not tail]
+        for span, data in zip(spans, self._reader.read_ranges(blob_key(self._blob.hash), spans), strict=True):
+            self._staged[span.start] = data
+
+    @property
+    def _whole(self) -> ByteRange:
+        return ByteRange(0, self._blob.byte_size)
+
+    def _leaf_of(self, path: str) -> PageRef | None:
+        """The leaf that would hold a member."""
         trailer, page = self._opened
         name = _encoded(path)
         if name is None:
@@ -83,7 +116,7 @@ class MemberIndex:
                 return None
             page = self._inner(page.child(position))
         position = page.position_of(name)
-        return self._leaf(page.child(position)).find(path) if position >= 0 else None
+        return page.child(position) if position >= 0 else None
 
     def members(self, prefix: str = "") -> Iterator[Member]:
         """Members whose paths begin with `prefix`, in order of their paths' bytes, a page at a time."""
@@ -167,7 +200,10 @@ class MemberIndex:
         raise self._damaged(f"bytes {span.start}…{span.end} do not have their checksum")
 
     def _read(self, span: ByteRange) -> bytes:
-        """From the end of the index, which came with the footer, or from the store."""
+        """From the end of the index, which came with the footer, from what was brought for it, or from the store."""
+        staged = self._staged.pop(span.start, None)
+        if staged is not None and len(staged) == span.size_bytes:
+            return bytes(staged)
         begin, tail = self._tail
         if begin <= span.start and span.end <= begin + len(tail):
             return tail[span.start - begin : span.end - begin]

@@ -14,17 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+import xxhash
+
 from warpdata.artifacts.index_writing import PackedMember
 from warpdata.artifacts.member import Chunk, Member
 from warpdata.artifacts.sources import MemberSource, read_pieces
 from warpdata.digest import Blob, Fingerprint, OnBytes, unwatched
 from warpdata.errors import InvalidSourceError
+from warpdata.limits import ARTIFACT_CUT_BYTES
 
-__all__ = ["COMPRESSIONS", "PackedShard", "ShardRecipe", "cut_shards", "pack_file", "pack_shard"]
+__all__ = ["COMPRESSIONS", "PackedShard", "ShardRecipe", "cut_by_content", "cut_shards", "pack_file", "pack_shard"]
 
 COMPRESSIONS = ("zstd",)
 _ZSTD_LEVEL = 3
 _BLOCK = 512
+_PARTS = 4
 _SHORT_NAME_BYTES = 100
 _SHORT_SIZE = 8**11
 _HEADER_END = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + bytes(16) + bytes(167)
@@ -75,6 +79,24 @@ def cut_shards(sources: Sequence[MemberSource], shard_bytes: int) -> list[list[M
             held_bytes = 0
         shards[-1].append(source)
         held_bytes += source.size_bytes
+    return shards
+
+
+def cut_by_content(sources: Sequence[MemberSource]) -> list[list[MemberSource]]:
+    """As `cut_shards`, but from a quarter of the limit on, a shard may end with any file, as a hash of its path says.
+
+    So files that are added or gone change the shards around them, and not all that follow. Pure.
+    """
+    limit, shards = ARTIFACT_CUT_BYTES, list[list[MemberSource]]()
+    held_bytes, is_over = 0, True
+    for source in sources:
+        if is_over or held_bytes + source.size_bytes > limit:
+            shards.append([])
+            held_bytes = 0
+        shards[-1].append(source)
+        held_bytes += source.size_bytes
+        key = xxhash.xxh3_64_intdigest(source.path.encode())
+        is_over = held_bytes * _PARTS >= limit and key * limit < (source.size_bytes * _PARTS) << 64
     return shards
 
 

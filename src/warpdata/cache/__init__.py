@@ -6,7 +6,15 @@ Knows stores and blobs, nothing of datasets. docs/specs/cache.md is the normativ
 from warpdata.cache.blob_cache import BlobCache, CacheStats, Damage, Refusal
 from warpdata.cache.counting import Counters, CountingReader, Counts
 from warpdata.cache.keeping import keep_bytes
-from warpdata.cache.modes import FILL_EAGERLY, FILL_FOR_MEDIA, FILL_FOR_TABLES, FillPolicy, Mode, parse_mode
+from warpdata.cache.modes import (
+    FILL_EAGERLY,
+    FILL_FOR_EPOCHS,
+    FILL_FOR_MEDIA,
+    FILL_FOR_TABLES,
+    FillPolicy,
+    Mode,
+    parse_mode,
+)
 from warpdata.cache.offline import OfflineReader
 from warpdata.cache.reader import CachedReader
 from warpdata.cache.room import Collected
@@ -15,6 +23,7 @@ from warpdata.cache.watch import Filled
 
 __all__ = [
     "FILL_EAGERLY",
+    "FILL_FOR_EPOCHS",
     "FILL_FOR_MEDIA",
     "FILL_FOR_TABLES",
     "BlobCache",

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from warpdata.errors import BadInputError
 
-__all__ = ["FILL_EAGERLY", "FILL_FOR_MEDIA", "FILL_FOR_TABLES", "FillPolicy", "Mode", "parse_mode"]
+__all__ = ["FILL_EAGERLY", "FILL_FOR_EPOCHS", "FILL_FOR_MEDIA", "FILL_FOR_TABLES", "FillPolicy", "Mode", "parse_mode"]
 
 
 class Mode(StrEnum):
@@ -52,5 +52,7 @@ class FillPolicy:
 
 
 FILL_FOR_MEDIA = FillPolicy(after_reads=8, after_fraction=None, eager=False)
+FILL_FOR_EPOCHS = FillPolicy(after_reads=1, after_fraction=None, eager=False)
+"""For whoever will read all of it, and reads large parts at once."""
 FILL_FOR_TABLES = FillPolicy(after_reads=None, after_fraction=0.5, eager=False)
 FILL_EAGERLY = FillPolicy(after_reads=1, after_fraction=None, eager=True)

@@ -18,7 +18,6 @@ from warpdata.cli.parameters import PairType, SizeType
 from warpdata.cli.progress import Meter
 from warpdata.datasets import Connection
 from warpdata.digest import is_digest
-from warpdata.limits import ARTIFACT_SHARD_BYTES
 from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
 
 __all__ = [
@@ -101,9 +100,8 @@ def packing_options(function: _F) -> _F:
             "--shard-size",
             "shard_bytes",
             type=SizeType(),
-            default=ARTIFACT_SHARD_BYTES,
             metavar="SIZE",
-            help="About how much a packed shard holds, such as 500MB; 128MiB by default.",
+            help="About how much a packed shard holds, such as 500MB. By default at most 32MiB, cut by content.",
         ),
     )
     return _with(options, function)

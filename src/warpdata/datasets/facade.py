@@ -27,7 +27,7 @@ from warpdata.datasets.connection import Connection, connect
 from warpdata.datasets.episodes import open_episodes
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
-from warpdata.datasets.media import open_artifact
+from warpdata.datasets.media import for_epochs, open_artifact
 from warpdata.datasets.streams import Streams
 from warpdata.datasets.tensor_entry import find_tensors
 from warpdata.datasets.training import (
@@ -197,12 +197,10 @@ class Dataset(Streams):
     def _present(self, table: str) -> Present | None:
         """How a table's bound columns become references; None where it has none."""
         if table not in self._presentations:
-            bound = self._bound(table)
-            if not bound:
+            present = _presentation(self._bound(table))
+            if present is None:
                 return None
-            from warpdata.datasets.reference_types import Presentation  # needs Arrow
-
-            self._presentations[table] = Presentation(bound)
+            self._presentations[table] = present
         return self._presentations[table]
 
     def _foresee(self, table: str) -> Foresee | None:
@@ -225,11 +223,26 @@ class Dataset(Streams):
 
     def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
         """As `stream`, from values that were checked."""
-        bound = {column: artifact for column, (artifact, _) in self._bound(request.table).items()}
+        bound = self._bound_for(request)
+        artifacts = {column: artifact for column, (artifact, _) in bound.items()}
+        table = replace(self.table(request.table), present=_presentation(bound))
         outside = Outside(
             self._connection.timer, self._traffic, lambda version: self._at(version).open_stream(request, options)
         )
-        return open_stream(self.table(request.table), self._resolved, bound, request, options, outside)
+        return open_stream(table, self._resolved, artifacts, request, options, outside)
+
+    def _bound_for(self, request: StreamRequest) -> dict[str, tuple[Artifact, str]]:
+        """As `_bound`; where all of it will be read, by a reader that fetches whole shards."""
+        bound = self._bound(request.table)
+        used = {name: entry for name, entry in bound.items() if request.columns is None or name in request.columns}
+        size = sum({a.name: a.entry.shards.data_bytes for a, _ in used.values()}.values())
+        link = self._connection if request.filter is not None else for_epochs(self._connection, size)
+        if link is self._connection:
+            return bound
+        opened = functools.cache(
+            lambda name: open_artifact(link, self._resolved, self._manifest, name, self._load_page)
+        )
+        return {column: (opened(artifact.name), kind) for column, (artifact, kind) in bound.items()}
 
     def _traffic(self) -> Traffic:
         counts = self.counters
@@ -324,6 +337,14 @@ class Dataset(Streams):
     def diff(self, older: Dataset) -> Difference:
         """What changed from `older` to this version."""
         return compare(older.manifest, self._manifest, self._load_page)
+
+
+def _presentation(bound: Mapping[str, tuple[Artifact, str]]) -> Present | None:
+    if not bound:
+        return None
+    from warpdata.datasets.reference_types import Presentation  # needs Arrow
+
+    return Presentation(bound)
 
 
 def dataset(

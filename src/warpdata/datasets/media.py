@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import difflib
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from warpdata.artifacts import Artifact, ArtifactEntry, Origin
-from warpdata.cache import Mode, keep_bytes
+from warpdata.cache import FILL_FOR_EPOCHS, CachedReader, Mode, keep_bytes
 from warpdata.catalog import Resolved
 from warpdata.datasets.connection import Connection, connect, open_cache
 from warpdata.errors import ArtifactNotFoundError, UnsupportedError
+from warpdata.limits import CACHE_ROOM_FRACTION
 from warpdata.manifest import LoadPage, Manifest
 
-__all__ = ["ArtifactAddress", "open_artifact"]
+__all__ = ["ArtifactAddress", "for_epochs", "open_artifact"]
 
 _KEPT_OPEN = 64
 
@@ -64,6 +65,18 @@ def open_artifact(link: Connection, resolved: Resolved, manifest: Manifest, name
     _opened[address] = artifact
     _kept.append(artifact)
     return artifact
+
+
+def for_epochs(link: Connection, size_bytes: int) -> Connection:
+    """The same connection for reading all of some artifacts again and again, if the cache has room for them.
+
+    Then shards are fetched whole from the beginning, so that processes that read them at once share the fetching.
+    """
+    reader = link.media_reader
+    limit = 0 if link.cache is None else int(link.cache.limit_bytes * CACHE_ROOM_FRACTION)
+    if link.mode is not Mode.AUTO or not isinstance(reader, CachedReader) or size_bytes > limit:
+        return link
+    return replace(link, media=reader.under(FILL_FOR_EPOCHS))
 
 
 def _extract(link: Connection, content: bytes) -> Path:

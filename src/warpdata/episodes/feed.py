@@ -80,11 +80,20 @@ class WindowsFeed:
         positions, steps = self._places.locate(samples)
         out = self._batches.arrays(len(samples), turn)
         loads = self._loads.for_batch(samples.tolist(), groups)
-        for i, (position, step) in enumerate(zip(positions.tolist(), steps.tolist(), strict=True)):
-            tracks = self._episodes.tracks(position)
-            for at, key in enumerate(spec.keys):
-                rows = functools.partial(loads.rows, i, position, at)
-                fill_window(out[key.name][i], tracks[at], key, step, spec.pad, rows)
+        opened = [self._episodes.tracks(position) for position in positions.tolist()]
+        where = list(zip(positions.tolist(), steps.tolist(), strict=True))
+        for at, key in enumerate(spec.keys):
+            windows = out[key.name]
+            for i, (position, step) in enumerate(where):
+                track, low, high = opened[i][at], step + key.start, step + key.stop
+                rows = track.ready(low, high)
+                if rows is None and track.is_apart and low >= 0 and high <= track.length:
+                    rows = loads.rows(i, position, at).between(low, high)
+                if rows is not None:
+                    windows[i] = rows
+                else:
+                    loaded = functools.partial(loads.rows, i, position, at)
+                    fill_window(windows[i], track, key, step, spec.pad, loaded)
         out[EPISODE][:] = self._episodes.numbers[positions]
         out[STEP][:] = steps
         if self._batches.has_masks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
@@ -42,7 +42,7 @@ class BlockLoads:
         self._block_rows = block_rows
         self._episodes = episodes
         self._groups = groups
-        self._held: dict[int, dict[int, Future[Loaded]]] = {}
+        self._held: dict[int, dict[int, _Block]] = {}
         self._latest = -1
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(EPISODES_LOAD_THREADS, thread_name_prefix="warp-episodes")
@@ -52,18 +52,29 @@ class BlockLoads:
         """What a batch of these windows, which belong to these groups, will ask for."""
         return BatchLoads(self, samples, groups)
 
-    def block(self, sample: int, group: int) -> Future[Loaded] | None:
-        """What is being loaded for a window; None where windows are loaded one by one."""
+    def block(self, sample: int, group: int) -> Loaded | None:
+        """What was loaded for a window, waiting for it if need be; None where windows are loaded one by one."""
         if self._groups is None:
             return None
-        with self._lock:
-            if group > self._latest:
-                self._begin(group, self._groups)
-            return self._held.get(group, {}).get(sample // self._block_rows)
+        if group > self._latest:
+            with self._lock:
+                if group > self._latest:
+                    self._begin(group, self._groups)
+        block = self._held.get(group, _NO_BLOCKS).get(sample // self._block_rows)
+        return None if block is None else block.wait()
 
-    def alone(self, sample: int) -> Future[Loaded]:
-        """One window."""
-        return self._pool.submit(self._load, sample, sample + 1)
+    def is_here(self, position: int) -> bool:
+        """Whether the file of an episode lies on this machine."""
+        return self._episodes.tracks(position)[0].episode.source.mapped is not None
+
+    def alone(self, sample: int) -> Loaded:
+        """One window, now."""
+        return self._load(sample, sample + 1)
+
+    def begin(self, samples: Iterable[int]) -> dict[int, Future[Loaded]]:
+        """Ask for windows one by one, all at once; not for those of files on this machine, which make nobody wait."""
+        far = [sample for sample in samples if not self.is_here(self._places.parts(sample, sample + 1)[0][0])]
+        return {sample: self._pool.submit(self.alone, sample) for sample in far}
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -74,7 +85,7 @@ class BlockLoads:
         for number in (group, group + 1):
             if number not in self._held:
                 self._held[number] = {
-                    block: self._pool.submit(self._load, block * rows, min((block + 1) * rows, count))
+                    block: _Block(self._pool.submit(self._load, block * rows, min((block + 1) * rows, count)))
                     for block in groups(number)
                 }
         for old in [number for number in self._held if number < group - 1]:
@@ -103,7 +114,8 @@ class BlockLoads:
 
         def read() -> Loaded:
             ranged = {at: spans for at, spans in wanted.items() if not tracks[at].is_whole}
-            asked = [tracks[at].reader.span(*span) for at, spans in ranged.items() for span in spans]
+            is_here = episode.source.mapped is not None
+            asked = [tracks[at].reader.span(*span) for at, spans in ranged.items() if not is_here for span in spans]
             fetched = episode.source.fetched(asked) if asked else None
             found: Loaded = {}
             for at, spans in wanted.items():
@@ -112,8 +124,7 @@ class BlockLoads:
                     whole = self._decoded.get(track)
                     parts = [whole[first:last].copy() for first, last in spans]
                 else:
-                    assert fetched is not None, "what is read by range was fetched"
-                    reader = track.reader.over(fetched)
+                    reader = track.reader if fetched is None else track.reader.over(fetched)
                     parts = [reader.window(first, last) for first, last in spans]
                 found[position, at] = Rows([first for first, _ in spans], parts)
             return found
@@ -121,27 +132,53 @@ class BlockLoads:
         out.update(episode.trusting(read))
 
 
+class _Block:
+    """A block that is being loaded. Asking a future takes locks, so what it gave is kept beside it."""
+
+    __slots__ = ("_future", "_loaded")
+
+    def __init__(self, future: Future[Loaded]) -> None:
+        self._future = future
+        self._loaded: Loaded | None = None
+
+    def wait(self) -> Loaded:
+        if self._loaded is None:
+            self._loaded = self._future.result()
+        return self._loaded
+
+
+_NO_BLOCKS: Mapping[int, _Block] = {}
+
+
 class BatchLoads:
-    """The rows of one batch. Windows that are loaded one by one are all begun when the first is asked for."""
+    """The rows of one batch. Windows that come from elsewhere one by one are all begun when the first is asked for."""
 
     def __init__(self, loads: BlockLoads, samples: Sequence[int], groups: Sequence[int]) -> None:
         self._loads = loads
         self._samples = samples
         self._groups = groups
-        self._alone: dict[int, Future[Loaded]] = {}
+        self._loaded: dict[int, Loaded] = {}
+        self._begun: dict[int, Future[Loaded]] | None = None
 
     def rows(self, at: int, position: int, key: int) -> Rows:
         """Those of one key of the window at this place of the batch, waiting for them if need be."""
         sample = self._samples[at]
-        future = self._loads.block(sample, self._groups[at])
-        if future is None:
-            if not self._alone:
-                self._alone = {each: self._loads.alone(each) for each in dict.fromkeys(self._samples)}
-            future = self._alone[sample]
-        found = future.result().get((position, key))
+        loaded = self._loaded.get(sample)
+        if loaded is None:
+            loaded = self._loaded[sample] = self._wait(sample, self._groups[at], position)
+        found = loaded.get((position, key))
         if found is None:  # it was in place a moment ago, and its copy on this machine turned out to be damaged
-            found = self._loads.alone(sample).result()[position, key]
+            found = self._loads.alone(sample)[position, key]
         return found
+
+    def _wait(self, sample: int, group: int, position: int) -> Loaded:
+        loaded = self._loads.block(sample, group)
+        if loaded is not None:
+            return loaded
+        if self._begun is None and not self._loads.is_here(position):
+            self._begun = self._loads.begin(dict.fromkeys(self._samples))
+        future = self._begun.get(sample) if self._begun is not None else None
+        return self._loads.alone(sample) if future is None else future.result()
 
 
 class DecodedBlocks:

@@ -111,6 +111,11 @@ class EpisodeSource:
         known = self._known(start, end)
         if known is not None:
             return known
+        mapped = self._mapped
+        if mapped is not None:
+            block = self.block_at(start, end)
+            if block is None or not block.unseen(*block.units(start, end)):
+                return mapped[start:end]
         return self.read_ranges([(start, end)])[0]
 
     def read_ranges(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
@@ -137,9 +142,10 @@ class EpisodeSource:
                 return True
             if not self._reader.distrust(self._key):
                 return False
-            self._mapped = self._map()
+            self._mapped = None  # nobody may take what was compared in the old copy for compared in the new one
             for block in self._blocks:
                 block.forget()
+            self._mapped = self._map()
             self.copy += 1
             return True
 

@@ -39,6 +39,7 @@ class Track:
         if not told or (channel.rate_hz is None and meaning.rows != episode.length):
             raise EpisodeCorruptedError(f"index and file disagree about {channel.block!r} of episode {episode.id!r}")
         self.step_bytes = meaning.step_bytes
+        self.length = episode.length
         self.is_whole = self.reader.entry.codec is not Codec.NONE and not self.reader.entry.is_chunked
         """Whether any row takes decoding all of them."""
         self._row_numbers = None if channel.rate_hz is None else _aligned(episode, channel, meaning.rows)
@@ -46,6 +47,7 @@ class Track:
         self.array: Array | None = None
         self._block: CheckedBlock | None = None
         self._offset = self.reader.entry.offset
+        self._in_block = 0
         self._place()
 
     def _place(self) -> None:
@@ -58,6 +60,7 @@ class Track:
         # A true boolean may be any byte but 0. As a number it becomes a boolean when it is copied into a batch.
         dtype = np.dtype(np.uint8) if str(meaning.dtype) == "bool" else meaning.dtype.numpy
         flat = np.frombuffer(self._mapped[entry.offset : entry.end], dtype)
+        self._in_block = entry.offset - self._block.start
         self.array = flat.reshape(meaning.rows, *meaning.shape)
 
     def rows_of(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -71,6 +74,24 @@ class Track:
     def is_stepwise(self) -> bool:
         """Whether row and step have the same number."""
         return self._row_numbers is None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether rows have to be brought into memory, and row and step have the same number."""
+        return self.array is None and self._row_numbers is None
+
+    def ready(self, first: int, last: int) -> Array | None:
+        """The rows of these steps where they lie, if all are there and compared; None if there is more to do.
+
+        What most windows of a local file come to, so it is kept short.
+        """
+        array, block = self.array, self._block
+        if array is None or block is None or self._row_numbers is not None or first < 0 or last > len(array):
+            return None
+        start, end = self._in_block + first * self.step_bytes, self._in_block + last * self.step_bytes
+        if block.unseen(start // block.unit_bytes, -(-end // block.unit_bytes)):
+            return None
+        return array[first:last]
 
     def check(self, first: int, last: int) -> None:
         """Rows in place from `first` up to `last` are about to be used: compare checksums not compared yet."""
@@ -97,6 +118,11 @@ class Rows:
         """The stretch that holds a row, and the number of its first."""
         at = bisect_right(self._starts, row) - 1
         return self._starts[at], self._parts[at]
+
+    def between(self, first: int, last: int) -> Array:
+        """Neighbours that were loaded together."""
+        begin, part = self.stretch(first)
+        return part[first - begin : last - begin]
 
 
 def _aligned(episode: StoredEpisode, channel: ChannelLayout, rows: int) -> NDArray[np.int64]:

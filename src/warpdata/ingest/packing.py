@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warpdata.artifacts import ArtifactInput
-from warpdata.limits import ARTIFACT_SHARD_BYTES
 from warpdata.publish import DatasetBuilder
 
 __all__ = ["Packing"]
@@ -17,7 +16,7 @@ class Packing:
 
     kind: str = "tar_shards"
     compression: str | None = None
-    shard_bytes: int = ARTIFACT_SHARD_BYTES
+    shard_bytes: int | None = None
 
     def add(self, builder: DatasetBuilder, name: str, source: ArtifactInput) -> None:
         builder.add_artifact(name, source, self.kind, compression=self.compression, shard_bytes=self.shard_bytes)

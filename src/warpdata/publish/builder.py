@@ -26,7 +26,7 @@ from warpdata.errors import (
     RefNotFoundError,
     StorageError,
 )
-from warpdata.limits import ARTIFACT_SHARD_BYTES, MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
+from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
 from warpdata.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest
 from warpdata.progress import Progress, Tally, silent
 from warpdata.publish.bindings import check_ref_type
@@ -95,13 +95,14 @@ class DatasetBuilder:
         kind: str = "tar_shards",
         *,
         compression: str | None = None,
-        shard_bytes: int = ARTIFACT_SHARD_BYTES,
+        shard_bytes: int | None = None,
         prefix: str | None = None,
     ) -> DatasetBuilder:
         """Raw files: a folder, a list of files, or a mapping of member paths to files or bytes.
 
-        `kind` is "tar_shards" (packed, about `shard_bytes` each, the same files always into the same
-        bytes), "webdataset_shards" (tar files taken as they are) or "files" (each a blob of its own).
+        `kind` is "tar_shards" (packed, the same files always into the same bytes; `shard_bytes` each, or cut so
+        that a version shares most shards with one that has other files), "webdataset_shards" (tar files taken
+        as they are) or "files" (each a blob of its own).
         Members of a folder are named by their path in it; with the folder's own name in front if the
         column bound to it writes them so. `prefix` puts something else there.
         """

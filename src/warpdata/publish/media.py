@@ -15,6 +15,7 @@ from warpdata.artifacts import (
     PackedMember,
     PackedShard,
     ShardRecipe,
+    cut_by_content,
     cut_shards,
     list_sources,
     scan_tar,
@@ -40,7 +41,7 @@ class ArtifactSpec:
     source: ArtifactInput
     kind: str
     compression: str | None
-    shard_bytes: int
+    shard_bytes: int | None
     prefix: str | None
 
     def __post_init__(self) -> None:
@@ -50,7 +51,7 @@ class ArtifactSpec:
             raise BadInputError(f"compression={self.compression!r} is not known", hint="Use 'zstd', or leave it out.")
         if self.compression and self.kind != "tar_shards":
             raise BadInputError(f"{self.kind} are stored as they are, so they can not be compressed here")
-        if self.shard_bytes < 1:
+        if self.shard_bytes is not None and self.shard_bytes < 1:
             raise BadInputError(f"shard_bytes={self.shard_bytes!r} is not a size")
 
 
@@ -137,10 +138,8 @@ def _to_pack(
     if spec.kind == "files":
         recipes = [ShardRecipe((source,), number, None, is_archive=False) for number, source in enumerate(sources)]
     else:
-        recipes = [
-            ShardRecipe(tuple(part), number, spec.compression)
-            for number, part in enumerate(cut_shards(sources, spec.shard_bytes))
-        ]
+        parts = cut_by_content(sources) if spec.shard_bytes is None else cut_shards(sources, spec.shard_bytes)
+        recipes = [ShardRecipe(tuple(part), number, spec.compression) for number, part in enumerate(parts)]
     tally = Tally(progress, "hash", sum(source.size_bytes for source in sources), len(recipes))
 
     def measure(recipe: ShardRecipe) -> tuple[StagedBlob, PackedShard]:

@@ -53,13 +53,13 @@ class Deferred:
         self._assembly.add(piece, contents)
         return memory
 
-    def explain(self, *, verify: bool = False) -> Explanation:
+    def explain(self, *, verify: bool | None = None) -> Explanation:
         """What committing will do."""
         plan = self._assembly.plan()
         reads = self._replica.plan_reads(plan, self._cost, verify=verify)
         return explain(plan, reads, self._replica.requests(reads), device=self._device is not None)
 
-    def commit(self, *, verify: bool = False) -> None:
+    def commit(self, *, verify: bool | None = None) -> None:
         """Read everything that was promised. `PartialCoverageError` if bytes are missing: then nothing is written."""
         if not self._open:
             raise ViewPreconditionError("it was committed or left before")

@@ -26,11 +26,12 @@ from warpdata.errors import (
 from warpdata.limits import MAX_PEER_EXTENTS_BYTES, MAX_TENSOR_INDEX_BYTES, PEER_CONNECTIONS, PEER_TIMEOUT_S
 from warpdata.tensors.extents import merge_ranges
 from warpdata.tensors.identity import multihash
+from warpdata.tensors.sources import Stored
 
 __all__ = ["PeerSource"]
 
 
-class PeerSource:
+class PeerSource(Stored):
     """One artifact at one peer. Connections are kept until `close()`. Safe to share between threads."""
 
     concurrency = PEER_CONNECTIONS

@@ -19,7 +19,7 @@ from warpdata.tensors.index_json import encode_index
 from warpdata.tensors.movement import Work, fill, threads_for
 from warpdata.tensors.plan import Contiguous, Pad, Run, ViewPlan, make_plan
 from warpdata.tensors.reads import ReadCost, ReadPlan, plan_reads
-from warpdata.tensors.sources import ByteSource, CutSource, GatherSource
+from warpdata.tensors.sources import ByteSource, CutSource, GatherSource, Stored
 from warpdata.tensors.spec import NormalView
 from warpdata.tensors.targets import HostTarget
 from warpdata.tensors.verification import Leaves, plan_leaves
@@ -56,19 +56,25 @@ class Replica:
         digest = multihash(hashlib.sha256(data).digest())
         return cls(index, data, digest, sources, extents, leaves, engine or Engine(), cost or ReadCost())
 
-    def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False) -> ReadPlan:
+    def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool | None = False) -> ReadPlan:
         """The requests of a plan, after its coverage was checked."""
         check_coverage(plan.data_runs, self.extents, self.index_multihash)
-        if verify and self.leaves is not None:
+        if self._checks(verify):
             return plan_leaves(plan.data_runs, self.extents, cost, self._known_leaves(), self.index_multihash)
         gathering = {number for number, source in enumerate(self.sources) if isinstance(source, GatherSource)}
         return plan_reads(plan.data_runs, self.extents, cost, gathering=gathering)
 
-    def work(self, plan: ViewPlan, cost: ReadCost, *, verify: bool = False) -> Work:
+    def work(self, plan: ViewPlan, cost: ReadCost, *, verify: bool | None = False) -> Work:
         """What an engine has to do for a plan. `PartialCoverageError` if bytes are missing."""
         reads = self.plan_reads(plan, cost, verify=verify)
-        leaves = self._known_leaves() if verify and self.leaves is not None else None
+        leaves = self._known_leaves() if self._checks(verify) else None
         return Work(plan.runs, plan.permutes, reads.reads, self.sources, leaves)
+
+    def _checks(self, verify: bool | None) -> bool:
+        """Whether bytes are compared with hashes: as asked, or, if that is open, where others kept or sent them."""
+        if verify is None:
+            verify = any(isinstance(source, Stored) for source in self.sources)
+        return verify and self.leaves is not None
 
     def requests(self, planned: ReadPlan) -> tuple[tuple[int, int, int], ...]:
         """What is asked of the sources: (source, start, end). A source in parts is asked for each part by itself."""

@@ -18,7 +18,7 @@ from typing import Any
 from warpdata.limits import TENSOR_ALONE_BYTES, TENSOR_OPEN_FILES, TENSOR_SHARD_BYTES, VIEW_THREADS
 from warpdata.tensors.index import TensorIndex, align
 from warpdata.tensors.patches import Patch, clip_patch
-from warpdata.tensors.sources import ByteSource, FileSource
+from warpdata.tensors.sources import ByteSource, FileSource, Stored
 from warpdata.tensors.workers import for_each, processors
 
 __all__ = ["FileShards", "StoreShards", "cut_shards"]
@@ -54,7 +54,7 @@ def _rooms(index: TensorIndex) -> Iterator[tuple[int, int, str]]:
             yield start, end, names.get(start or first, "")
 
 
-class _Shards:
+class _Shards(Stored):
     """Parts that follow each other. They are opened when they are first needed, and some are kept open."""
 
     def __init__(self, sizes: Sequence[int], open_part: Callable[[int], Any]) -> None:

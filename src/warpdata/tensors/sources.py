@@ -31,6 +31,7 @@ __all__ = [
     "SizedSource",
     "Span",
     "StoreSource",
+    "Stored",
 ]
 
 _MAX_VECTORS = 512
@@ -127,8 +128,14 @@ class Span:
         return self.end - self.start
 
 
+class Stored:
+    """A source whose bytes were kept or sent by somebody else: they are checked, unless the caller says otherwise."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class StoreSource:
+class StoreSource(Stored):
     """An object in a store. Every range is a request of its own; several run at once."""
 
     reader: RangeReader

@@ -60,7 +60,7 @@ class Tensor:
                 axes.append(axis)
         return replace(self, _bounds=tuple(bounds), _axes=tuple(axes))
 
-    def numpy(self, *, verify: bool = False) -> NDArray[Any]:
+    def numpy(self, *, verify: bool | None = None) -> NDArray[Any]:
         """Read it, into new memory."""
         if 0 in self.shape:
             return np.empty(self.shape, numpy_dtype(self.entry.dtype))

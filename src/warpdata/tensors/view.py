@@ -146,7 +146,7 @@ class View:
         """The same operations, for some of the tensors, in this order."""
         return View(self._replica, self.normal, tuple(names), self._cost)
 
-    def explain(self, device: Any = None, *, verify: bool = False) -> Explanation:
+    def explain(self, device: Any = None, *, verify: bool | None = None) -> Explanation:
         """Requests and bytes, exactly as reading will make them. `PartialCoverageError` if bytes are missing.
 
         `device` need not be here.
@@ -155,10 +155,11 @@ class View:
         planned = self._replica.plan_reads(self.plan, self._cost, verify=verify)
         return explain(self.plan, planned, self._replica.requests(planned), device=elsewhere)
 
-    def materialize(self, device: Any = None, *, verify: bool = False, expect: str | None = None) -> Materialized:
+    def materialize(self, device: Any = None, *, verify: bool | None = None, expect: str | None = None) -> Materialized:
         """Read into new memory, of numpy, or of torch on a device.
 
-        `verify` checks every leaf whose hash is known; `expect` is a `view_data_hash`.
+        `verify` checks every leaf whose hash is known; if it is not given, what stores and peers sent is checked.
+        `expect` is a `view_data_hash`.
         """
         place = cuda_device(device)
         work = self._replica.work(self.plan, self._cost, verify=verify)
@@ -168,7 +169,7 @@ class View:
         return self._materialized(region, expect)
 
     def materialize_into(
-        self, region: Any, *, layout: Layout = "view", verify: bool = False, expect: str | None = None
+        self, region: Any, *, layout: Layout = "view", verify: bool | None = None, expect: str | None = None
     ) -> Materialized:
         """Read into memory of the caller: writable, in one piece, at least `size` bytes. Bytes after them stay.
 
@@ -185,7 +186,7 @@ class View:
             self._replica.engine.fill(work, place.target())
         return self._materialized(place, expect)
 
-    def _into_layout(self, region: Any, layout: Layout, *, verify: bool, expect: str | None) -> Materialized:
+    def _into_layout(self, region: Any, layout: Layout, *, verify: bool | None, expect: str | None) -> Materialized:
         placed = lay_out(self._replica.index, self.normal, self.names, layout, region)
         work = self._replica.work(placed.assembly.plan(), self._cost, verify=verify)
         if placed.assembly:

@@ -6,6 +6,7 @@ exactly as long as promised. Implements "Compression" of docs/specs/wshard.md.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -118,8 +119,19 @@ def _unzstd(data: memoryview, decoded_bytes: int, what: str) -> bytes:
         raise EpisodeCorruptedError(f"{what} is not one zstd frame: {error}") from error
 
 
+class _Decoder(threading.local):
+    """One for each thread: to set one up takes longer than to decode a small chunk."""
+
+    zstd: Any = None
+
+
+_DECODER = _Decoder()
+
+
 def _one_frame(library: Any, data: memoryview, decoded_bytes: int) -> bytes:
-    decoder = library.ZstdDecompressor()
+    decoder = _DECODER.zstd
+    if decoder is None:
+        decoder = _DECODER.zstd = library.ZstdDecompressor()
     # With an unknown content size and no bound, the library would refuse; one byte is a bound too.
     return bytes(decoder.decompress(data, max_output_size=max(1, decoded_bytes), allow_extra_data=False))
 

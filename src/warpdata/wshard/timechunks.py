@@ -60,13 +60,16 @@ class SeekTable:
         if start == end:
             return memoryview(b"")
         first, last = self._chunks(start, end)
-        low, base = self.stored[first], self.decoded[first]
-        out = _room(entry, self.stored[last + 1] - low, self.decoded[last + 1] - base).data
+        low = self.stored[first]
+        _check_amount(entry, self.stored[last + 1] - low, self.decoded[last + 1] - self.decoded[first])
+        out = _room(entry, end - start).data
         data = read_range(entry.offset + low, entry.offset + self.stored[last + 1])
         for number in range(first, last + 1):
             piece = self._decode(entry, number, data[self.stored[number] - low : self.stored[number + 1] - low])
-            out[self.decoded[number] - base : self.decoded[number + 1] - base] = piece
-        return out[start - base : end - base].toreadonly()
+            base = self.decoded[number]
+            begin, stop = max(start, base), min(end, self.decoded[number + 1])
+            out[begin - start : stop - start] = memoryview(piece)[begin - base : stop - base]
+        return out.toreadonly()
 
     def pieces(self, entry: Entry, read_range: ReadRange) -> Iterator[memoryview]:
         """The whole block, one decoded chunk after another."""
@@ -81,10 +84,13 @@ class SeekTable:
         return piece
 
 
-def _room(entry: Entry, stored_bytes: int, decoded_bytes: int) -> Array:
-    """Memory for what is asked for. It is not touched yet, so that a table that lies costs nothing."""
+def _check_amount(entry: Entry, stored_bytes: int, decoded_bytes: int) -> None:
     if decoded_bytes > max(WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION * stored_bytes):
         raise _too_much(entry, decoded_bytes)
+
+
+def _room(entry: Entry, decoded_bytes: int) -> Array:
+    """Memory for what is asked for. It is not touched yet, so that a table that lies costs nothing."""
     try:
         return np.empty(decoded_bytes, np.uint8)
     except MemoryError as error:

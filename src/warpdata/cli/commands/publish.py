@@ -37,7 +37,7 @@ class _Content:
     append: bool
     rewrite: bool
     compression: str | None
-    shard_bytes: int
+    shard_bytes: int | None
 
 
 @command("publish", json_keys={**PUBLISH_KEYS, **DRY_RUN_KEYS})

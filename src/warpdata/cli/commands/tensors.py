@@ -147,10 +147,10 @@ def _view(invocation: Invocation, /, place: str, name: str | None, **given: Any)
     with invocation.meter(f"Opening {place}") as meter:
         opened = open_place(invocation, place, name)
         view = view_of(opened.tensors, given)
-        told = view.explain(verify=given["verify"])
+        told = view.explain(verify=given["verify"] or None)
         if output is not None:
             watch = meter.count_bytes(view.size)
-            opened.tensors.save_safetensors(output, view, verify=given["verify"], on_bytes=watch)
+            opened.tensors.save_safetensors(output, view, on_bytes=watch)
     facts = {**opened.facts, **_identity(opened.tensors, view)}
     if invocation.as_json:
         print_json({**facts, **_cost(told), "output": None if output is None else str(output)})
