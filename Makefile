@@ -25,6 +25,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 soak: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	$(BIN)/python -m pytest -n 2 -m soak --timeout 3600
 
 # The tests that need a CUDA device, beside those that do not: they are skipped by `make test` where there is none.

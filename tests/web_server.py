@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
 import threading
 import time
@@ -74,6 +75,8 @@ class _Handler(BaseHTTPRequestHandler):
             data = data[:-2000] + bytes([data[-2000] ^ 1]) + data[-1999:]
         tag = f'"{path.stat().st_mtime_ns:x}"'
         headers = {} if fault == "no tags" else {"ETag": tag}
+        # Browsers run nothing that is not said to be a script.
+        headers["Content-Type"] = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         if self.headers.get("If-None-Match") == tag:
             return self._send(304, b"", headers)
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ import zstandard
 __all__ = [
     "RawBlock",
     "array_of",
+    "broken_rules",
     "identity",
     "read_blocks",
     "read_frames",
@@ -60,9 +62,9 @@ def header(data: bytes) -> tuple[Any, ...]:
     return struct.unpack("<4sBBHBBHIQQQQ", data[:48])
 
 
-def read_blocks(data: bytes) -> dict[str, RawBlock]:
-    """Sections "Index", "Names" and "Compression": every block, checked, in the order of the index."""
-    magic, version, _, _, _, default, entry_size, count, names, _, _, total = header(data)
+def read_blocks(data: bytes, only: str | None = None) -> dict[str, RawBlock]:
+    """Sections "Index", "Names" and "Compression": every block, or one, checked, in the order of the index."""
+    magic, version, _, promises, _, default, entry_size, count, names, _, _, total = header(data)
     assert (magic, version, entry_size, total) == (b"SHRD", 2, 48, len(data))
     out = {}
     for number in range(count):
@@ -70,12 +72,44 @@ def read_blocks(data: bytes) -> dict[str, RawBlock]:
         hashed, at, length, flags, offset, stored, size, checksum, content, tags = struct.unpack("<QIHHQQQIHH", row)
         name = data[names + at : names + at + length]
         assert xxhash.xxh64(name).intdigest() == hashed
+        if only is not None and name != only.encode():
+            continue
         piece = data[offset : offset + stored]
         plain = _decode(piece, flags, default, size)
         assert len(plain) == size
-        assert crc32c.crc32c(plain) == checksum
+        is_absent = checksum == 0 and not promises & 0x20
+        assert is_absent or crc32c.crc32c(plain) == checksum
         out[name.decode()] = RawBlock(plain, piece, flags, offset, content, tags)
     return out
+
+
+def broken_rules(data: bytes) -> list[str]:
+    """What sections "Header", "Index" and "Names" say that a reader must refuse, and this file does."""
+    magic, version, _, flags, alignment, default, entry_size, count, names, start, _, total = header(data)
+    problems = []
+    if (magic, version, entry_size, total) != (b"SHRD", 2, 48, len(data)) or flags & 4:
+        problems.append("header")
+    if alignment not in (0, 16, 32, 64) or default > 2 or not 64 + 48 * count <= names <= start <= total:
+        problems.append("layout")
+    seen, spans = set(), []
+    for number in range(count):
+        row = data[64 + 48 * number : 112 + 48 * number]
+        hashed, at, length, marks, offset, stored, size, _, _, _ = struct.unpack("<QIHHQQQIHH", row)
+        name = data[names + at : names + at + length]
+        if not length or names + at + length > start or xxhash.xxh64(name).intdigest() != hashed or name in seen:
+            problems.append(f"name {number}")
+        if offset < start or offset + stored > total or (alignment and offset % alignment):
+            problems.append(f"place {number}")
+        if marks > 15 or (marks and not marks & 1) or marks & 6 == 6 or (marks == 1 and not default):
+            problems.append(f"flags {number}")
+        if not marks and stored != size:
+            problems.append(f"size {number}")
+        seen.add(name)
+        spans.append((offset, offset + stored))
+    spans.sort()
+    if any(spans[number][1] > spans[number + 1][0] for number in range(len(spans) - 1)):
+        problems.append("overlap")
+    return problems
 
 
 def _decode(piece: bytes, flags: int, default: int, size: int) -> bytes:
@@ -157,13 +191,14 @@ def read_journal_steps(data: bytes) -> tuple[dict[str, Any], int, dict[str, byte
         sound = magic == b"WSJ1" and crc32c.crc32c(data[at : at + 36]) == own and number == sequence
         if not sound or len(payload) != size or crc32c.crc32c(payload) != checksum:
             break
-        if kind == 1:
+        if kind == 1 and sequence == 0:
             document = json.loads(payload)
             for part in document["parts"]:
-                widths[part["signal_block"]] = int(np.prod(part["shape"])) * np.dtype(DTYPES[part["dtype"]]).itemsize
+                name = part.get("signal_block")
+                name = f"signal/{part['id']}" if name is None else name
+                widths[name] = math.prod(part.get("shape", [])) * np.dtype(DTYPES[part["dtype"]]).itemsize
             parts = dict.fromkeys(widths, b"")
-        elif kind == 2:
-            assert first == steps
+        elif kind == 2 and sequence and count and first == steps and size == count * sum(widths.values()):
             place = 0
             for name, width in widths.items():
                 parts[name] += payload[place : place + width * count]
@@ -192,4 +227,9 @@ def read_frames(data: bytes) -> tuple[str, bytes, list[dict[str, int]]]:
         dict(zip(names, struct.unpack_from("<QIIqI", data, at + 32 * number), strict=True)) for number in range(count)
     ]
     assert at + 32 * count == len(data)
+    assert data[24:32] == bytes(8)
+    for number, entry in enumerate(entries):
+        assert not entry["flags"] & ~3
+        assert data[at + 32 * number + 28 : at + 32 * number + 32] == bytes(4)
+        assert codec not in ("jpeg", "png") or entry["flags"] in (1, 2, 3)
     return codec, extradata, entries

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from tests.wshard.scenes import RawFile, write
 from warpdata.errors import CorruptError, EpisodeCorruptedError, LimitExceededError, UnsupportedFormatError, WarpError
-from warpdata.wshard import identity, load_wshard
+from warpdata.wshard import identity, load_wshard, open_wshard
 
 CHANNELS: dict[str, Any] = {"channels": [{"id": "s", "dtype": "f32", "shape": [2], "signal_block": "signal/s"}]}
 EPISODE: dict[str, Any] = {"episode_id": "e", "env_id": "E", "length_T": 4}
@@ -191,10 +191,27 @@ def boasting(chunk_count: int) -> bytes:
 def test_a_table_that_promises_more_than_any_memory(tmp_path: Path) -> None:
     path = write(tmp_path / "a.wshard", boasting(128))
     assert path.stat().st_size < 5 * 2**20
-    with pytest.raises(LimitExceededError, match="too many to decode at once"):
+    with pytest.raises(LimitExceededError, match="too many to load at once"):
         load_wshard(path)
+    with open_wshard(path) as file, pytest.raises(LimitExceededError, match="too many to decode at once"):
+        file["x/yz"].read()
     with pytest.raises(EpisodeCorruptedError, match="time chunk 0"):
         identity(path)
+
+
+def test_many_blocks_that_promise_more_than_any_memory_together(tmp_path: Path) -> None:
+    """Each of them keeps to the limit for one block."""
+    extra = {f"x/{number}": bytes(2**15) for number in range(17)}
+    plain = sound()
+    names = [name.decode() for name in plain.names]
+    file = RawFile({**dict(zip(names, plain.payloads, strict=True)), **extra})
+    for entry in file.entries[-len(extra) :]:
+        entry.update(flags=3, size=2**30)
+    path = write(tmp_path / "a.wshard", file.build())
+    with pytest.raises(LimitExceededError, match="18253611008 bytes, decoded from 557056"):
+        load_wshard(path)
+    with pytest.raises(EpisodeCorruptedError, match="zstd"):
+        load_wshard(path, ["x/3"])
 
 
 def test_a_table_that_lies_is_not_believed_with_memory(tmp_path: Path) -> None:

@@ -317,6 +317,15 @@ def test_any_episode_comes_back(episode: Episode, compression: str, alignment: i
                 assert bytes(file[name].raw()) == blocks[name].data
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (0, 0), (3, 0)], ids=str)
+def test_residuals_of_nothing_are_nothing(shape: tuple[int, ...]) -> None:
+    assert pack_residual(np.zeros(shape, np.float32)).tolist() == []
+    assert unpack_residual(np.zeros(0, np.uint8), shape[0]).shape == (0, shape[0])
+    for length in (0, -8):
+        with pytest.raises(EpisodeCorruptedError):
+            unpack_residual(np.zeros(1, np.uint8), length)
+
+
 @given(SIGNALS)
 def test_residuals_are_the_signs_of_bends(signal: np.ndarray[Any, Any]) -> None:
     packed = pack_residual(signal)

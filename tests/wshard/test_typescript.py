@@ -6,10 +6,7 @@ files as ours. Where node is missing, or its packages can be neither found nor i
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -24,10 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reference import wshard_reader as reference
-from tests.wshard.scenes import ROOT, VECTORS, RawFile, full_episode, same_episode, write
-from tests.wshard.test_mutations import mutate, mutate_json
+from tests.wshard.mutating import mutate_json
+from tests.wshard.scenes import VECTORS, RawFile, full_episode, same_episode, write
+from tests.wshard.test_mutations import mutate
 from tests.wshard.test_rejected import CONTAINER, METADATA, sound
 from tests.wshard.test_round_trip import episodes
+from tests.wshard.typescript import GOLDEN, NODE, described, run, sha256
 from warpdata.errors import WarpError
 from warpdata.wshard import (
     Channel,
@@ -39,86 +38,9 @@ from warpdata.wshard import (
     open_wshard,
     save_wshard,
 )
-from warpdata.wshard.jsontext import encode_json
 from warpdata.wshard.libraries import crc32c
 
-PACKAGE = ROOT / "packages" / "wshard-js"
-GOLDEN = ROOT / "tests" / "golden" / "wshard"
-NODE = shutil.which("node") or ""
-INSTALL_S, BUILD_S, TEST_S = 60, 60, 100
-INSTALL = ("install", "--no-package-lock", "--no-audit", "--no-fund", "--fetch-retries=0", "--fetch-timeout=15000")
-OLDEST_NODE = 20
-
-
-def modules_are_there() -> bool:
-    """Whether somebody has installed exactly the packages that are asked for."""
-    wanted = json.loads((PACKAGE / "package.json").read_text())
-    for name, version in {**wanted["dependencies"], **wanted["devDependencies"]}.items():
-        found = PACKAGE / "node_modules" / name / "package.json"
-        if not found.is_file() or json.loads(found.read_text())["version"] != version:
-            return False
-    return True
-
-
-def build(target: Path) -> str | None:
-    """Build the library into an empty folder. Returns why that cannot be done here, if so."""
-    npm = shutil.which("npm")
-    if not NODE:
-        return "node is not installed"
-    version = run([NODE, "--version"], BUILD_S, target)[1].strip()
-    if int(version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
-        return f"node {version} is older than {OLDEST_NODE}"
-    for name in ("package.json", "tsconfig.json", "README.md"):
-        shutil.copy(PACKAGE / name, target / name)
-    for name in ("src", "test"):
-        shutil.copytree(PACKAGE / name, target / name)
-    if modules_are_there():
-        (target / "node_modules").symlink_to(PACKAGE / "node_modules")
-    elif npm is None:
-        return "npm is not installed"
-    else:
-        try:
-            code, output = run([npm, *INSTALL], INSTALL_S, target)
-        except subprocess.TimeoutExpired:
-            return "npm does not answer"
-        if code:
-            said = next((line for line in output.splitlines() if line.startswith("npm error")), "no reason given")
-            return f"npm cannot install the packages: {said}"
-    code, output = run([NODE, str(target / "node_modules" / "typescript" / "bin" / "tsc")], BUILD_S, target)
-    assert code == 0, output
-    return None
-
-
-def run(command: list[str], timeout_s: int, folder: Path, **environment: str) -> tuple[int, str]:
-    """The exit code, and all that was printed."""
-    done = subprocess.run(
-        command,
-        check=False,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout_s,
-        env={**os.environ, **environment},
-    )
-    return done.returncode, done.stdout
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built package; all workers of a run share one."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder, verdict = shared / "wshard-js", shared / "wshard-js.verdict"
-    with (shared / "wshard-js.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not verdict.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            verdict.write_text(build(folder) or "")
-    if reason := verdict.read_text():
-        pytest.skip(reason)
-    return folder
+TEST_S = 100
 
 
 class Driver:
@@ -161,41 +83,6 @@ def driver(library: Path) -> Iterator[Driver]:
     started = Driver(library)
     yield started
     started.close()
-
-
-def described(episode: Episode) -> dict[str, Any]:
-    """An episode in the words of the driver."""
-    series = (episode.rewards, episode.terminations, episode.truncations, episode.timestamps_ns)
-    base = episode.timebase
-    step = None if base.dt_ns is None else str(base.dt_ns)
-    place = episode.chunk
-    lanes = {
-        name: [
-            str(channel.stored_dtype),
-            list(channel.data.shape),
-            sha256(channel.data.tobytes()),
-            channel.id,
-            words(channel.attributes),
-            channel.is_declared,
-        ]
-        for name, channel in episode.lanes().items()
-    }
-    return {
-        "head": [episode.id, episode.length, episode.env_id, base.type, base.tick_hz, step],
-        "chunk": None if place is None else [place.index, place.total, place.first_step],
-        "words": [words(episode.metadata), words(episode.attributes), words(episode.provenance)],
-        "series": [None if array is None else sha256(array.tobytes()) for array in series],
-        "lanes": lanes,
-        "extra": {name: [sha256(block.data), block.content_type, block.tags] for name, block in episode.extra.items()},
-    }
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def words(value: Any) -> str:
-    return encode_json(value).decode()
 
 
 def verdict_here(path: Path) -> tuple[str | None, Any]:
@@ -360,9 +247,19 @@ def judge_damaged(driver: Driver, path: Path, seeds: range) -> int:
     return accepted
 
 
+def rewrite(path: Path, target: Path) -> str | None:
+    """The kind of our refusal to write it again, if any."""
+    try:
+        save_wshard(load_wshard(path), target)
+    except WarpError as error:
+        return error.kind
+    return None
+
+
 def judge_lies(driver: Driver, path: Path, seeds: range) -> int:
     """The same for metadata that lies under checksums that are right."""
     save_wshard(full_episode(4), path)
+    ours, theirs = path.with_suffix(".ours"), path.with_suffix(".theirs")
     plain = {name: block.data for name, block in reference.read_blocks(path.read_bytes()).items()}
     accepted = 0
     for seed in seeds:
@@ -372,7 +269,10 @@ def judge_lies(driver: Driver, path: Path, seeds: range) -> int:
         write(path, RawFile({**plain, name: spoiled}).build())
         here = verdict_here(path)
         assert driver.ask("load", path) == here, (seed, spoiled)
-        accepted += here[0] is None
+        if here[0] is None:
+            accepted += 1
+            assert driver.ask("rewrite", path, to=str(theirs), fresh=False, options={})[0] == rewrite(path, ours), seed
+            assert theirs.read_bytes() == ours.read_bytes(), (seed, spoiled)
     return accepted
 
 

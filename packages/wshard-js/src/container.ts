@@ -128,6 +128,15 @@ export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string
   if (data.subarray(indexEnd(header), header.namesOffset).some((byte) => byte !== 0)) {
     throw new EpisodeCorruptedError("there is something between the index and the names");
   }
+  // Names may share bytes, so that few bytes could be very many names.
+  let told = 0;
+  const view = viewOf(data);
+  for (let number = 0; number < header.entryCount; number++) {
+    told += view.getUint16(HEADER_BYTES + ENTRY_BYTES * number + 12, true);
+  }
+  if (told > MAX_NAMES_BYTES) {
+    throw new LimitExceededError(`the names of all blocks take ${told} bytes; the most is ${MAX_NAMES_BYTES}`);
+  }
   const entries = new Map<string, Entry>();
   for (let number = 0; number < header.entryCount; number++) {
     const at = HEADER_BYTES + ENTRY_BYTES * number;

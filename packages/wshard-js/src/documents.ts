@@ -34,6 +34,8 @@ import {
 
 const NEWEST: JsonObject = { endianness: "little", format: "W-SHARD", residual_edges: "pad", version: "0.1" };
 
+const LANES = /^(signal|action|omen|uncert|residual)\/./s;
+
 type Specs = ReadonlyMap<string, ChannelSpec>;
 
 /** The three metadata blocks. */
@@ -162,28 +164,45 @@ function placeDocument(place: ChunkPlace | null, length: number): JsonObject {
 
 /** Declarations of channels, in the order they had before, and of those lanes whose name tells too little. */
 function collectSpecs(episode: Episode, before: EpisodeInfo | null): [channels: Specs, lanes: Specs] {
-  const old: Specs = new Map([...(before?.channels ?? []), ...(before?.lanes ?? [])]);
-  const found = new Map<string, ChannelSpec>();
+  const known: Specs = before?.channels ?? new Map();
+  const told: Specs = before?.lanes ?? new Map();
+  // Where a block is declared twice, the channel counts.
+  const old: Specs = new Map([...known, ...[...told].filter(([name]) => !known.has(name))]);
+  const found = strays(episode, old);
   for (const [name, item] of lanesOf(episode)) {
     if (item.isDeclared) {
       found.set(name, specOf(name, item, old));
     }
   }
-  const order = new Set(before?.channels.keys());
-  const names = [...order].filter((name) => found.has(name));
-  names.push(...[...found.keys()].filter((name) => !order.has(name)));
-  const isChannel = (name: string): boolean => /^(signal|action)\//.test(name) || order.has(name);
+  const names = [...old.keys()].filter((name) => found.has(name));
+  names.push(...[...found.keys()].filter((name) => !old.has(name)));
+  const isChannel = (name: string): boolean =>
+    known.has(name) || (!told.has(name) && /^(signal|action)\//.test(name));
   const channels = new Map(names.filter(isChannel).map((name) => [name, found.get(name)!]));
   const lanes = new Map<string, ChannelSpec>();
-  for (const name of names.filter((name) => !isChannel(name) && !name.startsWith("residual/"))) {
+  for (const [name, spec] of told) {
+    if (found.has(name)) {
+      lanes.set(name, channels.has(name) ? spec : found.get(name)!);
+    }
+  }
+  for (const name of names) {
+    if (channels.has(name) || lanes.has(name) || name.startsWith("residual/")) {
+      continue;
+    }
     const spec = found.get(name)!;
-    const told = defaultLane(name, stepBytes(spec) * episode.length, { channels, length: episode.length });
-    const isTold = told?.dtype === spec.dtype && sameJson(told.shape, spec.shape);
-    if (before?.lanes.has(name) || !isTold || Object.keys(spec.attributes).length > 0) {
+    const lane = defaultLane(name, stepBytes(spec) * episode.length, { channels, length: episode.length });
+    const isTold = lane?.dtype === spec.dtype && sameJson(lane.shape, spec.shape);
+    if (!isTold || Object.keys(spec.attributes).length > 0) {
       lanes.set(name, spec);
     }
   }
   return [channels, lanes];
+}
+
+/** Declarations of what never was a channel of the episode, such as of a block that the file does not have. */
+function strays(episode: Episode, old: Specs): Map<string, ChannelSpec> {
+  const names = new Set(episode.origin?.layout.map(([name]) => name));
+  return new Map([...old].filter(([name]) => !names.has(name) || !LANES.test(name)));
 }
 
 function specOf(name: string, item: Channel, old: Specs): ChannelSpec {

@@ -11,7 +11,7 @@ import { decodeArray } from "./dtypes.js";
 import { freshMetadata } from "./documents.js";
 import { BadInputError, EpisodeCorruptedError } from "./errors.js";
 import { decodeObject, isList, isObject, member, merged, type JsonObject } from "./json-read.js";
-import { MAX_JSON_BYTES, MAX_RECORD_BYTES } from "./limits.js";
+import { MAX_CHANNELS, MAX_JSON_BYTES, MAX_RECORD_BYTES } from "./limits.js";
 import { DONE, meaningOf, REWARD, TIMESTAMPS, TRUNCATED } from "./meaning.js";
 import { parseChannel, parseInfo, stepBytes, type ChannelSpec, type EpisodeInfo } from "./metadata.js";
 import { completeEpisode, type Channel, type Episode } from "./model.js";
@@ -19,6 +19,7 @@ import type { OpenSource } from "./sources.js";
 
 const MAGIC = 0x314a5357;
 const RECORD_BYTES = 40;
+const CHANNEL = /^(signal|action)\//;
 /** Kinds of records; a third one, the end, has nothing to read. */
 const [BEGIN, STEPS] = [1, 2] as const;
 
@@ -80,7 +81,8 @@ export async function loadJournal(source: OpenSource, channels: readonly string[
 
 function readPart(journal: Journal, part: ChannelSpec, before: number): Channel {
   const width = stepBytes(part);
-  const pieces = journal.payloads.map(([count, payload]) => payload.subarray(before * count, (before + width) * count));
+  const payloads = width === 0 ? [] : journal.payloads;
+  const pieces = payloads.map(([count, payload]) => payload.subarray(before * count, (before + width) * count));
   const array = decodeArray(concat(pieces), part.dtype, [journal.stepCount, ...part.shape]);
   return { ...array, id: part.id, attributes: part.attributes, isDeclared: true };
 }
@@ -142,6 +144,9 @@ function parseParts(document: JsonObject): readonly ChannelSpec[] {
   if (member(document, "v") !== 1 || !isList(listed) || !isObject(member(document, "episode"))) {
     throw new EpisodeCorruptedError("the journal does not say what it records");
   }
+  if (listed.length > MAX_CHANNELS) {
+    throw new EpisodeCorruptedError(`the journal records ${listed.length} parts; the most is ${MAX_CHANNELS}`);
+  }
   return listed.map((item) => {
     if (!isObject(item)) {
       throw new EpisodeCorruptedError("the journal lists something that is not a part");
@@ -154,11 +159,12 @@ function parseParts(document: JsonObject): readonly ChannelSpec[] {
 function describe(journal: Journal): EpisodeInfo {
   const { parts, stepCount } = journal;
   const document = merged(journal.document["episode"] as JsonObject, { length_T: stepCount });
-  const channels = parts.filter((part) => /^(signal|action)\//.test(part.block));
+  const channels = parts.filter((part) => CHANNEL.test(part.block));
   const info = parseInfo(freshMetadata(document, channels));
   for (const part of parts) {
     const meaning = meaningOf(part.block, stepBytes(part) * stepCount, info);
-    if (part.block.startsWith("meta/") || !meaning.isDeclared || meaning.dtype !== part.dtype) {
+    const isShaped = CHANNEL.test(part.block) || meaning.shape.length === part.shape.length;
+    if (part.block.startsWith("meta/") || !meaning.isDeclared || meaning.dtype !== part.dtype || !isShaped) {
       throw new EpisodeCorruptedError(`the journal records '${part.block}' as ${part.dtype}[${part.shape.join(", ")}]`);
     }
   }

@@ -10,6 +10,9 @@ export const MAX_NAME_BYTES = 65_535;
 export const MAX_GAP_BYTES = 4096;
 export const MAX_DECODED_BYTES = GIB;
 export const MAX_CHUNKS = 1_000_000;
+/** What compressed blocks may take when they are loaded at once, unless they stored at least a 256th of it. */
+export const MAX_READ_BYTES = 16 * GIB;
+export const READ_EXPANSION = 256;
 export const MAX_JSON_BYTES = 64 * MIB;
 export const MAX_JSON_DEPTH = 32;
 export const MAX_STEPS = 2 ** 40;

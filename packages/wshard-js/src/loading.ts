@@ -6,11 +6,12 @@
  */
 
 import { sameBytes } from "./bytes.js";
+import type { Entry } from "./container.js";
 import { decodeArray, type DType, type NdArray } from "./dtypes.js";
-import { EpisodeCorruptedError, NotFoundError, UnsupportedFormatError } from "./errors.js";
+import { EpisodeCorruptedError, LimitExceededError, NotFoundError, UnsupportedFormatError } from "./errors.js";
 import { isJournal, loadJournal } from "./journal.js";
 import { decodeObject } from "./json-read.js";
-import { MAX_PARALLEL_READS } from "./limits.js";
+import { MAX_PARALLEL_READS, MAX_READ_BYTES, READ_EXPANSION } from "./limits.js";
 import { DONE, REWARD, TIMESTAMPS, TRUNCATED } from "./meaning.js";
 import { META_BLOCKS, META_EPISODE, type EpisodeInfo } from "./metadata.js";
 import type { Block, Channel, Episode } from "./model.js";
@@ -67,6 +68,7 @@ async function loadFile(file: WShardFile, channels: readonly string[] | null): P
   }
   const wanted = channels === null ? null : wantedBlocks(channels, file, info);
   const names = file.blocks.filter((name) => wanted === null || wanted.has(name) || Object.hasOwn(SERIES, name));
+  checkSize(names.map((name) => file.block(name).entry));
   const parts = new Parts(info);
   const taken = await inParallel(names, (name) => take(file.block(name), file.isShared));
   for (const part of taken) {
@@ -79,6 +81,19 @@ async function loadFile(file: WShardFile, channels: readonly string[] | null): P
   const entries = file.blocks.map((name) => file.block(name).entry);
   const layout = entries.map((entry) => [entry.name, entry.contentType, entry.tags] as const);
   return { ...episode, origin: { layout, kept: parts.kept, isSealed: file.has(META_IDENTITY) } };
+}
+
+/** Each block may be as large as it may be; many of them in a small file must not fill the memory. */
+function checkSize(entries: readonly Entry[]): void {
+  const packed = entries.filter((entry) => entry.codec !== "none");
+  const stored = packed.reduce((sum, entry) => sum + entry.storedBytes, 0);
+  const decoded = packed.reduce((sum, entry) => sum + entry.sizeBytes, 0);
+  if (decoded > Math.max(MAX_READ_BYTES, READ_EXPANSION * stored)) {
+    throw new LimitExceededError(
+      `the blocks would take ${decoded} bytes, decoded from ${stored}: too many to load at once`,
+      { hint: "Name some channels, or read windows with openWShard." },
+    );
+  }
 }
 
 function wantedBlocks(channels: readonly string[], file: WShardFile, info: EpisodeInfo): ReadonlySet<string> {

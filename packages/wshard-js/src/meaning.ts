@@ -73,16 +73,27 @@ export function defaultLane(
   }
   const path = rest.join("/");
   // Channels and models may both contain slashes; the longest channel is the one meant.
+  const ids = channelsById(info.channels);
   let longest: ChannelSpec | undefined;
-  for (const spec of info.channels.values()) {
-    if (path.startsWith(`${spec.id}/`) && spec.id.length > (longest?.id.length ?? 0)) {
-      longest = spec;
-    }
+  for (let at = path.lastIndexOf("/"); longest === undefined && at > 0; at = path.lastIndexOf("/", at - 1)) {
+    longest = ids.get(path.slice(0, at));
   }
   if (longest === undefined || isOfOwnLength(longest.attributes)) {
     return null;
   }
   return stepBytes(longest) * info.length === sizeBytes ? { dtype: longest.dtype, shape: longest.shape } : null;
+}
+
+const known = new WeakMap<EpisodeInfo["channels"], ReadonlyMap<string, ChannelSpec>>();
+
+/** Channels by their ids; the first of those that share one. Made once for each file. */
+function channelsById(channels: EpisodeInfo["channels"]): ReadonlyMap<string, ChannelSpec> {
+  let found = known.get(channels);
+  if (found === undefined) {
+    found = new Map([...channels.values()].reverse().map((spec) => [spec.id, spec]));
+    known.set(channels, found);
+  }
+  return found;
 }
 
 function latent(dtype: DType, sizeBytes: number, length: number): StepType | null {

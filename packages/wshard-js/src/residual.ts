@@ -29,10 +29,16 @@ export function packResidual(signal: NdArray): Uint8Array {
   return out;
 }
 
-/** The bits as booleans of [D, T]. D follows from the number of bytes; some writers pack the first only. */
+/**
+ * The bits as booleans of [D, T]. D follows from the number of bytes; some writers pack the first only. No steps
+ * have no bytes, and D is then 0.
+ */
 export function unpackResidual(packed: Uint8Array, length: number): NdArray<"bool"> {
   const rowBytes = Math.ceil(length / 8);
-  if (rowBytes === 0 || packed.length % rowBytes !== 0) {
+  if (length === 0 && packed.length === 0) {
+    return { dtype: "bool", shape: [0, 0], data: new Uint8Array(0) };
+  }
+  if (!(rowBytes > 0) || packed.length % rowBytes !== 0) {
     throw new EpisodeCorruptedError(
       `${packed.length} bytes are not residuals of ${length} steps, ${rowBytes} bytes each`,
     );

@@ -267,6 +267,12 @@ test("what cannot be written is refused and leaves no file", async () => {
   }
 });
 
+test("residuals of nothing are nothing", () => {
+  assert.equal(packResidual({ dtype: "f32", shape: [0, 3], data: new Float32Array(0) }).length, 0);
+  assert.deepEqual(unpackResidual(new Uint8Array(0), 0).shape, [0, 0]);
+  assert.throws(() => unpackResidual(new Uint8Array(1), 0), { kind: "episode_corrupted" });
+});
+
 test("residuals are the signs of bends", () => {
   const signals = fc
     .integer({ min: 1, max: 30 })

@@ -16,6 +16,9 @@ import {
   type TypedArray,
 } from "../src/index.js";
 import { completeEpisode, lanesOf } from "../src/model.js";
+import { bytesOf } from "./describing.js";
+
+export { bytesOf };
 
 await prepareDigests();
 
@@ -109,10 +112,6 @@ export function fullEpisode(length = 40): Episode {
 export function contentOf(init: EpisodeInit): unknown {
   const { origin: _, timebase, ...episode } = completeEpisode(init);
   return { ...episode, timebase: { tickHz: null, dtNs: null, ...timebase } };
-}
-
-export function bytesOf(array: { readonly data: TypedArray }): Uint8Array {
-  return new Uint8Array(array.data.buffer, array.data.byteOffset, array.data.byteLength);
 }
 
 export function laneBytes(episode: Episode): Map<string, Uint8Array> {

@@ -25,6 +25,7 @@ from warpdata.limits import WSHARD_MAX_STREAM_LZ4_BYTES
 from warpdata.wshard.codecs import Codec, Compression, parse_compression
 from warpdata.wshard.container import ALIGNMENTS, JSON_CONTENT
 from warpdata.wshard.documents import fresh_metadata
+from warpdata.wshard.dtypes import decode_array
 from warpdata.wshard.journal import Journal, parse_begin, read_journal
 from warpdata.wshard.jsontext import is_count
 from warpdata.wshard.meaning import TIMESTAMPS, meaning_of
@@ -128,8 +129,13 @@ def _check_parts(journal: Journal, info: EpisodeInfo) -> None:
     names = [part.block for part in journal.parts]
     for part in journal.parts:
         meaning = meaning_of(part.block, part.step_bytes * journal.step_count, info)
-        if part.block.startswith("meta/") or not meaning.is_declared or meaning.dtype is not part.dtype:
+        is_channel = part.block.startswith(("signal/", "action/"))
+        is_alike = meaning.dtype is part.dtype and (is_channel or meaning.shape == part.shape)
+        if part.block.startswith("meta/") or not meaning.is_declared or not is_alike:
             raise EpisodeCorruptedError(f"the journal records {part.block!r} as {part.dtype}{list(part.shape)}")
+        if not part.step_bytes * journal.step_count:
+            # Nothing can have an impossible shape, too.
+            decode_array(b"", part.dtype, (journal.step_count, *part.shape))
     if len(set(names)) != len(names) or (info.timebase.type == "timestamps_ns" and TIMESTAMPS not in names):
         raise EpisodeCorruptedError("the journal records a block twice, or not what its timebase asks for")
 

@@ -130,7 +130,11 @@ def parse_index(header: Header, data: memoryview) -> tuple[Entry, ...]:
     names = data[header.names_offset : header.data_offset]
     if any(data[header.index_end : header.names_offset]):
         raise EpisodeCorruptedError("there is something between the index and the names")
-    rows = _ENTRY.iter_unpack(data[HEADER_BYTES : header.index_end])
+    index = data[HEADER_BYTES : header.index_end]
+    # Names may share bytes, so that few bytes could be very many names.
+    if (told := sum(row[2] for row in _ENTRY.iter_unpack(index))) > WSHARD_MAX_NAMES_BYTES:
+        raise LimitExceededError(f"the names of all blocks take {told} bytes; the most is {WSHARD_MAX_NAMES_BYTES}")
+    rows = _ENTRY.iter_unpack(index)
     entries = tuple(_parse_entry(row, header, names) for row in rows)
     if len({entry.name for entry in entries}) != len(entries):
         raise EpisodeCorruptedError("two blocks have the same name")

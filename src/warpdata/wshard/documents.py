@@ -29,6 +29,7 @@ from warpdata.wshard.model import Channel, ChunkPlace, Episode, Timebase
 
 __all__ = ["encode_metadata", "episode_document", "fresh_metadata"]
 
+_LANES = ("signal/", "action/", "omen/", "uncert/", "residual/")
 _NEWEST = {"endianness": "little", "format": "W-SHARD", "residual_edges": "pad", "version": "0.1"}
 
 
@@ -131,23 +132,38 @@ def _place_document(place: ChunkPlace | None, length: int) -> dict[str, Any]:
 
 def _specs(episode: Episode, before: EpisodeInfo | None) -> tuple[dict[str, ChannelSpec], dict[str, ChannelSpec]]:
     """Declarations of channels, in the order they had before, and of those lanes whose name tells too little."""
-    old = {**before.channels, **before.lanes} if before is not None else {}
+    known = before.channels if before is not None else {}
+    told = before.lanes if before is not None else {}
+    # Where a block is declared twice, the channel counts.
+    old = {**known, **{name: spec for name, spec in told.items() if name not in known}}
     found = {name: _spec(name, channel, old) for name, channel in episode.lanes().items() if channel.is_declared}
-    order = list(before.channels) if before is not None else []
-    names = [name for name in order if name in found] + [name for name in found if name not in order]
-    known = set(before.channels) if before is not None else set()
-    channels = {name: found[name] for name in names if name.startswith(("signal/", "action/")) or name in known}
+    found = {**_strays(episode, old), **found}
+    names = [name for name in old if name in found] + [name for name in found if name not in old]
+    channels = {name: found[name] for name in names if name in known or (name not in told and _is_channel(name))}
     info = EpisodeInfo(episode.id, "", episode.length, Timebase(), None, {}, {}, channels, {})
-    lanes: dict[str, ChannelSpec] = {}
+    lanes = {name: told[name] if name in channels else found[name] for name in told if name in found}
     for name in names:
-        if name in channels or name.startswith("residual/"):
+        if name in channels or name in lanes or name.startswith("residual/"):
             continue
         spec = found[name]
-        told = default_lane(name, spec.step_bytes * episode.length, info)
-        declared = before is not None and name in before.lanes
-        if declared or told != (spec.dtype, spec.shape) or spec.attributes:
+        default = default_lane(name, spec.step_bytes * episode.length, info)
+        if default != (spec.dtype, spec.shape) or spec.attributes:
             lanes[name] = spec
     return channels, lanes
+
+
+def _is_channel(name: str) -> bool:
+    return name.startswith(("signal/", "action/"))
+
+
+def _strays(episode: Episode, old: Mapping[str, ChannelSpec]) -> dict[str, ChannelSpec]:
+    """Declarations of what never was a channel of the episode, such as of a block that the file does not have."""
+    names = {name for name, _, _ in episode.origin.layout} if episode.origin else set()
+    return {name: spec for name, spec in old.items() if name not in names or not _is_lane(name)}
+
+
+def _is_lane(name: str) -> bool:
+    return name.startswith(_LANES) and name not in _LANES
 
 
 def _spec(name: str, channel: Channel, old: Mapping[str, ChannelSpec]) -> ChannelSpec:

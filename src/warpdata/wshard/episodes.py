@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from warpdata.errors import EpisodeCorruptedError, NotFoundError
+from warpdata.errors import EpisodeCorruptedError, LimitExceededError, NotFoundError
+from warpdata.limits import WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION
+from warpdata.wshard.codecs import Codec
+from warpdata.wshard.container import Entry
 from warpdata.wshard.dtypes import Array
 from warpdata.wshard.jsontext import JsonObject, decode_object
 from warpdata.wshard.libraries import np
@@ -55,10 +58,22 @@ def load_episode(path: PathLike | ByteSource, channels: Sequence[str] | None = N
             raise EpisodeCorruptedError(f"there is no block {META_EPISODE!r}")
         parts = _Parts()
         wanted = None if channels is None else _wanted(channels, file, info)
-        for name in file.blocks:
-            if wanted is None or name in wanted or name in SERIES:
-                _take(name, file[name], info, parts)
+        names = [name for name in file.blocks if wanted is None or name in wanted or name in SERIES]
+        _check_size([file[name].entry for name in names])
+        for name in names:
+            _take(name, file[name], info, parts)
         return _assembled(info, parts, None if wanted is not None else _origin(file, parts))
+
+
+def _check_size(entries: Sequence[Entry]) -> None:
+    """Each block may be as large as it may be; many of them in a small file must not fill the memory."""
+    packed = [entry for entry in entries if entry.codec is not Codec.NONE]
+    stored, decoded = sum(entry.stored_bytes for entry in packed), sum(entry.size_bytes for entry in packed)
+    if decoded > max(WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION * stored):
+        raise LimitExceededError(
+            f"the blocks would take {decoded} bytes, decoded from {stored}: too many to load at once",
+            hint="Name some channels, or read windows with open_wshard.",
+        )
 
 
 def _wanted(channels: Sequence[str], file: WShardFile, info: EpisodeInfo) -> set[str]:

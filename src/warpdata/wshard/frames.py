@@ -6,6 +6,7 @@ Values and bytes only; decoding is in films.py. Implements "Frame index" of docs
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -68,13 +69,21 @@ class FrameIndex:
     @cached_property
     def _starts(self) -> Array:
         """For each entry, the key entry to start from: the last one before it that is not shown after it; or −1."""
-        times, starts = self.entries["time_ns"], np.full(len(self.entries), -1, np.int64)
+        starts = np.full(len(self.entries), -1, np.int64)
+        # A key that is shown after a later key starts nothing more, so the times of those that are left ascend.
         keys: list[int] = []
+        times: list[int] = []
+        shown = self.entries["time_ns"].tolist()
         for number, flags in enumerate(self.entries["flags"].tolist()):
             if flags & KEY:
+                while times and times[-1] >= shown[number]:
+                    times.pop()
+                    keys.pop()
                 keys.append(number)
-            # Frames that lean on an earlier group are few: the loop ends at the first or second key.
-            starts[number] = next((key for key in reversed(keys) if times[key] <= times[number]), -1)
+                times.append(shown[number])
+            at = bisect_right(times, shown[number])
+            if at:
+                starts[number] = keys[at - 1]
         return starts
 
     @property

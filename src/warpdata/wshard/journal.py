@@ -13,10 +13,12 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from warpdata.errors import EpisodeCorruptedError
-from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_MAX_JSON_BYTES, WSHARD_MAX_RECORD_BYTES
+from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_MAX_CHANNELS, WSHARD_MAX_JSON_BYTES, WSHARD_MAX_RECORD_BYTES
 from warpdata.wshard.jsontext import decode_object
 from warpdata.wshard.libraries import crc32c
 from warpdata.wshard.metadata import ChannelSpec, parse_channel
@@ -48,7 +50,7 @@ class _Head:
     payload_checksum: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Journal:
     """What a journal holds, up to the first byte that cannot be believed.
 
@@ -66,10 +68,17 @@ class Journal:
     lost_bytes: int
     problem: str | None
 
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """Where each part begins in a record of one step."""
+        return tuple(accumulate((part.step_bytes for part in self.parts), initial=0))
+
     def pieces(self, handle: int, number: int) -> Iterator[memoryview]:
         """The bytes of one part over all steps, record by record."""
-        before = sum(part.step_bytes for part in self.parts[:number])
+        before = self._starts[number]
         width = self.parts[number].step_bytes
+        if not width:
+            return
         for offset, count in zip(self.offsets, self.counts, strict=True):
             yield memoryview(_pread(handle, offset + before * count, width * count))
 
@@ -170,6 +179,8 @@ def _parts(document: dict[str, Any]) -> tuple[ChannelSpec, ...]:
         raise EpisodeCorruptedError(f"the journal has the version {version!r}")
     if not isinstance(listed, list) or not isinstance(document.get("episode"), dict):
         raise EpisodeCorruptedError("the journal does not say what it records")
+    if len(listed) > WSHARD_MAX_CHANNELS:
+        raise EpisodeCorruptedError(f"the journal records {len(listed)} parts; the most is {WSHARD_MAX_CHANNELS}")
     if not all(isinstance(item, dict) for item in listed):
         raise EpisodeCorruptedError("the journal lists something that is not a part")
     return tuple(parse_channel(item) for item in listed)

@@ -64,9 +64,13 @@ def default_lane(name: str, size_bytes: int, info: EpisodeInfo) -> tuple[DType, 
     lane, _, rest = name.partition("/")
     if lane not in ("omen", "uncert"):
         return None
-    described = [spec for spec in info.channels.values() if rest.startswith(f"{spec.id}/")]
     # Channels and models may both contain slashes; the longest channel is the one meant.
-    spec = max(described, key=lambda spec: len(spec.id), default=None)
+    spec, at = None, rest.rfind("/")
+    while spec is None and at > 0:
+        # A long name of nothing but slashes has many beginnings; few of them are as long as any id.
+        if at in info.id_lengths:
+            spec = info.by_id.get(rest[:at])
+        at = rest.rfind("/", 0, at)
     if spec is None or is_of_own_length(spec.attributes) or spec.step_bytes * info.length != size_bytes:
         return None
     return spec.dtype, spec.shape

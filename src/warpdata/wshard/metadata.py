@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from warpdata.errors import EpisodeCorruptedError, UnsupportedFormatError
@@ -53,7 +54,7 @@ class ChannelSpec:
         return math.prod(self.shape) * self.dtype.size_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpisodeInfo:
     """All that the metadata blocks say. `channels` and `lanes` are keyed by block name, in file order."""
 
@@ -66,6 +67,16 @@ class EpisodeInfo:
     attributes: JsonObject
     channels: Mapping[str, ChannelSpec]
     lanes: Mapping[str, ChannelSpec]
+
+    @cached_property
+    def by_id(self) -> Mapping[str, ChannelSpec]:
+        """Channels by their ids; the first of those that share one."""
+        return {spec.id: spec for spec in reversed([*self.channels.values()])}
+
+    @cached_property
+    def id_lengths(self) -> frozenset[int]:
+        """How many characters ids have."""
+        return frozenset(map(len, self.by_id))
 
 
 def parse_info(blocks: Mapping[str, bytes]) -> EpisodeInfo:

@@ -20,6 +20,8 @@ def pack_residual(signal: Array) -> Array:
     """
     if signal.ndim not in (1, 2):
         raise BadInputError(f"a residual needs a signal of [T] or [T, D], not of {list(signal.shape)}")
+    if not signal.size:
+        return np.zeros(0, np.uint8)
     rows = np.asarray(signal, np.float64).reshape(len(signal), -1).T
     bits = np.zeros(rows.shape, np.bool_)
     if rows.shape[1] > 2:
@@ -29,9 +31,14 @@ def pack_residual(signal: Array) -> Array:
 
 
 def unpack_residual(packed: Array, length: int) -> Array:
-    """The bits as booleans of [D, T]. D follows from the number of bytes; some writers pack the first only."""
+    """The bits as booleans of [D, T]. D follows from the number of bytes; some writers pack the first only.
+
+    No steps have no bytes, and D is then 0.
+    """
     width = -(-length // 8)
     flat = np.asarray(packed, np.uint8).reshape(-1)
-    if not width or flat.size % width:
+    if length == flat.size == 0:
+        return np.zeros((0, 0), np.bool_)
+    if width < 1 or flat.size % width:
         raise EpisodeCorruptedError(f"{flat.size} bytes are not residuals of {length} steps, {width} bytes each")
     return np.unpackbits(flat.reshape(-1, width), axis=1, count=length, bitorder="little").view(np.bool_)
