@@ -45,7 +45,10 @@ class _Reader:
         import pyarrow.parquet
         import torch.utils.data
 
-        assert all((obstore.store, PIL.JpegImagePlugin, pyarrow.parquet))
+        import warpdata.datasets
+        import warpdata.streaming
+
+        assert all((obstore.store, PIL.JpegImagePlugin, pyarrow.parquet, warpdata.datasets, warpdata.streaming))
         return {"torch": torch.__version__, "pillow": PIL.__version__}
 
     def epoch(self, limit: int | None = None, **spec: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from warpdata.artifacts import Coming
 from warpdata.streaming.order import Order
+from warpdata.tables import as_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,11 +41,9 @@ class Taken:
     contents: Mapping[str, Sequence[Coming | None]]
 
     def pick(self, positions: NDArray[np.int64]) -> Taken:
-        import pyarrow as pa
-
         wanted = positions.tolist()
         contents = {name: [values[at] for at in wanted] for name, values in self.contents.items()}
-        return Taken(self.rows.take(pa.array(positions)), contents)
+        return Taken(self.rows.take(as_arrow(positions)), contents)
 
     @staticmethod
     def joined(parts: Sequence[Taken]) -> Taken:

@@ -11,6 +11,7 @@ from warpdata.tables.evaluate import Evaluator
 from warpdata.tables.filters import RowFilter, parse_filter
 from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.predicate import can_match
+from warpdata.tables.rows import as_arrow
 from warpdata.tables.schemas import check_reference_column, check_same_schema, near_columns, retyped_table
 from warpdata.tables.sources import ParquetSource, describe_all, describe_parquet, read_unified
 from warpdata.tables.table import Foresee, Present, Table, TakeRows
@@ -27,6 +28,7 @@ __all__ = [
     "Table",
     "TakeRows",
     "WriteOptions",
+    "as_arrow",
     "assign_rows",
     "can_match",
     "check_rank",

@@ -21,9 +21,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["RowTaker"]
+__all__ = ["RowTaker", "as_arrow"]
 
 _SHARDS_AT_ONCE = 16
+
+
+def as_arrow(numbers: NDArray[np.int64]) -> pa.Array:
+    """The same numbers for Arrow, which would otherwise load pandas, where it is installed, to look at them."""
+    import numpy as np
+    import pyarrow as pa
+
+    held = np.ascontiguousarray(numbers, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(held), [None, pa.py_buffer(held)])
 
 
 class _Kept:
@@ -91,7 +100,7 @@ class RowTaker:
         for group in file.row_groups():
             start, stop = np.searchsorted(rows, (group.first_row, group.first_row + group.row_count))
             if start < stop:
-                parts.append(self._group(file, group.index).take(pa.array(rows[start:stop] - group.first_row)))
+                parts.append(self._group(file, group.index).take(as_arrow(rows[start:stop] - group.first_row)))
         joined = pa.concat_tables(parts).select(self._schema.names)
         return joined if joined.schema.equals(self._schema) else joined.cast(self._schema)
 

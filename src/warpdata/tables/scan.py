@@ -25,6 +25,7 @@ from warpdata.tables.filters import RowFilter
 from warpdata.tables.parquet import ShardFile, ShardOpener
 from warpdata.tables.parts import Parts
 from warpdata.tables.predicate import can_match, columns_of
+from warpdata.tables.rows import as_arrow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -261,7 +262,7 @@ class _Chosen:
             return rows
         in_one_piece = all(column.num_chunks == 1 for column in rows.columns)  # else all of it would be copied first
         if in_one_piece and self.mask.true_count * _FEW < len(self.mask):
-            return rows.take(self.numbers)
+            return rows.take(as_arrow(self.numbers))
         return rows.filter(self.mask)
 
 
