@@ -55,7 +55,8 @@ def run(effort: Effort) -> Report:
         )
         return Report(
             "S2: time to the first batch",
-            f"{many:,} shards, {many * _SHARD_ROWS:,} rows; {stage.distance}; batches of 64, peers with 2 workers, empty cache.",
+            f"{many:,} shards, {many * _SHARD_ROWS:,} rows; {stage.distance}; batches of 64, peers with 2 workers, "
+            "empty cache.",
             findings,
             [*notes, peer_versions(stage.peers)],
         )
