@@ -59,11 +59,10 @@ def _bars(text: str) -> Iterator[_Bar]:
         found = re.search(rf"<!-- {group} -->\n(.*?)<!-- /{group} -->", text, re.DOTALL)
         for line in (found[1] if found else "").splitlines():
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-            number = re.match(r"\d+(\.\d+)?", cells[3]) if len(cells) >= 5 else None
-            if number and "against" in cells[0]:
-                ratio = float(number[0])
-                ratio = 1 / ratio if group == "streams_s2" and ratio else ratio
-                yield _Bar(group, cells[0].replace("against ", ""), ratio)
+            told = cells[3] if len(cells) >= 5 and "against" in cells[0] else ""
+            number = re.search(r"([\d.]+) times as fast", told) or re.match(r"(\d+(?:\.\d+)?)", told)
+            if number:
+                yield _Bar(group, cells[0].replace("against ", ""), float(number[1]))
 
 
 def _x(ratio: float) -> float:
