@@ -5,7 +5,8 @@ normative text.
 """
 
 from warpdata.streaming.explanation import Explanation
-from warpdata.streaming.feeds import ArrayFeed, Feed, MixedPlan, Place, Plan, TablePlan
+from warpdata.streaming.feeds import ArrayFeed, Feed, Place, Plan, TablePlan
+from warpdata.streaming.mixed import MixedPlan
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.options import Collate, OnError, StreamOptions, Transform, choose_shuffle, resolve_rank
 from warpdata.streaming.order import Order, Shuffle

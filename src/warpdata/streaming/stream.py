@@ -19,7 +19,8 @@ from warpdata.limits import STREAM_THREADS
 from warpdata.streaming.columns import Columns
 from warpdata.streaming.continuing import RestPlan, Segment, parse_rest, rest_of
 from warpdata.streaming.explanation import Explanation
-from warpdata.streaming.feeds import ArrayFeed, Feed, MixedPlan, Place, Plan, TablePlan
+from warpdata.streaming.feeds import ArrayFeed, Feed, Place, Plan, TablePlan
+from warpdata.streaming.mixed import MixedPlan
 from warpdata.streaming.mixture import STOPS, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.plan import Identity, Token, parse_token
