@@ -221,7 +221,7 @@ def test_a_folder_that_cannot_be_made_is_done_without(origin: FaultyStore, tmp_p
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("call", ["mkdir", "fsync", "replace"])
+@pytest.mark.parametrize("call", ["mkdir", "fdopen", "replace"])
 def test_a_disk_that_refuses_is_done_without(
     cache: MetadataCache, folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, call: str
 ) -> None:

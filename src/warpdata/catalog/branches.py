@@ -5,8 +5,9 @@ Implements "Finding a head" of docs/specs/catalog.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TypeAlias
 
 from warpdata.catalog.layout import commit_key, head_key, head_prefix, heads_prefix, hint_key, label_key, sequence_of
 from warpdata.catalog.names import MAIN
@@ -15,10 +16,14 @@ from warpdata.errors import CorruptError, ObjectNotFoundError, PointerCorruptedE
 from warpdata.limits import MAX_HINT_LAG_PROBES
 from warpdata.store import Reader
 
-__all__ = ["find_head", "list_branches", "read_commit", "read_head", "read_label", "walk_heads"]
+__all__ = ["OnHint", "find_head", "list_branches", "read_commit", "read_head", "read_label", "walk_heads"]
 
 
-def find_head(reader: Reader, dataset_id: str, branch: str) -> Head | None:
+OnHint: TypeAlias = Callable[[str], None]
+"""Told the version that a hint names, before it is known whether there is a newer one."""
+
+
+def find_head(reader: Reader, dataset_id: str, branch: str, on_hint: OnHint | None = None) -> Head | None:
     """The newest entry, or None for a branch without any.
 
     For the main branch two small reads in the usual case: the hint, and the proof that nothing
@@ -27,6 +32,8 @@ def find_head(reader: Reader, dataset_id: str, branch: str) -> Head | None:
     hint = _read_hint(reader, dataset_id) if branch == MAIN else None
     if hint is None:
         return _newest_listed(reader, dataset_id, branch)
+    if on_hint is not None:
+        on_hint(hint.version)
     newest = Head(hint.sequence, hint.commit, hint.version, txn_id="")
     for sequence in range(hint.sequence + 1, hint.sequence + 1 + MAX_HINT_LAG_PROBES):
         following = read_head(reader, dataset_id, branch, sequence)

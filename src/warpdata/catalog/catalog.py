@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
 
-from warpdata.catalog.branches import find_head, list_branches, read_commit, read_label
+from warpdata.catalog.branches import OnHint, find_head, list_branches, read_commit, read_label
 from warpdata.catalog.layout import (
     dataset_prefix,
     labels_prefix,
@@ -54,6 +54,23 @@ class Catalog:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
+    def open(self, address: Address) -> tuple[Resolved, Manifest]:
+        """As `resolve` and `manifest`. While a hint is being proven, the manifest that it names is on its way."""
+        if address.ref is not None:
+            resolved = self.resolve(address)
+            return resolved, self.manifest(resolved)
+        ahead: dict[str, Future[bytes]] = {}
+        with ThreadPoolExecutor(1, thread_name_prefix="warp-hint") as pool:
+
+            def begin(version: str) -> None:
+                ahead[version] = pool.submit(self._manifest_bytes, address.dataset_id, version)
+
+            resolved = self._resolve_branch(address.dataset_id, MAIN, begin) or self._fail(address)
+            coming = ahead.get(resolved.version)
+            if coming is not None and coming.exception() is None:
+                return resolved, _checked(coming.result(), resolved)
+        return resolved, self.manifest(resolved)
+
     def resolve(self, address: Address) -> Resolved:
         """At most two small reads for the main branch; a full version needs none."""
         if address.ref is None:
@@ -70,13 +87,10 @@ class Catalog:
     def manifest(self, resolved: Resolved) -> Manifest:
         """Fetched and verified: its content hashes to the version asked for."""
         try:
-            data = self._reader.read(manifest_key(resolved.dataset_id, resolved.version)).data
+            data = self._manifest_bytes(resolved.dataset_id, resolved.version)
         except ObjectNotFoundError:
             self._fail(Address(resolved.dataset_id, resolved.version))
-        manifest = parse_manifest(data, resolved.version)
-        if manifest.dataset_id != resolved.dataset_id:
-            raise ManifestCorruptedError(f"the manifest of {resolved.dataset_id} says it is {manifest.dataset_id}'s")
-        return manifest
+        return _checked(data, resolved)
 
     def load_page(self, page: Page) -> bytes:
         return read_blob(self._reader, page.blob)
@@ -123,8 +137,11 @@ class Catalog:
             found = pool.map(self.branches, named)
             return [dataset_id for dataset_id, branches in zip(named, found, strict=True) if branches]
 
-    def _resolve_branch(self, dataset_id: str, branch: str) -> Resolved | None:
-        head = find_head(self._reader, dataset_id, branch)
+    def _manifest_bytes(self, dataset_id: str, version: str) -> bytes:
+        return self._reader.read(manifest_key(dataset_id, version)).data
+
+    def _resolve_branch(self, dataset_id: str, branch: str, on_hint: OnHint | None = None) -> Resolved | None:
+        head = find_head(self._reader, dataset_id, branch, on_hint)
         return None if head is None else Resolved(dataset_id, head.version, head.commit, branch=branch)
 
     def _resolve_label(self, dataset_id: str, name: str) -> Resolved | None:
@@ -175,6 +192,13 @@ class Catalog:
             return ask()
         except WarpError:
             return []
+
+
+def _checked(data: bytes, resolved: Resolved) -> Manifest:
+    manifest = parse_manifest(data, resolved.version)
+    if manifest.dataset_id != resolved.dataset_id:
+        raise ManifestCorruptedError(f"the manifest of {resolved.dataset_id} says it is {manifest.dataset_id}'s")
+    return manifest
 
 
 def _near(name: str, names: list[str]) -> str | None:

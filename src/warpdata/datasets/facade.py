@@ -360,9 +360,7 @@ def dataset(
 
 def open_dataset(connection: Connection, address: Address) -> Dataset:
     """As `dataset`, over a connection that is already there; three small reads at most."""
-    catalog = connection.catalog
-    resolved = catalog.resolve(address)
-    return Dataset(connection, resolved, catalog.manifest(resolved))
+    return Dataset(connection, *connection.catalog.open(address))
 
 
 def plan(

@@ -80,7 +80,7 @@ def open_stream(
     media = sum(bound[name].entry.shards.data_bytes / max(len(bound[name]), 1) for name in wanted)
     shuffle = None if request.shuffle is False else request.shuffle
     if shuffle is True:
-        shuffle = choose_shuffle(row_bytes + media, row_bytes, table.group_rows(), shards)
+        shuffle = choose_shuffle(row_bytes + media, row_bytes, table.group_rows, shards)
     plan = TablePlan(resolved.dataset_id, resolved.version, table, row_bytes + media, row_bytes, shuffle, request.seed)
     return Stream(plan, options, outside)
 

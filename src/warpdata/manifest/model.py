@@ -7,11 +7,12 @@ episodes, tensors, indexes) share one shape, `Payload`, and keep what is particu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from warpdata.digest import Blob
+from warpdata.limits import MAX_LISTED_NAMES_BYTES
 from warpdata.manifest.canonical import JsonObject
 
 __all__ = ["FORMAT", "Binding", "Footer", "Manifest", "Page", "Payload", "Shard", "ShardList", "TableEntry"]
@@ -80,9 +81,26 @@ class ShardList:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
+    """`schema` names the columns of the table's first shard, unless they are too many."""
+
     shards: ShardList
     format: str = "parquet"
     schema: JsonObject | None = None
+
+    @property
+    def column_names(self) -> tuple[str, ...] | None:
+        """As far as the manifest tells."""
+        names = None if self.schema is None else self.schema.get("columns")
+        if not isinstance(names, Sequence) or isinstance(names, str):
+            return None
+        found = tuple(name for name in names if isinstance(name, str))
+        return found if len(found) == len(names) else None
+
+    @staticmethod
+    def listing(names: Sequence[str]) -> JsonObject | None:
+        """A `schema` that tells these names; None where they would take too much room."""
+        room = sum(len(name.encode()) + 3 for name in names)
+        return {"columns": list(names)} if room <= MAX_LISTED_NAMES_BYTES else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ right edge of the tree, and a change in the middle rewrites only its neighbourho
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
@@ -28,6 +30,9 @@ from warpdata.limits import (
 from warpdata.manifest.canonical import Json, canonical_json
 from warpdata.manifest.model import Footer, Page, Shard, ShardList
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
+
 __all__ = [
     "LoadPage",
     "PagedShards",
@@ -43,6 +48,9 @@ __all__ = [
 
 LoadPage: TypeAlias = Callable[[Page], bytes]
 """Fetches a page's bytes; whoever provides it has verified their hash."""
+
+OpenEach: TypeAlias = "Callable[[Callable[[Page], _Listed], Sequence[Page]], Iterable[_Listed]]"
+"""As `map`, which opens one page after the other."""
 
 _REMEMBERED_PAGES = 64
 _Entry = TypeVar("_Entry", Shard, Page)
@@ -123,8 +131,9 @@ class ShardLookup:
 
     def __init__(self, shards: ShardList, load_page: LoadPage) -> None:
         self._shards = shards
+        self._top = _Listed.of(shards.pages or shards.shards)
         self._open = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(
-            lambda page, level: open_page(page, load_page(page), level)
+            lambda page, level: _Listed.of(open_page(page, load_page(page), level))
         )
 
     def __len__(self) -> int:
@@ -134,15 +143,15 @@ class ShardLookup:
         """`BadInputError` for a number the list does not have."""
         if not 0 <= position < len(self):
             raise BadInputError(f"there is no shard {position}: the list has {len(self)}")
-        entries: Sequence[Shard] | Sequence[Page] = self._shards.pages or self._shards.shards
-        level = self._shards.levels
+        listed, level = self._top, self._shards.levels
         while True:
+            entries = listed.entries
             for entry in entries if level else entries[position : position + 1]:
                 if isinstance(entry, Shard):
                     return entry
                 if position < entry.shard_count:
                     level -= 1
-                    entries = self._open(entry, level)
+                    listed = self._open(entry, level)
                     break
                 position -= entry.shard_count
 
@@ -150,17 +159,58 @@ class ShardLookup:
         """The shard that holds a row, and the number of its first row; `BadInputError` for a row beyond the last."""
         if not 0 <= row < self._shards.row_count:
             raise BadInputError(f"there is no row {row}: the list has {self._shards.row_count}")
-        entries: Sequence[Shard] | Sequence[Page] = self._shards.pages or self._shards.shards
-        level, first_row = self._shards.levels, 0
+        listed, level, first_row = self._top, self._shards.levels, 0
         while True:
-            for entry in entries:
-                if row < first_row + (entry.row_count or 0):
-                    if isinstance(entry, Shard):
-                        return first_row, entry
-                    level -= 1
-                    entries = self._open(entry, level)
-                    break
-                first_row += entry.row_count or 0
+            position = listed.holding(row - first_row)
+            entry = listed.entries[position]
+            first_row += listed.starts[position]
+            if isinstance(entry, Shard):
+                return first_row, entry
+            level -= 1
+            listed = self._open(entry, level)
+
+    def prepare(self, rows: SupportsLenAndGetItem[int], each: OpenEach) -> None:
+        """Open the pages that hold any of these rows, which ascend, as `each` does it: several at a time, perhaps.
+
+        No more than are remembered; the others are opened when they are asked for.
+        """
+        listed = [(0, self._top)]
+        for level in range(self._shards.levels - 1, -1, -1):
+            touched = [
+                (first + start, page)
+                for first, inside in listed
+                for start, page in inside.between(rows, first)
+                if isinstance(page, Page)
+            ][:_REMEMBERED_PAGES]
+            opened = each(functools.partial(self._open_below, level), [page for _, page in touched])
+            listed = [(first, inside) for (first, _), inside in zip(touched, opened, strict=True)]
+
+    def _open_below(self, level: int, page: Page) -> _Listed:
+        return self._open(page, level)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What a page lists, and at which of its rows each entry begins; a last number says where they end."""
+
+    entries: Sequence[Shard] | Sequence[Page]
+    starts: list[int]
+
+    @staticmethod
+    def of(entries: Sequence[Shard] | Sequence[Page]) -> _Listed:
+        return _Listed(entries, [*accumulate((entry.row_count or 0 for entry in entries), initial=0)])
+
+    def holding(self, row: int) -> int:
+        """The position of the entry that holds a row. Entries without rows are passed over."""
+        return bisect_right(self.starts, row) - 1
+
+    def between(self, rows: SupportsLenAndGetItem[int], first_row: int) -> Iterator[tuple[int, Shard | Page]]:
+        """The entries that hold any of these rows, which ascend; the first row here is `first_row` among them."""
+        at, end = bisect_left(rows, first_row), first_row + self.starts[-1]
+        while at < len(rows) and rows[at] < end:
+            position = self.holding(rows[at] - first_row)
+            yield self.starts[position], self.entries[position]
+            at = bisect_left(rows, first_row + self.starts[position + 1], at)
 
 
 def _walk(

@@ -119,7 +119,10 @@ def _target(artifact: Artifact, load_page: LoadPage) -> Target:
 
 def _addition(staged: Staged) -> Addition:
     return Addition(
-        tables={name: [file.shard() for file in files] for name, files in staged.tables.items()},
+        tables={
+            name: (files[0].source.schema.names if files else (), [file.shard() for file in files])
+            for name, files in staged.tables.items()
+        },
         artifacts={name: _artifact(artifact) for name, artifact in staged.artifacts.items()},
         bindings=staged.bindings,
         episodes={name: _episodes(episodes) for name, episodes in staged.episodes.items()},

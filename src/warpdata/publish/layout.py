@@ -36,9 +36,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Shards for tables, whole payloads by their shards and an entry that awaits its list, and bindings."""
+    """Columns and shards for tables, whole payloads by their shards and an entry that awaits its list, and bindings."""
 
-    tables: Mapping[str, Sequence[Shard]]
+    tables: Mapping[str, tuple[Sequence[str], Sequence[Shard]]]
+    """The columns and shards of each."""
     artifacts: Mapping[str, tuple[Payload, Sequence[Shard]]] = field(default_factory=dict)
     bindings: tuple[Binding, ...] = ()
     episodes: Mapping[str, tuple[Payload, Sequence[Shard]]] = field(default_factory=dict)
@@ -69,8 +70,10 @@ def _lay_out(
     added = addition.tables
     for name in base.tables.keys() | added.keys():
         entry = base.tables.get(name, TableEntry(ShardList()))
-        paged = extend_shards(entry.shards, added.get(name, ()), load_page, inline_limit=inline_limit)
-        tables[name] = replace(entry, shards=paged.shards)
+        columns, shards = added.get(name, ((), ()))
+        schema = entry.schema if entry.shards.shard_count or not shards else TableEntry.listing(columns)
+        paged = extend_shards(entry.shards, shards, load_page, inline_limit=inline_limit)
+        tables[name] = replace(entry, shards=paged.shards, schema=schema)
         new_pages |= paged.new_pages
     sections: dict[str, dict[str, Payload]] = {}
     for section, there, more in (

@@ -1,8 +1,8 @@
 """Small objects remembered on disk: immutable ones for good, the rest only as long as their tag holds.
 
 A wrapper around a `Reader`, composed at the root, so that no reader knows it is there. An entry is
-whole and carries its own checksum, or it is treated as absent and fetched again. A disk that is
-full or read-only makes the cache step aside, never fail. Implements "Metadata cache" of
+whole and carries its own checksum, or it is treated as absent and fetched again: so it need not be synced. A
+disk that is full or read-only makes the cache step aside, never fail. Implements "Metadata cache" of
 docs/specs/store.md.
 """
 
@@ -152,8 +152,6 @@ class RememberedObjects:
             staged = Path(name)
             with os.fdopen(handle, "wb") as file:
                 file.write(_MAGIC + hashlib.sha256(key.encode() + body).digest() + body)
-                file.flush()
-                os.fsync(file.fileno())
             staged.replace(entry)
         except OSError:
             if staged is not None:

@@ -84,16 +84,16 @@ def resolve_rank(shard: tuple[int, int] | str | None) -> tuple[int, int]:
     return rank, world_size
 
 
-def choose_shuffle(sample_bytes: float, row_bytes: float, group_rows: int, shards: ShardList) -> Shuffle:
+def choose_shuffle(sample_bytes: float, row_bytes: float, group_rows: Callable[[], int], shards: ShardList) -> Shuffle:
     """Blocks large enough to be worth a request, windows that fit into memory.
 
     `sample_bytes` is what a sample takes with its media, `row_bytes` without. A table too large to be kept
     in memory is shuffled by row groups, as less can not be read; of a small one, blocks are no longer than
-    shards, so that the first window needs few of them.
+    shards, so that the first window needs few of them. Only the former asks for `group_rows`, which takes a read.
     """
     rows = int(min(max(STREAM_BLOCK_BYTES / max(sample_bytes, 1.0), 1), STREAM_MAX_BLOCK_ROWS))
     if shards.row_count * row_bytes > STREAM_KEPT_BYTES:
-        rows = max(rows, group_rows)
+        rows = max(rows, group_rows())
     else:
         rows = max(1, min(rows, shards.row_count // max(shards.shard_count, 1)))
     block_bytes = max(rows * sample_bytes, 1.0)

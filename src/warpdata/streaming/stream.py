@@ -218,7 +218,7 @@ class Stream:
 
     def for_worker(self, worker: int, workers: int) -> Stream:
         """The part of this rank's batches that one of several workers makes, from the beginning."""
-        options = replace(self._options, worker=worker, workers=workers)
+        options = replace(self._options.for_workers(), worker=worker, workers=workers)
         return Stream(self.plan, options, self.outside)
 
 

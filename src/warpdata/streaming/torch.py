@@ -96,12 +96,16 @@ class TorchLoader:
         reopen = functools.partial(self._reopen, version=stream.identity.document()["version"])
         return TorchLoader(stream, reopen, self._num_workers, pin_memory=self._pin_memory, may_fork=self._may_fork)
 
+    def _opener(self) -> OpenStream:
+        """Without workers, the stream that is open already is good enough."""
+        return self._reopen if self._num_workers else functools.partial(self._stream.for_worker, 0, 1)
+
     def _run(self, epoch: int, begin: int) -> Iterator[Any]:
         torch = _torch()
         stream = self._stream
         steps = stream.steps_from(begin, epoch)
         loader = torch.utils.data.DataLoader(
-            _parts_class()(self._reopen, stream.token_at(epoch, begin)),
+            _parts_class()(self._opener(), stream.token_at(epoch, begin)),
             batch_size=None,
             num_workers=self._num_workers,
             pin_memory=self._pin_memory,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError
@@ -62,12 +62,19 @@ class _Kept:
 
 
 class RowTaker:
-    """Takes rows of one table. Remembers where shards begin. `schema` is that of the columns to take, in order."""
+    """Takes rows of one table. Remembers where shards begin.
 
-    def __init__(self, lookup: ShardLookup, shards: ShardOpener, schema: pa.Schema, keep_bytes: int = 0) -> None:
+    `schema` gives that of the columns to take, in order. It may have to be read, as the rows have to be, and at the
+    same time.
+    """
+
+    def __init__(
+        self, lookup: ShardLookup, shards: ShardOpener, schema: Callable[[], pa.Schema], keep_bytes: int = 0
+    ) -> None:
         self._lookup = lookup
         self._shards = shards
-        self._schema = schema
+        self._find_schema = schema
+        self._schema: pa.Schema | None = None
         self._kept = _Kept(keep_bytes)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
@@ -78,8 +85,18 @@ class RowTaker:
         if len(rows) > 1 and not np.all(rows[1:] > rows[:-1]):
             raise BadInputError("row numbers must ascend")
         with ThreadPoolExecutor(_SHARDS_AT_ONCE, thread_name_prefix="warp-rows") as pool:
-            parts = list(pool.map(lambda part: self._take_from(*part), self._by_shard(rows)))
-        return pa.concat_tables([pa.Table.from_batches([], self._schema), *parts])
+            if self._schema is None:  # the first shard tells it
+                self._lookup.prepare(np.concatenate([np.zeros(1, np.int64), rows]), pool.map)
+            else:
+                self._lookup.prepare(rows, pool.map)
+            schema = pool.submit(self._known_schema)
+            parts = list(pool.map(lambda part: self._take_from(part[0], part[1], schema), self._by_shard(rows)))
+            return pa.concat_tables([pa.Table.from_batches([], schema.result()), *parts])
+
+    def _known_schema(self) -> pa.Schema:
+        if self._schema is None:
+            self._schema = self._find_schema()
+        return self._schema
 
     def _by_shard(self, rows: NDArray[np.int64]) -> Iterator[tuple[Shard, NDArray[np.int64]]]:
         """Each shard that has wanted rows, and their numbers within it."""
@@ -92,22 +109,23 @@ class RowTaker:
             yield shard, rows[at:end] - first_row
             at = end
 
-    def _take_from(self, shard: Shard, rows: NDArray[np.int64]) -> pa.Table:
+    def _take_from(self, shard: Shard, rows: NDArray[np.int64], coming: Future[pa.Schema]) -> pa.Table:
         import numpy as np
         import pyarrow as pa
 
         file, parts = self._shards.open(shard), []
+        schema = coming.result()
         for group in file.row_groups():
             start, stop = np.searchsorted(rows, (group.first_row, group.first_row + group.row_count))
             if start < stop:
-                parts.append(self._group(file, group.index).take(as_arrow(rows[start:stop] - group.first_row)))
-        joined = pa.concat_tables(parts).select(self._schema.names)
-        return joined if joined.schema.equals(self._schema) else joined.cast(self._schema)
+                held = self._group(file, group.index, schema.names)
+                parts.append(held.take(as_arrow(rows[start:stop] - group.first_row)))
+        joined = pa.concat_tables(parts).select(schema.names)
+        return joined if joined.schema.equals(schema) else joined.cast(schema)
 
-    def _group(self, file: ShardFile, group: int) -> pa.Table:
+    def _group(self, file: ShardFile, group: int, names: Sequence[str]) -> pa.Table:
         found = self._kept.get(file.shard, group)
         if found is None:
-            names: Sequence[str] = self._schema.names
             found = file.decode(group, names, file.fetch(group, names))
             self._kept.put(file.shard, group, found)
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from warpdata.errors import ColumnNotFoundError, SchemaMismatchError
@@ -55,17 +55,17 @@ def check_unique(schema: pa.Schema, where: str) -> None:
         seen[name.lower()] = name
 
 
-def check_columns(wanted: Iterable[str], schema: pa.Schema) -> list[str]:
+def check_columns(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
     """The wanted names, each once, all of them existing."""
     out = list(dict.fromkeys(wanted))
-    existing = set(schema.names)
+    existing = set(names)
     for name in out:
         if name not in existing:
-            raise ColumnNotFoundError(f"there is no column {name!r}", hint=near_columns(name, schema.names))
+            raise ColumnNotFoundError(f"there is no column {name!r}", hint=near_columns(name, names))
     return out
 
 
-def near_columns(name: str, names: list[str]) -> str:
+def near_columns(name: str, names: Sequence[str]) -> str:
     """A hint: columns that are spelled alike, or what there is."""
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:

@@ -81,7 +81,8 @@ class Table:
         """Keep these columns, in this order."""
         if isinstance(columns, str) or not columns:
             raise BadInputError(f"select takes a non-empty list of column names, not {columns!r}")
-        return self._with(columns=tuple(check_columns(columns, self._stored_schema)))
+        listed = None if "_stored_schema" in self.__dict__ else self.entry.column_names
+        return self._with(columns=tuple(check_columns(columns, listed or self._stored_schema.names)))
 
     def filter(self, expression: str) -> Table:
         """Keep rows for which the SQL expression is true; several filters must all be.
@@ -163,7 +164,7 @@ class Table:
         import numpy as np
 
         lookup = ShardLookup(self.entry.shards, self.load_page)
-        taker = RowTaker(lookup, self.shards, self._selected_schema, keep_bytes)
+        taker = RowTaker(lookup, self.shards, lambda: self._selected_schema, keep_bytes)
 
         def take(rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
             taken = taker.take(np.asarray(rows, dtype=np.int64))
@@ -251,7 +252,8 @@ class Table:
 
         if self.columns is None:
             return self._stored_schema
-        fields = [self._stored_schema.field(name) for name in self.columns]
+        names = check_columns(self.columns, self._stored_schema.names)
+        fields = [self._stored_schema.field(name) for name in names]
         return pa.schema(fields, metadata=self._stored_schema.metadata)
 
     def _with(self, **changes: Any) -> Table:
