@@ -26,7 +26,8 @@ def open_loader(spec: Spec) -> Iterable[Any]:
     settings = replace(wd.load_settings(), cache_dir=Path(spec.cache))
     if spec.cache_limit_bytes is not None:
         settings = replace(settings, cache_limit_bytes=spec.cache_limit_bytes)
-    opened = wd.dataset(DATASET, store=spec.url, settings=settings)
+    address = f"{DATASET}@{spec.version}" if spec.version else DATASET
+    opened = wd.dataset(address, store=spec.url, settings=settings)
     loader = opened.to_torch(
         columns=["id", "image"] if spec.kind == "pictures" else ["id", *(f"x{n}" for n in range(FEATURES))],
         filter=None if spec.keep is None else f"score < {spec.keep}",
@@ -42,13 +43,25 @@ class _Reader:
         """Everything that is imported once."""
         import obstore.store
         import PIL.JpegImagePlugin
+        import platformdirs
+        import pyarrow.compute
         import pyarrow.parquet
         import torch.utils.data
 
         import warpdata.datasets
         import warpdata.streaming
 
-        assert all((obstore.store, PIL.JpegImagePlugin, pyarrow.parquet, warpdata.datasets, warpdata.streaming))
+        assert all(
+            (
+                obstore.store,
+                PIL.JpegImagePlugin,
+                platformdirs,
+                pyarrow.compute,
+                pyarrow.parquet,
+                warpdata.datasets,
+                warpdata.streaming,
+            )
+        )
         return {"torch": torch.__version__, "pillow": PIL.__version__}
 
     def epoch(self, limit: int | None = None, **spec: Any) -> dict[str, Any]:

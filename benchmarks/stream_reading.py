@@ -36,6 +36,8 @@ class Spec:
     cache_limit_bytes: int | None = None
     files: tuple[str, ...] = ()
     """The objects that hold samples, for peers that want to be told."""
+    version: str = ""
+    """Ours: which version is meant, else the newest."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "files", tuple(self.files))

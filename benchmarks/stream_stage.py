@@ -86,6 +86,10 @@ class Source:
         return f"{self.kind}-{shape}"
 
 
+def _with_version(make: MakeSpec, version: str, cache: str) -> Spec:
+    return replace(make(cache), version=version)
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What one turn of an arm came to; `failure` where it did not come to anything."""
@@ -182,6 +186,12 @@ class Stage:
         builder.publish()
         put_in_one_piece(self.s3)
         return partial(Spec, store, kind=source.kind)
+
+    def pinned(self, make: MakeSpec) -> MakeSpec:
+        """The same of ours, with the version that is the newest now."""
+        settings = self.s3.settings(cache_dir=self.folder("publish"))
+        version = wd.dataset(DATASET, store=make("").url, settings=settings).version
+        return partial(_with_version, make, version)
 
     def prepare_all(self, source: Source, without: Sequence[str] = ()) -> tuple[dict[str, MakeSpec], list[str]]:
         """Every arm's data, and a note for each peer that could not write its own."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -18,6 +18,7 @@ __all__ = [
     "Blob",
     "Fingerprint",
     "OnBytes",
+    "are_digests",
     "blob_key",
     "fingerprint_file",
     "is_digest",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_HEX = re.compile(r"[0-9a-f]*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,6 +50,11 @@ class Fingerprint:
 def is_digest(text: str) -> bool:
     """Whether `text` is 64 lower-case hex digits."""
     return _DIGEST.fullmatch(text) is not None
+
+
+def are_digests(texts: Sequence[str]) -> bool:
+    """Whether all of many are; faster than asking for each."""
+    return all(len(text) == 64 for text in texts) and _HEX.fullmatch("".join(texts)) is not None
 
 
 def sha256_hex(data: bytes | memoryview) -> str:

@@ -1,8 +1,8 @@
 """What a version is made of: frozen values, no I/O, no behaviour beyond sums.
 
-The fields are those of docs/specs/manifest.md. Sections that a payload kind owns (artifacts,
-episodes, tensors, indexes) share one shape, `Payload`, and keep what is particular to a kind in its
-`attributes`.
+The fields are those of docs/specs/manifest.md. What comes by the thousand (shards, pages) is decoded from
+JSON as it is. Sections that a payload kind owns (artifacts, episodes, tensors, indexes) share one shape,
+`Payload`, and keep what is particular to a kind in its `attributes`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+import msgspec
 
 from warpdata.digest import Blob
 from warpdata.limits import MAX_LISTED_NAMES_BYTES
@@ -21,16 +23,14 @@ FORMAT = 1
 """The manifest format this code writes. Readers refuse what is newer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Footer:
+class Footer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The tail of a Parquet file, and a checksum of its own, so that one range read can be believed."""
 
     byte_size: int
     xxh3: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One stored file of a table or payload. Tables know their rows and footers."""
 
     hash: str
@@ -43,8 +43,7 @@ class Shard:
         return Blob(self.hash, self.byte_size)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A reference to a blob that lists shards, or further pages, with the sums of what it lists."""
 
     hash: str

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
-from warpdata.digest import is_digest, sha256_hex
+from warpdata.digest import are_digests, sha256_hex
 from warpdata.errors import BadInputError, ManifestCorruptedError
 from warpdata.limits import (
     INLINE_SHARDS,
@@ -28,7 +28,7 @@ from warpdata.limits import (
     PAGE_TARGET_ENTRIES,
 )
 from warpdata.manifest.canonical import Json, canonical_json
-from warpdata.manifest.model import Footer, Page, Shard, ShardList
+from warpdata.manifest.model import Page, Shard, ShardList
 
 if TYPE_CHECKING:
     from _typeshed import SupportsLenAndGetItem
@@ -68,26 +68,6 @@ class _PageDocument(msgspec.Struct, forbid_unknown_fields=True):
     format: int
     level: int
     entries: msgspec.Raw
-
-
-class _FooterDocument(msgspec.Struct, forbid_unknown_fields=True):
-    byte_size: int
-    xxh3: str
-
-
-class _ShardDocument(msgspec.Struct, forbid_unknown_fields=True):
-    hash: str
-    byte_size: int
-    row_count: int | None = None
-    footer: _FooterDocument | None = None
-
-
-class _PageRefDocument(msgspec.Struct, forbid_unknown_fields=True):
-    hash: str
-    byte_size: int
-    shard_count: int
-    row_count: int
-    data_bytes: int
 
 
 def page_shards(shards: Iterable[Shard], *, inline_limit: int = INLINE_SHARDS) -> PagedShards:
@@ -305,31 +285,22 @@ def page_json(page: Page) -> dict[str, Json]:
     }
 
 
-def _shard(entry: _ShardDocument) -> Shard:
-    footer = Footer(entry.footer.byte_size, entry.footer.xxh3) if entry.footer else None
-    return Shard(entry.hash, entry.byte_size, entry.row_count, footer)
-
-
 def open_page(page: Page, data: bytes, level: int) -> list[Shard] | list[Page]:
     """The page's entries, checked against the sums its reference promised."""
     entries: list[Shard] | list[Page]
     try:
         document = msgspec.json.decode(data, type=_PageDocument)
         if document.level == 0:
-            listed = msgspec.json.decode(document.entries, type=list[_ShardDocument])
-            entries = [_shard(entry) for entry in listed]
+            entries = shards = msgspec.json.decode(document.entries, type=list[Shard])
+            sums = ShardList(shards=tuple(shards))
         else:
-            refs = msgspec.json.decode(document.entries, type=list[_PageRefDocument])
-            entries = [Page(e.hash, e.byte_size, e.shard_count, e.row_count, e.data_bytes) for e in refs]
+            entries = pages = msgspec.json.decode(document.entries, type=list[Page])
+            sums = ShardList(pages=tuple(pages))
     except msgspec.MsgspecError as error:
         raise ManifestCorruptedError(f"page {page.hash} cannot be read: {error}") from error
-    sums = ShardList(
-        shards=tuple(e for e in entries if isinstance(e, Shard)),
-        pages=tuple(e for e in entries if isinstance(e, Page)),
-    )
     found = (document.format, document.level, sums.shard_count, sums.row_count, sums.data_bytes)
     promised = (1, level, page.shard_count, page.row_count, page.data_bytes)
-    well_formed = all(is_digest(e.hash) and e.byte_size >= 0 and (e.row_count or 0) >= 0 for e in entries)
-    if found != promised or not well_formed:
+    sizes = [number for e in entries for number in (e.byte_size, e.row_count or 0)]
+    if found != promised or min(sizes, default=0) < 0 or not are_digests([e.hash for e in entries]):
         raise ManifestCorruptedError(f"page {page.hash} does not hold what its reference promises")
     return entries

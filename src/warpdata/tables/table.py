@@ -35,6 +35,9 @@ Present: TypeAlias = Callable[["pa.Schema"], "pa.Schema"]
 Foresee: TypeAlias = Callable[["pa.RecordBatch"], None]
 TakeRows: TypeAlias = Callable[["Sequence[int] | NDArray[np.int64]"], "pa.Table"]
 
+_READ = ("_stored_schema", "_lookup")
+"""What was read for one table serves those made from it."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -163,8 +166,7 @@ class Table:
         """As `take`, for taking again and again: what was decoded last is kept, up to so many bytes."""
         import numpy as np
 
-        lookup = ShardLookup(self.entry.shards, self.load_page)
-        taker = RowTaker(lookup, self.shards, lambda: self._selected_schema, keep_bytes)
+        taker = RowTaker(self._lookup, self.shards, lambda: self._selected_schema, keep_bytes)
 
         def take(rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
             taken = taker.take(np.asarray(rows, dtype=np.int64))
@@ -243,8 +245,11 @@ class Table:
         return max((group.row_count for group in first.row_groups()[:1]), default=0) if first is not None else 0
 
     def _first_shard(self) -> ShardFile | None:
-        first = next(iter_shards(self.entry.shards, self.load_page), None)
-        return None if first is None else self.shards.open(first)
+        return self.shards.open(self._lookup.at(0)) if len(self._lookup) else None
+
+    @cached_property
+    def _lookup(self) -> ShardLookup:
+        return ShardLookup(self.entry.shards, self.load_page)
 
     @property
     def _selected_schema(self) -> pa.Schema:
@@ -257,10 +262,9 @@ class Table:
         return pa.schema(fields, metadata=self._stored_schema.metadata)
 
     def _with(self, **changes: Any) -> Table:
-        """A changed copy that keeps the schema already read."""
+        """A changed copy that keeps what was read already."""
         changed = replace(self, **changes)
-        if "_stored_schema" in self.__dict__:
-            changed.__dict__["_stored_schema"] = self._stored_schema
+        changed.__dict__.update({name: self.__dict__[name] for name in _READ if name in self.__dict__})
         return changed
 
     def _all_rows(self) -> RowRange:
