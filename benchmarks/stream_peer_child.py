@@ -19,12 +19,13 @@ from typing import Any
 
 from benchmarks.media_serving import serve
 from benchmarks.stream_peer_formats import WRITERS, Source
-from benchmarks.stream_peer_walks import WALKS, import_litdata, open_lance
+from benchmarks.stream_peer_walks import WALKS, clean_up_mosaic, import_litdata, open_lance
 from benchmarks.stream_reading import FEATURES, PAUSE_S, Spec, collate, consume, decode
 
 __all__: list[str] = []
 
 _MODULES = {"mosaicml-streaming": "streaming", "lancedb": "lancedb.streaming"}
+_MOSAIC_DOWNLOADER = "_downloader"
 _BUFFER = 1000
 
 
@@ -38,6 +39,8 @@ class _Reader:
         import PIL.Image
         import torch.utils.data
 
+        if self.peer == "mosaicml-streaming":
+            clean_up_mosaic()
         return {"torch": torch.__version__, "pillow": PIL.__version__}
 
     def prepare(self, out: str, **source: Any) -> dict[str, Any]:
@@ -88,6 +91,11 @@ def _litdata(spec: Spec) -> Iterable[Any]:
 
 
 def _mosaic(spec: Spec) -> Iterable[Any]:
+    """Its client for S3 has fetched the index, and would be inherited by the workers with its open connection.
+
+    Over plain `http://` two workers then take each other's answers, and shards have wrong bytes. So it is told to
+    let go of the client, and each worker makes its own.
+    """
     import torch.utils.data
 
     dataset = import_module("streaming").StreamingDataset(
@@ -98,6 +106,8 @@ def _mosaic(spec: Spec) -> Iterable[Any]:
         batch_size=spec.batch_size,
         cache_limit=spec.cache_limit_bytes,
     )
+    for stream in dataset.streams:
+        getattr(stream, _MOSAIC_DOWNLOADER).clean_up()
     return torch.utils.data.DataLoader(
         dataset,
         batch_size=spec.batch_size,

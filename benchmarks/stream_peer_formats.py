@@ -24,8 +24,18 @@ _PARQUET_GROUP_ROWS = 100
 class Source:
     """What to write: pictures of a folder, or as many rows. `shard_rows` cuts shards by rows instead of by bytes."""
 
-    def __init__(self, kind: str, count: int, folder: str = "", shard_rows: int | None = None, first: int = 0) -> None:
+    def __init__(
+        self,
+        kind: str,
+        count: int,
+        folder: str = "",
+        *,
+        shard_rows: int | None = None,
+        first: int = 0,
+        shard_bytes: int | None = None,
+    ) -> None:
         self.kind, self.count, self.shard_rows, self.first = kind, count, shard_rows, first
+        self.shard_bytes = shard_bytes or _SHARD_BYTES
         self.pictures = Pictures(Path(folder), count)
 
     def sample(self, number: int) -> dict[str, Any]:
@@ -78,7 +88,7 @@ def _mosaic(source: Source, out: Path) -> None:
     if source.kind == "rows":
         columns = {"id": "int", "x": f"ndarray:float32:{FEATURES}"}
     sample_bytes = 8 + 4 * FEATURES + 4
-    limit = source.shard_rows * sample_bytes if source.shard_rows else _SHARD_BYTES
+    limit = source.shard_rows * sample_bytes if source.shard_rows else source.shard_bytes
     with import_module("streaming").MDSWriter(out=str(out), columns=columns, size_limit=limit) as writer:
         for sample in source:
             writer.write(sample)

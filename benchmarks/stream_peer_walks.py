@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from benchmarks.stream_reading import Spec
 
-__all__ = ["WALKS", "import_litdata", "open_lance"]
+__all__ = ["WALKS", "clean_up_mosaic", "import_litdata", "open_lance"]
 
 Walk: TypeAlias = Iterator[tuple[list[int], Any]]
 _SPLITS = 4
@@ -24,6 +24,11 @@ def import_litdata() -> Any:
     """Its S3 client refuses plain `http://`, which only a loopback server has; that is lifted."""
     getattr(import_module("litdata.streaming.downloader"), _LITDATA_CLIENT)["allow_http"] = True
     return import_module("litdata")
+
+
+def clean_up_mosaic() -> None:
+    """What earlier turns left in shared memory when they were killed, as its documentation says; all ranks together."""
+    import_module("streaming.base.util").clean_stale_shared_memory()
 
 
 def open_lance(url: str) -> Any:
@@ -55,9 +60,13 @@ def _lancedb(spec: Spec, rank: int, world_size: int, states: list[Any] | None) -
         yield batch, dataset.state_dict()
 
 
-def _mosaic(spec: Spec, _rank: int, _world_size: int, states: list[Any] | None) -> Walk:
-    """Its ranks come from the environment. Its loader counts the samples of all; any rank's state will do."""
+def _mosaic(spec: Spec, rank: int, world_size: int, states: list[Any] | None) -> Walk:
+    """Finds its ranks by `torch.distributed`. Its loader counts the samples of all; any rank's state will do."""
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size)
     streaming = import_module("streaming")
+    clean_up_mosaic()
     dataset = streaming.StreamingDataset(
         remote=spec.url, local=spec.cache, shuffle=True, shuffle_seed=spec.seed, batch_size=spec.batch_size
     )

@@ -76,6 +76,9 @@ class Source:
     first: int = 0
     """The id of the first row."""
 
+    shard_bytes: int | None = None
+    """Where a peer is to cut pictures into smaller shards than it would."""
+
     @staticmethod
     def of(pictures: Pictures) -> Source:
         return Source("pictures", pictures.count, str(pictures.folder))
@@ -83,7 +86,7 @@ class Source:
     @property
     def name(self) -> str:
         shape = Path(self.folder).name if self.folder else f"{self.count}by{self.shard_rows}from{self.first}"
-        return f"{self.kind}-{shape}"
+        return f"{self.kind}-{shape}" + (f"-{self.shard_bytes}" if self.shard_bytes else "")
 
 
 def _with_version(make: MakeSpec, version: str, cache: str) -> Spec:
@@ -122,6 +125,7 @@ class Stage:
     """A folder of this run's own, which goes with it."""
 
     _turns: Iterator[int] = field(default_factory=itertools.count)
+    _launches: Iterator[int] = field(default_factory=itertools.count)
 
     @cached_property
     def far(self) -> S3Endpoint:
@@ -144,13 +148,15 @@ class Stage:
             "HF_HOME": str(home),
             "HF_HUB_OFFLINE": "1",
             "HF_DATASETS_OFFLINE": "1",
-            "TMPDIR": str(home),
         }
 
     def launch(self, arm: str, more: Mapping[str, str] = MappingProxyType({})) -> Child:
-        """A process of that arm, which is still starting; `more` is added to its environment."""
+        """A process of that arm, which is still starting; `more` is added to its environment.
+
+        Its folder for temporary files is its own: what a process that was killed left there is not found again.
+        """
         peer = next((peer for peer in self.peers if peer.name == arm), None)
-        environ = {**self.environ, **more}
+        environ = {**self.environ, "TMPDIR": str(self.folder(f"tmp-{next(self._launches) % _CACHES}")), **more}
         return our_child(environ) if peer is None else peer.start(environ)
 
     def start(self, arm: str) -> Child:

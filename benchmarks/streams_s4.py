@@ -21,7 +21,6 @@ from benchmarks.harness import Effort, Finding, Report
 from benchmarks.stream_peers import OURS, peer_versions
 from benchmarks.stream_reading import Spec
 from benchmarks.stream_stage import (
-    PATIENCE_S,
     MakeSpec,
     Source,
     Stage,
@@ -38,6 +37,7 @@ _ROWS = 4_800
 _SHARD_ROWS = 200
 _SECOND_FROM = 1_000_000
 _KILLED_AFTER = 25
+_PATIENCE_S = 60.0
 _MOVES = ((4, 2), (2, 4))
 _CASES: Mapping[str, Mapping[str, Any]] = {"plain": {}, "filtered": {"keep": 0.5}, "mixed": {"weights": [0.7, 0.3]}}
 _NO_STATE = ("webdataset",)
@@ -124,11 +124,11 @@ def _walk(
         for rank, log in enumerate(logs):
             ranked = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world_size}
             environ = {name: str(value) for name, value in ranked.items()}
-            environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TMPDIR": str(folder)}
             child = stack.enter_context(stage.launch(arm, environ))
             child.tell("walk", log=str(log), rank=rank, world_size=world_size, states=states, **spec)
             children.append(child)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + _PATIENCE_S
         while not all(child.has_answered() for child in children):
             if time.monotonic() > deadline:
                 raise RuntimeError("it hangs")

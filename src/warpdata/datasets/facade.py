@@ -27,7 +27,7 @@ from warpdata.datasets.connection import Connection, connect
 from warpdata.datasets.episodes import open_episodes
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
-from warpdata.datasets.media import for_epochs, open_artifact
+from warpdata.datasets.media import for_epochs, for_selection, open_artifact
 from warpdata.datasets.streams import Streams
 from warpdata.datasets.tensor_entry import find_tensors
 from warpdata.datasets.training import (
@@ -44,7 +44,7 @@ from warpdata.manifest import Difference, LoadPage, Manifest, ShardList, compare
 from warpdata.progress import Progress, Tally, silent
 from warpdata.settings import Settings
 from warpdata.sizes import parse_size
-from warpdata.streaming import OpenStream, Outside, Stop, Stream, StreamOptions, Traffic, mix_streams
+from warpdata.streaming import OnSelection, OpenStream, Outside, Stop, Stream, StreamOptions, Traffic, mix_streams
 from warpdata.tables import Foresee, Present, ShardOpener, Table, retyped_table
 
 if TYPE_CHECKING:
@@ -223,26 +223,34 @@ class Dataset(Streams):
 
     def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
         """As `stream`, from values that were checked."""
-        bound = self._bound_for(request)
+        bound, on_selection = self._bound_for(request)
         artifacts = {column: artifact for column, (artifact, _) in bound.items()}
         table = replace(self.table(request.table), present=_presentation(bound))
         outside = Outside(
-            self._connection.timer, self._traffic, lambda version: self._at(version).open_stream(request, options)
+            self._connection.timer,
+            self._traffic,
+            lambda version: self._at(version).open_stream(request, options),
+            on_selection,
         )
         return open_stream(table, self._resolved, artifacts, request, options, outside)
 
-    def _bound_for(self, request: StreamRequest) -> dict[str, tuple[Artifact, str]]:
-        """As `_bound`; where all of it will be read, by a reader that fetches whole shards."""
+    def _bound_for(self, request: StreamRequest) -> tuple[dict[str, tuple[Artifact, str]], OnSelection | None]:
+        """As `_bound`, by a reader that fetches as much of a shard at a time as the stream will need of it; and who
+        is to hear how much a filter keeps."""
         bound = self._bound(request.table)
-        used = {name: entry for name, entry in bound.items() if request.columns is None or name in request.columns}
-        size = sum({a.name: a.entry.shards.data_bytes for a, _ in used.values()}.values())
-        link = self._connection if request.filter is not None else for_epochs(self._connection, size)
+        used = {a.name: a for name, (a, _) in bound.items() if request.columns is None or name in request.columns}
+        size = sum(artifact.entry.shards.data_bytes for artifact in used.values())
+        if request.filter is None:
+            link, on_selection = for_epochs(self._connection, size), None
+        else:
+            count = sum(map(len, used.values()))
+            link, on_selection = for_selection(self._connection, size, size / max(count, 1))
         if link is self._connection:
-            return bound
+            return bound, on_selection
         opened = functools.cache(
             lambda name: open_artifact(link, self._resolved, self._manifest, name, self._load_page)
         )
-        return {column: (opened(artifact.name), kind) for column, (artifact, kind) in bound.items()}
+        return {column: (opened(artifact.name), kind) for column, (artifact, kind) in bound.items()}, on_selection
 
     def _traffic(self) -> Traffic:
         counts = self.counters

@@ -10,14 +10,15 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from warpdata.artifacts import Artifact, ArtifactEntry, Origin
-from warpdata.cache import FILL_FOR_EPOCHS, CachedReader, Mode, keep_bytes
+from warpdata.cache import FILL_FOR_EPOCHS, FILL_FOR_TABLES, CachedReader, Mode, keep_bytes
 from warpdata.catalog import Resolved
 from warpdata.datasets.connection import Connection, connect, open_cache
 from warpdata.errors import ArtifactNotFoundError, UnsupportedError
-from warpdata.limits import CACHE_ROOM_FRACTION
+from warpdata.limits import CACHE_ROOM_FRACTION, MEMBER_GAP_BYTES, STREAM_DENSE_SHARE
 from warpdata.manifest import LoadPage, Manifest
+from warpdata.streaming import OnSelection
 
-__all__ = ["ArtifactAddress", "for_epochs", "open_artifact"]
+__all__ = ["ArtifactAddress", "for_epochs", "for_selection", "open_artifact"]
 
 _KEPT_OPEN = 64
 
@@ -77,6 +78,30 @@ def for_epochs(link: Connection, size_bytes: int) -> Connection:
     if link.mode is not Mode.AUTO or not isinstance(reader, CachedReader) or size_bytes > limit:
         return link
     return replace(link, media=reader.under(FILL_FOR_EPOCHS))
+
+
+def for_selection(link: Connection, size_bytes: int, member_bytes: float) -> tuple[Connection, OnSelection | None]:
+    """The same connection for reading some members of artifacts, and whom to tell which share they are.
+
+    Until that is told, and where they are few, a shard is fetched whole only when half of it was asked for, as one
+    of a table: a count of reads would fetch everything for a tenth. Where they are many, it is as for all of them.
+    """
+    reader = link.media_reader
+    if link.mode is not Mode.AUTO or not isinstance(reader, CachedReader):
+        return link, None
+    sparing, plenty = reader.under(FILL_FOR_TABLES), for_epochs(link, size_bytes).media_reader
+    assert isinstance(plenty, CachedReader), "it only has another policy"
+
+    def settle(share: float) -> None:
+        sparing.policy = plenty.policy if _is_dense(share, member_bytes) else FILL_FOR_TABLES
+
+    return replace(link, media=sparing), settle
+
+
+def _is_dense(share: float, member_bytes: float) -> bool:
+    """Whether ranges for this share of the members would add up to most of a shard: they are many, or so close to
+    one another that what lies between them is fetched along."""
+    return share >= STREAM_DENSE_SHARE or (1 - share) * member_bytes <= share * MEMBER_GAP_BYTES
 
 
 def _extract(link: Connection, content: bytes) -> Path:

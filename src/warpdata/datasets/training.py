@@ -81,7 +81,16 @@ def open_stream(
     shuffle = None if request.shuffle is False else request.shuffle
     if shuffle is True:
         shuffle = choose_shuffle(row_bytes + media, row_bytes, table.group_rows, shards)
-    plan = TablePlan(resolved.dataset_id, resolved.version, table, row_bytes + media, row_bytes, shuffle, request.seed)
+    plan = TablePlan(
+        resolved.dataset_id,
+        resolved.version,
+        table,
+        row_bytes + media,
+        row_bytes,
+        shuffle,
+        request.seed,
+        on_selection=outside.on_selection,
+    )
     return Stream(plan, options, outside)
 
 

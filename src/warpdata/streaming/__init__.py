@@ -5,7 +5,7 @@ normative text.
 """
 
 from warpdata.streaming.explanation import Explanation
-from warpdata.streaming.feeds import ArrayFeed, Feed, Place, Plan, TablePlan
+from warpdata.streaming.feeds import ArrayFeed, Feed, OnSelection, Place, Plan, TablePlan
 from warpdata.streaming.mixed import MixedPlan
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.options import Collate, OnError, StreamOptions, Transform, choose_shuffle, resolve_rank
@@ -30,6 +30,7 @@ __all__ = [
     "MixedPlan",
     "Mixture",
     "OnError",
+    "OnSelection",
     "OpenStream",
     "Order",
     "Outside",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["ArrayFeed", "Feed", "Place", "Plan", "Pools", "TablePlan"]
+__all__ = ["ArrayFeed", "Feed", "OnSelection", "Place", "Plan", "Pools", "TablePlan"]
 
 Place: TypeAlias = tuple[int, int]
 """Which part of a mixture, and which row of its table; the part is 0 where there is only one."""
+
+OnSelection: TypeAlias = Callable[[float], None]
+"""Hears which share of the rows the filters keep, when that is known and before any of them is read."""
 
 
 class Pools:
@@ -137,11 +140,17 @@ class TablePlan:
     row_bytes: float
     shuffle: Shuffle | None
     seed: int
+    on_selection: OnSelection | None = field(default=None, kw_only=True, compare=False)
 
     @cached_property
     def selection(self) -> NDArray[np.int64] | None:
         """The rows that the filters keep; None for all of them. Costs a scan of the filters' columns."""
-        return self.table.row_numbers() if self.table.filters else None
+        if not self.table.filters:
+            return None
+        rows = self.table.row_numbers()
+        if self.on_selection is not None:
+            self.on_selection(len(rows) / max(self.most_samples, 1))
+        return rows
 
     @property
     def known_count(self) -> int | None:
@@ -246,13 +255,13 @@ def _coming(rows: pa.Table, needed: NDArray[np.int64], pool: ThreadPoolExecutor)
     import pyarrow as pa
 
     contents: dict[str, Sequence[Coming | None]] = {}
-    for field in rows.schema:
-        if isinstance(field.type, pa.BaseExtensionType):
-            refs = rows[field.name].to_pylist()
+    for column in rows.schema:
+        if isinstance(column.type, pa.BaseExtensionType):
+            refs = rows[column.name].to_pylist()
             coming: list[Coming | None] = [None] * len(refs)
             order = list(dict.fromkeys(needed.tolist()))
             with contextlib.suppress(WarpError):
                 for at, wait in zip(order, read_ahead([refs[at] for at in order], pool), strict=True):
                     coming[at] = wait
-                contents[field.name] = coming
+                contents[column.name] = coming
     return contents

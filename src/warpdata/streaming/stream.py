@@ -19,7 +19,7 @@ from warpdata.limits import STREAM_THREADS
 from warpdata.streaming.columns import Columns
 from warpdata.streaming.continuing import RestPlan, Segment, parse_rest, rest_of
 from warpdata.streaming.explanation import Explanation
-from warpdata.streaming.feeds import ArrayFeed, Feed, Place, Plan, TablePlan
+from warpdata.streaming.feeds import ArrayFeed, Feed, OnSelection, Place, Plan, TablePlan
 from warpdata.streaming.mixed import MixedPlan
 from warpdata.streaming.mixture import STOPS, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
@@ -42,6 +42,7 @@ class Outside:
     clock: Clock
     traffic: Callable[[], Traffic] = Traffic
     at_version: AtVersion | None = None
+    on_selection: OnSelection | None = None
 
 
 _REBASE_PARTS = "Begin a new epoch of a mixture of the new versions."

@@ -1,0 +1,112 @@
+"""If this fails, a filtered stream fetches pictures that nobody asked for, or every one of them many times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import warpdata as wd
+from tests.web_server import WebServer, serving
+from warpdata.cache import FILL_FOR_EPOCHS, FILL_FOR_MEDIA, FILL_FOR_TABLES, CachedReader, Mode
+from warpdata.datasets import connect
+from warpdata.datasets.media import for_selection
+from warpdata.settings import Settings, load_settings
+
+COUNT = 400
+MEMBER_BYTES = 20_000
+CONTENT = {f"m/{n:04d}.bin": Random(n).randbytes(MEMBER_BYTES) for n in range(COUNT)}
+DATA_BYTES = COUNT * MEMBER_BYTES
+RANKS = Random(9).sample(range(COUNT), COUNT)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("origin")
+    rows = pa.table({"id": range(COUNT), "rank": RANKS, "file": list(CONTENT)})
+    builder = wd.DatasetBuilder("acme/files", folder.as_uri(), settings=Settings(folder.as_uri(), folder / "cache"))
+    builder.add_table("main", rows).add_artifact("raw", CONTENT, shard_bytes=2_000_000).bind("main", "file", "raw")
+    builder.publish()
+    return folder
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[WebServer]:
+    with serving(root) as server:
+        yield server
+
+
+@pytest.fixture
+def settings(server: WebServer, tmp_path: Path) -> Settings:
+    return replace(load_settings(), store_url=server.url, cache_dir=tmp_path / "cache", timeout_s=5, max_retries=1)
+
+
+def read_epochs(settings: Settings, kept: int, epochs: int = 1) -> None:
+    """Shuffled epochs of `kept` scattered members, each of them as it was published."""
+    dataset = wd.dataset("acme/files", mode="auto", settings=settings)
+    stream = dataset.stream(filter=f"rank < {kept}", batch_size=16, shuffle=True, seed=3, collate="dict")
+    for number in range(epochs):
+        seen: dict[int, bytes] = {}
+        for batch in stream.epoch(number):
+            seen.update(zip(batch["id"], batch["file"], strict=True))
+        assert seen == {n: CONTENT[f"m/{n:04d}.bin"] for n in range(COUNT) if RANKS[n] < kept}
+
+
+def test_few_of_many_are_fetched_alone(settings: Settings, server: WebServer) -> None:
+    """A shard is read more than eight times, which would be reason to fetch all of it if reads were counted."""
+    read_epochs(settings, COUNT // 10)
+    assert server.sent_bytes <= 0.3 * DATA_BYTES
+
+
+def test_many_cost_at_most_the_whole_once(settings: Settings, server: WebServer) -> None:
+    read_epochs(settings, COUNT // 2)
+    assert server.sent_bytes <= 1.25 * DATA_BYTES
+
+
+def test_few_of_many_again_and_again_do_not_cost_more_and_more(settings: Settings, server: WebServer) -> None:
+    """Half of a shard may be asked for, and then all of it is fetched."""
+    read_epochs(settings, COUNT // 10, epochs=25)
+    assert server.sent_bytes <= 1.7 * DATA_BYTES
+
+
+@pytest.mark.parametrize(
+    ("share", "member_bytes", "expected"),
+    [
+        (0.01, 50_000, FILL_FOR_TABLES),
+        (0.1, 50_000, FILL_FOR_TABLES),
+        (0.1, 5_000, FILL_FOR_EPOCHS),
+        (0.25, 5e6, FILL_FOR_EPOCHS),
+        (1.0, 50_000, FILL_FOR_EPOCHS),
+        (0.0, 50_000, FILL_FOR_TABLES),
+    ],
+)
+def test_what_lies_close_is_fetched_whole(
+    settings: Settings, share: float, member_bytes: float, expected: object
+) -> None:
+    link = connect(settings.store_url, mode="auto", settings=settings)
+    chosen, settle = for_selection(link, DATA_BYTES, member_bytes)
+    assert isinstance(chosen.media_reader, CachedReader)
+    assert settle is not None
+    settle(share)
+    assert chosen.media_reader.policy == expected
+    assert isinstance(link.media_reader, CachedReader)
+    assert link.media_reader.policy == FILL_FOR_MEDIA, "other readers of the same store are not concerned"
+
+
+def test_media_that_do_not_fit_are_not_fetched_whole(settings: Settings) -> None:
+    link = connect(settings.store_url, mode="auto", settings=replace(settings, cache_limit_bytes=DATA_BYTES))
+    chosen, settle = for_selection(link, DATA_BYTES, MEMBER_BYTES)
+    assert isinstance(chosen.media_reader, CachedReader)
+    assert settle is not None
+    settle(1.0)
+    assert chosen.media_reader.policy == FILL_FOR_MEDIA
+
+
+def test_other_modes_keep_their_ways(settings: Settings) -> None:
+    for mode in (Mode.REMOTE, Mode.HYBRID):
+        link = connect(settings.store_url, mode=mode, settings=settings)
+        assert for_selection(link, DATA_BYTES, MEMBER_BYTES) == (link, None)
