@@ -15,9 +15,9 @@ __all__ = ["DATASET", "open_table", "publish", "shard_sources", "shards_of"]
 DATASET = "bench/table"
 
 
-def publish(paths: Sequence[Path], store: str, settings: Settings) -> None:
-    """The files as the one table of `bench/table`."""
-    wd.DatasetBuilder(DATASET, store, settings=settings).add_table("main", list(paths)).publish()
+def publish(paths: Sequence[Path], store: str, settings: Settings, *, rewrite: bool = False) -> None:
+    """The files as the one table of `bench/table`: byte for byte, or their rows in files that we write."""
+    wd.DatasetBuilder(DATASET, store, settings=settings).add_table("main", list(paths), rewrite=rewrite).publish()
 
 
 def open_table(store: str, settings: Settings) -> wd.Table:

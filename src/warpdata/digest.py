@@ -83,14 +83,12 @@ def fingerprint_file(path: Path, on_bytes: OnBytes = unwatched) -> Fingerprint:
     import xxhash
 
     strong, quick, size = hashlib.sha256(), xxhash.xxh3_128(), 0
-    buffer = bytearray(COPY_CHUNK_BYTES)
-    view = memoryview(buffer)
     with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            strong.update(view[:count])
-            quick.update(view[:count])
-            size += count
-            on_bytes(count)
+        while chunk := file.read(COPY_CHUNK_BYTES):
+            strong.update(chunk)
+            quick.update(chunk)
+            size += len(chunk)
+            on_bytes(len(chunk))
     return Fingerprint(Blob(strong.hexdigest(), size), quick.hexdigest())
 
 

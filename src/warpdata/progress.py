@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 __all__ = ["Progress", "ProgressEvent", "Tally", "silent"]
@@ -47,9 +47,6 @@ class Tally:
     def _add(self, size_bytes: int, files: int) -> None:
         with self._lock:
             old = self._event
-            self._event = replace(
-                old,
-                done_bytes=min(old.done_bytes + size_bytes, old.total_bytes),
-                done_files=old.done_files + files,
-            )
+            done_bytes = min(old.done_bytes + size_bytes, old.total_bytes)
+            self._event = ProgressEvent(old.stage, done_bytes, old.total_bytes, old.done_files + files, old.total_files)
             self._progress(self._event)

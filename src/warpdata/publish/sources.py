@@ -43,6 +43,7 @@ def stage_table(source: TableInput, folder: Path, name: str, *, rewrite: bool = 
     """Files in table order, all readable and of one schema; `InvalidSourceError` says which is not."""
     parts = list(_parts(source, name))
     paths: list[Path] = []
+    written: set[Path] = set()
     number = 0
     for is_files, group in groupby(parts, key=lambda part: isinstance(part, _Files)):
         run = list(group)
@@ -55,9 +56,11 @@ def stage_table(source: TableInput, folder: Path, name: str, *, rewrite: bool = 
         else:
             rows = [part for part in run if isinstance(part, _Rows)]
             schema, batches = rows[0].schema, chain.from_iterable(part.batches for part in rows)
-        paths.extend(write_parquet(batches, schema, folder, f"{name}-{number}"))
+        made = list(write_parquet(batches, schema, folder, f"{name}-{number}"))
+        paths.extend(made)
+        written.update(made)
         number += 1
-    return describe_all(paths)
+    return describe_all(paths, written)
 
 
 def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
@@ -131,8 +134,8 @@ def _arrow(make: Any, name: str) -> pa.Table:
 
 def _find(source: str | Path) -> tuple[Path, ...]:
     """A file, a folder's Parquet files, or a glob's, in name order."""
-    text = str(Path(source).expanduser())
-    path = Path(text)
+    path = Path(source).expanduser()
+    text = str(path)
     if path.is_dir():
         found = sorted(path.rglob("*.parquet"))
     elif path.exists() or not _MAGIC & set(text):

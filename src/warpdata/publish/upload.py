@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -29,20 +30,45 @@ __all__ = [
 
 _WORKERS = 4
 _STAT_WORKERS = 16
-_SAMPLE = 16
+_SAMPLE = 8
 _TRIES = 6
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
 def in_parallel(work: Callable[[_In], _Out], items: Iterable[_In], workers: int = _WORKERS) -> list[_Out]:
-    """Results in order; the first failure stops what has not begun, and is raised."""
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="warp-publish")
-    try:
-        futures = [pool.submit(work, item) for item in items]
-        return [future.result() for future in futures]
-    finally:
-        pool.shutdown(cancel_futures=True)
+    """Results in order; the first failure stops what has not begun, and is raised.
+
+    Threads take the next item themselves: a future for each of many small files would cost as much as its work.
+    """
+    listed = list(items)
+    done: dict[int, _Out] = {}
+    failed: dict[int, BaseException] = {}
+    numbers = iter(range(len(listed)))
+    turn = threading.Lock()
+
+    def take_turns() -> None:
+        while not failed:
+            with turn:
+                number = next(numbers, None)
+            if number is None:
+                return
+            try:
+                done[number] = work(listed[number])
+            except BaseException as error:
+                failed[number] = error
+                raise
+
+    with ThreadPoolExecutor(workers, thread_name_prefix="warp-publish") as pool:
+        turns = [pool.submit(take_turns) for _ in range(min(workers, len(listed)))]
+        try:
+            wait(turns)
+        except BaseException as error:
+            failed[len(listed)] = error
+            raise
+    if failed:
+        raise failed[min(failed)]
+    return [done[number] for number in range(len(listed))]
 
 
 def fingerprint_all(sources: Mapping[str, list[ParquetSource]], progress: Progress) -> dict[str, list[StagedFile]]:

@@ -69,9 +69,20 @@ def _spread(decided: pa.BooleanArray, indices: pa.Array) -> pa.Array:
     """The decision for each row; where one value alone is meant, comparing indices is much faster."""
     import pyarrow.compute as pc
 
-    if decided.true_count == 1 and not decided.null_count:
-        return pc.equal(indices, pc.index(decided, True).cast(indices.type))
-    return decided.take(indices)
+    if decided.true_count != 1 or decided.null_count:
+        return decided.take(indices)
+    code = pc.index(decided, True)
+    return pc.equal(indices, code.cast(indices.type)) if indices.null_count else _equal(indices, code.as_py())
+
+
+def _equal(numbers: pa.Array, wanted: int) -> pa.Array:
+    """Whole numbers without nulls beside one; Arrow's kernel takes three times as long."""
+    import numpy as np
+    import pyarrow as pa
+
+    held = np.frombuffer(numbers.buffers()[1], numbers.type.to_pandas_dtype())[numbers.offset :][: len(numbers)]
+    packed = pa.py_buffer(np.packbits(held == wanted, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(held), [None, packed])
 
 
 def _decide_values(values: pa.Array | pa.ChunkedArray, predicate: Compare | Match) -> pa.Array | pa.ChunkedArray:

@@ -19,6 +19,7 @@ from warpdata.errors import BlobCorruptedError, CorruptError, UnsupportedFormatE
 from warpdata.limits import FOOTER_GUESS_BYTES, HEAD_COLUMN_BYTES, KIB, MAX_FOOTER_BYTES, MIB, SMALL_SHARD_BYTES
 from warpdata.manifest import Shard
 from warpdata.store import ByteRange, Reader
+from warpdata.tables.nans import columns_without_nan, told_nothing
 from warpdata.tables.parts import PartialFile, Parts
 from warpdata.tables.predicate import Bounds
 
@@ -141,7 +142,7 @@ class ShardFile:
         self._lock = threading.Lock()
 
     def schema(self) -> pa.Schema:
-        return self.metadata.schema.to_arrow_schema()
+        return told_nothing(self.metadata.schema.to_arrow_schema())
 
     def row_groups(self) -> list[RowGroup]:
         out, first = [], 0
@@ -187,7 +188,7 @@ class ShardFile:
                 maximum=known.max if ranged else None,
                 null_count=known.null_count if known.has_null_count else None,
                 row_count=described.num_rows,
-                is_float=chunk.physical_type in ("FLOAT", "DOUBLE"),
+                may_have_nan=chunk.physical_type in ("FLOAT", "DOUBLE") and name not in self._without_nan,
             )
         return out
 
@@ -301,6 +302,11 @@ class ShardFile:
                 break
             file = self._open([], dictionaries)
         raise damage
+
+    @functools.cached_property
+    def _without_nan(self) -> frozenset[str]:
+        """Believed only where something vouches for the footer."""
+        return frozenset() if self.shard.footer is None else columns_without_nan(self.metadata.metadata)
 
     @functools.cached_property
     def _texts(self) -> dict[str, int]:

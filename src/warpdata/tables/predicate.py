@@ -125,15 +125,15 @@ Predicate: TypeAlias = Compare | CompareTerms | In | Match | IsNull | And | Or |
 class Bounds:
     """What a row group's statistics promise about one column; None where they promise nothing.
 
-    Statistics leave NaN out, so for floating point `maximum` does not bound a NaN, which SQL puts
-    above every number.
+    Statistics leave NaN out, which SQL puts above every number. So `maximum` bounds floating point only
+    where it is known that there is no NaN.
     """
 
     minimum: Any
     maximum: Any
     null_count: int | None
     row_count: int
-    is_float: bool
+    may_have_nan: bool
 
 
 def can_match(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
@@ -193,7 +193,7 @@ def _compare_can_match(predicate: Compare, known: Bounds | None) -> bool:
         return False
     if known.minimum is None or known.maximum is None:
         return True
-    if known.is_float and predicate.op in (">", ">=", "!="):
+    if known.may_have_nan and predicate.op in (">", ">=", "!="):
         return True
     return not _EXCLUDES[predicate.op](known.minimum, known.maximum, predicate.value)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, InvalidSourceError, SchemaMismatchError
-from warpdata.limits import MAX_FOOTER_BYTES
+from warpdata.limits import KIB, MAX_FOOTER_BYTES
 from warpdata.manifest import Footer
+from warpdata.tables.nans import check_told, columns_without_nan, told_nothing
 from warpdata.tables.parquet import parse_tail
 from warpdata.tables.schemas import check_same_schema, check_unique
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ParquetSource", "describe_all", "describe_parquet", "read_unified"]
 
 _PARALLEL_READS = 4
+_TAIL_GUESS_BYTES = 8 * KIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,24 @@ class ParquetSource:
     row_count: int
     footer: Footer
     schema: pa.Schema
+    tells_of_nan: bool = False
+    """Whether its footer says that some columns have no NaN."""
 
 
-def describe_all(paths: Iterable[Path]) -> list[ParquetSource]:
-    """Describe every file and insist that they agree on one schema."""
+def describe_all(paths: Iterable[Path], written: Collection[Path] = ()) -> list[ParquetSource]:
+    """Describe every file and insist that they agree on one schema.
+
+    Those in `written` were made by `write_parquet`. What others tell about NaN is checked.
+    """
+
+    def look(path: Path) -> ParquetSource:
+        source = describe_parquet(path)
+        if source.tells_of_nan and path not in written:
+            check_told(path)
+        return source
+
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        sources = list(pool.map(describe_parquet, paths))
+        sources = list(pool.map(look, paths))
     for source in sources[1:]:
         check_same_schema(sources[0].schema, str(sources[0].path), source.schema, str(source.path))
     return sources
@@ -48,14 +62,14 @@ def describe_parquet(path: Path) -> ParquetSource:
     try:
         tail = _tail(path)
         metadata = pq.read_metadata(pa.BufferReader(tail))
-        schema = metadata.schema.to_arrow_schema()
+        schema = told_nothing(metadata.schema.to_arrow_schema())
     except FileNotFoundError as error:
         raise InvalidSourceError(f"{path} does not exist") from error
     except (pa.ArrowException, OSError, CorruptError) as error:
         raise InvalidSourceError(f"{path} is not a readable Parquet file: {_fact(error)}") from error
     check_unique(schema, str(path))
     footer = Footer(len(tail), xxhash.xxh3_64_hexdigest(tail))
-    return ParquetSource(path, metadata.num_rows, footer, schema)
+    return ParquetSource(path, metadata.num_rows, footer, schema, bool(columns_without_nan(metadata.metadata)))
 
 
 def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -79,14 +93,18 @@ def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBa
 
 
 def _tail(path: Path) -> bytes:
-    with path.open("rb") as file:
+    """One read is enough for most footers."""
+    with path.open("rb", buffering=0) as file:
         size = file.seek(0, 2)
-        file.seek(max(0, size - 8))
-        footer_bytes = parse_tail(file.read())
+        file.seek(max(0, size - _TAIL_GUESS_BYTES))
+        end = file.read()
+        footer_bytes = parse_tail(end)
         if footer_bytes > min(size, MAX_FOOTER_BYTES):
             raise CorruptError(f"the footer claims {footer_bytes} bytes, the file has {size}")
-        file.seek(size - footer_bytes)
-        return file.read()
+        if footer_bytes > len(end):
+            file.seek(size - footer_bytes)
+            end = file.read()
+        return end[-footer_bytes:]
 
 
 def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,9 +1,9 @@
 """Arrow batches → Parquet files that are good to read in part.
 
 Row groups of even size, statistics, content-defined chunking (an insertion changes the pages around
-it, not all that follow) and a checksum on every page. The layout depends only on the rows, not on
-how they were batched, so the same rows written twice give the same bytes. Implements "Writing" of
-docs/specs/tables.md.
+it, not all that follow), a checksum on every page, and which columns have no NaN. The layout depends
+only on the rows, not on how they were batched, so the same rows written twice give the same bytes.
+Implements "Writing" of docs/specs/tables.md.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from warpdata.errors import InvalidSourceError
 from warpdata.limits import MIB
+from warpdata.tables.nans import NanWatch, told_nothing
 from warpdata.tables.schemas import check_unique
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def write_parquet(
 
     options = options or WriteOptions()
     check_unique(schema, stem)
+    schema = told_nothing(schema)
     groups = _row_groups(batches, schema, options)
     first = next(groups, None)
     group_rows, pending = (0, schema.empty_table()) if first is None else (first.num_rows, first)
@@ -53,6 +55,7 @@ def write_parquet(
     more: pa.Table | None = pending
     while more is not None:
         path = folder / f"{stem}-{number:05d}.parquet"
+        watch = NanWatch(schema, options.statistics)
         with pq.ParquetWriter(
             path,
             schema,
@@ -65,9 +68,11 @@ def write_parquet(
         ) as writer:
             for _ in range(groups_per_file):
                 writer.write_table(more, row_group_size=max(group_rows, 1))
+                watch.look_at(more)
                 more = next(groups, None)
                 if more is None:
                     break
+            writer.add_key_value_metadata(watch.told())
         yield path
         number += 1
 
