@@ -121,9 +121,9 @@ def _measure(compression: str, side: _Side, recorded: Arrays, proxy: CountingPro
     first = _seen(proxy)
     _check(episodes[4].read(_WANTED), None)
     next_one = _seen(proxy)
-    entries = [episodes[3][name].entry for name in _WANTED]
+    entries = [episodes[3].chunks[0][name].entry for name in _WANTED]
     stored = sum(entry.stored_bytes for entry in entries)
-    others = sum(episodes[4][name].entry.stored_bytes for name in _WANTED)
+    others = sum(episodes[4].chunks[0][name].entry.stored_bytes for name in _WANTED)
     hdf5 = partial(_by_ranges, side)
     proxy.take()
     _check(hdf5(), recorded)

@@ -13,7 +13,7 @@ import warpdata as wd
 from tests.cli.scenes import ask, run
 from tests.episodes.scenes import make_episode, save_all
 from warpdata.digest import blob_key
-from warpdata.wshard import Channel, Episode, WShardStreamWriter, identity, save_wshard
+from warpdata.wshard import Channel, ChunkedEpisodeWriter, Episode, WShardStreamWriter, identity, save_wshard
 
 
 @pytest.fixture
@@ -115,6 +115,53 @@ def test_verify_finds_damage_wherever_it_is(recorded: list[Path]) -> None:
     link.writer.replace(key, link.writer.read(key).data[:-1] + b"\xff")
     document = json.loads(run("episodes", "verify", "acme/robot", "--json").stdout)
     assert [entry["problem"] is None for entry in document["episodes"]] == [True, True, False]
+
+
+def test_an_episode_in_chunks_is_one_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_all(tmp_path / "rec", [5])
+    writer = ChunkedEpisodeWriter(tmp_path / "rec", "long")
+    red = np.full((8, 16, 16, 3), (255, 0, 0), np.uint8)
+    for _ in range(3):
+        film = Channel("film", np.zeros(9, np.uint8), attributes={"encoding": "h264"})
+        writer.write_chunk(Episode("long", 8, observations={"rgb": Channel("rgb", red), "film": film}))
+    writer.finalize_manifest()
+    done = run("publish", "acme/robot", "--episodes", "demos=rec/*.wshard", "-q")
+    assert done.exit_code == 0, done.stderr
+    for target in ("acme/robot", "rec"):
+        assert [(row["id"], row["length"]) for row in ask("episodes", "ls", target)["episodes"]] == [
+            ("ep_000", 5),
+            ("long", 24),
+        ]
+    stored = ask("episodes", "show", "acme/robot", "long")
+    of_files = ask("episodes", "show", "rec/long_manifest.wshard")
+    assert {**stored, "where": ""} == {**of_files, "where": ""}
+    assert (stored["files"], stored["length"], stored["apart"]) == (3, 24, ["signal/film"])
+    assert [(block["name"], block["rows"]) for block in stored["blocks"]] == [("signal/rgb", 24)]
+    shown = run("episodes", "show", "acme/robot", "long", "--png", "long.png")
+    assert "in 3 files" in shown.stdout
+    assert "signal/film" in shown.stderr
+    assert (tmp_path / "long.png").exists()
+    good = ask("episodes", "verify", "acme/robot", "rec")
+    assert good["ok"]
+    names = [entry["identity"] for entry in good["episodes"]]
+    assert names[:2] == names[2:]
+    chunk = tmp_path / "rec" / "long_chunk_0001.wshard"
+    sound = chunk.read_bytes()
+    chunk.write_bytes(sound[:-1] + b"\xff")
+    assert run("episodes", "verify", "rec").exit_code == 8
+    chunk.unlink()
+    missing = run("episodes", "verify", "rec")
+    assert missing.exit_code == 8
+    assert "chunk 1 of 'long' is missing" in missing.stdout
+    manifest = tmp_path / "rec" / "long_manifest.wshard"
+    manifest.write_bytes(manifest.read_bytes()[:-1])
+    assert run("episodes", "verify", "rec").exit_code == 8
+    link = wd.connect()
+    key = blob_key(wd.dataset("acme/robot").episodes()["long"].chunks[2].hash)
+    link.writer.replace(key, link.writer.read(key).data[:-1] + b"\xff")
+    document = json.loads(run("episodes", "verify", "acme/robot", "--json").stdout)
+    assert [entry["problem"] is None for entry in document["episodes"]] == [True, False]
 
 
 def test_a_recording_that_did_not_end_is_recovered_and_published(

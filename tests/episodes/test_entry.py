@@ -24,6 +24,8 @@ ENTRY = EpisodesEntry(
 
 def test_an_entry_survives_the_manifest() -> None:
     assert EpisodesEntry.of("demos", ENTRY.payload()) == ENTRY
+    chunked = replace(ENTRY, episode_count=1, file_count=2)
+    assert EpisodesEntry.of("demos", chunked.payload()) == chunked
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,10 @@ def test_an_entry_survives_the_manifest() -> None:
         ({"more": 1}, UnsupportedFormatError),
         ({"episodes": 3}, ManifestCorruptedError),
         ({"episodes": True}, ManifestCorruptedError),
+        ({"files": 2}, ManifestCorruptedError),
+        ({"files": 0}, ManifestCorruptedError),
+        ({"files": "2", "episodes": 1}, ManifestCorruptedError),
+        ({"files": 3, "episodes": 1}, ManifestCorruptedError),
         ({"steps": -1}, ManifestCorruptedError),
         ({"steps": "30"}, ManifestCorruptedError),
         ({"check_bytes": 0}, ManifestCorruptedError),

@@ -25,7 +25,6 @@ from warpdata.settings import load_settings
 from warpdata.tables import describe_parquet
 from warpdata.testing import FaultyStore, KillAt, Killed
 from warpdata.wshard import (
-    ChunkedEpisodeWriter,
     Episode,
     WShardStreamWriter,
     identity,
@@ -74,7 +73,7 @@ def test_every_kind_of_source_gives_the_same_version(tmp_path: Path) -> None:
 
 def test_objects_are_saved_as_asked() -> None:
     dataset = publish([make_episode(0, 64)], compression="zstd", time_chunk_steps=16)
-    assert dataset.episodes()[0]["rgb"].entry.is_chunked
+    assert dataset.episodes()[0].chunks[0]["rgb"].entry.is_chunked
 
 
 def test_an_episode_with_everything_in_it_survives(tmp_path: Path) -> None:
@@ -145,15 +144,6 @@ def test_what_is_no_whole_episode_is_refused(tmp_path: Path) -> None:
         assert f"warp episodes recover {partial}" in (caught.value.hint or "")
     recover(partial, remove_partial=True)
     assert len(publish(tmp_path).episodes()) == 1
-
-    chunked = ChunkedEpisodeWriter(tmp_path / "parts", "long", chunk_size_t=10)
-    chunked.write_chunk(Episode("long", 10))
-    chunked.finalize_manifest()
-    with pytest.raises(InvalidSourceError, match=r"is chunk 0 of the episode 'long'") as caught:
-        publish(tmp_path / "parts" / "long_chunk_0000.wshard")
-    assert "join" in (caught.value.hint or "")
-    with pytest.raises(InvalidSourceError, match="is a manifest of chunks"):
-        publish(tmp_path / "parts" / "long_manifest.wshard")
 
 
 def test_bad_sources_are_named(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_channels_are_named_by_id_or_block(episodes: Episodes, tmp_path: Path) -
     episode = episodes[2]
     assert (episode.length, len(episode), episode.env_id, episode.timebase.hz) == (30, 30, "Lift-v1", 30.0)
     assert np.array_equal(episode["rgb"].read(), episode["signal/rgb"].read())
-    assert episode["ctrl"].entry.name == "action/ctrl"
+    assert episode.block_name("ctrl") == "action/ctrl"
     with pytest.raises(NotFoundError, match="has no channel 'rbg'"):
         episode["rbg"]
     same = {"x": Channel("x", np.zeros((2, 1), np.float32))}
@@ -299,7 +299,7 @@ def test_a_copy_nearer_than_the_store_heals(
     dataset = wd.dataset("a/robot", store=s3_url)
     episode = dataset.episodes()[0]
     (copy,) = wd.load_settings().cache_dir.rglob(episode.hash)
-    entry, damaged = episode["rgb"].entry, bytearray(copy.read_bytes())
+    entry, damaged = episode.chunks[0]["rgb"].entry, bytearray(copy.read_bytes())
     damaged[entry.offset + entry.stored_bytes // 2] ^= 4
     copy.chmod(0o644)
     copy.write_bytes(damaged)

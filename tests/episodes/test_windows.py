@@ -158,7 +158,16 @@ def test_the_order_of_a_seed_never_changes() -> None:
 
     spec = WindowSpec(4, 16, 2, "edge", (Key("rgb", -4, 0), Key("ctrl", 0, 16)))
     places = Places.of(spec, np.array([50, 0, 7, 120]))
-    told = WindowsIdentity("a/robot", "0" * 64, "demos", "length > 5", spec, places.count, 7, wd.Shuffle(8, 3))
+    told = WindowsIdentity(
+        dataset_id="a/robot",
+        version="0" * 64,
+        episodes="demos",
+        filter="length > 5",
+        windows=spec,
+        sample_count=places.count,
+        seed=7,
+        shuffle=wd.Shuffle(8, 3),
+    )
     assert places.count == 25 + 0 + 4 + 60
     assert told.plan_hash == "d0ea102444bcf79e1b78cb9b720afb11767d627ef721b9c992a302ddae0b8cf2"
     positions, steps = places.locate(told.order(1).samples(0, 8))
@@ -372,7 +381,7 @@ def test_an_epoch_from_elsewhere_reads_about_what_there_is(tmp_path: Path, form:
     before = counters.snapshot()
     assert len(flat(places(stream.epoch(0)))) == 1200
     spent = counters.snapshot().since(before)
-    held = sum(episode["rgb"].entry.stored_bytes for episode in episodes)
+    held = sum(episode.chunks[0]["rgb"].entry.stored_bytes for episode in episodes)
     assert spent.bytes_fetched <= 1.6 * held + 6 * EPISODES_CHECK_BYTES
     assert spent.requests <= 24
 

@@ -12,16 +12,25 @@ import pytest
 
 from tests.reference import wshard_reader as reference
 from tests.wshard.scenes import RawFile, write
-from warpdata.errors import BadInputError, EpisodeCorruptedError, UnsupportedFormatError
+from warpdata.errors import (
+    BadInputError,
+    EpisodeCorruptedError,
+    NotFoundError,
+    UnsupportedError,
+    UnsupportedFormatError,
+)
 from warpdata.wshard import (
     Channel,
     ChunkedEpisodeWriter,
     ChunkManifest,
     ChunkPlace,
     Episode,
+    JoinedFile,
+    join_episodes,
     load_chunk_manifest,
     load_wshard,
     open_wshard,
+    save_wshard,
     validate_chunk_continuity,
 )
 
@@ -147,3 +156,46 @@ def test_malformed_manifests_are_refused(tmp_path: Path, text: str) -> None:
     whole.header["role"] = 4
     with pytest.raises(EpisodeCorruptedError):
         load_chunk_manifest(write(tmp_path / "m.wshard", whole.build()))
+
+
+def test_chunks_are_read_as_one(written: ChunkManifest, tmp_path: Path) -> None:
+    files = [open_wshard(tmp_path / "data" / entry.uri) for entry in written.chunks]
+    joined = JoinedFile(files)
+    assert (joined.info.length, joined.info.chunk, joined.blocks) == (25, None, ("signal/state",))
+    state, whole = joined["signal/state"], np.arange(50, dtype=np.float32).reshape(25, 2)
+    np.testing.assert_array_equal(state.read(), whole)
+    for start, stop in ((0, 25), (9, 21), (10, 20), (3, 4), (20, 20), (25, 25)):
+        np.testing.assert_array_equal(state.window(start, stop), whole[start:stop])
+    for start, stop in ((-1, 3), (4, 3), (0, 26)):
+        with pytest.raises(BadInputError, match="not within the 25"):
+            state.window(start, stop)
+    with pytest.raises(NotFoundError, match="no block 'signal/x'"):
+        joined["signal/x"]
+    with pytest.raises(UnsupportedError, match="meta/episode"):
+        joined["meta/episode"]
+    loaded = [load_wshard(tmp_path / "data" / entry.uri) for entry in written.chunks]
+    np.testing.assert_array_equal(join_episodes(loaded).observations["state"].data, whole)
+
+
+def test_chunks_that_differ_are_not_read_as_one(tmp_path: Path) -> None:
+    wide = Channel("state", np.zeros((5, 3), np.float32))
+    others = {
+        "is f32\\[3\\] in chunk 1": replace(chunk(10, 15), observations={"state": wide}),
+        "chunk 1 of the episode 'ep_001' has no block": replace(chunk(10, 15), observations={}),
+    }
+    save_wshard(chunk(0, 10), tmp_path / "0.wshard")
+    for said, other in others.items():
+        save_wshard(other, tmp_path / "1.wshard")
+        joined = JoinedFile([open_wshard(tmp_path / f"{number}.wshard") for number in range(2)])
+        with pytest.raises(EpisodeCorruptedError, match=said):
+            joined["signal/state"]
+        with pytest.raises(UnsupportedError, match="'state' is not the same in all chunks"):
+            join_episodes([chunk(0, 10), other])
+    rewarded = replace(chunk(10, 15), rewards=np.zeros(5, np.float32))
+    with pytest.raises(UnsupportedError, match="rewards are there in some chunks only"):
+        join_episodes([chunk(0, 10), rewarded])
+    residual = {"state/sign2nddiff": Channel("state", np.zeros((10, 1), np.uint8))}
+    with pytest.raises(UnsupportedError, match="an encoding of its own"):
+        join_episodes([replace(chunk(0, 10), residuals=residual)] * 2)
+    with pytest.raises(BadInputError, match="no chunks"):
+        join_episodes([])

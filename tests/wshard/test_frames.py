@@ -26,6 +26,7 @@ from warpdata.errors import (
 from warpdata.wshard import (
     Block,
     Channel,
+    DType,
     Episode,
     FrameReader,
     compose_wshard,
@@ -270,3 +271,20 @@ def test_questions_without_an_answer(tmp_path: Path) -> None:
             reader.frames(1, 3)
         with pytest.raises(NotFoundError, match="no frame index"):
             FrameReader(file, "signal/x")
+
+
+def test_what_was_declared_of_decoded_frames_survives_where_the_file_is_forgotten(tmp_path: Path) -> None:
+    """A channel that is taken into another episode, or loaded alone, has no old declaration to go by."""
+    film = Channel("rgb", np.arange(50, dtype=np.uint8), None, {"encoding": "h264"}, decoded=(DType.U16, (48, 64, 3)))
+    save_wshard(Episode("a", 5, observations={"rgb": film}), tmp_path / "a.wshard")
+    loaded = load_wshard(tmp_path / "a.wshard", ["rgb"])
+    assert loaded.origin is None
+    taken = load_wshard(tmp_path / "a.wshard").observations["rgb"]
+    for number, episode in enumerate((loaded, Episode("b", 9, observations={"rgb": taken}))):
+        path = tmp_path / f"{number}.wshard"
+        save_wshard(episode, path)
+        with open_wshard(path) as file:
+            assert file.info is not None
+            spec = file.info.channels["signal/rgb"]
+            assert (spec.dtype, spec.shape) == (DType.U16, (48, 64, 3))
+            assert file["signal/rgb"].read().tolist() == list(range(50))

@@ -10,7 +10,7 @@ from warpdata.cli.episode_targets import ShownEpisode
 if TYPE_CHECKING:
     import numpy as np
 
-    from warpdata.wshard import BlockReader
+    from warpdata.wshard import BlockReader, JoinedBlock
 
 __all__ = ["picture_of"]
 
@@ -20,8 +20,7 @@ _COLOURS = (1, 3, 4)
 
 def picture_of(episode: ShownEpisode) -> Picture:
     """Reads the frames that are shown, and numbers whole."""
-    info = episode.file.info
-    assert info is not None, "an episode that is shown has said what it is"
+    info = episode.info
     readers = [episode.file[name] for name in episode.file.blocks if not name.startswith("meta/")]
     shown = [reader for reader in readers if reader.meaning.is_declared and reader.meaning.rows]
     camera = next((reader for reader in shown if _is_camera(reader)), None)
@@ -31,21 +30,21 @@ def picture_of(episode: ShownEpisode) -> Picture:
         title=info.id,
         subtitle=" · ".join(fact for fact in facts if fact),
         step_count=info.length,
-        strip_name="" if camera is None else camera.entry.name,
+        strip_name="" if camera is None else camera.name,
         frames=[] if camera is None else [(row, _frame(camera, row)) for row in _spread(camera.meaning.rows)],
-        panels=[Panel(reader.entry.name, _numbers(reader)) for reader in lines[:_PANELS]],
+        panels=[Panel(reader.name, _numbers(reader)) for reader in lines[:_PANELS]],
     )
 
 
-def _is_camera(reader: BlockReader) -> bool:
+def _is_camera(reader: BlockReader | JoinedBlock) -> bool:
     shape = reader.meaning.shape
     looks_right = len(shape) == 2 or (len(shape) == 3 and shape[2] in _COLOURS)
     return str(reader.meaning.dtype) in ("u8", "u16", "f32") and looks_right and min(shape[:2]) >= 8
 
 
-def _is_line(reader: BlockReader) -> bool:
+def _is_line(reader: BlockReader | JoinedBlock) -> bool:
     shape = reader.meaning.shape
-    is_time = reader.entry.name.startswith("time/")
+    is_time = reader.name.startswith("time/")
     return not is_time and (not shape or (len(shape) == 1 and 1 <= shape[0] <= _LINES))
 
 
@@ -54,7 +53,7 @@ def _spread(rows: int) -> list[int]:
     return sorted({round((rows - 1) * number / max(count - 1, 1)) for number in range(count)})
 
 
-def _frame(reader: BlockReader, row: int) -> np.ndarray[Any, Any]:
+def _frame(reader: BlockReader | JoinedBlock, row: int) -> np.ndarray[Any, Any]:
     """One picture as RGB. Depth and other numbers are stretched to what a screen can show."""
     import numpy as np
 
@@ -69,7 +68,7 @@ def _frame(reader: BlockReader, row: int) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(pixels)
 
 
-def _numbers(reader: BlockReader) -> np.ndarray[Any, Any]:
+def _numbers(reader: BlockReader | JoinedBlock) -> np.ndarray[Any, Any]:
     import numpy as np
 
     values = reader.read()

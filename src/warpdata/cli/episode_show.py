@@ -15,6 +15,7 @@ from warpdata.cli.figures import bytes_text
 from warpdata.cli.invocation import Invocation
 from warpdata.cli.options import command, episodes_option
 from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
+from warpdata.wshard import JoinedBlock
 
 if TYPE_CHECKING:
     from warpdata.wshard import BlockReader
@@ -30,11 +31,13 @@ __all__ = ["show_episode"]
         "env_id": "its environment",
         "length": "how many steps",
         "timebase": "{type, tick_hz, dt_ns}",
-        "size_bytes": "the size of its file",
+        "size_bytes": "the size of its files",
+        "files": "how many files it lies in",
         "metadata": "what was recorded with it",
+        "apart": "names of blocks that each of several files has for itself, such as films",
         "blocks": (
             "a list of {name, dtype, shape, rows, rate_hz, codec, stored_bytes, size_bytes}; codec is none, zstd, lz4 "
-            "or zstd chunks, and dtype is null where the bytes have no declared meaning"
+            "or zstd chunks, or several of these, and dtype is null where the bytes have no declared meaning"
         ),
     },
     reads=True,
@@ -72,8 +75,7 @@ def show_episode(
 
 
 def _document(episode: ShownEpisode) -> dict[str, Any]:
-    info = episode.file.info
-    assert info is not None
+    info = episode.info
     return {
         "id": info.id,
         "where": episode.where,
@@ -81,24 +83,27 @@ def _document(episode: ShownEpisode) -> dict[str, Any]:
         "length": info.length,
         "timebase": asdict(info.timebase),
         "size_bytes": episode.size_bytes,
+        "files": episode.file_count,
         "metadata": dict(info.metadata),
+        "apart": episode.apart,
         "blocks": [_block(episode, episode.file[name]) for name in episode.file.blocks],
     }
 
 
-def _block(episode: ShownEpisode, reader: BlockReader) -> dict[str, Any]:
-    entry, meaning, info = reader.entry, reader.meaning, episode.file.info
-    assert info is not None
-    spec = info.channels.get(entry.name) or info.lanes.get(entry.name)
+def _block(episode: ShownEpisode, block: BlockReader | JoinedBlock) -> dict[str, Any]:
+    entries = [reader.entry for reader in (block.parts if isinstance(block, JoinedBlock) else (block,))]
+    meaning, name = block.meaning, entries[0].name
+    spec = episode.info.channels.get(name) or episode.info.lanes.get(name)
+    codecs = dict.fromkeys(entry.codec.name.lower() + (" chunks" if entry.is_chunked else "") for entry in entries)
     return {
-        "name": entry.name,
+        "name": name,
         "dtype": str(meaning.dtype) if meaning.is_declared else None,
         "shape": list(meaning.shape),
         "rows": meaning.rows if meaning.is_declared else None,
         "rate_hz": spec.attributes.get("sampling_rate_hz") if spec else None,
-        "codec": entry.codec.name.lower() + (" chunks" if entry.is_chunked else ""),
-        "stored_bytes": entry.stored_bytes,
-        "size_bytes": entry.size_bytes,
+        "codec": " and ".join(codecs),
+        "stored_bytes": sum(entry.stored_bytes for entry in entries),
+        "size_bytes": sum(entry.size_bytes for entry in entries),
     }
 
 
@@ -110,7 +115,7 @@ def _print(document: dict[str, Any]) -> None:
             "environment": document["env_id"] or None,
             "steps": f"{document['length']:,}",
             "time": f"{rate:g} Hz" if rate else document["timebase"]["type"],
-            "size": bytes_text(document["size_bytes"]),
+            "size": bytes_text(document["size_bytes"]) + _files_text(document["files"]),
             "where": document["where"],
             **document["metadata"],
         }
@@ -124,17 +129,21 @@ def _print(document: dict[str, Any]) -> None:
                 "bytes" if block["dtype"] is None else f"{block['dtype']}{block['shape'] or ''}",
                 "" if block["rows"] is None else f"{block['rows']:,}",
                 "" if block["rate_hz"] is None else f"{block['rate_hz']:g} Hz",
-                ""
-                if block["codec"] == "none"
-                else f"{block['codec']}, {block['stored_bytes'] / max(block['size_bytes'], 1):.0%}",
+                _stored(block),
                 bytes_text(block["size_bytes"]),
             )
             for block in document["blocks"]
             if not block["name"].startswith("meta/")
         ),
     )
+    if document["apart"]:
+        note(f"each file has for itself: {', '.join(document['apart'])}")
 
 
 def _stored(block: dict[str, Any]) -> str:
     share = block["stored_bytes"] / max(block["size_bytes"], 1)
     return "" if block["codec"] == "none" else f"{block['codec']}, {share:.0%}"
+
+
+def _files_text(count: int) -> str:
+    return f" in {count} files" if count > 1 else ""

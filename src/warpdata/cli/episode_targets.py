@@ -5,14 +5,31 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from warpdata.cli.invocation import Invocation
 from warpdata.episodes import Episodes, StoredEpisode
-from warpdata.errors import BadInputError, EpisodeCorruptedError, ObjectNotFoundError
-from warpdata.wshard import WShardFile, identity, open_wshard
+from warpdata.errors import (
+    BadInputError,
+    CorruptError,
+    EpisodeCorruptedError,
+    ObjectNotFoundError,
+    UnsupportedError,
+)
+from warpdata.wshard import (
+    EpisodeInfo,
+    JoinedFile,
+    WShardFile,
+    identity,
+    is_chunk_manifest,
+    joined_identity,
+    load_chunk_manifest,
+    open_wshard,
+    validate_chunk_continuity,
+)
 
 __all__ = ["ShownEpisode", "every", "find_files", "is_address", "open_file", "open_set", "shown"]
 
@@ -28,8 +45,27 @@ class ShownEpisode:
     id: str
     where: str
     size_bytes: int
-    file: WShardFile
+    file: WShardFile | JoinedFile
     identify: Callable[[], str]
+
+    @property
+    def info(self) -> EpisodeInfo:
+        """What its metadata say."""
+        info = self.file.info
+        assert info is not None, "an episode that is shown has said what it is"
+        return info
+
+    @property
+    def file_count(self) -> int:
+        return len(self.file.parts) if isinstance(self.file, JoinedFile) else 1
+
+    @property
+    def apart(self) -> list[str]:
+        """Blocks that do not go on from one file to the next."""
+        if not isinstance(self.file, JoinedFile):
+            return []
+        names = [name for name in self.file.parts[0].blocks if not name.startswith("meta/")]
+        return [name for name in names if name not in self.file]
 
 
 def is_address(target: str) -> bool:
@@ -42,8 +78,18 @@ def open_set(invocation: Invocation, address: str, name: str | None) -> Episodes
 
 
 def find_files(targets: Sequence[str]) -> list[Path]:
-    """Files, folders and globs, in the order given; each in name order."""
-    return [path for target in targets for path in _find(target)]
+    """Files, folders and globs, in the order given; each in name order. A manifest stands for the chunks it lists."""
+    found = [path for target in targets for path in _find(target)]
+    listed = {chunk for path in found for chunk in _listed_in(path)}
+    return [path for path in found if path not in listed]
+
+
+def _listed_in(path: Path) -> list[Path]:
+    """The chunks of a manifest; none of one that is damaged, which is told when it is opened."""
+    with suppress(CorruptError, UnsupportedError):
+        if is_chunk_manifest(path):
+            return [path.parent / entry.uri for entry in load_chunk_manifest(path).chunks]
+    return []
 
 
 def shown(invocation: Invocation, target: str, name: str | None, episode: str | None) -> ShownEpisode:
@@ -75,11 +121,29 @@ def every(
 
 
 def open_file(path: Path) -> ShownEpisode:
-    """A finished episode in a file of its own."""
+    """A finished episode in a file of its own, or in chunks that a manifest lists."""
+    if is_chunk_manifest(path):
+        return _open_chunks(path)
     file = open_wshard(path)
     if file.info is None:
         raise EpisodeCorruptedError(f"{path} has no block 'meta/episode'")
     return ShownEpisode(file.info.id, str(path), path.stat().st_size, file, lambda: identity(path))
+
+
+def _open_chunks(path: Path) -> ShownEpisode:
+    manifest = load_chunk_manifest(path)
+    validate_chunk_continuity(manifest)
+    paths = [path.parent / entry.uri for entry in manifest.chunks]
+    for entry, chunk in zip(manifest.chunks, paths, strict=True):
+        if not chunk.is_file():
+            raise EpisodeCorruptedError(f"chunk {entry.index} of {manifest.episode_id!r} is missing: {chunk}")
+
+    def identify() -> str:
+        validate_chunk_continuity(manifest, path.parent)
+        return joined_identity([identity(chunk) for chunk in paths])
+
+    file = JoinedFile([open_wshard(chunk) for chunk in paths])
+    return ShownEpisode(manifest.episode_id, str(path), sum(chunk.stat().st_size for chunk in paths), file, identify)
 
 
 def _of_stored(stored: StoredEpisode, where: str) -> ShownEpisode:

@@ -25,11 +25,11 @@ from warpdata.cache import (
     OfflineReader,
     parse_mode,
 )
-from warpdata.catalog import Catalog, is_sound, key_policy
+from warpdata.catalog import Address, Catalog, Resolved, is_sound, key_policy
 from warpdata.settings import Settings, load_settings
 from warpdata.store import MetadataCache, Reader, RememberedObjects, Writer, normalize_url, open_store
 
-__all__ = ["Connection", "connect", "open_cache"]
+__all__ = ["Connection", "VersionAddress", "connect", "open_cache"]
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
@@ -68,6 +68,11 @@ class Connection:
     def media_reader(self) -> Reader:
         return self.media or self.reader
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its store is a folder of this machine."""
+        return self.reader.url.startswith("file://")
+
     def timestamp(self) -> str:
         return self.clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -99,6 +104,26 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
     tables, media = (FILL_EAGERLY, FILL_EAGERLY) if chosen is Mode.HYBRID else (FILL_FOR_TABLES, FILL_FOR_MEDIA)
     cached = CachedReader(MetadataCache(asked, remembered, key_policy, is_sound), cache, tables)
     return Connection(writer, cached, settings, mode=chosen, media=cached.under(media), counters=counters, cache=cache)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionAddress:
+    """A version in words that another process understands. Holds the settings, so it is never stored."""
+
+    store: str
+    dataset_id: str
+    version: str
+    mode: str
+    settings: Settings
+
+    @staticmethod
+    def of(link: Connection, resolved: Resolved) -> VersionAddress:
+        return VersionAddress(link.reader.url, resolved.dataset_id, resolved.version, link.mode.value, link.settings)
+
+    def open(self, version: str | None = None) -> tuple[Connection, Resolved]:
+        """A connection of its own, and this version or another."""
+        link = connect(self.store, self.settings, mode=self.mode)
+        return link, link.catalog.resolve(Address(self.dataset_id, version or self.version))
 
 
 def open_cache(settings: Settings | None = None, counters: Counters | None = None) -> BlobCache:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import functools
 
 from warpdata.catalog import Resolved
-from warpdata.datasets.connection import Connection
+from warpdata.datasets.connection import Connection, VersionAddress
 from warpdata.episodes import Episodes, EpisodesEntry, Library, Origin
 from warpdata.errors import EpisodeNotFoundError
 from warpdata.manifest import Manifest
 
-__all__ = ["open_episodes"]
+__all__ = ["EpisodesEntry", "open_episodes"]
 
 
 def open_episodes(link: Connection, resolved: Resolved, manifest: Manifest, name: str | None) -> Episodes:
@@ -26,5 +27,19 @@ def open_episodes(link: Connection, resolved: Resolved, manifest: Manifest, name
         near = difflib.get_close_matches(name, names, n=3)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Episodes: {', '.join(names) or 'none'}"
         raise EpisodeNotFoundError(f"{resolved.dataset_id} has no episodes {name!r}", hint=hint)
-    origin = Origin(resolved.dataset_id, resolved.version, link.media_reader, link.settings, link.timer)
+    origin = Origin(
+        resolved.dataset_id,
+        resolved.version,
+        link.media_reader,
+        link.settings,
+        link.timer,
+        functools.partial(_reopen, VersionAddress.of(link, resolved), name),
+        may_fork=link.is_local,
+    )
     return Episodes(Library(name, EpisodesEntry.of(name, payload), origin))
+
+
+def _reopen(where: VersionAddress, name: str) -> Episodes:
+    """The same set, opened in another process."""
+    link, resolved = where.open()
+    return open_episodes(link, resolved, link.catalog.manifest(resolved), name)

@@ -23,8 +23,7 @@ from warpdata.catalog import (
     find_transaction,
     parse_address,
 )
-from warpdata.datasets.connection import Connection, connect
-from warpdata.datasets.episodes import open_episodes
+from warpdata.datasets.connection import Connection, VersionAddress, connect
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import for_epochs, for_selection, open_artifact
@@ -38,7 +37,6 @@ from warpdata.datasets.training import (
 )
 from warpdata.datasets.warming import Warmed, choose, warm_blobs
 from warpdata.digest import Blob
-from warpdata.episodes import Episodes
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
 from warpdata.manifest import Difference, LoadPage, Manifest, ShardList, compare, iter_shards, kept_blobs
 from warpdata.progress import Progress, Tally, silent
@@ -50,6 +48,7 @@ from warpdata.tables import Foresee, Present, ShardOpener, Table, retyped_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from warpdata.episodes import Episodes
     from warpdata.tensors import Engine, SourcePolicy, Tensors
 
 __all__ = [
@@ -105,7 +104,7 @@ class Dataset(Streams):
     @property
     def is_local(self) -> bool:
         """Whether its store is a folder of this machine."""
-        return self._connection.reader.url.startswith("file://")
+        return self._connection.is_local
 
     @property
     def id(self) -> str:
@@ -162,6 +161,8 @@ class Dataset(Streams):
 
     def episodes(self, name: str | None = None) -> Episodes:
         """A set of episodes by name; without one, the only one there is."""
+        from warpdata.datasets.episodes import open_episodes  # brings the file format
+
         if name not in self._episodes:
             self._episodes[name] = open_episodes(self._connection, self._resolved, self._manifest, name)
         return self._episodes[name]
@@ -261,11 +262,8 @@ class Dataset(Streams):
 
     def reopening(self, request: StreamRequest, options: StreamOptions) -> OpenStream:
         """As `open_stream`, but later, and perhaps in another process."""
-        link = self._connection
-        address = StreamAddress(
-            link.reader.url, self.id, self.version, link.mode.value, link.settings, request, options
-        )
-        return functools.partial(reopen_stream, address)
+        where = VersionAddress.of(self._connection, self._resolved)
+        return functools.partial(reopen_stream, StreamAddress(where, request, options))
 
     @property
     def counters(self) -> Counts:
@@ -384,9 +382,8 @@ def plan(
 
 def reopen_stream(address: StreamAddress, version: str | None = None) -> Stream:
     """The stream that another process described, or the same of another version."""
-    link = connect(address.store, address.settings, mode=address.mode)
-    dataset = open_dataset(link, Address(address.dataset_id, version or address.version))
-    return dataset.open_stream(address.request, address.options)
+    link, resolved = address.where.open(version)
+    return Dataset(link, resolved, link.catalog.manifest(resolved)).open_stream(address.request, address.options)
 
 
 def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_exhausted") -> Stream:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from warpdata.artifacts import ArtifactEntry
 from warpdata.catalog import Resolved
 from warpdata.datasets.tensor_entry import TensorsEntry
-from warpdata.episodes import EpisodesEntry
-from warpdata.manifest import Binding, Manifest
+from warpdata.manifest import Binding, Manifest, Payload
 
 __all__ = ["ArtifactInfo", "DatasetInfo", "EpisodesInfo", "TableInfo", "TensorsInfo", "describe"]
 
@@ -80,9 +79,7 @@ def describe(manifest: Manifest, resolved: Resolved, store: str) -> DatasetInfo:
         artifacts=tuple(
             _artifact(name, ArtifactEntry.of(name, payload)) for name, payload in sorted(manifest.artifacts.items())
         ),
-        episodes=tuple(
-            _episodes(name, EpisodesEntry.of(name, payload)) for name, payload in sorted(manifest.episodes.items())
-        ),
+        episodes=tuple(_episodes(name, payload) for name, payload in sorted(manifest.episodes.items())),
         bindings=manifest.bindings,
         rows=manifest.row_count,
         size_bytes=manifest.data_bytes,
@@ -103,7 +100,10 @@ def _artifact(name: str, entry: ArtifactEntry) -> ArtifactInfo:
     )
 
 
-def _episodes(name: str, entry: EpisodesEntry) -> EpisodesInfo:
+def _episodes(name: str, payload: Payload) -> EpisodesInfo:
+    from warpdata.datasets.episodes import EpisodesEntry  # brings the file format
+
+    entry = EpisodesEntry.of(name, payload)
     return EpisodesInfo(name, entry.episode_count, entry.step_count, entry.shards.data_bytes)
 
 

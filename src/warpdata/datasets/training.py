@@ -13,9 +13,9 @@ from typing import TextIO, TypedDict
 
 from warpdata.artifacts import Artifact
 from warpdata.catalog import Resolved
+from warpdata.datasets.connection import VersionAddress
 from warpdata.errors import BadInputError
 from warpdata.limits import STREAM_PREFETCH_BATCHES
-from warpdata.settings import Settings
 from warpdata.streaming import (
     Collate,
     OnError,
@@ -50,13 +50,9 @@ class StreamRequest:
 
 @dataclass(frozen=True, slots=True)
 class StreamAddress:
-    """A stream in words that a worker process understands. Holds the settings, so it is never stored."""
+    """A stream in words that a worker process understands."""
 
-    store: str
-    dataset_id: str
-    version: str
-    mode: str
-    settings: Settings
+    where: VersionAddress
     request: StreamRequest
     options: StreamOptions
 

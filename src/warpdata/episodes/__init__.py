@@ -7,7 +7,8 @@ text. Reading needs the extra `warpdata[wshard]`.
 from warpdata.episodes.description import Described, describe_episode
 from warpdata.episodes.entry import EpisodesEntry
 from warpdata.episodes.episodes import Episodes
-from warpdata.episodes.index import write_index
+from warpdata.episodes.index import IndexedEpisode, write_index
+from warpdata.episodes.joining import join_described
 from warpdata.episodes.library import Library, Origin
 from warpdata.episodes.spec import Keys, Pad
 from warpdata.episodes.stored import StoredEpisode
@@ -16,11 +17,13 @@ __all__ = [
     "Described",
     "Episodes",
     "EpisodesEntry",
+    "IndexedEpisode",
     "Keys",
     "Library",
     "Origin",
     "Pad",
     "StoredEpisode",
     "describe_episode",
+    "join_described",
     "write_index",
 ]

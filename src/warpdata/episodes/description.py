@@ -7,8 +7,8 @@ file is what was sealed. Implements "Index" of docs/specs/episodes.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,7 +23,8 @@ from warpdata.errors import (
     UnsupportedFormatError,
 )
 from warpdata.limits import EPISODES_KNOWN_BYTES
-from warpdata.wshard import BlockReader, Codec, DType, EpisodeInfo, WShardFile, identity, open_wshard
+from warpdata.manifest import JsonObject
+from warpdata.wshard import BlockReader, ChunkPlace, Codec, DType, EpisodeInfo, WShardFile, identity, open_wshard
 
 __all__ = ["ChannelLayout", "Described", "Piece", "Scalar", "describe_episode", "parse_layout"]
 
@@ -32,8 +33,6 @@ Piece: TypeAlias = tuple[int, bytes]
 """Some bytes of a file, and where they begin in it."""
 
 _JOURNAL = b"WSJ1"
-_ROLE_AT, _MANIFEST_ROLE = 5, b"\x04"
-_JOIN = "Chunked episodes are not published yet: load the chunks, join them, and save them as one file."
 _SEAL = "meta/identity"
 _DOCUMENTS = ("meta/wshard", "meta/episode", "meta/channels")
 
@@ -62,10 +61,21 @@ class Described:
     tick_hz: float | None
     identity: str
     is_sealed: bool
-    metadata: dict[str, Scalar]
+    metadata: JsonObject
     layout: tuple[ChannelLayout, ...]
-    pieces: tuple[Piece, ...]
-    checks: dict[str, bytes]
+    pieces: tuple[Piece, ...] = ()
+    checks: Mapping[str, bytes] = field(default_factory=dict)
+    chunk: ChunkPlace | None = None
+    """Where it stands in a longer episode, if it says that it is a part of one."""
+
+    @property
+    def is_chunk(self) -> bool:
+        return self.chunk is not None and self.chunk.index is not None and self.chunk.total != 1
+
+    @property
+    def scalars(self) -> dict[str, Scalar]:
+        """The metadata that become columns."""
+        return {key: value for key, value in self.metadata.items() if isinstance(value, bool | int | float | str)}
 
     @property
     def layout_text(self) -> str:
@@ -98,7 +108,7 @@ def parse_layout(text: str) -> tuple[ChannelLayout, ...]:
 
 
 def describe_episode(path: Path, check_bytes: int) -> Described:
-    """`InvalidSourceError` names the file that is no sound, finished, whole episode."""
+    """`InvalidSourceError` names the file that is no sound, finished episode, or chunk of one."""
     _refuse_unfinished(path)
     try:
         with open_wshard(path) as file:
@@ -110,29 +120,22 @@ def describe_episode(path: Path, check_bytes: int) -> Described:
 
 
 def _refuse_unfinished(path: Path) -> None:
-    """Recordings and manifests of chunks are part of this format, and each has a next step of its own."""
+    """A recording is part of this format, and has a next step of its own."""
     try:
         with path.open("rb") as file:
-            head = file.read(_ROLE_AT + 1)
+            head = file.read(len(_JOURNAL))
     except OSError as error:
         raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
-    if head.startswith(_JOURNAL):
+    if head == _JOURNAL:
         raise InvalidSourceError(
             f"{path} is a recording that has not ended", hint=f"Finish it: `warp episodes recover {path}`."
         )
-    if head.startswith(b"SHRD") and head[_ROLE_AT:] == _MANIFEST_ROLE:
-        raise InvalidSourceError(f"{path} is a manifest of chunks", hint=_JOIN)
 
 
 def _described(file: WShardFile, named: str, check_bytes: int) -> Described:
     info = file.info
     if info is None:
         raise EpisodeCorruptedError("there is no block 'meta/episode'")
-    if info.chunk is not None and info.chunk.index is not None and info.chunk.total != 1:
-        raise InvalidSourceError(
-            f"this is chunk {info.chunk.index} of the episode {info.id!r}",
-            hint=_JOIN,
-        )
     readers = [file[name] for name in file.blocks]
     return Described(
         id=info.id,
@@ -142,7 +145,7 @@ def _described(file: WShardFile, named: str, check_bytes: int) -> Described:
         tick_hz=info.timebase.hz,
         identity=named,
         is_sealed=_SEAL in file,
-        metadata={key: value for key, value in info.metadata.items() if isinstance(value, bool | int | float | str)},
+        metadata=info.metadata,
         layout=tuple(_layout(readers, info)),
         pieces=_pieces(file, readers),
         checks={
@@ -150,6 +153,7 @@ def _described(file: WShardFile, named: str, check_bytes: int) -> Described:
             for reader in readers
             if reader.entry.codec is Codec.NONE and not reader.entry.name.startswith("meta/")
         },
+        chunk=info.chunk,
     )
 
 

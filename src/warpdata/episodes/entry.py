@@ -17,7 +17,7 @@ __all__ = ["KIND", "EpisodesEntry"]
 
 KIND = "wshard"
 _COUNTS = ("episodes", "steps", "check_bytes")
-_KNOWN = {*_COUNTS, "index_footer"}
+_KNOWN = {*_COUNTS, "files", "index_footer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class EpisodesEntry:
     episode_count: int
     step_count: int
     check_bytes: int
+    file_count: int | None = None
+    """How many files there are, where some episodes lie in several; None where each lies in one."""
 
     def payload(self) -> Payload:
         footer: dict[str, int | str] = {"byte_size": self.index_footer.byte_size, "xxh3": self.index_footer.xxh3}
@@ -39,6 +41,8 @@ class EpisodesEntry:
             "check_bytes": self.check_bytes,
             "index_footer": footer,
         }
+        if self.file_count is not None:
+            attributes["files"] = self.file_count
         return Payload(KIND, self.shards, self.index, attributes)
 
     def table_entry(self) -> TableEntry:
@@ -62,12 +66,14 @@ class EpisodesEntry:
         episodes, steps, check_bytes = (_count(attributes.get(key)) for key in _COUNTS)
         if min(episodes, steps) < 0 or not 1 <= check_bytes <= EPISODES_MAX_CHECK_BYTES:
             raise ManifestCorruptedError(f"episodes {name!r} cannot have these counts: {dict(attributes)}")
-        if payload.shards.shard_count != episodes:
+        files = _count(attributes["files"]) if "files" in attributes else None
+        fits = payload.shards.shard_count == (episodes if files is None else files)
+        if not fits or (files is not None and files <= episodes):
             raise ManifestCorruptedError(
-                f"episodes {name!r} have {payload.shards.shard_count} files for {episodes} episodes"
+                f"episodes {name!r} cannot have {payload.shards.shard_count} files: {dict(attributes)}"
             )
         return EpisodesEntry(
-            payload.shards, payload.index, _footer(name, footer, payload.index), episodes, steps, check_bytes
+            payload.shards, payload.index, _footer(name, footer, payload.index), episodes, steps, check_bytes, files
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,23 @@ import numpy as np
 
 from warpdata.episodes.entry import EpisodesEntry
 from warpdata.episodes.library import Library
+from warpdata.episodes.plan import WindowsPlan
 from warpdata.episodes.request import WindowsRequest, batches_ahead, make_plan
 from warpdata.episodes.spec import Keys, Pad
 from warpdata.episodes.stored import StoredEpisode
-from warpdata.errors import BadInputError, EpisodeNotFoundError
-from warpdata.streaming import Collate, Outside, Remainder, Shuffle, Stream, StreamOptions, Transform, resolve_rank
+from warpdata.errors import BadInputError, EpisodeNotFoundError, UnsupportedError
+from warpdata.streaming import (
+    Collate,
+    OpenStream,
+    Outside,
+    Remainder,
+    Shuffle,
+    Stream,
+    StreamOptions,
+    TorchLoader,
+    Transform,
+    resolve_rank,
+)
 from warpdata.tables import Table
 from warpdata.wshard import Array
 
@@ -110,7 +123,7 @@ class Episodes:
         rank, world_size = resolve_rank(shard)
         request = WindowsRequest(keys, (history, horizon), stride, pad, mask, shuffle, seed)
         slots = (out,) if isinstance(out, Mapping) else tuple(out or ())
-        plan = make_plan(self._library, self.numbers, self.filter_text, request, slots)
+        plan = self._plan(request, slots)
         options = StreamOptions(
             batch_size=batch_size,
             rank=rank,
@@ -123,6 +136,63 @@ class Episodes:
         if collate == "arrow":
             raise BadInputError("windows are arrays, not rows", hint="Use collate='numpy', 'torch', 'jax' or 'dict'.")
         plan.batches.check(batch_size)
+        return self._stream(plan, options)
+
+    def to_torch(
+        self,
+        *,
+        keys: Keys | None = None,
+        history: int | None = None,
+        horizon: int | None = None,
+        stride: int = 1,
+        pad: Pad | None = "edge",
+        mask: bool = False,
+        batch_size: int = 256,
+        shuffle: bool | Shuffle = False,
+        seed: int = 0,
+        shard: tuple[int, int] | str | None = "auto",
+        remainder: Remainder = "partial",
+        prefetch: int | str = "auto",
+        transform: Transform | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> TorchLoader:
+        """Windows as a loader for PyTorch, with batches of tensors made in worker processes."""
+        stream = self.windows(
+            keys=keys,
+            history=history,
+            horizon=horizon,
+            stride=stride,
+            pad=pad,
+            mask=mask,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            shard=shard,
+            remainder=remainder,
+            prefetch=prefetch,
+            transform=transform,
+            collate="torch",
+        )
+        request = WindowsRequest(keys, (history, horizon), stride, pad, mask, shuffle, seed)
+        reopen = self._reopening(request, stream.options.for_workers())
+        may_fork = self._library.origin.may_fork
+        return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=may_fork)
+
+    def open_windows(self, request: WindowsRequest, options: StreamOptions) -> Stream:
+        """As `windows`, from values that were checked."""
+        return self._stream(self._plan(request, ()), options)
+
+    def _reopening(self, request: WindowsRequest, options: StreamOptions) -> OpenStream:
+        reopen = self._library.origin.reopen
+        if reopen is None:
+            raise UnsupportedError("these episodes can not be opened by another process", hint="Use windows(…).")
+        return functools.partial(_open_windows, reopen, self.filter_text, request, options)
+
+    def _plan(self, request: WindowsRequest, out: Sequence[Mapping[str, Array]]) -> WindowsPlan:
+        return make_plan(self._library, self.numbers, self.filter_text, request, out)
+
+    def _stream(self, plan: WindowsPlan, options: StreamOptions) -> Stream:
         return Stream(plan, options, Outside(self._library.origin.clock))
 
     @property
@@ -142,3 +212,11 @@ class Episodes:
     def _holds(self, number: int) -> bool:
         at = int(np.searchsorted(self.numbers, number))
         return at < len(self.numbers) and int(self.numbers[at]) == number
+
+
+def _open_windows(
+    reopen: Callable[[], Episodes], filter_text: str, request: WindowsRequest, options: StreamOptions
+) -> Stream:
+    """The stream that another process described."""
+    episodes = reopen()
+    return (episodes.where(filter_text) if filter_text else episodes).open_windows(request, options)

@@ -52,7 +52,7 @@ class Batches:
 
 
 class WindowsFeed:
-    """Implements `ArrayFeed`. Blocks of `block_rows` windows are loaded together, if `loads_ahead`."""
+    """Implements `ArrayFeed`. Blocks of `block_rows` windows are loaded together, in up to `most_groups` groups."""
 
     def __init__(
         self,
@@ -62,14 +62,15 @@ class WindowsFeed:
         episodes: OpenTracks,
         batches: Batches,
         *,
-        loads_ahead: bool,
+        most_groups: int,
     ) -> None:
         self._order = order
         self._places = places
         self._episodes = episodes
         self._batches = batches
         self._block_rows = block_rows
-        self._loads = BlockLoads(places, block_rows, episodes, self._blocks_of if loads_ahead else None)
+        groups = self._blocks_of if most_groups else None
+        self._loads = BlockLoads(places, block_rows, episodes, groups, most_groups)
 
     def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, Array]:
         spec = self._places.spec
@@ -102,7 +103,9 @@ class WindowsFeed:
         return out
 
     def ahead(self, place: int) -> None:
-        """Loads look ahead by themselves, as batches are asked for."""
+        """Loads look ahead by themselves, as batches are asked for; here they hear what is behind."""
+        group, _ = next(self._runs(place, place + 1))
+        self._loads.let_go(group)
 
     def close(self) -> None:
         self._loads.close()

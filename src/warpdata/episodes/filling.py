@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpdata.episodes.chunked_tracks import AnyTrack
 from warpdata.episodes.spec import Key, Pad
-from warpdata.episodes.tracks import Rows, Track
+from warpdata.episodes.tracks import Rows
 from warpdata.wshard import Array
 
 if TYPE_CHECKING:
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["fill_window", "inside"]
 
 
-def fill_window(out: Array, track: Track, key: Key, step: int, pad: Pad | None, loaded: Callable[[], Rows]) -> None:
+def fill_window(out: Array, track: AnyTrack, key: Key, step: int, pad: Pad | None, loaded: Callable[[], Rows]) -> None:
     """Write the window of `step` into `out`, of shape (steps, …). `loaded` gives rows that are not in place."""
-    length = track.episode.length
+    length = track.length
     low, high = step + key.start, step + key.stop
     first, last = min(max(low, 0), length), max(min(high, length), 0)
     if first < last:
@@ -34,8 +35,8 @@ def inside(steps: NDArray[np.int64], lengths: NDArray[np.int64], key: Key) -> ND
     return (wanted >= 0) & (wanted < lengths[:, None])
 
 
-def _fill_ends(out: Array, track: Track, span: tuple[int, int], pad: Pad | None, loaded: Callable[[], Rows]) -> None:
-    length = track.episode.length
+def _fill_ends(out: Array, track: AnyTrack, span: tuple[int, int], pad: Pad | None, loaded: Callable[[], Rows]) -> None:
+    length = track.length
     low, high = span
     before, after = min(max(-low, 0), high - low), min(max(high - length, 0), high - low)
     for part, edge in ((out[:before], 0), (out[len(out) - after :], length - 1)):
@@ -48,16 +49,10 @@ def _fill_ends(out: Array, track: Track, span: tuple[int, int], pad: Pad | None,
             part[...] = 0
 
 
-def _copy(out: Array, track: Track, first: int, last: int, loaded: Callable[[], Rows]) -> None:
+def _copy(out: Array, track: AnyTrack, first: int, last: int, loaded: Callable[[], Rows]) -> None:
     """Rows of the steps `first` up to `last`, which lie within the episode."""
     low, high = (first, last) if track.is_stepwise else (track.row_of(first), track.row_of(last - 1) + 1)
-    if track.array is not None:
-        track.check(low, high)
-    if track.array is not None:
-        begin, rows = 0, track.array
-    else:
-        begin, rows = loaded().stretch(low)
-    if track.is_stepwise:
-        out[...] = rows[low - begin : high - begin]
-    else:
-        out[...] = rows[track.rows_of(np.arange(first, last)) - begin]
+    rows = track.in_place(low, high)
+    if rows is None:
+        rows = loaded().between(low, high)
+    out[...] = rows if track.is_stepwise else rows[track.rows_of(np.arange(first, last)) - low]

@@ -21,12 +21,27 @@ from warpdata.tables import ParquetSource, WriteOptions, describe_parquet, write
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["HIDDEN_COLUMNS", "OPENING_COLUMNS", "IndexRow", "check_columns", "row_of", "write_index"]
+__all__ = [
+    "CHUNKS",
+    "HIDDEN_COLUMNS",
+    "OPENING_COLUMNS",
+    "ChunkedRow",
+    "IndexRow",
+    "IndexedEpisode",
+    "check_columns",
+    "row_of",
+    "write_index",
+]
 
-HIDDEN_COLUMNS = ("layout", "pieces", "checks")
+CHUNKS = "chunks"
+"""The column of a set in which some episodes lie in several files."""
+
+HIDDEN_COLUMNS = ("layout", "pieces", "checks", CHUNKS)
 """For readers of episodes rather than for people."""
 
 OPENING_COLUMNS = ("id", "length", "hash", "byte_size", "identity", "pieces", "checks")
+_NO_BLOB = ""
+"""In the place of a blob's name where there are several."""
 _PRUNED = ("id", "env_id", "length", "timebase", "tick_hz")
 _ONE_FILE_BYTES = 2**50
 
@@ -41,22 +56,42 @@ class IndexRow:
     identity: str
     pieces: tuple[Piece, ...]
     checks: Mapping[str, bytes]
+    place: tuple[int, int] | None = None
+    """Of a chunk: which one it is, and the first of its steps in the whole episode."""
 
 
-def write_index(rows: Sequence[tuple[Described, Blob]], folder: Path, stem: str) -> ParquetSource:
+@dataclass(frozen=True, slots=True)
+class ChunkedRow:
+    """What it takes to open one episode in several files."""
+
+    id: str
+    length: int
+    identity: str
+    chunks: tuple[IndexRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedEpisode:
+    """What there is to say of an episode, and the files it lies in: one, or its chunks in order."""
+
+    whole: Described
+    files: tuple[tuple[Described, Blob], ...]
+
+
+def write_index(rows: Sequence[IndexedEpisode], folder: Path, stem: str) -> ParquetSource:
     """The same episodes always give the same bytes, with the same release of Arrow."""
     import pyarrow as pa
 
-    schema = _schema([row.metadata for row, _ in rows])
-    table = pa.Table.from_pylist([_document(row, blob, schema) for row, blob in rows], schema)
+    schema = _schema([row.whole.scalars for row in rows], has_chunks=any(len(row.files) > 1 for row in rows))
+    table = pa.Table.from_pylist([_document(row, schema) for row in rows], schema)
     options = WriteOptions(row_group_bytes=EPISODES_GROUP_BYTES, file_bytes=_ONE_FILE_BYTES, statistics=_PRUNED)
     (path,) = write_parquet(table.to_batches(), schema, folder, stem, options)
     return describe_parquet(path)
 
 
-def check_columns(schema: pa.Schema) -> None:
+def check_columns(schema: pa.Schema, *, has_chunks: bool) -> None:
     """`BlobCorruptedError` unless the columns that a reader needs are there, and what they should be."""
-    for wanted in _fields():
+    for wanted in _fields(has_chunks=has_chunks):
         at = schema.get_field_index(wanted.name)
         if at < 0 or not schema.field(at).equals(wanted):
             raise BlobCorruptedError(
@@ -64,34 +99,51 @@ def check_columns(schema: pa.Schema) -> None:
             )
 
 
-def row_of(document: Mapping[str, Any]) -> IndexRow:
-    """A row as the index tells it, of `OPENING_COLUMNS`. `BlobCorruptedError` if it can not be."""
+def row_of(document: Mapping[str, Any]) -> IndexRow | ChunkedRow:
+    """A row as the index tells it, of `OPENING_COLUMNS`, and of `CHUNKS` where that is there.
+
+    `BlobCorruptedError` if it can not be.
+    """
+    chunks = document.get(CHUNKS)
+    if not chunks:
+        return _file_row(document, document["id"], None)
+    rows, following = [], 0
+    for number, chunk in enumerate(chunks):
+        rows.append(_file_row(chunk, document["id"], (number, following)))
+        following += rows[-1].length
+    if len(rows) < 2 or following != document["length"]:
+        raise BlobCorruptedError(f"the chunks of episode {document['id']!r} have {following} steps in the index")
+    return ChunkedRow(document["id"], document["length"], document["identity"], tuple(rows))
+
+
+def _file_row(document: Mapping[str, Any], name: str, place: tuple[int, int] | None) -> IndexRow:
     pieces = document["pieces"]
     if not is_digest(document["hash"]) or min(document["byte_size"], document["length"]) < 0:
-        raise BlobCorruptedError(f"the index says of episode {document['id']!r} what cannot be")
+        raise BlobCorruptedError(f"the index says of episode {name!r} what cannot be")
     if not pieces or pieces[0]["start"] != 0:
-        raise BlobCorruptedError(f"the index lacks the beginning of episode {document['id']!r}")
+        raise BlobCorruptedError(f"the index lacks the beginning of episode {name!r}")
     return IndexRow(
-        document["id"],
+        name,
         document["length"],
         Blob(document["hash"], document["byte_size"]),
         document["identity"],
-        tuple((piece["start"], piece["data"]) for piece in document["pieces"]),
+        tuple((piece["start"], piece["data"]) for piece in pieces),
         {check["block"]: check["xxh3"] for check in document["checks"]},
+        place,
     )
 
 
-def _schema(metadata: Sequence[Mapping[str, Scalar]]) -> pa.Schema:
+def _schema(metadata: Sequence[Mapping[str, Scalar]], *, has_chunks: bool) -> pa.Schema:
     import pyarrow as pa
 
-    fields, members = _fields(), _metadata_fields(metadata)
+    fields, members = _fields(has_chunks=has_chunks), _metadata_fields(metadata)
     if members:
         before = [field.name for field in fields].index(HIDDEN_COLUMNS[0])
         fields.insert(before, pa.field("metadata", pa.struct(members), nullable=False))
     return pa.schema(fields)
 
 
-def _fields() -> list[pa.Field]:
+def _fields(*, has_chunks: bool) -> list[pa.Field]:
     """All columns but the users' metadata."""
     import pyarrow as pa
 
@@ -100,6 +152,12 @@ def _fields() -> list[pa.Field]:
 
     piece = pa.struct([needed("start", pa.int64()), needed("data", pa.binary())])
     check = pa.struct([needed("block", pa.string()), needed("xxh3", pa.binary())])
+    opening = [
+        needed("pieces", pa.list_(needed("element", piece))),
+        needed("checks", pa.list_(needed("element", check))),
+    ]
+    blob = [needed("hash", pa.string()), needed("byte_size", pa.int64())]
+    chunk = pa.struct([needed("length", pa.int64()), needed("identity", pa.string()), *blob, *opening])
     return [
         needed("id", pa.string()),
         needed("env_id", pa.string()),
@@ -109,11 +167,10 @@ def _fields() -> list[pa.Field]:
         needed("channels", pa.list_(pa.string())),
         needed("identity", pa.string()),
         needed("is_sealed", pa.bool_()),
-        needed("hash", pa.string()),
-        needed("byte_size", pa.int64()),
+        *blob,
         needed("layout", pa.string()),
-        needed("pieces", pa.list_(needed("element", piece))),
-        needed("checks", pa.list_(needed("element", check))),
+        *opening,
+        *([needed(CHUNKS, pa.list_(needed("element", chunk)))] if has_chunks else []),
     ]
 
 
@@ -144,7 +201,9 @@ def _type(values: Sequence[Scalar | None]) -> pa.DataType:
     return pa.float64() if kinds <= {int, float} else pa.string()
 
 
-def _document(row: Described, blob: Blob, schema: pa.Schema) -> dict[str, object]:
+def _document(episode: IndexedEpisode, schema: pa.Schema) -> dict[str, object]:
+    row, files = episode.whole, episode.files
+    is_chunked = len(files) > 1
     document: dict[str, object] = {
         "id": row.id,
         "env_id": row.env_id,
@@ -154,19 +213,30 @@ def _document(row: Described, blob: Blob, schema: pa.Schema) -> dict[str, object
         "channels": [spec.id for spec in row.layout],
         "identity": row.identity,
         "is_sealed": row.is_sealed,
-        "hash": blob.hash,
-        "byte_size": blob.byte_size,
+        "hash": _NO_BLOB if is_chunked else files[0][1].hash,
+        "byte_size": sum(blob.byte_size for _, blob in files),
         "layout": row.layout_text,
+        **_opening(row),
+        CHUNKS: [_chunk(part, blob) for part, blob in files] if is_chunked else [],
+    }
+    if "metadata" in schema.names:
+        members, scalars = schema.field("metadata").type, row.scalars
+        document["metadata"] = {
+            members[at].name: _cell(scalars.get(members[at].name), members[at].type) for at in range(members.num_fields)
+        }
+    return document
+
+
+def _chunk(row: Described, blob: Blob) -> dict[str, object]:
+    named = {"length": row.length, "identity": row.identity, "hash": blob.hash, "byte_size": blob.byte_size}
+    return {**named, **_opening(row)}
+
+
+def _opening(row: Described) -> dict[str, object]:
+    return {
         "pieces": [{"start": start, "data": data} for start, data in row.pieces],
         "checks": [{"block": name, "xxh3": sums} for name, sums in row.checks.items()],
     }
-    if "metadata" in schema.names:
-        members = schema.field("metadata").type
-        document["metadata"] = {
-            members[at].name: _cell(row.metadata.get(members[at].name), members[at].type)
-            for at in range(members.num_fields)
-        }
-    return document
 
 
 def _cell(value: Scalar | None, wanted: pa.DataType) -> Scalar | None:

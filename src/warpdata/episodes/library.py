@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpdata.digest import blob_key
+from warpdata.episodes.chunked import ChunkedEpisode
 from warpdata.episodes.description import ChannelLayout, parse_layout
 from warpdata.episodes.entry import EpisodesEntry
 from warpdata.episodes.held import HeldBlob
-from warpdata.episodes.index import HIDDEN_COLUMNS, OPENING_COLUMNS, check_columns, row_of
-from warpdata.episodes.stored import StoredEpisode
+from warpdata.episodes.index import CHUNKS, HIDDEN_COLUMNS, OPENING_COLUMNS, ChunkedRow, check_columns, row_of
+from warpdata.episodes.stored import FileEpisode, StoredEpisode
 from warpdata.limits import EPISODES_OPEN, EPISODES_REMEMBERED_GROUPS, EPISODES_WHOLE_INDEX_BYTES
 from warpdata.manifest import Page
 from warpdata.settings import Settings
@@ -26,6 +27,8 @@ from warpdata.tables import ShardOpener, Table
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
+
+    from warpdata.episodes.episodes import Episodes
 
 __all__ = ["Library", "Origin", "Overview"]
 
@@ -39,6 +42,10 @@ class Origin:
     reader: Reader
     settings: Settings
     clock: Clock
+    reopen: Callable[[], Episodes] | None = None
+    """Opens the same set in another process; can be pickled."""
+    may_fork: bool = True
+    """Whether what it is read with survives a fork."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,13 @@ class Library:
         self._shard = entry.table_entry().shards.shards[0]
         self._opener = ShardOpener(self._index_reader())
         self._group = functools.lru_cache(maxsize=EPISODES_REMEMBERED_GROUPS)(self._read_group)
-        self.open = functools.lru_cache(maxsize=EPISODES_OPEN)(self._open)
+        self.open = functools.lru_cache(maxsize=self.most_open)(self._open)
+
+    @property
+    def most_open(self) -> int:
+        """How many episodes are kept open: fewer where each is several files, as a process may map only so many."""
+        files = self.entry.file_count
+        return EPISODES_OPEN if files is None else max(1, EPISODES_OPEN * self.entry.episode_count // files)
 
     @cached_property
     def rows(self) -> Table:
@@ -76,7 +89,7 @@ class Library:
         """One scan of two columns."""
         import pyarrow.compute as pc
 
-        check_columns(self.rows.schema())
+        check_columns(self.rows.schema(), has_chunks=self._has_chunks)
         rows = self.rows.select(["length", "layout"]).to_arrow(allow_large=True)
         coded = pc.dictionary_encode(rows["layout"].combine_chunks())
         return Overview(
@@ -94,12 +107,19 @@ class Library:
         file = self._opener.open(self._shard)
         group = next(g for g in file.row_groups() if g.first_row <= number < g.first_row + g.row_count)
         document: dict[str, Any] = self._group(group.index).slice(number - group.first_row, 1).to_pylist()[0]
-        return StoredEpisode(number, row_of(document), self.origin.reader, self.entry.check_bytes)
+        row, reader, check_bytes = row_of(document), self.origin.reader, self.entry.check_bytes
+        if isinstance(row, ChunkedRow):
+            return ChunkedEpisode(number, row, reader, check_bytes)
+        return FileEpisode(number, row, reader, check_bytes)
+
+    @property
+    def _has_chunks(self) -> bool:
+        return self.entry.file_count is not None
 
     def _read_group(self, group: int) -> pa.Table:
         file = self._opener.open(self._shard)
-        check_columns(file.schema())
-        columns: Sequence[str] = OPENING_COLUMNS
+        check_columns(file.schema(), has_chunks=self._has_chunks)
+        columns: Sequence[str] = (*OPENING_COLUMNS, CHUNKS) if self._has_chunks else OPENING_COLUMNS
         return file.decode(group, columns, file.fetch(group, columns))
 
     def _index_reader(self) -> Reader:

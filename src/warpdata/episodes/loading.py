@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
+from warpdata.episodes.chunked_tracks import AnyTrack
 from warpdata.episodes.open_tracks import OpenTracks
 from warpdata.episodes.spec import Key, Places
 from warpdata.episodes.tracks import Rows, Track
@@ -28,7 +31,9 @@ class BlockLoads:
     """Blocks by number, held while they are needed. Where they would be too much, windows one by one.
 
     The first row that is asked for begins to load all blocks of its group, and of the next. `groups` tells the
-    blocks of a group; without it, nothing is loaded ahead.
+    blocks of a group; without it, nothing is loaded ahead. Batches are made side by side, and those of one of many
+    workers or ranks lie far apart, so groups are held until all batches of theirs were handed out: `most_groups`
+    at the most.
     """
 
     def __init__(
@@ -37,13 +42,16 @@ class BlockLoads:
         block_rows: int,
         episodes: OpenTracks,
         groups: Callable[[int], Sequence[int]] | None,
+        most_groups: int,
     ) -> None:
         self._places = places
         self._block_rows = block_rows
         self._episodes = episodes
         self._groups = groups
+        self._most_groups = most_groups
         self._held: dict[int, dict[int, _Block]] = {}
-        self._latest = -1
+        self._begun: set[int] = set()
+        self._oldest = 0
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(EPISODES_LOAD_THREADS, thread_name_prefix="warp-episodes")
         self._decoded = DecodedBlocks()
@@ -56,16 +64,18 @@ class BlockLoads:
         """What was loaded for a window, waiting for it if need be; None where windows are loaded one by one."""
         if self._groups is None:
             return None
-        if group > self._latest:
+        if group not in self._begun:
             with self._lock:
-                if group > self._latest:
+                if group < self._oldest or self._span_with(group) > self._most_groups:
+                    return None
+                if group not in self._begun:
                     self._begin(group, self._groups)
         block = self._held.get(group, _NO_BLOCKS).get(sample // self._block_rows)
         return None if block is None else block.wait()
 
     def is_here(self, position: int) -> bool:
         """Whether the file of an episode lies on this machine."""
-        return self._episodes.tracks(position)[0].episode.source.mapped is not None
+        return self._episodes.tracks(position)[0].is_here
 
     def alone(self, sample: int) -> Loaded:
         """One window, now."""
@@ -79,8 +89,22 @@ class BlockLoads:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def let_go(self, group: int) -> None:
+        """Nobody will ask for earlier groups, but for what fills up the last batch."""
+        if group > self._oldest:
+            with self._lock:
+                self._oldest = group
+                self._begun = {number for number in self._begun if number >= group}
+                for old in [number for number in self._held if number < group]:
+                    del self._held[old]
+
+    def _span_with(self, group: int) -> int:
+        """How many groups lie between the first and the last that would be held."""
+        numbers = {*self._begun, group}
+        return max(numbers) - min(numbers) + 2
+
     def _begin(self, group: int, groups: Callable[[int], Sequence[int]]) -> None:
-        """Load a group and the one after it, and let go of what lies further back."""
+        """Load a group and the one after it."""
         rows, count = self._block_rows, self._places.count
         for number in (group, group + 1):
             if number not in self._held:
@@ -88,9 +112,7 @@ class BlockLoads:
                     block: _Block(self._pool.submit(self._load, block * rows, min((block + 1) * rows, count)))
                     for block in groups(number)
                 }
-        for old in [number for number in self._held if number < group - 1]:
-            del self._held[old]
-        self._latest = group
+        self._begun.add(group)
 
     def _load(self, first: int, last: int) -> Loaded:
         out: Loaded = {}
@@ -104,32 +126,60 @@ class BlockLoads:
         tracks = self._episodes.tracks(position)
         wanted: dict[int, list[tuple[int, int]]] = {}
         for at, (key, track) in enumerate(zip(spec.keys, tracks, strict=True)):
-            if track.array is not None:
+            if track.is_in_place:
                 continue
-            steps = _intervals(key, range(low, high + 1, spec.stride), track.episode.length)
+            steps = _intervals(key, range(low, high + 1, spec.stride), track.length)
             wanted[at] = [(track.row_of(a), track.row_of(b) + 1) for a, b in steps]
-        if not wanted:
-            return
-        episode = tracks[0].episode
+        found: dict[tuple[int, int], list[Array]] = {}
+        for asked in _by_file(tracks, wanted):
+            for (where, *_), rows in zip(asked, self._read(asked), strict=True):
+                found.setdefault(where, []).append(rows)
+        for at, spans in wanted.items():
+            parts = [_joined(found[at, i]) for i in range(len(spans))]
+            out[position, at] = Rows([first for first, _ in spans], parts)
 
-        def read() -> Loaded:
-            ranged = {at: spans for at, spans in wanted.items() if not tracks[at].is_whole}
+    def _read(self, asked: Sequence[_Asked]) -> list[Array]:
+        """Rows of one file."""
+        episode = asked[0].track.episode
+
+        def read() -> list[Array]:
             is_here = episode.source.mapped is not None
-            asked = [tracks[at].reader.span(*span) for at, spans in ranged.items() if not is_here for span in spans]
-            fetched = episode.source.fetched(asked) if asked else None
-            found: Loaded = {}
-            for at, spans in wanted.items():
-                track = tracks[at]
+            spans = [] if is_here else [a.track.reader.span(a.first, a.last) for a in asked if not a.track.is_whole]
+            fetched = episode.source.fetched(spans) if spans else None
+            found = []
+            for _, track, first, last in asked:
                 if track.is_whole:
-                    whole = self._decoded.get(track)
-                    parts = [whole[first:last].copy() for first, last in spans]
+                    found.append(self._decoded.get(track)[first:last].copy())
                 else:
                     reader = track.reader if fetched is None else track.reader.over(fetched)
-                    parts = [reader.window(first, last) for first, last in spans]
-                found[position, at] = Rows([first for first, _ in spans], parts)
+                    found.append(reader.window(first, last))
             return found
 
-        out.update(episode.trusting(read))
+        return episode.trusting(read)
+
+
+class _Asked(NamedTuple):
+    """Some rows of a track: of which key, and which of its stretches they are a part of."""
+
+    where: tuple[int, int]
+    track: Track
+    first: int
+    last: int
+
+
+def _by_file(tracks: Sequence[AnyTrack], wanted: Mapping[int, Sequence[tuple[int, int]]]) -> Iterator[list[_Asked]]:
+    """What is wanted of each file of an episode, in their order."""
+    files: dict[int, list[_Asked]] = {}
+    for at, spans in wanted.items():
+        for i, span in enumerate(spans):
+            for number, track, first, last in tracks[at].cut(*span):
+                files.setdefault(number, []).append(_Asked((at, i), track, first, last))
+    for number in sorted(files):
+        yield files[number]
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class _Block:
@@ -186,12 +236,12 @@ class DecodedBlocks:
 
     def __init__(self, limit_bytes: int = EPISODES_DECODED_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._held: OrderedDict[tuple[int, str], Array] = OrderedDict()
+        self._held: OrderedDict[tuple[str, str], Array] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     def get(self, track: Track) -> Array:
-        name = (track.episode.number, track.reader.entry.name)
+        name = (track.episode.hash, track.reader.entry.name)
         with self._lock:
             found = self._held.get(name)
             if found is not None:

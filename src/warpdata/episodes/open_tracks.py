@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpdata.episodes.chunked_tracks import AnyTrack, open_track
 from warpdata.episodes.description import ChannelLayout
 from warpdata.episodes.library import Library
 from warpdata.episodes.spec import find_channel
-from warpdata.episodes.tracks import Track
 from warpdata.errors import BadInputError
-from warpdata.limits import EPISODES_OPEN
 from warpdata.wshard import DType
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class OpenTracks:
         self.lengths = overview.lengths[numbers]
         self._layout_numbers = overview.layout_numbers[numbers]
         self._channels = self._checked(overview.layouts, names)
-        self.tracks = functools.lru_cache(maxsize=EPISODES_OPEN)(self._tracks)
+        self.tracks = functools.lru_cache(maxsize=library.most_open)(self._tracks)
 
     @property
     def channels(self) -> tuple[ChannelLayout, ...]:
@@ -45,10 +44,10 @@ class OpenTracks:
         """Whether some channel of some episode can be decoded only whole."""
         return any(spec.is_whole for specs in self._channels.values() for spec in specs)
 
-    def _tracks(self, position: int) -> tuple[Track, ...]:
+    def _tracks(self, position: int) -> tuple[AnyTrack, ...]:
         episode = self._library.open(int(self.numbers[position]))
         channels = self._channels[int(self._layout_numbers[position])]
-        return tuple(Track(episode, channel) for channel in channels)
+        return tuple(open_track(episode, channel) for channel in channels)
 
     def _checked(
         self, layouts: Sequence[Sequence[ChannelLayout]], names: Sequence[str]

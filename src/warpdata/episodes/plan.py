@@ -8,58 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from warpdata.digest import sha256_hex
 from warpdata.episodes.feed import Batches, WindowsFeed
 from warpdata.episodes.library import Origin
 from warpdata.episodes.open_tracks import OpenTracks, step_form
 from warpdata.episodes.spec import Places, WindowSpec
 from warpdata.errors import BadInputError
 from warpdata.limits import STREAM_BLOCK_BYTES, STREAM_MAX_BLOCK_ROWS, STREAM_WINDOW_BYTES
-from warpdata.manifest import canonical_json
-from warpdata.streaming import Mine, Order, Place, Shuffle
+from warpdata.streaming import Mine, Place, Shuffle, VersionIdentity
 
 __all__ = ["WindowsIdentity", "WindowsPlan", "choose_blocks"]
 
-_FORMAT = 1
 _WHOLE_EPISODES = 4
 """At least so many episodes are mixed, even if each has to be decoded several times for that."""
 _MOST_AHEAD = 2
 """A shuffle that a user chose may hold so many times what one that was chosen for them would."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowsIdentity:
-    """All that the order of windows depends on, beside the epoch."""
+_LEAST_GROUPS = 3
+"""The one that is being handed out, and two that batches are made of already."""
 
-    dataset_id: str
-    version: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsIdentity(VersionIdentity):
+    """The order of the windows of one set of episodes."""
+
     episodes: str
-    filter: str
     windows: WindowSpec
-    sample_count: int
-    seed: int
-    shuffle: Shuffle | None
 
-    def document(self) -> dict[str, Any]:
-        shuffle = self.shuffle
-        return {
-            "format": _FORMAT,
-            "dataset_id": self.dataset_id,
-            "version": self.version,
-            "episodes": self.episodes,
-            "filter": self.filter,
-            "windows": self.windows.document(),
-            "sample_count": self.sample_count,
-            "seed": str(self.seed),
-            "shuffle": None if shuffle is None else shuffle.numbers,
-        }
-
-    @property
-    def plan_hash(self) -> str:
-        return sha256_hex(canonical_json(self.document()))
-
-    def order(self, epoch: int) -> Order:
-        return Order(self.sample_count, self.shuffle, self.seed, epoch)
+    def samples(self) -> dict[str, Any]:
+        return {"episodes": self.episodes, "windows": self.windows.document()}
 
 
 @dataclass(frozen=True)
@@ -138,8 +115,15 @@ class WindowsPlan:
             self.blocks.block_rows,
             self.episodes,
             self.batches,
-            loads_ahead=self._group_bytes <= _MOST_AHEAD * STREAM_WINDOW_BYTES,
+            most_groups=self._most_groups,
         )
+
+    @property
+    def _most_groups(self) -> int:
+        """How many groups may be held at once: of small ones as many as fit, of those that are too large none."""
+        if self._group_bytes > _MOST_AHEAD * STREAM_WINDOW_BYTES:
+            return 0
+        return max(_LEAST_GROUPS, STREAM_WINDOW_BYTES // max(self._group_bytes, 1))
 
     @property
     def _group_bytes(self) -> int:

@@ -7,6 +7,7 @@ compressed has checksums of its own, which its readers compare. Implements "Read
 
 from __future__ import annotations
 
+import errno
 import mmap
 import threading
 from bisect import bisect_right
@@ -225,6 +226,10 @@ def _mapped(path: Path, blob: Blob) -> memoryview | None:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
         return None  # evicted a moment ago: the store still has it
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        return None  # the process has as many files mapped as it may: this one is read by range
     except ValueError as error:
         raise CorruptError(f"{path} is empty") from error
     if len(data) != blob.byte_size:

@@ -1,7 +1,11 @@
-"""One episode of a version: opened from the index alone, its blocks read by range when they are asked for."""
+"""One episode of a version: opened from the index alone, its blocks read by range when they are asked for.
+
+Here is what any episode has, and the usual one, which lies in one file.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
@@ -16,6 +20,8 @@ from warpdata.wshard import (
     BlockReader,
     Episode,
     EpisodeInfo,
+    JoinedBlock,
+    JoinedFile,
     Timebase,
     WShardFile,
     identity,
@@ -23,74 +29,55 @@ from warpdata.wshard import (
     open_wshard,
 )
 
-__all__ = ["StoredEpisode"]
+__all__ = ["FileEpisode", "StoredEpisode"]
 
 _T = TypeVar("_T")
 
 
-class StoredEpisode:
-    """An episode where it lies. `episode["rgb"]` is a reader of one block: `read()`, or `window(start, stop)`.
+class StoredEpisode(ABC):
+    """An episode where it lies. `episode["rgb"]` reads one block: `read()`, or `window(start, stop)`.
 
     Opening it asks nobody: the index of the set has the header and the metadata of every file.
     """
 
-    def __init__(self, number: int, row: IndexRow, reader: Reader, check_bytes: int) -> None:
+    def __init__(self, number: int, name: str, length: int, identity: str) -> None:
         self.number = number
-        self._row = row
-        self.source = EpisodeSource(reader, row.blob, row.pieces)
-        self._check_bytes = check_bytes
+        self.id = name
+        self.length = length
+        """How many steps."""
+        self.identity = identity
+        """64 hex digits that name the content, however it is compressed."""
 
     def __repr__(self) -> str:
-        return f"StoredEpisode({self.id!r}, length={self.length}, bytes={self._row.blob.byte_size})"
-
-    @property
-    def id(self) -> str:
-        return self._row.id
-
-    @property
-    def length(self) -> int:
-        """How many steps."""
-        return self._row.length
+        return f"StoredEpisode({self.id!r}, length={self.length}, bytes={self.size_bytes})"
 
     def __len__(self) -> int:
         return self.length
 
     @property
-    def identity(self) -> str:
-        """64 hex digits that name the content, however it is compressed."""
-        return self._row.identity
+    @abstractmethod
+    def chunks(self) -> tuple[FileEpisode, ...]:
+        """The files it lies in, in order, each an episode of its own: usually itself alone."""
 
     @property
     def size_bytes(self) -> int:
-        """The size of its file."""
-        return self._row.blob.byte_size
+        """The size of its files."""
+        return sum(chunk.size_bytes for chunk in self.chunks)
 
     @property
+    @abstractmethod
     def hash(self) -> str:
-        """The SHA-256 of its file, which is what was published, byte for byte."""
-        return self._row.blob.hash
-
-    @cached_property
-    def file(self) -> WShardFile:
-        """The file, open as `open_wshard` opens one."""
-        file = open_wshard(self.source)
-        info = file.info
-        knows_head = file.header.data_offset <= len(self.source.head)
-        if not knows_head or info is None or (info.id, info.length) != (self.id, self.length):
-            raise EpisodeCorruptedError(f"the index and the file {self.hash} disagree about episode {self.id!r}")
-        entries = {name: file[name].entry for name in self._row.checks if name in file}
-        self.source.watch(
-            checked_block(name, entry.offset, entry.end, self._check_bytes, self._row.checks[name])
-            for name, entry in entries.items()
-        )
-        return file
+        """The SHA-256 of its file, which is what was published, byte for byte; empty where there are several."""
 
     @property
+    @abstractmethod
+    def file(self) -> WShardFile | JoinedFile:
+        """The file, open as `open_wshard` opens one; several of them look like one."""
+
+    @property
+    @abstractmethod
     def info(self) -> EpisodeInfo:
         """All that the metadata blocks say."""
-        info = self.file.info
-        assert info is not None, "it was there when the file was opened"
-        return info
 
     @property
     def env_id(self) -> str:
@@ -107,15 +94,15 @@ class StoredEpisode:
 
     @property
     def blocks(self) -> tuple[str, ...]:
-        """The names of all blocks."""
+        """The names of all blocks; of an episode in several files, of those that go on from one to the next."""
         return self.file.blocks
 
-    def __getitem__(self, name: str) -> BlockReader:
+    def __getitem__(self, name: str) -> BlockReader | JoinedBlock:
         return self.file[self.block_name(name)]
 
     def block_name(self, name: str) -> str:
         """The block that a channel's id, or a block's own name, means."""
-        file = self.file
+        file = self.chunks[0].file
         if name in file:
             return name
         by_id = [spec.block for spec in self.info.channels.values() if spec.id == name]
@@ -129,9 +116,69 @@ class StoredEpisode:
             raise NotFoundError(f"episode {self.id!r} has no channel {name!r}", hint=f"There are: {listed}.")
         return next(iter(found))
 
+    @abstractmethod
     def read(self, channels: Sequence[str]) -> dict[str, Array]:
-        """Some channels whole, checked, fetched together: neighbours in the file share a request."""
+        """Some channels whole, checked, fetched together: neighbours in a file share a request."""
 
+    @abstractmethod
+    def load(self, channels: Sequence[str] | None = None) -> Episode:
+        """The episode in memory, as `load_wshard` gives it; `channels` picks some."""
+
+    @abstractmethod
+    def verify(self) -> None:
+        """Read all of it; `CorruptError` unless every block is what was published."""
+
+
+class FileEpisode(StoredEpisode):
+    """An episode in one file, or a chunk of a longer one."""
+
+    def __init__(self, number: int, row: IndexRow, reader: Reader, check_bytes: int) -> None:
+        super().__init__(number, row.id, row.length, row.identity)
+        self._row = row
+        self.source = EpisodeSource(reader, row.blob, row.pieces)
+        self._check_bytes = check_bytes
+
+    @property
+    def chunks(self) -> tuple[FileEpisode, ...]:
+        return (self,)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._row.blob.byte_size
+
+    @property
+    def hash(self) -> str:
+        return self._row.blob.hash
+
+    @cached_property
+    def file(self) -> WShardFile:
+        file = open_wshard(self.source)
+        info = file.info
+        knows_head = file.header.data_offset <= len(self.source.head)
+        if not knows_head or info is None or (info.id, info.length) != (self.id, self.length) or self._is_astray(info):
+            raise EpisodeCorruptedError(f"the index and the file {self.hash} disagree about episode {self.id!r}")
+        entries = {name: file[name].entry for name in self._row.checks if name in file}
+        self.source.watch(
+            checked_block(name, entry.offset, entry.end, self._check_bytes, self._row.checks[name])
+            for name, entry in entries.items()
+        )
+        return file
+
+    def _is_astray(self, info: EpisodeInfo) -> bool:
+        """Whether a chunk says that it stands elsewhere."""
+        told, place = info.chunk, self._row.place
+        return place is not None and told is not None and (told.index, told.first_step) != place
+
+    @property
+    def info(self) -> EpisodeInfo:
+        info = self.file.info
+        assert info is not None, "it was there when the file was opened"
+        return info
+
+    def __getitem__(self, name: str) -> BlockReader:
+        return self.file[self.block_name(name)]
+
+    def read(self, channels: Sequence[str]) -> dict[str, Array]:
         def read() -> dict[str, Array]:
             readers = {name: self[name] for name in channels}
             spans = [(reader.entry.offset, reader.entry.end) for reader in readers.values()]
@@ -141,7 +188,6 @@ class StoredEpisode:
         return self.trusting(read)
 
     def load(self, channels: Sequence[str] | None = None) -> Episode:
-        """The episode in memory, as `load_wshard` gives it; `channels` picks some."""
         wanted = None if channels is None else [self.block_name(name) for name in channels]
 
         def load() -> Episode:
@@ -153,7 +199,6 @@ class StoredEpisode:
         return self.trusting(load)
 
     def verify(self) -> None:
-        """Read all of it; `CorruptError` unless every block is what was published."""
         found = self.trusting(lambda: identity(self.source))
         if found != self.identity:
             raise EpisodeCorruptedError(

@@ -14,35 +14,58 @@ import numpy as np
 
 from warpdata.episodes.description import ChannelLayout
 from warpdata.episodes.source import CheckedBlock
-from warpdata.episodes.stored import StoredEpisode
+from warpdata.episodes.stored import FileEpisode, StoredEpisode
 from warpdata.errors import BadInputError, EpisodeCorruptedError
 from warpdata.wshard import Array, BlockReader, Codec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Rows", "Track"]
+__all__ = ["Aligned", "Rows", "Track", "aligned_rows"]
 
 _TIMESTAMPS = "time/timestamps_ns"
 _TOLERANCE = 1e-6
 """Of a row: times that differ by less are the same, as rates like 1/3 are rounded."""
 
 
-class Track:
-    """Rows of one channel. Those of an uncompressed block on this machine are used where they lie."""
+class Aligned:
+    """Which row of a channel belongs to a step."""
 
-    def __init__(self, episode: StoredEpisode, channel: ChannelLayout) -> None:
+    def __init__(self, length: int, row_numbers: NDArray[np.int64] | None) -> None:
+        self.length = length
+        self._row_numbers = row_numbers
+
+    def rows_of(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of steps within the episode."""
+        return steps if self._row_numbers is None else self._row_numbers[steps]
+
+    def row_of(self, step: int) -> int:
+        return step if self._row_numbers is None else int(self._row_numbers[step])
+
+    @property
+    def is_stepwise(self) -> bool:
+        """Whether row and step have the same number."""
+        return self._row_numbers is None
+
+
+class Track(Aligned):
+    """Rows of one channel in one file. Those of an uncompressed block on this machine are used where they lie.
+
+    Of a chunk only rows are asked for, as steps are counted over the whole episode.
+    """
+
+    def __init__(self, episode: FileEpisode, channel: ChannelLayout, *, is_chunk: bool = False) -> None:
         self.episode = episode
         self.reader: BlockReader = episode.file[channel.block]
         meaning = self.reader.meaning
         told = (channel.dtype, channel.shape) == (str(meaning.dtype), meaning.shape)
         if not told or (channel.rate_hz is None and meaning.rows != episode.length):
             raise EpisodeCorruptedError(f"index and file disagree about {channel.block!r} of episode {episode.id!r}")
+        own_rate = channel.rate_hz is not None and not is_chunk
+        super().__init__(episode.length, aligned_rows(episode, channel, meaning.rows) if own_rate else None)
         self.step_bytes = meaning.step_bytes
-        self.length = episode.length
         self.is_whole = self.reader.entry.codec is not Codec.NONE and not self.reader.entry.is_chunked
         """Whether any row takes decoding all of them."""
-        self._row_numbers = None if channel.rate_hz is None else _aligned(episode, channel, meaning.rows)
         self._mapped: memoryview | None = None
         self.array: Array | None = None
         self._block: CheckedBlock | None = None
@@ -63,17 +86,14 @@ class Track:
         self._in_block = entry.offset - self._block.start
         self.array = flat.reshape(meaning.rows, *meaning.shape)
 
-    def rows_of(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of steps within the episode."""
-        return steps if self._row_numbers is None else self._row_numbers[steps]
-
-    def row_of(self, step: int) -> int:
-        return step if self._row_numbers is None else int(self._row_numbers[step])
+    @property
+    def is_in_place(self) -> bool:
+        return self.array is not None
 
     @property
-    def is_stepwise(self) -> bool:
-        """Whether row and step have the same number."""
-        return self._row_numbers is None
+    def is_here(self) -> bool:
+        """Whether its file lies on this machine."""
+        return self.episode.source.mapped is not None
 
     @property
     def is_apart(self) -> bool:
@@ -93,7 +113,18 @@ class Track:
             return None
         return array[first:last]
 
-    def check(self, first: int, last: int) -> None:
+    def in_place(self, first: int, last: int) -> Array | None:
+        """Rows from `first` up to `last` where they lie, compared; None if they have to be brought into memory."""
+        if self.array is not None:
+            self._check(first, last)
+        array = self.array  # another thread may drop it
+        return None if array is None else array[first:last]
+
+    def cut(self, first: int, last: int) -> list[tuple[int, Track, int, int]]:
+        """Rows by file: its number, its track, and which of its rows."""
+        return [(0, self, first, last)]
+
+    def _check(self, first: int, last: int) -> None:
         """Rows in place from `first` up to `last` are about to be used: compare checksums not compared yet."""
         block = self._block
         assert block is not None, "only rows in place are checked here"
@@ -125,14 +156,14 @@ class Rows:
         return part[first - begin : last - begin]
 
 
-def _aligned(episode: StoredEpisode, channel: ChannelLayout, rows: int) -> NDArray[np.int64]:
+def aligned_rows(episode: StoredEpisode, channel: ChannelLayout, rows: int) -> NDArray[np.int64]:
     """For each step the latest row that is not later."""
     rate, hz, length = channel.rate_hz, episode.timebase.hz, episode.length
     assert rate is not None, "only a channel with a rate of its own is aligned"
     if not rows:
         raise BadInputError(f"channel {channel.id!r} of episode {episode.id!r} has no rows")
-    if _TIMESTAMPS in episode.file:
-        times = episode.trusting(episode.file[_TIMESTAMPS].read).astype(np.int64)
+    if _TIMESTAMPS in episode.blocks:
+        times = episode.read([_TIMESTAMPS])[_TIMESTAMPS].astype(np.int64)
         seconds = (times - times[:1]) / 1e9
     elif hz is not None:
         seconds = np.arange(length) / hz

@@ -212,7 +212,7 @@ class DatasetBuilder:
             tables={name: sum(file.source.row_count for file in files) for name, files in staged.tables.items()},
             files=plan_upload(staged.blobs(), present),
             artifacts={name: artifact.member_count for name, artifact in staged.artifacts.items()},
-            episodes={name: len(episodes.files) for name, episodes in staged.episodes.items()},
+            episodes={name: episodes.episode_count for name, episodes in staged.episodes.items()},
             tensors={name: tensors.tensor_count for name, tensors in staged.tensors.items()},
         )
 

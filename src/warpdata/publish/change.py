@@ -148,9 +148,10 @@ def _episodes(staged: StagedEpisodes) -> tuple[Payload, list[Shard]]:
         shards=ShardList(),
         index=staged.index.fingerprint.blob,
         index_footer=staged.index_footer,
-        episode_count=len(shards),
+        episode_count=staged.episode_count,
         step_count=staged.step_count,
         check_bytes=staged.check_bytes,
+        file_count=None if len(shards) == staged.episode_count else len(shards),
     )
     return entry.payload(), shards
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from warpdata.digest import Fingerprint, fingerprint_file
-from warpdata.episodes import Described, describe_episode, write_index
+from warpdata.episodes import IndexedEpisode, describe_episode, join_described, write_index
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.progress import Progress, Tally
+from warpdata.publish.chunks import Found, group_chunks, resolve_manifests
 from warpdata.publish.plan import StagedBlob, StagedEpisodes
 from warpdata.publish.upload import in_parallel
 from warpdata.wshard import Episode, save_wshard
@@ -41,31 +42,39 @@ class EpisodesSpec:
 
 def stage_episodes(name: str, spec: EpisodesSpec, folder: Path, progress: Progress) -> StagedEpisodes:
     """Read every file: is it whole, what is it called, and what must a reader know to open it?"""
-    paths = list(_paths(spec.source, spec, folder / f"{name}.episodes"))
-    if not paths:
+    given = list(_paths(spec.source, spec, folder / f"{name}.episodes"))
+    if not given:
         raise InvalidSourceError(f"episodes {name!r} were given an empty list")
+    paths, listings = resolve_manifests(given)
     tally = Tally(progress, "hash", sum(_size(path) for path in paths), len(paths))
 
-    def stage(path: Path) -> tuple[Described, StagedBlob]:
+    def stage(path: Path) -> Found:
         # Hashed first: should the file change after that, sending it fails.
         staged = StagedBlob(path, _fingerprint(path, tally))
         described = describe_episode(path, EPISODES_CHECK_BYTES)
         tally.finish_file()
         return described, staged
 
-    found = in_parallel(stage, paths)
-    _check_ids(name, found)
-    index = write_index([(row, blob.fingerprint.blob) for row, blob in found], folder, f"{name}.index")
+    episodes = group_chunks(in_parallel(stage, paths), listings)
+    _check_ids(name, [files[0] for files in episodes])
+    rows = [_indexed(files) for files in episodes]
+    index = write_index(rows, folder, f"{name}.index")
     return StagedEpisodes(
-        files=tuple(blob for _, blob in found),
+        files=tuple(blob for files in episodes for _, blob in files),
         index=StagedBlob(index.path, fingerprint_file(index.path)),
         index_footer=index.footer,
-        step_count=sum(row.length for row, _ in found),
+        episode_count=len(rows),
+        step_count=sum(row.whole.length for row in rows),
         check_bytes=EPISODES_CHECK_BYTES,
     )
 
 
-def _check_ids(name: str, found: Sequence[tuple[Described, StagedBlob]]) -> None:
+def _indexed(files: Sequence[Found]) -> IndexedEpisode:
+    whole = join_described([(row, str(blob.path)) for row, blob in files])
+    return IndexedEpisode(whole, tuple((row, blob.fingerprint.blob) for row, blob in files))
+
+
+def _check_ids(name: str, found: Sequence[Found]) -> None:
     seen: dict[str, Path] = {}
     for row, blob in found:
         if row.id in seen:

@@ -65,6 +65,7 @@ class StagedEpisodes:
     files: tuple[StagedBlob, ...]
     index: StagedBlob
     index_footer: Footer
+    episode_count: int
     step_count: int
     check_bytes: int
 

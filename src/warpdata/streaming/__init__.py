@@ -10,7 +10,7 @@ from warpdata.streaming.mixed import MixedPlan
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.options import Collate, OnError, StreamOptions, Transform, choose_shuffle, resolve_rank
 from warpdata.streaming.order import Order, Shuffle
-from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity, Token
+from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity, Token, VersionIdentity
 from warpdata.streaming.steps import Remainder, Steps
 from warpdata.streaming.stream import Outside, Stream, mix_streams
 from warpdata.streaming.telemetry import Clock, Figures, Traffic
@@ -48,6 +48,7 @@ __all__ = [
     "TorchLoader",
     "Traffic",
     "Transform",
+    "VersionIdentity",
     "choose_shuffle",
     "mix_streams",
     "resolve_rank",

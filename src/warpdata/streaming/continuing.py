@@ -47,7 +47,7 @@ PlanAt: TypeAlias = Callable[[str], TablePlan]
 """The same rows and order of another version."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestIdentity(TableIdentity):
     """The order of what is left of one epoch."""
 

@@ -5,6 +5,7 @@ Implements "Plans" and "Tokens" of docs/specs/streaming.md.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from warpdata.errors import BadInputError, TokenMismatchError
 from warpdata.manifest import canonical_json
 from warpdata.streaming.order import Order, Shuffle
 
-__all__ = ["Identity", "MixedIdentity", "TableIdentity", "Token", "parse_token"]
+__all__ = ["Identity", "MixedIdentity", "TableIdentity", "Token", "VersionIdentity", "parse_token"]
 
 _FORMAT = 1
 
@@ -34,17 +35,20 @@ class Identity(Protocol):
     def document(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class TableIdentity:
-    """The order of the rows of one table that a filter keeps."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionIdentity(ABC):
+    """The order of samples of one version that a filter keeps."""
 
     dataset_id: str
     version: str
-    table: str
     filter: str
     sample_count: int
     seed: int
     shuffle: Shuffle | None
+
+    @abstractmethod
+    def samples(self) -> dict[str, Any]:
+        """What the samples are, as members of `document`."""
 
     def document(self) -> dict[str, Any]:
         shuffle = self.shuffle
@@ -52,7 +56,7 @@ class TableIdentity:
             "format": _FORMAT,
             "dataset_id": self.dataset_id,
             "version": self.version,
-            "table": self.table,
+            **self.samples(),
             "filter": self.filter,
             "sample_count": self.sample_count,
             "seed": str(self.seed),
@@ -65,6 +69,16 @@ class TableIdentity:
 
     def order(self, epoch: int) -> Order:
         return Order(self.sample_count, self.shuffle, self.seed, epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableIdentity(VersionIdentity):
+    """The order of the rows of one table."""
+
+    table: str
+
+    def samples(self) -> dict[str, Any]:
+        return {"table": self.table}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,27 @@ docs/specs/wshard.md is the normative text. Needs the extra `warpdata[wshard]`.
 """
 
 from warpdata.wshard.assembly import Recovery, recover
-from warpdata.wshard.chunked import ChunkedEpisodeWriter, ChunkEntry, ChunkManifest, load_chunk_manifest
+from warpdata.wshard.chunked import (
+    ChunkedEpisodeWriter,
+    ChunkEntry,
+    ChunkManifest,
+    is_chunk_manifest,
+    load_chunk_manifest,
+)
 from warpdata.wshard.codecs import Codec
 from warpdata.wshard.composing import RowSource, compose_wshard
 from warpdata.wshard.continuity import validate_chunk_continuity
 from warpdata.wshard.dtypes import Array, DType
 from warpdata.wshard.films import FrameReader, index_film, index_pictures
 from warpdata.wshard.frames import FrameIndex, frames_block
+from warpdata.wshard.joining import (
+    JoinedBlock,
+    JoinedFile,
+    cut_rows,
+    join_episodes,
+    join_metadata,
+    joined_identity,
+)
 from warpdata.wshard.loading import load_wshard
 from warpdata.wshard.meaning import Meaning
 from warpdata.wshard.metadata import ChannelSpec, EpisodeInfo
@@ -40,6 +54,8 @@ __all__ = [
     "FrameIndex",
     "FrameReader",
     "HeadedSource",
+    "JoinedBlock",
+    "JoinedFile",
     "Meaning",
     "Origin",
     "Recovery",
@@ -48,10 +64,15 @@ __all__ = [
     "WShardFile",
     "WShardStreamWriter",
     "compose_wshard",
+    "cut_rows",
     "frames_block",
     "identity",
     "index_film",
     "index_pictures",
+    "is_chunk_manifest",
+    "join_episodes",
+    "join_metadata",
+    "joined_identity",
     "load_chunk_manifest",
     "load_wshard",
     "open_wshard",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from warpdata.digest import fingerprint_file, is_digest
 from warpdata.errors import BadInputError, EpisodeCorruptedError, UnsupportedFormatError
 from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_STEPS
 from warpdata.wshard.codecs import CompressionName
-from warpdata.wshard.container import JSON_CONTENT, ROLE_MANIFEST
+from warpdata.wshard.container import JSON_CONTENT, MAGIC, ROLE_MANIFEST
 from warpdata.wshard.dtypes import DType
 from warpdata.wshard.jsontext import Json, decode_object, encode_json, is_count
 from warpdata.wshard.model import ChunkPlace, Episode
@@ -24,9 +25,17 @@ from warpdata.wshard.saving import save_wshard
 from warpdata.wshard.sources import ByteSource, PathLike
 from warpdata.wshard.writing import ContainerOptions, plan_bytes, write_container
 
-__all__ = ["META_MANIFEST", "ChunkEntry", "ChunkManifest", "ChunkedEpisodeWriter", "load_chunk_manifest"]
+__all__ = [
+    "META_MANIFEST",
+    "ChunkEntry",
+    "ChunkManifest",
+    "ChunkedEpisodeWriter",
+    "is_chunk_manifest",
+    "load_chunk_manifest",
+]
 
 META_MANIFEST = "meta/manifest"
+_ROLE_AT = 5
 _FILE_NAME = re.compile(r"[^/\\\x00:]{1,200}")
 
 
@@ -137,6 +146,14 @@ def load_chunk_manifest(path: PathLike | ByteSource) -> ChunkManifest:
         raise EpisodeCorruptedError(f"{META_MANIFEST} has no proper episode_id or env_id")
     total, steps = _count(document, "total_chunks"), _count(document, "total_timesteps")
     return ChunkManifest(name, env, total, steps, tuple(_entry(item) for item in listed))
+
+
+def is_chunk_manifest(path: PathLike) -> bool:
+    """Whether a file begins as a manifest of chunks does. What cannot be read is none."""
+    with suppress(OSError), Path(path).open("rb") as file:
+        head = file.read(_ROLE_AT + 1)
+        return head.startswith(MAGIC) and head[_ROLE_AT:] == bytes([ROLE_MANIFEST])
+    return False
 
 
 def is_file_name(text: str) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
     "ENTRY_BYTES",
     "HEADER_BYTES",
     "JSON_CONTENT",
+    "MAGIC",
     "ROLE_EPISODE",
     "ROLE_MANIFEST",
     "Entry",

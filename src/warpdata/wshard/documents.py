@@ -171,7 +171,8 @@ def _spec(name: str, channel: Channel, old: Mapping[str, ChannelSpec]) -> Channe
         # The declaration tells of decoded frames, which the bytes here do not show.
         if name in old:
             return replace(old[name], attributes=channel.attributes)
-        return ChannelSpec(channel.id, channel.stored_dtype, (), name, channel.attributes)
+        dtype, shape = channel.decoded or (channel.stored_dtype, ())
+        return ChannelSpec(channel.id, dtype, shape, name, channel.attributes)
     return ChannelSpec(channel.id, channel.stored_dtype, channel.step_shape, name, channel.attributes)
 
 

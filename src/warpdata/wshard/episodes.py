@@ -109,6 +109,7 @@ def _take(name: str, reader: BlockReader, info: EpisodeInfo, parts: _Parts) -> N
             meaning.dtype,
             spec.attributes if spec else {},
             is_declared=meaning.is_declared,
+            decoded=(spec.dtype, spec.shape) if spec is not None and "encoding" in spec.attributes else None,
         )
     else:
         parts.extra[name] = Block(bytes(reader.raw()), reader.entry.content_type, reader.entry.tags)

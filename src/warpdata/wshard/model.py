@@ -40,7 +40,8 @@ class Channel:
 
     `dtype` says how it is stored; `None` means as the array is. bf16 kept in uint16 needs it.
     `attributes` are further members of its declaration, such as `modality` or `sampling_rate_hz`. A
-    channel that no declaration describes has its bytes as uint8.
+    channel that no declaration describes has its bytes as uint8. `decoded` is what the declaration of an
+    encoded channel says of one decoded frame, its type and shape, which the bytes do not show.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Channel:
     dtype: DType | None = None
     attributes: JsonObject = field(default_factory=dict)
     is_declared: bool = True
+    decoded: tuple[DType, tuple[int, ...]] | None = None
 
     @property
     def stored_dtype(self) -> DType:

@@ -133,6 +133,10 @@ class BlockReader:
         self._is_checked = False
 
     @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
     def meaning(self) -> Meaning:
         """Element type, step shape and rows. Reads the metadata blocks on first use."""
         if self._meaning is None:

@@ -89,8 +89,7 @@ def _ls(
 
 
 def _file_row(episode: ShownEpisode) -> dict[str, Any]:
-    info = episode.file.info
-    assert info is not None
+    info = episode.info
     return {
         "id": info.id,
         "env_id": info.env_id,
@@ -105,8 +104,7 @@ def _file_row(episode: ShownEpisode) -> dict[str, Any]:
 
 
 def _channel(episode: ShownEpisode, block: str) -> str:
-    info = episode.file.info
-    spec = info.channels.get(block) or info.lanes.get(block) if info is not None else None
+    spec = episode.info.channels.get(block) or episode.info.lanes.get(block)
     return spec.id if spec else block
 
 
