@@ -6,14 +6,16 @@ holds is dropped when the order has moved on.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
+from warpdata.episodes.groups import Gathering, Group, Part, Stretch, intervals
 from warpdata.episodes.open_tracks import OpenTracks
-from warpdata.episodes.spec import Key, Places
+from warpdata.episodes.source import Fetched
 from warpdata.episodes.tracks import Rows, Track
 from warpdata.limits import EPISODES_DECODED_BYTES, EPISODES_LOAD_THREADS
 from warpdata.wshard import Array
@@ -25,43 +27,44 @@ Loaded: TypeAlias = dict[tuple[int, int], Rows]
 
 
 class BlockLoads:
-    """Blocks by number, held while they are needed. Where they would be too much, windows one by one.
+    """Blocks in groups, held while they are needed. Where they would be too much, windows one by one.
 
-    The first row that is asked for begins to load all blocks of its group, and of the next. `groups` tells the
+    The first window that is asked for begins to load all blocks of its group, and of the next. `groups` tells the
     blocks of a group; without it, nothing is loaded ahead.
     """
 
     def __init__(
         self,
-        places: Places,
-        block_rows: int,
+        gathering: Gathering,
         episodes: OpenTracks,
         groups: Callable[[int], Sequence[int]] | None,
+        groups_back: int,
     ) -> None:
-        self._places = places
-        self._block_rows = block_rows
+        self._gathering = gathering
+        self._places = gathering.places
+        self.block_rows = gathering.block_rows
         self._episodes = episodes
         self._groups = groups
-        self._held: dict[int, dict[int, _Block]] = {}
+        self._groups_back = groups_back
+        self._held: dict[int, LoadingGroup] = {}
         self._latest = -1
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(EPISODES_LOAD_THREADS, thread_name_prefix="warp-episodes")
         self._decoded = DecodedBlocks()
 
-    def for_batch(self, samples: Sequence[int], groups: Sequence[int]) -> BatchLoads:
+    def for_batch(self, samples: Sequence[int], groups: Sequence[LoadingGroup | None]) -> BatchLoads:
         """What a batch of these windows, which belong to these groups, will ask for."""
         return BatchLoads(self, samples, groups)
 
-    def block(self, sample: int, group: int) -> Loaded | None:
-        """What was loaded for a window, waiting for it if need be; None where windows are loaded one by one."""
+    def group(self, number: int) -> LoadingGroup | None:
+        """A group whose loading has begun; None where windows are loaded one by one, or it was let go."""
         if self._groups is None:
             return None
-        if group > self._latest:
+        if number > self._latest:
             with self._lock:
-                if group > self._latest:
-                    self._begin(group, self._groups)
-        block = self._held.get(group, _NO_BLOCKS).get(sample // self._block_rows)
-        return None if block is None else block.wait()
+                if number > self._latest:
+                    self._begin(number, self._groups)
+        return self._held.get(number)
 
     def is_here(self, position: int) -> bool:
         """Whether the file of an episode lies on this machine."""
@@ -69,7 +72,10 @@ class BlockLoads:
 
     def alone(self, sample: int) -> Loaded:
         """One window, now."""
-        return self._load(sample, sample + 1)
+        out: Loaded = {}
+        for position, low, high in self._places.parts(sample, sample + 1):
+            self._load_part(Part(position, low, high, {}), None, out)
+        return out
 
     def begin(self, samples: Iterable[int]) -> dict[int, Future[Loaded]]:
         """Ask for windows one by one, all at once; not for those of files on this machine, which make nobody wait."""
@@ -79,57 +85,91 @@ class BlockLoads:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _begin(self, group: int, groups: Callable[[int], Sequence[int]]) -> None:
+    def _begin(self, number: int, groups: Callable[[int], Sequence[int]]) -> None:
         """Load a group and the one after it, and let go of what lies further back."""
-        rows, count = self._block_rows, self._places.count
-        for number in (group, group + 1):
-            if number not in self._held:
-                self._held[number] = {
-                    block: _Block(self._pool.submit(self._load, block * rows, min((block + 1) * rows, count)))
-                    for block in groups(number)
-                }
-        for old in [number for number in self._held if number < group - 1]:
+        for old in [old for old in self._held if old < number - self._groups_back]:
             del self._held[old]
-        self._latest = group
+        for each in (number, number + 1):
+            if each not in self._held:
+                self._held[each] = self._loading(groups(each))
+        self._latest = number
 
-    def _load(self, first: int, last: int) -> Loaded:
+    def _loading(self, blocks: Sequence[int]) -> LoadingGroup:
+        group = Group(self._gathering, blocks)
+        return LoadingGroup(group, {block: self._pool.submit(self._load, group, block) for block in blocks})
+
+    def _load(self, group: Group, block: int) -> Loaded:
         out: Loaded = {}
-        for position, low, high in self._places.parts(first, last):
-            self._load_part(position, low, high, out)
+        for part in group.parts[block]:
+            self._load_part(part, group.arrays, out)
         return out
 
-    def _load_part(self, position: int, low: int, high: int, out: Loaded) -> None:
-        """Windows of one episode, from the current step `low` to `high`: all channels in one go."""
-        spec = self._places.spec
-        tracks = self._episodes.tracks(position)
-        wanted: dict[int, list[tuple[int, int]]] = {}
-        for at, (key, track) in enumerate(zip(spec.keys, tracks, strict=True)):
-            if track.array is not None:
-                continue
-            steps = _intervals(key, range(low, high + 1, spec.stride), track.episode.length)
-            wanted[at] = [(track.row_of(a), track.row_of(b) + 1) for a, b in steps]
+    def _load_part(self, part: Part, arrays: Mapping[int, Array] | None, out: Loaded) -> None:
+        """Windows of one episode, all channels in one go: into the arrays of a group, or on their own."""
+        tracks = self._episodes.tracks(part.position)
+        wanted = self._wanted(part, tracks)
         if not wanted:
             return
         episode = tracks[0].episode
 
         def read() -> Loaded:
-            ranged = {at: spans for at, spans in wanted.items() if not tracks[at].is_whole}
             is_here = episode.source.mapped is not None
-            asked = [tracks[at].reader.span(*span) for at, spans in ranged.items() if not is_here for span in spans]
+            asked = [
+                tracks[at].reader.span(first, last)
+                for at, stretches in wanted.items()
+                if not is_here and not tracks[at].is_whole
+                for first, last, _ in stretches
+            ]
             fetched = episode.source.fetched(asked) if asked else None
             found: Loaded = {}
-            for at, spans in wanted.items():
-                track = tracks[at]
-                if track.is_whole:
-                    whole = self._decoded.get(track)
-                    parts = [whole[first:last].copy() for first, last in spans]
+            for at, stretches in wanted.items():
+                rows = functools.partial(self._rows, tracks[at], fetched, keep=arrays is None)
+                if arrays is not None and at in arrays:
+                    for first, last, begin in stretches:
+                        rows(first, last, arrays[at][begin : begin + last - first])
                 else:
-                    reader = track.reader if fetched is None else track.reader.over(fetched)
-                    parts = [reader.window(first, last) for first, last in spans]
-                found[position, at] = Rows([first for first, _ in spans], parts)
+                    parts = [rows(first, last, None) for first, last, _ in stretches]
+                    found[part.position, at] = Rows([first for first, _, _ in stretches], parts)
             return found
 
         out.update(episode.trusting(read))
+
+    def _wanted(self, part: Part, tracks: Sequence[Track]) -> dict[int, Sequence[Stretch]]:
+        """Rows by the position of their key. A key that is not gathered and lies in place needs none."""
+        spec = self._places.spec
+        out: dict[int, Sequence[Stretch]] = dict(part.stretches)
+        for at, (key, track) in enumerate(zip(spec.keys, tracks, strict=True)):
+            if at not in out and track.array is None:
+                steps = intervals(key, range(part.low, part.high + 1, spec.stride), track.episode.length)
+                out[at] = [Stretch(track.row_of(a), track.row_of(b) + 1, 0) for a, b in steps]
+        return out
+
+    def _rows(self, track: Track, fetched: Fetched | None, first: int, last: int, out: Array | None,
+              *, keep: bool) -> Array:  # fmt: skip
+        """Rows of a channel, written into `out` if that is given. `keep` leaves decoded chunks for other windows."""
+        if track.array is not None:
+            track.check(first, last)
+        if track.array is not None or track.is_whole:
+            rows = self._decoded.get(track) if track.array is None else track.array
+            if out is None:
+                return rows[first:last].copy()
+            out[...] = rows[first:last]
+            return out
+        if fetched is None and keep:
+            return track.reader.window(first, last, out=out)
+        return track.reader.over(fetched or track.episode.source).window(first, last, out=out)
+
+
+class LoadingGroup:
+    """A group whose blocks are being loaded."""
+
+    def __init__(self, group: Group, blocks: Mapping[int, Future[Loaded]]) -> None:
+        self.rows = group
+        self._blocks = {block: _Block(future) for block, future in blocks.items()}
+
+    def block(self, number: int) -> Loaded:
+        """What a block has beside gathered rows, when all of it is here."""
+        return self._blocks[number].wait()
 
 
 class _Block:
@@ -147,13 +187,10 @@ class _Block:
         return self._loaded
 
 
-_NO_BLOCKS: Mapping[int, _Block] = {}
-
-
 class BatchLoads:
     """The rows of one batch. Windows that come from elsewhere one by one are all begun when the first is asked for."""
 
-    def __init__(self, loads: BlockLoads, samples: Sequence[int], groups: Sequence[int]) -> None:
+    def __init__(self, loads: BlockLoads, samples: Sequence[int], groups: Sequence[LoadingGroup | None]) -> None:
         self._loads = loads
         self._samples = samples
         self._groups = groups
@@ -171,10 +208,9 @@ class BatchLoads:
             found = self._loads.alone(sample)[position, key]
         return found
 
-    def _wait(self, sample: int, group: int, position: int) -> Loaded:
-        loaded = self._loads.block(sample, group)
-        if loaded is not None:
-            return loaded
+    def _wait(self, sample: int, group: LoadingGroup | None, position: int) -> Loaded:
+        if group is not None:
+            return group.block(sample // self._loads.block_rows)
         if self._begun is None and not self._loads.is_here(position):
             self._begun = self._loads.begin(dict.fromkeys(self._samples))
         future = self._begun.get(sample) if self._begun is not None else None
@@ -205,21 +241,3 @@ class DecodedBlocks:
             while self._bytes > self._limit_bytes:
                 self._bytes -= self._held.popitem(last=False)[1].nbytes
         return decoded
-
-
-def _intervals(key: Key, steps: range, length: int) -> list[tuple[int, int]]:
-    """The steps that some windows need of a channel, both ends included: one interval, or one for each window."""
-    if steps.step <= key.steps:
-        return [(_clipped(steps[0] + key.start, length), _clipped(steps[-1] + key.stop - 1, length))]
-    out: list[tuple[int, int]] = []
-    for step in steps:
-        low, high = _clipped(step + key.start, length), _clipped(step + key.stop - 1, length)
-        if out and low <= out[-1][1]:
-            out[-1] = (out[-1][0], max(high, out[-1][1]))
-        else:
-            out.append((low, high))
-    return out
-
-
-def _clipped(step: int, length: int) -> int:
-    return min(max(step, 0), length - 1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from warpdata.digest import sha256_hex
-from warpdata.episodes.feed import Batches, WindowsFeed
+from warpdata.episodes.feed import Ahead, Batches, WindowsFeed
 from warpdata.episodes.library import Origin
 from warpdata.episodes.open_tracks import OpenTracks, step_form
 from warpdata.episodes.spec import Places, WindowSpec
@@ -23,6 +23,10 @@ __all__ = ["WindowsIdentity", "WindowsPlan", "choose_blocks"]
 _FORMAT = 1
 _WHOLE_EPISODES = 4
 """At least so many episodes are mixed, even if each has to be decoded several times for that."""
+_LEAST_USES = 2
+"""Rows in place are brought together where each is used in so many windows."""
+_LOOKED_AT = 65_536
+_MOST_BACK = 8
 _MOST_AHEAD = 2
 """A shuffle that a user chose may hold so many times what one that was chosen for them would."""
 
@@ -138,7 +142,18 @@ class WindowsPlan:
             self.blocks.block_rows,
             self.episodes,
             self.batches,
-            loads_ahead=self._group_bytes <= _MOST_AHEAD * STREAM_WINDOW_BYTES,
+            ahead=self._ahead(mine),
+        )
+
+    def _ahead(self, mine: Mine) -> Ahead:
+        """Who takes a small share of the windows would bring together rows mostly for others."""
+        places = mine(max(0, self.places.count - _LOOKED_AT), self.places.count)
+        share = len(places) / (int(places[-1]) - int(places[0]) + 1) if len(places) else 0.0
+        uses = share * self.sample_bytes / max(self.media_bytes, 1.0)
+        return Ahead(
+            loads=self._group_bytes <= _MOST_AHEAD * STREAM_WINDOW_BYTES,
+            gathers=uses >= _LEAST_USES,
+            groups_back=min(_MOST_BACK, STREAM_WINDOW_BYTES // (_MOST_BACK * max(self._group_bytes, 1))),
         )
 
     @property

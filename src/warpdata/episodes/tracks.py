@@ -93,6 +93,15 @@ class Track:
             return None
         return array[first:last]
 
+    @property
+    def decodes_here(self) -> bool:
+        """Whether some rows can be decoded without the others, from a file on this machine."""
+        return self.reader.entry.is_chunked and self.episode.source.mapped is not None
+
+    def decode(self, first: int, last: int, out: Array) -> None:
+        """Write rows into `out`, checked."""
+        self.episode.trusting(lambda: self.reader.window(first, last, out=out))
+
     def check(self, first: int, last: int) -> None:
         """Rows in place from `first` up to `last` are about to be used: compare checksums not compared yet."""
         block = self._block
