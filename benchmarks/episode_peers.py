@@ -31,14 +31,17 @@ def memmap_reader(recordings: Recordings) -> ReadWindow:
 
 
 def write_h5(path: Path, arrays: Mapping[str, Any], compression: str) -> None:
-    """Contiguous where nothing is compressed, else chunks of 16 steps."""
+    """Contiguous where nothing is compressed, else chunks of 16 steps.
+
+    Floats that walk at random do not become smaller. Ours leaves them as they are, and so does this.
+    """
     import h5py
     import hdf5plugin
 
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
             options: dict[str, Any] = {}
-            if compression == "zstd":
+            if compression == "zstd" and array.dtype == np.uint8:
                 options = {"chunks": (CHUNK_STEPS, *array.shape[1:]), "compression": hdf5plugin.Zstd(clevel=LEVEL)}
             file.create_dataset(name, data=array, **options)
 
@@ -51,7 +54,7 @@ def _h5py(recordings: Recordings, compression: str, **options: int) -> ReadWindo
         for number, arrays in recordings.all():
             write_h5(folder / f"{number:04d}.h5", arrays, compression)
 
-    folder = recordings.folder(f"h5-{compression}", write)
+    folder = recordings.folder("h5-zstd-camera" if compression == "zstd" else "h5-none", write)
     files = [h5py.File(path, "r", **options) for path in sorted(folder.iterdir())]
     sets = [[file[name] for name in CHANNELS] for file in files]
     return lambda episode, start: tuple(one[start : start + _WINDOW] for one in sets[episode])

@@ -19,7 +19,9 @@ from warpdata.cache import Counters, CountingReader
 from warpdata.catalog import parse_address
 from warpdata.datasets import open_dataset
 from warpdata.episodes import Episodes
-from warpdata.errors import BadInputError, NotFoundError, TokenMismatchError
+from warpdata.episodes.feed import WindowsFeed
+from warpdata.episodes.groups import Group
+from warpdata.errors import BadInputError, CorruptError, NotFoundError, TokenMismatchError
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.wshard import Channel, Episode, Timebase, save_wshard
 
@@ -427,3 +429,62 @@ def test_threads_end_with_the_loop(episodes: Episodes, sets: dict[tuple[str, str
         next(running)
         running.close()
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("shuffle", [True, wd.Shuffle(1, 10**6), False], ids=str)
+@pytest.mark.parametrize("form", ["plain", "chunks", "zstd"])
+def test_a_window_of_damaged_rows_is_not_handed_out(tmp_path: Path, form: str, shuffle: bool | wd.Shuffle) -> None:
+    """Whether rows are gathered, decoded alone, or used in place; windows of other steps are as they were."""
+    rng = np.random.default_rng(1)
+    rgb = rng.integers(0, 6, (64, 9, 9), dtype=np.uint8)
+    episode = Episode("a", 64, "E", Timebase("ticks", 30.0), observations={"rgb": Channel("rgb", rgb)})
+    save_wshard(episode, tmp_path / "a.wshard", **FORMS[form])
+    store = (tmp_path / "store").as_uri()
+    wd.DatasetBuilder("a/robot", store).add_episodes("demos", tmp_path / "a.wshard").publish()
+    stored = wd.dataset("a/robot", store=store).episodes()[0]
+    reader = stored.chunks[0].file["signal/rgb"]
+    start, end = reader.span(40, 41)
+    path = next(path for path in (tmp_path / "store").rglob(f"*{stored.hash}*") if path.is_file())
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[(start + end) // 2] ^= 1
+    path.write_bytes(data)
+    episodes = wd.dataset("a/robot", store=store).episodes()
+    stream = episodes.windows(keys={"rgb": (0, 4)}, pad=None, batch_size=1, shuffle=shuffle, seed=2)
+    seen = set()
+
+    def train() -> None:
+        for batch in stream.epoch(0):
+            step = int(batch["step"][0])
+            assert np.array_equal(batch["rgb"][0], rgb[step : step + 4])
+            seen.add(step)
+
+    with pytest.raises(CorruptError):
+        train()
+    assert not seen & {37, 38, 39, 40}
+
+
+def test_a_stream_holds_few_windows_of_its_shuffle(
+    sets: dict[tuple[str, str], Episodes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in use, one ahead, and one whose last batch is being handed out."""
+    made: list[int] = []
+    begin = Group.__init__
+
+    def counted(self: Group, *args: Any) -> None:
+        begin(self, *args)
+        made.append(sum(array.nbytes for array in self.arrays.values()))
+
+    monkeypatch.setattr(Group, "__init__", counted)
+    episodes = sets["chunks", "local"]
+    stream = episodes.windows(keys={"rgb": (0, 4)}, batch_size=4, shuffle=wd.Shuffle(4, 2), seed=1)
+    feed = stream.plan.open(0, stream._mine(stream.steps_from(0)), with_media=False)
+    assert isinstance(feed, WindowsFeed)
+    monkeypatch.setattr(feed._loads, "_most_groups", 3)
+    for place in range(0, len(stream) * 4 - 4, 4):
+        feed.arrays([(place, place + 4)], 0)
+        assert 2 <= len(feed._loads._held) <= 3
+        feed.ahead(place)
+    feed.close()
+    assert len(made) > 5
+    assert max(made) <= 8 * (4 + 4) * 6 * 5 * 3

@@ -39,6 +39,19 @@ class ChunkedTrack(Aligned):
         return bool(parts) and all(part.is_in_place for _, part, _, _ in parts)
 
     @property
+    def step_bytes(self) -> int:
+        return self._part(0).step_bytes
+
+    @property
+    def decodes_here(self) -> bool:
+        """As of a `Track`; windows over several files are put together from what was decoded of each."""
+        return False
+
+    def decode(self, first: int, last: int, out: Array) -> None:
+        """As of a `Track`."""
+        raise AssertionError("rows of several files are not decoded here")
+
+    @property
     def is_here(self) -> bool:
         return all(chunk.source.mapped is not None for chunk in self.episode.chunks)
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from warpdata.episodes.filling import fill_window, inside
-from warpdata.episodes.loading import BlockLoads
+from warpdata.episodes.groups import Gathering
+from warpdata.episodes.loading import BatchLoads, BlockLoads, LoadingGroup
 from warpdata.episodes.memory import BatchMemory
-from warpdata.episodes.open_tracks import OpenTracks
+from warpdata.episodes.open_tracks import OpenTracks, step_form
 from warpdata.episodes.spec import EPISODE, STEP, Places, mask_name
 from warpdata.errors import BadInputError
 from warpdata.streaming import Order
 from warpdata.wshard import Array
 
-__all__ = ["Batches", "WindowsFeed"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Ahead", "Batches", "WindowsFeed"]
 
 
 @dataclass(frozen=True)
@@ -51,56 +55,101 @@ class Batches:
                     )
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Whether blocks of windows are loaded before they are asked for, and in what way.
+
+    `gathers`: every row is used by several windows, so that rows are brought together before.
+    `most_groups`: how many groups of blocks may be held at once; none, and windows are loaded one by one.
+    """
+
+    gathers: bool
+    most_groups: int
+
+
 class WindowsFeed:
-    """Implements `ArrayFeed`. Blocks of `block_rows` windows are loaded together, in up to `most_groups` groups."""
+    """Implements `ArrayFeed`. Blocks of `block_rows` windows are loaded together."""
 
     def __init__(
-        self,
-        order: Order,
-        places: Places,
-        block_rows: int,
-        episodes: OpenTracks,
-        batches: Batches,
-        *,
-        most_groups: int,
+        self, order: Order, places: Places, block_rows: int, episodes: OpenTracks, batches: Batches, *, ahead: Ahead
     ) -> None:
         self._order = order
         self._places = places
         self._episodes = episodes
         self._batches = batches
         self._block_rows = block_rows
-        groups = self._blocks_of if most_groups else None
-        self._loads = BlockLoads(places, block_rows, episodes, groups, most_groups)
+        self._gathered = episodes.gathered if ahead.most_groups and ahead.gathers else ()
+        forms = {at: step_form(episodes.channels[at])[:2] for at in self._gathered}
+        gathering = Gathering(places, block_rows, episodes.lengths, forms, batches.memory)
+        groups = self._blocks_of if ahead.most_groups else None
+        self._loads = BlockLoads(gathering, episodes, groups, ahead.most_groups)
 
     def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, Array]:
-        spec = self._places.spec
+        runs = [run for span in spans for run in self._runs(*span)]
+        # First of all: whoever comes later may let go of a group that nobody has.
+        groups = [self._loads.group(number) for number, _ in runs]
         samples = np.concatenate([np.empty(0, np.int64), *(self._order.samples(*span) for span in spans)])
-        groups: list[int] = []
-        for group, count in (run for span in spans for run in self._runs(*span)):
-            groups += [group] * count
         positions, steps = self._places.locate(samples)
         out = self._batches.arrays(len(samples), turn)
-        loads = self._loads.for_batch(samples.tolist(), groups)
-        opened = [self._episodes.tracks(position) for position in positions.tolist()]
-        where = list(zip(positions.tolist(), steps.tolist(), strict=True))
-        for at, key in enumerate(spec.keys):
+        each: list[LoadingGroup | None] = []
+        for (_, count), group in zip(runs, groups, strict=True):
+            each += [group] * count
+        loads = self._loads.for_batch(samples.tolist(), each)
+        begin = 0
+        for (_, count), group in zip(runs, groups, strict=True):
+            mine = slice(begin, begin + count)
+            part = _Windows(samples[mine], positions[mine], steps[mine], begin)
+            if group is not None:
+                self._gather(out, part, group)
+            self._copy(out, part, loads, is_alone=group is None)
+            begin += count
+        out[EPISODE][:] = self._episodes.numbers[positions]
+        out[STEP][:] = steps
+        if self._batches.has_masks:
+            for key in self._places.spec.keys:
+                out[mask_name(key.name)][:] = inside(steps, self._episodes.lengths[positions], key)
+        return out
+
+    def _gather(self, out: Mapping[str, Array], part: _Windows, group: LoadingGroup) -> None:
+        """Windows of keys that are in the arrays of the group."""
+        if not self._gathered:
+            return
+        for block in np.unique(part.samples // self._block_rows).tolist():
+            group.block(block)
+        spec, slots = self._places.spec, group.rows.slots(part.samples)
+        lengths = self._episodes.lengths[part.positions]
+        for at in self._gathered:
+            windows = out[spec.keys[at].name][part.begin : part.begin + len(slots)]
+            group.rows.take(at, slots, part.steps, lengths - 1, windows)
+            if spec.pad == "zero":
+                windows[~inside(part.steps, lengths, spec.keys[at])] = 0
+
+    def _copy(self, out: Mapping[str, Array], part: _Windows, loads: BatchLoads, *, is_alone: bool) -> None:
+        """Windows that were not gathered, one by one, from where they lie or were loaded to.
+
+        `is_alone`: nothing was loaded ahead.
+        """
+        spec = self._places.spec
+        rest = [(at, key) for at, key in enumerate(spec.keys) if is_alone or at not in self._gathered]
+        if not rest:
+            return
+        where = list(zip(part.positions.tolist(), part.steps.tolist(), strict=True))
+        opened = [self._episodes.tracks(position) for position, _ in where]
+        for at, key in rest:
             windows = out[key.name]
-            for i, (position, step) in enumerate(where):
-                track, low, high = opened[i][at], step + key.start, step + key.stop
+            for i, (position, step) in enumerate(where, part.begin):
+                track, low, high = opened[i - part.begin][at], step + key.start, step + key.stop
                 rows = track.ready(low, high)
                 if rows is None and track.is_apart and low >= 0 and high <= track.length:
+                    if is_alone and track.decodes_here:
+                        track.decode(low, high, windows[i])
+                        continue
                     rows = loads.rows(i, position, at).between(low, high)
                 if rows is not None:
                     windows[i] = rows
                 else:
                     loaded = functools.partial(loads.rows, i, position, at)
                     fill_window(windows[i], track, key, step, spec.pad, loaded)
-        out[EPISODE][:] = self._episodes.numbers[positions]
-        out[STEP][:] = steps
-        if self._batches.has_masks:
-            for key in spec.keys:
-                out[mask_name(key.name)][:] = inside(steps, self._episodes.lengths[positions], key)
-        return out
 
     def ahead(self, place: int) -> None:
         """Loads look ahead by themselves, as batches are asked for; here they hear what is behind."""
@@ -131,3 +180,12 @@ class WindowsFeed:
             return [group] if group * self._block_rows < self._order.count else []
         blocks: Sequence[int] = self._order.window_blocks(group).tolist() if group < self._order.window_count else []
         return blocks
+
+
+class _Windows(NamedTuple):
+    """Windows of one group that stand from `begin` on in a batch."""
+
+    samples: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    begin: int

@@ -15,8 +15,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from warpdata.episodes.chunked_tracks import AnyTrack
+from warpdata.episodes.groups import Gathering, Group, Part, Stretch, intervals
 from warpdata.episodes.open_tracks import OpenTracks
-from warpdata.episodes.spec import Key, Places
+from warpdata.episodes.source import Fetched
 from warpdata.episodes.tracks import Rows, Track
 from warpdata.limits import EPISODES_DECODED_BYTES, EPISODES_LOAD_THREADS
 from warpdata.wshard import Array
@@ -28,9 +29,9 @@ Loaded: TypeAlias = dict[tuple[int, int], Rows]
 
 
 class BlockLoads:
-    """Blocks by number, held while they are needed. Where they would be too much, windows one by one.
+    """Blocks in groups, held while they are needed. Where they would be too much, windows one by one.
 
-    The first row that is asked for begins to load all blocks of its group, and of the next. `groups` tells the
+    The first window that is asked for begins to load all blocks of its group, and of the next. `groups` tells the
     blocks of a group; without it, nothing is loaded ahead. Batches are made side by side, and those of one of many
     workers or ranks lie far apart, so groups are held until all batches of theirs were handed out: `most_groups`
     at the most.
@@ -38,40 +39,39 @@ class BlockLoads:
 
     def __init__(
         self,
-        places: Places,
-        block_rows: int,
+        gathering: Gathering,
         episodes: OpenTracks,
         groups: Callable[[int], Sequence[int]] | None,
         most_groups: int,
     ) -> None:
-        self._places = places
-        self._block_rows = block_rows
+        self._gathering = gathering
+        self._places = gathering.places
+        self.block_rows = gathering.block_rows
         self._episodes = episodes
         self._groups = groups
         self._most_groups = most_groups
-        self._held: dict[int, dict[int, _Block]] = {}
+        self._held: dict[int, LoadingGroup] = {}
         self._begun: set[int] = set()
         self._oldest = 0
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(EPISODES_LOAD_THREADS, thread_name_prefix="warp-episodes")
         self._decoded = DecodedBlocks()
 
-    def for_batch(self, samples: Sequence[int], groups: Sequence[int]) -> BatchLoads:
+    def for_batch(self, samples: Sequence[int], groups: Sequence[LoadingGroup | None]) -> BatchLoads:
         """What a batch of these windows, which belong to these groups, will ask for."""
         return BatchLoads(self, samples, groups)
 
-    def block(self, sample: int, group: int) -> Loaded | None:
-        """What was loaded for a window, waiting for it if need be; None where windows are loaded one by one."""
+    def group(self, number: int) -> LoadingGroup | None:
+        """A group whose loading has begun; None where windows are loaded one by one, or it was let go."""
         if self._groups is None:
             return None
-        if group not in self._begun:
+        if number not in self._begun:
             with self._lock:
-                if group < self._oldest or self._span_with(group) > self._most_groups:
+                if number < self._oldest or self._span_with(number) > self._most_groups:
                     return None
-                if group not in self._begun:
-                    self._begin(group, self._groups)
-        block = self._held.get(group, _NO_BLOCKS).get(sample // self._block_rows)
-        return None if block is None else block.wait()
+                if number not in self._begun:
+                    self._begin(number, self._groups)
+        return self._held.get(number)
 
     def is_here(self, position: int) -> bool:
         """Whether the file of an episode lies on this machine."""
@@ -79,7 +79,10 @@ class BlockLoads:
 
     def alone(self, sample: int) -> Loaded:
         """One window, now."""
-        return self._load(sample, sample + 1)
+        out: Loaded = {}
+        for position, low, high in self._places.parts(sample, sample + 1):
+            self._load_part(Part(position, low, high, {}), None, out)
+        return out
 
     def begin(self, samples: Iterable[int]) -> dict[int, Future[Loaded]]:
         """Ask for windows one by one, all at once; not for those of files on this machine, which make nobody wait."""
@@ -103,42 +106,51 @@ class BlockLoads:
         numbers = {*self._begun, group}
         return max(numbers) - min(numbers) + 2
 
-    def _begin(self, group: int, groups: Callable[[int], Sequence[int]]) -> None:
+    def _begin(self, number: int, groups: Callable[[int], Sequence[int]]) -> None:
         """Load a group and the one after it."""
-        rows, count = self._block_rows, self._places.count
-        for number in (group, group + 1):
-            if number not in self._held:
-                self._held[number] = {
-                    block: _Block(self._pool.submit(self._load, block * rows, min((block + 1) * rows, count)))
-                    for block in groups(number)
-                }
-        self._begun.add(group)
+        for each in (number, number + 1):
+            if each not in self._held:
+                self._held[each] = self._loading(groups(each))
+        self._begun.add(number)
 
-    def _load(self, first: int, last: int) -> Loaded:
+    def _loading(self, blocks: Sequence[int]) -> LoadingGroup:
+        group = Group(self._gathering, blocks)
+        return LoadingGroup(group, {block: self._pool.submit(self._load, group, block) for block in blocks})
+
+    def _load(self, group: Group, block: int) -> Loaded:
         out: Loaded = {}
-        for position, low, high in self._places.parts(first, last):
-            self._load_part(position, low, high, out)
+        for part in group.parts[block]:
+            self._load_part(part, group.arrays, out)
         return out
 
-    def _load_part(self, position: int, low: int, high: int, out: Loaded) -> None:
-        """Windows of one episode, from the current step `low` to `high`: all channels in one go."""
-        spec = self._places.spec
-        tracks = self._episodes.tracks(position)
-        wanted: dict[int, list[tuple[int, int]]] = {}
-        for at, (key, track) in enumerate(zip(spec.keys, tracks, strict=True)):
-            if track.is_in_place:
-                continue
-            steps = _intervals(key, range(low, high + 1, spec.stride), track.length)
-            wanted[at] = [(track.row_of(a), track.row_of(b) + 1) for a, b in steps]
-        found: dict[tuple[int, int], list[Array]] = {}
-        for asked in _by_file(tracks, wanted):
-            for (where, *_), rows in zip(asked, self._read(asked), strict=True):
-                found.setdefault(where, []).append(rows)
-        for at, spans in wanted.items():
-            parts = [_joined(found[at, i]) for i in range(len(spans))]
-            out[position, at] = Rows([first for first, _ in spans], parts)
+    def _load_part(self, part: Part, arrays: Mapping[int, Array] | None, out: Loaded) -> None:
+        """Windows of one episode, all channels in one go: into the arrays of a group, or on their own.
 
-    def _read(self, asked: Sequence[_Asked]) -> list[Array]:
+        On their own, decoded chunks are kept for other windows.
+        """
+        tracks = self._episodes.tracks(part.position)
+        wanted = self._wanted(part, tracks)
+        found: dict[tuple[int, int], list[Array]] = {}
+        for asked in _by_file(tracks, wanted, arrays or {}):
+            for each, rows in zip(asked, self._read(asked, keep=arrays is None), strict=True):
+                if each.out is None:
+                    found.setdefault(each.where, []).append(rows)
+        for at, stretches in wanted.items():
+            if arrays is None or at not in arrays:
+                parts = [_joined(found[at, number]) for number in range(len(stretches))]
+                out[part.position, at] = Rows([first for first, _, _ in stretches], parts)
+
+    def _wanted(self, part: Part, tracks: Sequence[AnyTrack]) -> dict[int, Sequence[Stretch]]:
+        """Rows by the position of their key. A key that is not gathered and lies in place needs none."""
+        spec = self._places.spec
+        out: dict[int, Sequence[Stretch]] = dict(part.stretches)
+        for at, (key, track) in enumerate(zip(spec.keys, tracks, strict=True)):
+            if at not in out and not track.is_in_place:
+                steps = intervals(key, range(part.low, part.high + 1, spec.stride), track.length)
+                out[at] = [Stretch(track.row_of(a), track.row_of(b) + 1, 0) for a, b in steps]
+        return out
+
+    def _read(self, asked: Sequence[_Asked], *, keep: bool) -> list[Array]:
         """Rows of one file."""
         episode = asked[0].track.episode
 
@@ -146,40 +158,66 @@ class BlockLoads:
             is_here = episode.source.mapped is not None
             spans = [] if is_here else [a.track.reader.span(a.first, a.last) for a in asked if not a.track.is_whole]
             fetched = episode.source.fetched(spans) if spans else None
-            found = []
-            for _, track, first, last in asked:
-                if track.is_whole:
-                    found.append(self._decoded.get(track)[first:last].copy())
-                else:
-                    reader = track.reader if fetched is None else track.reader.over(fetched)
-                    found.append(reader.window(first, last))
-            return found
+            return [self._rows(each, fetched, keep=keep) for each in asked]
 
         return episode.trusting(read)
 
+    def _rows(self, asked: _Asked, fetched: Fetched | None, *, keep: bool) -> Array:
+        _, track, first, last, out = asked
+        rows = track.in_place(first, last)
+        if rows is None and track.is_whole:
+            rows = self._decoded.get(track)[first:last]
+        if rows is not None:
+            if out is None:
+                return rows.copy()
+            out[...] = rows
+            return out
+        if fetched is None and keep:
+            return track.reader.window(first, last, out=out)
+        return track.reader.over(fetched or track.episode.source).window(first, last, out=out)
+
 
 class _Asked(NamedTuple):
-    """Some rows of a track: of which key, and which of its stretches they are a part of."""
+    """Some rows of a track: of which key, which of its stretches they are a part of, and perhaps where they go."""
 
     where: tuple[int, int]
     track: Track
     first: int
     last: int
+    out: Array | None
 
 
-def _by_file(tracks: Sequence[AnyTrack], wanted: Mapping[int, Sequence[tuple[int, int]]]) -> Iterator[list[_Asked]]:
+def _by_file(
+    tracks: Sequence[AnyTrack], wanted: Mapping[int, Sequence[Stretch]], arrays: Mapping[int, Array]
+) -> Iterator[list[_Asked]]:
     """What is wanted of each file of an episode, in their order."""
     files: dict[int, list[_Asked]] = {}
-    for at, spans in wanted.items():
-        for i, span in enumerate(spans):
-            for number, track, first, last in tracks[at].cut(*span):
-                files.setdefault(number, []).append(_Asked((at, i), track, first, last))
-    for number in sorted(files):
-        yield files[number]
+    for at, stretches in wanted.items():
+        for number, stretch in enumerate(stretches):
+            begin = stretch.begin
+            for file, track, first, last in tracks[at].cut(stretch.first, stretch.last):
+                end = begin + last - first
+                out = arrays[at][begin:end] if at in arrays else None
+                files.setdefault(file, []).append(_Asked((at, number), track, first, last, out))
+                begin = end
+    for file in sorted(files):
+        yield files[file]
 
 
 def _joined(parts: Sequence[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class LoadingGroup:
+    """A group whose blocks are being loaded."""
+
+    def __init__(self, group: Group, blocks: Mapping[int, Future[Loaded]]) -> None:
+        self.rows = group
+        self._blocks = {block: _Block(future) for block, future in blocks.items()}
+
+    def block(self, number: int) -> Loaded:
+        """What a block has beside gathered rows, when all of it is here."""
+        return self._blocks[number].wait()
 
 
 class _Block:
@@ -197,13 +235,10 @@ class _Block:
         return self._loaded
 
 
-_NO_BLOCKS: Mapping[int, _Block] = {}
-
-
 class BatchLoads:
     """The rows of one batch. Windows that come from elsewhere one by one are all begun when the first is asked for."""
 
-    def __init__(self, loads: BlockLoads, samples: Sequence[int], groups: Sequence[int]) -> None:
+    def __init__(self, loads: BlockLoads, samples: Sequence[int], groups: Sequence[LoadingGroup | None]) -> None:
         self._loads = loads
         self._samples = samples
         self._groups = groups
@@ -221,10 +256,9 @@ class BatchLoads:
             found = self._loads.alone(sample)[position, key]
         return found
 
-    def _wait(self, sample: int, group: int, position: int) -> Loaded:
-        loaded = self._loads.block(sample, group)
-        if loaded is not None:
-            return loaded
+    def _wait(self, sample: int, group: LoadingGroup | None, position: int) -> Loaded:
+        if group is not None:
+            return group.block(sample // self._loads.block_rows)
         if self._begun is None and not self._loads.is_here(position):
             self._begun = self._loads.begin(dict.fromkeys(self._samples))
         future = self._begun.get(sample) if self._begun is not None else None
@@ -255,21 +289,3 @@ class DecodedBlocks:
             while self._bytes > self._limit_bytes:
                 self._bytes -= self._held.popitem(last=False)[1].nbytes
         return decoded
-
-
-def _intervals(key: Key, steps: range, length: int) -> list[tuple[int, int]]:
-    """The steps that some windows need of a channel, both ends included: one interval, or one for each window."""
-    if steps.step <= key.steps:
-        return [(_clipped(steps[0] + key.start, length), _clipped(steps[-1] + key.stop - 1, length))]
-    out: list[tuple[int, int]] = []
-    for step in steps:
-        low, high = _clipped(step + key.start, length), _clipped(step + key.stop - 1, length)
-        if out and low <= out[-1][1]:
-            out[-1] = (out[-1][0], max(high, out[-1][1]))
-        else:
-            out.append((low, high))
-    return out
-
-
-def _clipped(step: int, length: int) -> int:
-    return min(max(step, 0), length - 1)

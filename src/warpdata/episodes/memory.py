@@ -27,23 +27,25 @@ class BatchMemory:
     """
 
     def __init__(self) -> None:
-        self._free: dict[int, list[bytearray]] = {}
+        self._free: dict[int, list[Array]] = {}
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An array with anything in it."""
         size = math.prod(shape) * dtype.itemsize
         if size < EPISODES_KEPT_FROM_BYTES:
             return np.empty(shape, dtype)
+        grain = 1 << (size.bit_length() - 4)
+        room = -(-size // grain) * grain  # sizes that differ little share memory
         try:
-            memory = self._free[size].pop()
+            memory = self._free[room].pop()
         except (KeyError, IndexError):
-            memory = bytearray(size)
-        lease = (ctypes.c_ubyte * size).from_buffer(memory)
+            memory = np.empty(room, np.uint8)  # which comes in large pages where the system has them
+        lease = (ctypes.c_ubyte * size).from_buffer(memory.data)
         # Every array over the lease keeps it alive, whoever made it and however it was cut.
         weakref.finalize(lease, self._take_back, memory).atexit = False
         return np.frombuffer(memoryview(lease), dtype).reshape(shape)
 
-    def _take_back(self, memory: bytearray) -> None:
+    def _take_back(self, memory: Array) -> None:
         waiting = self._free.setdefault(len(memory), [])
         if (len(waiting) + 1) * len(memory) <= EPISODES_KEPT_BYTES:
             waiting.append(memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from warpdata.episodes.description import ChannelLayout
 from warpdata.episodes.library import Library
 from warpdata.episodes.spec import find_channel
 from warpdata.errors import BadInputError
+from warpdata.limits import EPISODES_GATHERED_ROW_BYTES
 from warpdata.wshard import DType
 
 if TYPE_CHECKING:
@@ -43,6 +45,23 @@ class OpenTracks:
     def has_whole_blocks(self) -> bool:
         """Whether some channel of some episode can be decoded only whole."""
         return any(spec.is_whole for specs in self._channels.values() for spec in specs)
+
+    @cached_property
+    def gathered(self) -> tuple[int, ...]:
+        """The positions of names whose rows are brought together before windows are made of them.
+
+        They have a row for every step of every episode. Large rows that lie in place stay there, as it seems from
+        the first episode: to copy their windows takes long beside finding them.
+        """
+        if not len(self.numbers):
+            return ()
+        first, all_specs = self.tracks(0), list(self._channels.values())
+        return tuple(
+            at
+            for at, track in enumerate(first)
+            if all(specs[at].rate_hz is None for specs in all_specs)
+            and (not track.is_in_place or track.step_bytes <= EPISODES_GATHERED_ROW_BYTES)
+        )
 
     def _tracks(self, position: int) -> tuple[AnyTrack, ...]:
         episode = self._library.open(int(self.numbers[position]))

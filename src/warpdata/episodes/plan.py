@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from warpdata.episodes.feed import Batches, WindowsFeed
+from warpdata.episodes.feed import Ahead, Batches, WindowsFeed
 from warpdata.episodes.library import Origin
 from warpdata.episodes.open_tracks import OpenTracks, step_form
 from warpdata.episodes.spec import Places, WindowSpec
@@ -20,6 +20,9 @@ __all__ = ["WindowsIdentity", "WindowsPlan", "choose_blocks"]
 
 _WHOLE_EPISODES = 4
 """At least so many episodes are mixed, even if each has to be decoded several times for that."""
+_LEAST_USES = 2
+"""Rows in place are brought together where each is used in so many windows."""
+_LOOKED_AT = 65_536
 _MOST_AHEAD = 2
 """A shuffle that a user chose may hold so many times what one that was chosen for them would."""
 
@@ -115,8 +118,15 @@ class WindowsPlan:
             self.blocks.block_rows,
             self.episodes,
             self.batches,
-            most_groups=self._most_groups,
+            ahead=self._ahead(mine),
         )
+
+    def _ahead(self, mine: Mine) -> Ahead:
+        """Who takes a small share of the windows would bring together rows mostly for others."""
+        places = mine(max(0, self.places.count - _LOOKED_AT), self.places.count)
+        share = len(places) / (int(places[-1]) - int(places[0]) + 1) if len(places) else 0.0
+        uses = share * self.sample_bytes / max(self.media_bytes, 1.0)
+        return Ahead(gathers=uses >= _LEAST_USES, most_groups=self._most_groups)
 
     @property
     def _most_groups(self) -> int:

@@ -113,6 +113,15 @@ class Track(Aligned):
             return None
         return array[first:last]
 
+    @property
+    def decodes_here(self) -> bool:
+        """Whether some rows can be decoded without the others, from a file on this machine."""
+        return self.reader.entry.is_chunked and self.episode.source.mapped is not None
+
+    def decode(self, first: int, last: int, out: Array) -> None:
+        """Write rows into `out`, checked."""
+        self.episode.trusting(lambda: self.reader.window(first, last, out=out))
+
     def in_place(self, first: int, last: int) -> Array | None:
         """Rows from `first` up to `last` where they lie, compared; None if they have to be brought into memory."""
         if self.array is not None:

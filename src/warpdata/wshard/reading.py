@@ -7,8 +7,9 @@ the file is closed. Implements "Reading" of docs/specs/wshard.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from warpdata.errors import (
     BadInputError,
@@ -16,7 +17,7 @@ from warpdata.errors import (
     NotFoundError,
     UnsupportedFormatError,
 )
-from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_MAX_JSON_BYTES
+from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_KEPT_BLOCK_BYTES, WSHARD_MAX_JSON_BYTES
 from warpdata.wshard.codecs import Codec, check_distances, decompress
 from warpdata.wshard.container import (
     HEADER_BYTES,
@@ -28,7 +29,8 @@ from warpdata.wshard.container import (
     parse_index,
 )
 from warpdata.wshard.dtypes import Array, DType, decode_array
-from warpdata.wshard.libraries import crc32c
+from warpdata.wshard.kept import KEPT
+from warpdata.wshard.libraries import crc32c, np
 from warpdata.wshard.meaning import Meaning, meaning_of
 from warpdata.wshard.metadata import META_CHANNELS, META_EPISODE, META_WSHARD, EpisodeInfo, parse_info
 from warpdata.wshard.sources import ByteSource, HeadSource, PathLike, open_source
@@ -37,12 +39,15 @@ from warpdata.wshard.timechunks import SeekTable, read_seek_table
 __all__ = ["BlockReader", "WShardFile", "open_container", "open_wshard"]
 
 
-def open_wshard(path: PathLike | ByteSource) -> WShardFile:
+def open_wshard(path: PathLike | ByteSource, *, kept_bytes: int = WSHARD_KEPT_BLOCK_BYTES) -> WShardFile:
     """Open an episode: a path, or anything with `size` and `read_range(start, end)`.
 
-    Reads the header and the index, nothing else.
+    Reads the header and the index, nothing else. `kept_bytes` bounds the decoded time chunks that windows of each
+    block leave in memory for windows to come; 0 keeps none.
     """
-    file = open_container(path)
+    if isinstance(kept_bytes, bool) or not isinstance(kept_bytes, int) or kept_bytes < 0:
+        raise BadInputError(f"kept_bytes={kept_bytes!r} is not a number of bytes", hint="Use 0 to keep nothing.")
+    file = open_container(path, kept_bytes)
     if file.header.role != ROLE_EPISODE:
         hint = "This is a manifest of chunks: use load_chunk_manifest." if file.header.role == ROLE_MANIFEST else None
         raise UnsupportedFormatError(
@@ -51,18 +56,19 @@ def open_wshard(path: PathLike | ByteSource) -> WShardFile:
     return file
 
 
-def open_container(path: PathLike | ByteSource) -> WShardFile:
+def open_container(path: PathLike | ByteSource, kept_bytes: int = 0) -> WShardFile:
     """Open a container of any role."""
     source = open_source(path)
     header = parse_header(source.read_range(0, min(HEADER_BYTES, source.size)), source.size)
-    return WShardFile(source, header, parse_index(header, source.read_range(0, header.data_offset)))
+    return WShardFile(source, header, parse_index(header, source.read_range(0, header.data_offset)), kept_bytes)
 
 
 class WShardFile:
     """An open file: its block names, and a reader for each. Also a context manager."""
 
-    def __init__(self, source: HeadSource, header: Header, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, source: HeadSource, header: Header, entries: tuple[Entry, ...], kept_bytes: int = 0) -> None:
         self.header = header
+        self.kept_bytes = kept_bytes
         self._source: HeadSource | None = source
         self._entries = {entry.name: entry for entry in entries}
         self._readers: dict[str, BlockReader] = {}
@@ -111,12 +117,24 @@ class WShardFile:
     def close(self) -> None:
         """Forget the file. Arrays that were read from it stay valid."""
         self._source = None
+        for reader in self._readers.values():
+            reader.forget()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+class _Form(NamedTuple):
+    """What every window of a block needs to know, put together once."""
+
+    rows: int
+    step_bytes: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_decoded_in_place: bool
 
 
 class BlockReader:
@@ -131,6 +149,7 @@ class BlockReader:
         self._table = table
         self._mapped: Array | None = None
         self._is_checked = False
+        self._shelf = KEPT.shelf(file.kept_bytes) if entry.is_chunked and file.kept_bytes else None
 
     @property
     def name(self) -> str:
@@ -148,21 +167,59 @@ class BlockReader:
         meaning = self.meaning
         return decode_array(self.raw(), meaning.dtype, (meaning.rows, *meaning.shape))
 
-    def window(self, start: int, stop: int) -> Array:
-        """Rows `start` to `stop`, as `read()[start:stop]` would give them.
+    def window(self, start: int, stop: int, *, out: Array | None = None) -> Array:
+        """Rows `start` to `stop`, as `read()[start:stop]` would give them; written into `out` if that is given.
 
         Uncompressed: only these bytes are touched, and no checksum can cover them. With time chunks: only
-        the chunks they lie in are decoded, each checked. Otherwise the whole block is decoded and checked.
+        the chunks they lie in are decoded, each checked, and kept for windows to come. Otherwise the whole
+        block is decoded and checked.
         """
-        meaning = self.meaning
-        if not 0 <= start <= stop <= meaning.rows:
-            raise BadInputError(f"rows {start}…{stop} are not within the {meaning.rows} of {self.entry.name!r}")
+        form = self._form
+        if not 0 <= start <= stop <= form.rows:
+            raise BadInputError(f"rows {start}…{stop} are not within the {form.rows} of {self.entry.name!r}")
+        if out is not None:
+            if out.shape != (stop - start, *form.shape) or out.dtype != form.dtype:
+                rows = f"{form.dtype}{[stop - start, *form.shape]}"
+                raise BadInputError(f"out is {out.dtype}{list(out.shape)}, and the rows are {rows}")
+            if form.is_decoded_in_place and out.flags.c_contiguous and stop > start:
+                bytes_out = memoryview(out).cast("B")  # type: ignore[arg-type]
+                self._read_chunks(start * form.step_bytes, bytes_out)
+            else:
+                out[...] = self._window(start, stop)
+            return out
+        return self._window(start, stop)
+
+    def _window(self, start: int, stop: int) -> Array:
         if self._mapped is None and self._file.is_mapped:
-            self._map(meaning)
+            self._map(self.meaning)
         if self._mapped is not None:
             return self._mapped[start:stop]
+        meaning = self.meaning
         low, high = start * meaning.step_bytes, stop * meaning.step_bytes
-        return decode_array(self._slice(low, high), meaning.dtype, (stop - start, *meaning.shape))
+        if self.entry.is_chunked:
+            room = self._seek_table().room(self.entry, low, high)
+            self._read_chunks(low, room)
+            data = room.toreadonly()
+        else:
+            data = self._slice(low, high)
+        return decode_array(data, meaning.dtype, (stop - start, *meaning.shape))
+
+    def _read_chunks(self, low: int, out: memoryview) -> None:
+        table = self._table or self._seek_table()
+        table.read_into(self.entry, low, out, self._file.read_range, self._shelf)
+
+    @cached_property
+    def _form(self) -> _Form:
+        meaning = self.meaning
+        dtype = meaning.dtype.numpy
+        # A boolean may be any byte but 0, and bfloat16 is no type that a view of bytes knows.
+        is_in_place = self.entry.is_chunked and dtype.kind in "iuf" and meaning.step_bytes > 0
+        return _Form(meaning.rows, meaning.step_bytes, meaning.shape, dtype, is_in_place)
+
+    def forget(self) -> None:
+        """Let go of the chunks that were kept."""
+        if self._shelf is not None:
+            self._shelf.clear()
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
         """The bytes of the file that `window(start, stop)` reads, for whoever fetches them beforehand.

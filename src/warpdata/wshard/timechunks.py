@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -17,7 +17,7 @@ from warpdata.errors import EpisodeCorruptedError, LimitExceededError
 from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION
 from warpdata.wshard.codecs import Codec, check_expansion, decompress, zstd_compressor
 from warpdata.wshard.container import Entry
-from warpdata.wshard.dtypes import Array
+from warpdata.wshard.kept import Shelf
 from warpdata.wshard.libraries import np, xxh64
 
 __all__ = ["SeekTable", "encode_chunks", "read_seek_table"]
@@ -57,19 +57,60 @@ class SeekTable:
 
     def read(self, entry: Entry, start: int, end: int, read_range: ReadRange) -> memoryview:
         """The decoded bytes `start`…`end`, fetching and decoding only the chunks they lie in."""
-        if start == end:
-            return memoryview(b"")
-        first, last = self._chunks(start, end)
-        low = self.stored[first]
-        _check_amount(entry, self.stored[last + 1] - low, self.decoded[last + 1] - self.decoded[first])
-        out = _room(entry, end - start).data
-        data = read_range(entry.offset + low, entry.offset + self.stored[last + 1])
-        for number in range(first, last + 1):
-            piece = self._decode(entry, number, data[self.stored[number] - low : self.stored[number + 1] - low])
-            base = self.decoded[number]
-            begin, stop = max(start, base), min(end, self.decoded[number + 1])
-            out[begin - start : stop - start] = memoryview(piece)[begin - base : stop - base]
+        out = self.room(entry, start, end)
+        self.read_into(entry, start, out, read_range)
         return out.toreadonly()
+
+    def room(self, entry: Entry, start: int, end: int) -> memoryview:
+        """Memory for the decoded bytes `start`…`end`, not touched yet, so that a table that lies costs nothing."""
+        if start < end:
+            self._check_amount(entry, *self._chunks(start, end))
+        try:
+            return np.empty(end - start, np.uint8).data
+        except MemoryError as error:
+            raise _too_much(entry, end - start) from error
+
+    def read_into(
+        self, entry: Entry, start: int, out: memoryview, read_range: ReadRange, shelf: Shelf | None = None
+    ) -> None:
+        """Fill `out`, which is bytes, with the decoded bytes from `start` on. Chunks on the shelf are not decoded."""
+        size = out.nbytes
+        if not size:
+            return
+        end, decoded = start + size, self.decoded
+        first, last = self._chunks(start, end)
+        stored: dict[int, memoryview] = {}
+        for number in range(first, last + 1):
+            piece = None if shelf is None else shelf.find(number)
+            if piece is None:
+                if number not in stored:
+                    rest = range(number + 1, last + 1)
+                    others = rest if shelf is None else [other for other in rest if shelf.find(other) is None]
+                    stored = self._fetch(entry, [number, *others], read_range)
+                piece = memoryview(self._decode(entry, number, stored[number]))
+                if shelf is not None:
+                    shelf.keep(number, piece)
+            base, stop = decoded[number], decoded[number + 1]
+            if start <= base and stop <= end:
+                out[base - start : stop - start] = piece
+            elif start <= base:
+                out[base - start :] = piece[: end - base]
+            else:
+                out[: stop - start] = piece[start - base : end - base]
+
+    def _fetch(self, entry: Entry, numbers: Sequence[int], read_range: ReadRange) -> dict[int, memoryview]:
+        """The stored bytes of some chunks, in one range from the first to the last of them."""
+        first, last = numbers[0], numbers[-1]
+        self._check_amount(entry, first, last)
+        low = self.stored[first]
+        data = read_range(entry.offset + low, entry.offset + self.stored[last + 1])
+        return {number: data[self.stored[number] - low : self.stored[number + 1] - low] for number in numbers}
+
+    def _check_amount(self, entry: Entry, first: int, last: int) -> None:
+        stored_bytes = self.stored[last + 1] - self.stored[first]
+        decoded_bytes = self.decoded[last + 1] - self.decoded[first]
+        if decoded_bytes > max(WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION * stored_bytes):
+            raise _too_much(entry, decoded_bytes)
 
     def pieces(self, entry: Entry, read_range: ReadRange) -> Iterator[memoryview]:
         """The whole block, one decoded chunk after another."""
@@ -82,19 +123,6 @@ class SeekTable:
         if xxh64(piece) & 0xFFFFFFFF != self.checksums[number]:
             raise EpisodeCorruptedError(f"{what} fails its checksum")
         return piece
-
-
-def _check_amount(entry: Entry, stored_bytes: int, decoded_bytes: int) -> None:
-    if decoded_bytes > max(WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION * stored_bytes):
-        raise _too_much(entry, decoded_bytes)
-
-
-def _room(entry: Entry, decoded_bytes: int) -> Array:
-    """Memory for what is asked for. It is not touched yet, so that a table that lies costs nothing."""
-    try:
-        return np.empty(decoded_bytes, np.uint8)
-    except MemoryError as error:
-        raise _too_much(entry, decoded_bytes) from error
 
 
 def _too_much(entry: Entry, decoded_bytes: int) -> LimitExceededError:

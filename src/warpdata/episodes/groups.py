@@ -1,0 +1,134 @@
+"""The rows of many windows in one array for each key, so that a batch is gathered from it at once.
+
+Neighbouring windows share steps: the rows of a block of them are little beside the windows, and to bring them
+together costs little beside copying these. Where each row goes is decided before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpdata.episodes.memory import BatchMemory
+from warpdata.episodes.spec import Key, Places
+from warpdata.wshard import Array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Gathering", "Group", "Part", "Stretch", "intervals"]
+
+
+class Stretch(NamedTuple):
+    """Rows from `first` up to `last` of a channel, which stand from `begin` on in the array of their key."""
+
+    first: int
+    last: int
+    begin: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Windows of one episode from the current step `low` to `high`, and the rows they need of the gathered keys."""
+
+    position: int
+    low: int
+    high: int
+    stretches: Mapping[int, Sequence[Stretch]]
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """How windows are gathered. `forms` are those of a row, by the position of the keys that are gathered."""
+
+    places: Places
+    block_rows: int
+    lengths: NDArray[np.int64]
+    forms: Mapping[int, tuple[tuple[int, ...], np.dtype[Any]]]
+    memory: BatchMemory
+
+    def block_parts(self, block: int) -> list[tuple[int, int, int]]:
+        rows = self.block_rows
+        return self.places.parts(block * rows, min((block + 1) * rows, self.places.count))
+
+
+class Group:
+    """Blocks of windows that are loaded together. Whoever takes windows waits for their blocks first."""
+
+    def __init__(self, gathering: Gathering, blocks: Sequence[int]) -> None:
+        self._gathering = gathering
+        self._blocks = np.sort(np.asarray(blocks, np.int64))
+        self._shifts = {at: np.zeros(len(blocks) * gathering.block_rows, np.int64) for at in gathering.forms}
+        sizes = dict.fromkeys(gathering.forms, 0)
+        self.parts = {
+            block: self._laid_out(number * gathering.block_rows, block, sizes)
+            for number, block in enumerate(self._blocks.tolist())
+        }
+        self.arrays = {
+            at: gathering.memory.array((sizes[at], *shape), dtype) for at, (shape, dtype) in gathering.forms.items()
+        }
+
+    def slots(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where each of these windows stands among those of the group."""
+        rows = self._gathering.block_rows
+        found: NDArray[np.int64] = np.searchsorted(self._blocks, samples // rows) * rows + samples % rows
+        return found
+
+    def take(
+        self, at: int, slots: NDArray[np.int64], steps: NDArray[np.int64], last: NDArray[np.int64], out: Array
+    ) -> None:
+        """Write windows of one key. Beyond the ends of an episode they have its first step, or its `last`."""
+        key = self._gathering.places.spec.keys[at]
+        wanted = np.clip(steps[:, None] + np.arange(key.start, key.stop), 0, last[:, None])
+        wanted += self._shifts[at][slots][:, None]
+        # All of these rows are there. The mode that makes sure of that would copy everything once more.
+        np.take(self.arrays[at], wanted, axis=0, out=out, mode="clip")
+
+    def _laid_out(self, slot: int, block: int, sizes: dict[int, int]) -> list[Part]:
+        """What a block needs, behind what others need, which is counted in `sizes`; its windows begin at `slot`."""
+        out = []
+        spec = self._gathering.places.spec
+        for position, low, high in self._gathering.block_parts(block):
+            steps, length = range(low, high + 1, spec.stride), int(self._gathering.lengths[position])
+            stretches: dict[int, list[Stretch]] = {}
+            for at in sizes:
+                stretches[at] = found = []
+                for first, last in intervals(spec.keys[at], steps, length):
+                    found.append(Stretch(first, last + 1, sizes[at]))
+                    sizes[at] += last + 1 - first
+                self._shifts[at][slot : slot + len(steps)] = _shifts(found, spec.keys[at], steps, length)
+            out.append(Part(position, low, high, stretches))
+            slot += len(steps)
+        return out
+
+
+def _shifts(stretches: Sequence[Stretch], key: Key, steps: range, length: int) -> NDArray[np.int64] | int:
+    """How far the rows of each window stand from their numbers in the channel: the same for a whole stretch."""
+    if len(stretches) == 1:
+        return stretches[0].begin - stretches[0].first
+    rows = np.clip(np.asarray(steps) + key.start, 0, length - 1)
+    firsts = np.array([stretch.first for stretch in stretches])
+    shifts: NDArray[np.int64] = np.array([stretch.begin for stretch in stretches]) - firsts
+    found: NDArray[np.int64] = shifts[np.searchsorted(firsts, rows, side="right") - 1]
+    return found
+
+
+def intervals(key: Key, steps: range, length: int) -> list[tuple[int, int]]:
+    """The steps that some windows need of a channel, both ends included: one interval, or one for each window."""
+    if steps.step <= key.steps:
+        return [(_clipped(steps[0] + key.start, length), _clipped(steps[-1] + key.stop - 1, length))]
+    out: list[tuple[int, int]] = []
+    for step in steps:
+        low, high = _clipped(step + key.start, length), _clipped(step + key.stop - 1, length)
+        if out and low <= out[-1][1]:
+            out[-1] = (out[-1][0], max(high, out[-1][1]))
+        else:
+            out.append((low, high))
+    return out
+
+
+def _clipped(step: int, length: int) -> int:
+    return min(max(step, 0), length - 1)
