@@ -23,7 +23,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path)
     yield made
     made.close()
-    assert not [name for name in made.files() if name.endswith((".part", ".new"))]
+    assert not [name for name in made.files() if name.endswith((".part", ".new", ".map"))]
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,11 @@ from enum import Enum
 from pathlib import Path
 
 from warpdata.cache.counting import Counters, Counts
+from warpdata.cache.elsewhere import Elsewhere
 from warpdata.cache.entries import Entry, OpenEntries, read_record
 from warpdata.cache.ledger import Ledger
 from warpdata.cache.locks import Handle
-from warpdata.cache.parts import TRAILER_BYTES, Part, Progress, read_progress, reserved_bytes
+from warpdata.cache.parts import MAP_BEAT_BYTES, TRAILER_BYTES, Claim, Part, Progress, reserved_bytes, unit_count
 from warpdata.cache.places import Places, Record, encode_record, sync_folder
 from warpdata.cache.room import Collected, Room
 from warpdata.cache.survey import survey
@@ -150,10 +151,15 @@ class BlobCache:
     def progress_elsewhere(self, digest: str) -> Progress | None:
         """How far somebody else is with filling this blob; None if nobody is at it."""
         try:
-            return read_progress(self._places.part(digest))
+            found = self.elsewhere(digest)
+            return None if found is None else found.look()
         except OSError as error:
             self.step_aside(error)
             return None
+
+    def elsewhere(self, digest: str) -> Elsewhere | None:
+        """The part of this blob, as those see it who do not fill it; None if there is none."""
+        return Elsewhere.open(self._places.part(digest), self._places.map(digest))
 
     def step_aside(self, error: OSError) -> None:
         """The disk does not help. Go on without it, and leave it in peace for a minute."""
@@ -174,18 +180,37 @@ class BlobCache:
         """Try again at once, because somebody asks for it."""
         self._rest_until = 0.0
 
-    def begin(self, blob: Blob, *, eager: bool, filling: bool = True) -> Part | Refusal:
+    def claim(self, digest: str) -> Claim | None:
+        """Become the one who fills a blob, before it is known how large it is. None if somebody may be at it.
+
+        Waits for nothing, and never fails. What is not made a part by `begin` is to be abandoned.
+        """
+        path = self._places.part(digest)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = Handle.open(path, os.O_RDWR | os.O_CREAT)
+            if not handle.try_lock(exclusive=True) or not handle.is_at(path):
+                return None
+        except OSError as error:
+            self.step_aside(error)
+            return None
+        claim = Claim(handle, path)
+        if self.is_entry(digest):
+            self.abandon(claim)
+            return None
+        return claim
+
+    def begin(self, blob: Blob, *, eager: bool, filling: bool = True, claim: Claim | None = None) -> Part | Refusal:
         """Reserve room for the blob and become the one who fills it; `filling` as in `Part.tell`."""
         need = blob.byte_size + TRAILER_BYTES
-        if need > self.limit_bytes:
-            return Refusal.TOO_LARGE
-        if self.clock() < self._rest_until:
-            return Refusal.RESTING
-        if self.is_entry(blob.hash):
-            return Refusal.PRESENT
+        refusal = self._refusal(blob.hash, need)
+        if refusal is not None:
+            if claim is not None:
+                self.abandon(claim)
+            return refusal
         path = self._places.part(blob.hash)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = _claim(path)
+        handle = _claim(path) if claim is None else claim.handle
         if handle is None:
             return Refusal.BUSY
         part = Part(handle, path, blob)
@@ -202,13 +227,15 @@ class BlobCache:
         return refusal
 
     def commit(self, part: Part, quick: str) -> bool:
-        """Make an entry of a part whose SHA-256 was found right. False if the part was abandoned before."""
+        """Make an entry of a part whose SHA-256 was found right. False if it was abandoned or displaced before."""
         digest, handle, size = part.blob.hash, part.handle, part.blob.byte_size
         os.fsync(handle.fd)
         with self._ledger.locked() as account:
             if not part.end():
                 return False
             if not handle.is_at(part.path):
+                if part.path.exists() or self.is_entry(digest):
+                    return False  # whoever fills it on purpose took its place
                 raise FileNotFoundError(errno.ENOENT, f"{part.path} was removed")
             data, staged = self._places.data(digest), self._places.staged_record(digest)
             replaced = data.stat().st_size if data.exists() else 0
@@ -219,6 +246,7 @@ class BlobCache:
             os.ftruncate(handle.fd, size)
             account.add(size - before)
             staged.replace(self._places.record(digest))
+            self._places.map(digest).unlink(missing_ok=True)
             part.path.replace(data)
             account.add(-replaced)
             handle.unlock()  # from here on it is an entry like any other
@@ -226,21 +254,44 @@ class BlobCache:
         sync_folder(part.path.parent)
         return True
 
-    def abandon(self, part: Part) -> None:
+    def abandon(self, part: Part | Claim) -> None:
         """Throw a part away. Never fails: what can not be removed now goes with the next survey."""
-        part.end()
+        if isinstance(part, Part):
+            part.end()
         try:
             with self._ledger.locked() as account:
                 if part.handle.is_at(part.path):
                     size = part.handle.size_bytes()
+                    part.path.with_suffix(".map").unlink(missing_ok=True)
                     part.path.unlink()
                     account.add(-size)
         except OSError as error:
             self.step_aside(error)
         part.handle.unlock()
 
-    def _reserve(self, part: Part, need: int, *, eager: bool) -> Refusal | None:
+    def displace(self, digest: str) -> None:
+        """Make way for a fill where there is a part that only collects. Whoever has it keeps its bytes."""
+        path = self._places.part(digest)
         with self._ledger.locked() as account:
+            found = self.elsewhere(digest)
+            if found is not None and found.is_collecting():
+                size = path.stat().st_size
+                self._places.map(digest).unlink(missing_ok=True)
+                path.unlink()
+                account.add(-size)
+
+    def _refusal(self, digest: str, need: int) -> Refusal | None:
+        """Why it can not be filled, as far as that shows without trying."""
+        if need > self.limit_bytes:
+            return Refusal.TOO_LARGE
+        if self.clock() < self._rest_until:
+            return Refusal.RESTING
+        return Refusal.PRESENT if self.is_entry(digest) else None
+
+    def _reserve(self, part: Part, need: int, *, eager: bool) -> Refusal | None:
+        map_path = self._places.map(part.blob.hash)
+        with self._ledger.locked() as account:
+            map_path.unlink(missing_ok=True)  # before the part is emptied: what it says is true as long as it is there
             account.add(-reserved_bytes(part.handle))  # by a process that was killed
             os.ftruncate(part.handle.fd, 0)
             refusal = None
@@ -251,6 +302,8 @@ class BlobCache:
             if refusal is None:
                 account.add(need)
                 os.ftruncate(part.handle.fd, need)
+                if unit_count(part.blob.byte_size) > 1:
+                    part.map = _new_map(map_path, part.blob)
             else:
                 part.path.unlink(missing_ok=True)
         return refusal
@@ -314,6 +367,12 @@ class BlobCache:
                 f"the cache in {self.folder} can not be used: {error.strerror or error}",
                 hint="Check the folder's owner and mode, or set WARP_CACHE_DIR.",
             ) from error
+
+
+def _new_map(path: Path, blob: Blob) -> Handle:
+    handle = Handle.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    os.ftruncate(handle.fd, 2 * unit_count(blob.byte_size) + MAP_BEAT_BYTES)
+    return handle
 
 
 def _claim(path: Path) -> Handle | None:

@@ -14,12 +14,14 @@ from enum import Enum
 from itertools import chain, islice
 
 from warpdata.cache.modes import FillPolicy
-from warpdata.cache.parts import Part
+from warpdata.cache.parts import Claim, Part
 from warpdata.cache.watch import Outcome, Phase, Piece, Watched
 from warpdata.digest import Blob
 from warpdata.limits import (
+    CACHE_CLAIMED_BLOBS,
     CACHE_COLLECTING_IDLE_S,
     CACHE_COLLECTING_PARTS,
+    CACHE_FILL_THREADS,
     CACHE_FILLING_BLOBS,
     CACHE_FILLING_BYTES,
     CACHE_PENDING_BYTES,
@@ -45,6 +47,8 @@ class Step:
     record: Watched
     part: Part | None = None
     gap: ByteRange | None = None
+    is_ahead: bool = False
+    """Whether nobody waits for it."""
 
 
 class Board:
@@ -56,6 +60,8 @@ class Board:
         self._watched: OrderedDict[str, Watched] = OrderedDict()
         self._active: dict[str, Watched] = {}
         self._pending_bytes = 0
+        self.steps_ahead = 0
+        """How many steps are under way that nobody waits for."""
 
     def watch(self, digest: str, policy: FillPolicy) -> Watched:
         """The record of a blob, made if need be; the one that nobody asked about for longest makes way."""
@@ -102,18 +108,28 @@ class Board:
     def next_step(self) -> Step | None:
         """What to do now, as far as the bounds allow. After the end, only to keep what is complete."""
         has_slot = not self.is_closed and self._has_slot()
-        awaited = [record for record in self._active.values() if record.waiters]
-        for record in chain(awaited, self._active.values()):
-            if self.is_closed and not record.is_complete:
-                continue
-            step = _step_of(record, has_slot=has_slot)
+        active = [record for record in self._active.values() if record.is_complete or not self.is_closed]
+        claimed = [record for record in active if record.claimed is not None]  # others can not wish before they begin
+        awaited = [record for record in active if record.waiters or record.wished]
+        is_busy = self.steps_ahead >= CACHE_FILL_THREADS
+        is_full = sum(record.phase is Phase.BEGINNING for record in active) >= CACHE_FILL_THREADS
+        for record, only_awaited in chain(((r, True) for r in chain(claimed, awaited)), ((r, is_busy) for r in active)):
+            step = None if is_full and record.claimed else _step_of(record, has_slot, only_awaited=only_awaited)
             if step is not None:
+                self.steps_ahead += step.is_ahead
                 return step
         return None
 
     def is_under_way(self, record: Watched) -> bool:
-        """Whether all of the blob is being fetched, or will be as soon as a thread comes to it."""
-        return record.is_busy or (record.phase is Phase.QUEUED and record.wants_all and self._has_slot())
+        """Whether what is waited for comes: now, or as soon as a thread comes to it."""
+        if not record.wants_all or record.is_held:
+            return False
+        return record.is_ours or (record.phase is Phase.QUEUED and self._has_slot())
+
+    def may_claim(self, record: Watched) -> bool:
+        """Whether the blob may be kept from others before there is a part. Then it begins without a slot."""
+        is_new = record.phase in (Phase.WATCHED, Phase.QUEUED) and not record.is_ours
+        return is_new and not self.is_closed and sum(other.is_ours for other in self) < CACHE_CLAIMED_BLOBS
 
     def _has_slot(self) -> bool:
         busy = [record for record in self._active.values() if record.is_busy]
@@ -132,7 +148,9 @@ class Board:
         """The part is there; what was held for it and is to be put in. Nobody else fetches that any more."""
         record.part = part
         record.wants_all = record.wants_all or record.is_due
-        record.phase = Phase.FILLING if record.wants_all else Phase.COLLECTING
+        record.phase = Phase.COLLECTING
+        if record.wants_all and self._has_slot():
+            record.phase = Phase.FILLING
         held = [piece for piece in self._release_pending(record) if len(piece[1]) >= record.tee_bytes]
         for start, data in held:
             record.spoken_for.add(ByteRange(start, start + len(data)))
@@ -152,16 +170,16 @@ class Board:
         return self._idle_collector(now) if self._collecting_count() > CACHE_COLLECTING_PARTS else None
 
     def _collecting_count(self) -> int:
-        return sum(not record.is_busy for record in self._active.values() if not record.is_prefetch)
+        return sum(not record.wants_all for record in self._active.values())
 
     def _idle_collector(self, now: float) -> Watched | None:
         collecting = [r for r in self._active.values() if r.phase is Phase.COLLECTING and not r.wants_all]
         oldest = min(collecting, key=lambda record: record.active_at, default=None)
         return oldest if oldest is not None and now - oldest.active_at > CACHE_COLLECTING_IDLE_S else None
 
-    def rest(self, record: Watched) -> Part | None:
-        """Give up on a fill, for now; the part that is to be thrown away, if there is one."""
-        part = record.part
+    def rest(self, record: Watched) -> Part | Claim | None:
+        """Give up on a fill, for now; the part or claim that is to be thrown away, if there is one."""
+        part = record.part or record.claimed
         self._active.pop(record.digest, None)
         self._release_pending(record)
         record.rest(record.policy)
@@ -177,12 +195,12 @@ class Board:
         if self._watched.get(record.digest) is record:
             del self._watched[record.digest]
 
-    def close(self) -> list[Part]:
+    def close(self) -> list[Part | Claim]:
         """Begin and fetch nothing more; the parts that are to be thrown away. What is complete may still be kept."""
         self.is_closed = True
         return self.give_up(record for record in [*self._active.values()] if not record.is_complete)
 
-    def give_up(self, records: Iterable[Watched]) -> list[Part]:
+    def give_up(self, records: Iterable[Watched]) -> list[Part | Claim]:
         """The parts of these fills, none of which goes on."""
         parts = [self.rest(record) for record in records]
         return [part for part in parts if part is not None]
@@ -196,8 +214,10 @@ class Board:
         return held
 
 
-def _step_of(record: Watched, *, has_slot: bool) -> Step | None:
-    if record.phase is Phase.QUEUED and (has_slot or not record.wants_all):
+def _step_of(record: Watched, has_slot: bool, *, only_awaited: bool) -> Step | None:
+    if record.is_held:
+        return None
+    if record.phase is Phase.QUEUED and (has_slot or not record.wants_all or record.claimed is not None):
         record.phase = Phase.BEGINNING
         return Step(StepKind.BEGIN, record)
     part = record.part
@@ -208,8 +228,9 @@ def _step_of(record: Watched, *, has_slot: bool) -> Step | None:
         return Step(StepKind.FINISH, record, part)
     if record.phase is Phase.COLLECTING and record.wants_all and has_slot:
         record.phase = Phase.FILLING
-    gap = record.next_gap() if record.phase is Phase.FILLING else None
+    awaited = record.awaited_gap() if record.wants_all else None
+    gap = record.next_gap() if awaited is None and record.phase is Phase.FILLING and not only_awaited else awaited
     if gap is None:
         return None
     record.spoken_for.add(gap)
-    return Step(StepKind.FETCH, record, part, gap)
+    return Step(StepKind.FETCH, record, part, gap, is_ahead=awaited is None)

@@ -18,10 +18,10 @@ from warpdata.cache.blob_cache import BlobCache, Refusal
 from warpdata.cache.board import Board, Step, StepKind
 from warpdata.cache.crew import Crew, Job
 from warpdata.cache.locks import tell_after_fork
-from warpdata.cache.parts import Part
+from warpdata.cache.parts import Claim, Part
 from warpdata.cache.watch import Filled, Phase, Piece, Watched
 from warpdata.errors import BlobCorruptedError, CorruptError, StorageError, StoreFullError, WarpError
-from warpdata.limits import CACHE_BUSY_REST_S, CACHE_CLOSE_PATIENCE_S, CACHE_FILL_THREADS, CACHE_REST_S
+from warpdata.limits import CACHE_BUSY_REST_S, CACHE_CLOSE_PATIENCE_S, CACHE_REST_S, CACHE_THREADS
 from warpdata.store import ByteRange, Reader
 
 __all__ = ["Filler"]
@@ -42,8 +42,10 @@ class Filler:
 
     def after_fork(self) -> None:
         """A child begins with an empty board. The parts are the parent's, who goes on filling them."""
+        self.doubt_lock = threading.Lock()
+        """One thread at a time drops what it doubts, so that the others know of it."""
         self.board = Board()
-        self.crew = Crew(self.board.lock, self._next_job, CACHE_FILL_THREADS)
+        self.crew = Crew(self.board.lock, self._next_job, CACHE_THREADS)
 
     def put(self, record: Watched, part: Part, pieces: Sequence[Piece]) -> None:
         """Write pieces into the part, and let those know who wait for them."""
@@ -68,7 +70,7 @@ class Filler:
             part = None if record is None else self.board.rest(record)
         if part is not None:
             self._cache.abandon(part)
-        return part is not None
+        return isinstance(part, Part)
 
     def close(self) -> None:
         """Begin nothing more, throw away what is not complete, and wait a little for the threads."""
@@ -99,13 +101,22 @@ class Filler:
                     threading.Thread(target=self._abandon, args=(parts,), name="warpdata-cache", daemon=True).start()
 
     def _next_job(self) -> Job | None:
+        self._hear_wishes()
         step = self.board.next_step()
         if step is not None:
             return lambda: self._do(step)
         parts = self.board.close() if self.board.is_closed else []
         return (lambda: self._abandon(parts)) if parts else None
 
-    def _abandon(self, parts: Sequence[Part]) -> None:
+    def _hear_wishes(self) -> None:
+        for record in self.board:
+            if record.wants_all and record.part is not None:
+                try:
+                    record.wished = record.part.wishes()
+                except OSError:  # then others wait until it comes in its turn
+                    record.wished = []
+
+    def _abandon(self, parts: Sequence[Part | Claim]) -> None:
         for part in parts:
             self._cache.abandon(part)
 
@@ -124,14 +135,24 @@ class Filler:
             self._give_up(record, part, self._disk_failed(error))
         except BaseException as error:  # noqa: BLE001 - a thread that dies would leave others waiting
             self._give_up(record, part, error)
+        finally:
+            if step.is_ahead:
+                with self.board.lock:
+                    self.board.steps_ahead -= 1
 
     def _begin(self, record: Watched) -> None:
         if record.size_bytes is None:
-            size = self._reader.stat(record.key).size_bytes
+            try:
+                size = self._reader.stat(record.key).size_bytes
+            except BaseException:
+                claim = self._take_claim(record)
+                self._abandon([] if claim is None else [claim])
+                raise
             with self.board.lock:
                 record.size_bytes = size
                 record.changed.notify_all()
-        got = self._cache.begin(record.blob, eager=record.policy.eager, filling=record.wants_all)
+        claim = self._take_claim(record)
+        got = self._cache.begin(record.blob, eager=record.policy.eager, filling=record.wants_all, claim=claim)
         if isinstance(got, Refusal):
             self._refused(record, got)
             return
@@ -139,11 +160,16 @@ class Filler:
             is_wanted = record.phase is Phase.BEGINNING
             held = self.board.begin(record, got) if is_wanted else []
             idle = self.board.surplus(self._cache.clock())
-            surplus = [] if is_wanted else [got]
+            surplus: list[Part | Claim] = [] if is_wanted else [got]
             if idle is not None and (part := self.board.rest(idle)) is not None:
                 surplus.append(part)
         self._abandon(surplus)
         self.put(record, got, held)
+
+    def _take_claim(self, record: Watched) -> Claim | None:
+        with self.board.lock:
+            claim, record.claimed = record.claimed, None
+            return claim
 
     def _refused(self, record: Watched, refusal: Refusal) -> None:
         now = self._cache.clock()
@@ -178,6 +204,9 @@ class Filler:
                 hint="Publish it again, or restore the store.",
             )
         if not self._cache.commit(part, quick):
+            with self.board.lock:
+                if record.part is part:
+                    self.board.rest(record)
             return
         counters = self._cache.counters
         counters.add("fills")

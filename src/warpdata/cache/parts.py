@@ -1,8 +1,9 @@
 """A blob that is being filled: which of its bytes are here already, and what they hash to.
 
 The file is as long as the blob, plus a few bytes at the end that tell other processes how far it is.
-Each byte is written at most once, so what was hashed is what will be kept. Implements "Filling" of
-docs/specs/cache.md.
+Each byte is written at most once, and by the owner alone, so what was hashed is what will be kept. A map
+beside it tells other processes which bytes they may use, and the owner which they wait for. Implements
+"Filling" and "Maps" of docs/specs/cache.md.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import hashlib
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,15 +20,27 @@ from typing import TYPE_CHECKING
 from warpdata.cache.locks import Handle
 from warpdata.cache.spans import Spans
 from warpdata.digest import Blob
-from warpdata.limits import COPY_CHUNK_BYTES
+from warpdata.limits import CACHE_UNIT_BYTES, COPY_CHUNK_BYTES
 from warpdata.store import ByteRange
 
 if TYPE_CHECKING:
     import xxhash
 
-__all__ = ["TRAILER_BYTES", "Part", "Progress", "read_progress", "reserved_bytes"]
+__all__ = [
+    "MAP_BEAT_BYTES",
+    "TRAILER_BYTES",
+    "Claim",
+    "Part",
+    "Progress",
+    "is_collecting",
+    "read_progress",
+    "reserved_bytes",
+    "unit_count",
+    "units_of",
+]
 
 TRAILER_BYTES = 16
+MAP_BEAT_BYTES = 8
 _FILLING, _COLLECTING = b"filling\0", b"collect\0"
 
 
@@ -38,6 +52,24 @@ class Progress:
     covered_bytes: int
 
 
+def unit_count(size_bytes: int) -> int:
+    """How many units a blob has. Its map has as many bytes twice, for what is there and for what is wished."""
+    return -(-size_bytes // CACHE_UNIT_BYTES)
+
+
+def units_of(span: ByteRange) -> range:
+    """The units that a range touches."""
+    return range(span.start // CACHE_UNIT_BYTES, unit_count(span.end) if span.size_bytes else 0)
+
+
+class Claim:
+    """The right to fill a blob, taken before its size is known. Becomes a part, or is given back."""
+
+    def __init__(self, handle: Handle, path: Path) -> None:
+        self.handle = handle
+        self.path = path
+
+
 class Part:
     """Owned by one process, whose threads may share it. Only a `BlobCache` makes and ends one."""
 
@@ -47,6 +79,8 @@ class Part:
         self.blob = blob
         self.is_over = False
         """Set when the part was kept or thrown away. Later writes do nothing."""
+        self.map: Handle | None = None
+        """Where other processes look; None for a blob so small that it comes at once."""
         self._lock = threading.Lock()
         self._tell_lock = threading.Lock()
         self._taken = Spans()
@@ -56,6 +90,7 @@ class Part:
         self._quick = _xxh3_128()
         self._hashed_bytes = 0
         self._phase = _COLLECTING
+        self._beats = 0
 
     @property
     def covered_bytes(self) -> int:
@@ -81,8 +116,10 @@ class Part:
         with self._lock:
             for span in fresh:
                 self._covered.add(span)
-        if fresh and self._phase is _FILLING:
-            self.tell(filling=True)
+        if fresh:
+            self._show(fresh)
+            if self._phase is _FILLING:
+                self.tell(filling=True)
 
     def read(self, span: ByteRange) -> memoryview:
         """Bytes that are covered; as good as bytes from the store, and as little verified."""
@@ -102,6 +139,22 @@ class Part:
             if not self.is_over:
                 count = self._covered.size_bytes.to_bytes(TRAILER_BYTES - len(self._phase), "little")
                 os.pwrite(self.handle.fd, self._phase + count, self.blob.byte_size)
+
+    def wishes(self) -> list[ByteRange]:
+        """What other processes wait for and is not there yet. They are shown that somebody has looked."""
+        if self.map is None:
+            return []
+        count = unit_count(self.blob.byte_size)
+        wished = Spans()
+        for unit, mark in enumerate(os.pread(self.map.fd, count, count)):
+            if mark:
+                wished.add(self._unit(unit))
+        with self._lock:
+            missing = [gap for span in wished for gap in self._covered.missing(span)]
+        if missing:
+            self._beats += 1
+            os.pwrite(self.map.fd, self._beats.to_bytes(MAP_BEAT_BYTES, "little"), 2 * count)
+        return missing
 
     def end(self) -> bool:
         """From now on nothing is written any more. False if the part was over already."""
@@ -124,6 +177,19 @@ class Part:
             assert self._hashed_bytes == self.blob.byte_size, "only a complete part has a hash"
             return self._strong.hexdigest(), self._quick.hexdigest()
 
+    def _show(self, spans: Sequence[ByteRange]) -> None:
+        """Let other processes use the units that these ranges have completed."""
+        if self.map is not None:
+            with self._lock:
+                touched = {unit for span in spans for unit in units_of(span)}
+                whole = [unit for unit in touched if self._covered.covers(self._unit(unit))]
+            for unit in whole:
+                os.pwrite(self.map.fd, b"\1", unit)
+
+    def _unit(self, number: int) -> ByteRange:
+        start = number * CACHE_UNIT_BYTES
+        return ByteRange(start, min(start + CACHE_UNIT_BYTES, self.blob.byte_size))
+
     def _hash_prefix(self) -> None:
         while True:
             with self._lock:
@@ -140,12 +206,17 @@ class Part:
                 self._hashed_bytes += len(chunk)
 
 
-def read_progress(path: Path) -> Progress | None:
-    """How far another process is with this part; None when nobody works on it."""
-    try:
-        handle = Handle.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
+def is_collecting(handle: Handle) -> bool:
+    """Whether another process has this part, and fetches nothing for it."""
+    if handle.try_lock(exclusive=False):
+        handle.unlock()
+        return False
+    size = handle.size_bytes() - TRAILER_BYTES
+    return size >= 0 and os.pread(handle.fd, TRAILER_BYTES, size).startswith(_COLLECTING)
+
+
+def read_progress(handle: Handle) -> Progress | None:
+    """How far another process is with this part; None when nobody works on it, or only collects."""
     if handle.try_lock(exclusive=False):
         handle.unlock()
         return None

@@ -40,6 +40,9 @@ class Places:
     def part(self, digest: str) -> Path:
         return self.folder / digest[:2] / f"{digest}.part"
 
+    def map(self, digest: str) -> Path:
+        return self.folder / digest[:2] / f"{digest}.map"
+
     def shelves(self) -> Iterator[str]:
         """The folders that hold entries; none where there is no cache yet."""
         try:

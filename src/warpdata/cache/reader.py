@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from copy import copy
 from pathlib import Path
@@ -23,7 +24,13 @@ from warpdata.cache.warming import fill_now
 from warpdata.cache.watch import Filled, Piece, total_bytes
 from warpdata.digest import Blob, OnBytes, blob_key, is_digest, unwatched
 from warpdata.errors import LimitExceededError
-from warpdata.limits import COALESCE_GAP_BYTES, MAX_PAGE_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
+from warpdata.limits import (
+    CACHE_WATCHED_BLOBS,
+    COALESCE_GAP_BYTES,
+    MAX_PAGE_BYTES,
+    MAX_SMALL_OBJECT_BYTES,
+    STREAM_CHUNK_BYTES,
+)
 from warpdata.store import ByteRange, Fetched, ObjectInfo, Reader, coalesce, split_reply
 
 __all__ = ["CachedReader", "digest_of"]
@@ -46,6 +53,8 @@ class CachedReader:
         self._opened = cache.opened
         self._by_key = cache.opened.by_key
         self._counters = cache.counters
+        self._told: dict[str, set[int]] = {}
+        """For each blob of which a copy was dropped, the threads that know."""
         self._filler = Filler(reader, cache)
         self._reads = Reads(self._filler, cache)
         self._lifeline = _Lifeline()
@@ -136,9 +145,24 @@ class CachedReader:
         digest = digest_of(key)
         dropped = False
         if digest is not None:
-            dropped = self._cache.heal(digest)
-            dropped = self._filler.forget(digest) or dropped
+            with self._filler.doubt_lock:
+                dropped = self._cache.heal(digest)
+                dropped = self._filler.forget(digest) or dropped
+                dropped = self._reads.sharing.doubt(digest) or dropped
+                dropped = self._has_news(digest, dropped=dropped)
         return self._reader.distrust(key) or dropped
+
+    def _has_news(self, digest: str, *, dropped: bool) -> bool:
+        """Whether a copy was dropped, now or since this thread last asked: another one may have read the same bytes."""
+        if dropped:
+            if len(self._told) >= CACHE_WATCHED_BLOBS:
+                self._told.clear()
+            self._told[digest] = set()
+        told, me = self._told.get(digest), threading.get_ident()
+        if told is None or me in told:
+            return dropped
+        told.add(me)
+        return True
 
     # Filling
 
@@ -191,12 +215,12 @@ class CachedReader:
         if is_first and (entry := self._cache.find(digest)) is not None:
             return entry  # a fill ended just now, and took what was known about the blob with it
         for _ in range(_LOOKS):
-            plan = self._reads.plan(digest, wanted, self.policy, may_wait=not is_first)
+            plan = self._reads.plan(digest, wanted, self.policy, may_wait=not is_first, may_share=True)
             found = plan or self._cache.find(digest)
             if found is not None:
                 return found
-        plan = self._reads.plan(digest, wanted, self.policy, may_wait=False)
-        assert plan is not None, "a read that may not wait has a plan"
+        plan = self._reads.plan(digest, wanted, self.policy, may_wait=False, may_share=False)
+        assert plan is not None, "a read that waits for nobody has a plan"
         return plan
 
     def _carry_out(self, plan: Plan, wanted: Sequence[ByteRange], gap_bytes: int) -> list[memoryview]:

@@ -1,4 +1,4 @@
-"""Whether a consumer asks the store, takes bytes from a part, or waits for a fill. Never the first time.
+"""Whether a consumer asks the store, takes bytes from a part, or waits for a fill.
 
 Implements "While a fill runs" of docs/specs/cache.md.
 """
@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import Event
 
 from warpdata.cache.blob_cache import BlobCache
 from warpdata.cache.filler import Filler
 from warpdata.cache.modes import FillPolicy
-from warpdata.cache.parts import Part, Progress
+from warpdata.cache.parts import Part
+from warpdata.cache.sharing import Ours, Sharing, Verdict
 from warpdata.cache.watch import Phase, Piece, Watched, total_bytes
-from warpdata.limits import CACHE_LOOK_BYTES, CACHE_POLL_S, CACHE_STALL_S
+from warpdata.limits import CACHE_LOOK_BYTES, CACHE_STALL_S
 from warpdata.store import ByteRange
 
 __all__ = ["Plan", "Reads"]
-
-_FINISHING_STALLS = 5
-"""How much longer to wait for a fill that has all its bytes: syncing them to disk shows no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +38,10 @@ class Reads:
     def __init__(self, filler: Filler, cache: BlobCache) -> None:
         self._filler = filler
         self._cache = cache
+        self.sharing = Sharing(filler, cache)
 
     def note(self, digest: str, spans: Sequence[ByteRange], policy: FillPolicy) -> bool:
-        """Count a read; whether it is the first of its blob, which never waits."""
+        """Count a read; whether it is the first of its blob, which waits for no fill of this process."""
         with self._filler.board.lock:
             record = self._filler.board.watch(digest, policy)
             is_first = record.read_count == 0
@@ -51,17 +49,28 @@ class Reads:
             record.asked_bytes += total_bytes(spans)
             return is_first
 
-    def plan(self, digest: str, spans: Sequence[ByteRange], policy: FillPolicy, *, may_wait: bool) -> Plan | None:
-        """What to do about a read. None: a fill has ended, so look for the entry again."""
+    def plan(
+        self, digest: str, spans: Sequence[ByteRange], policy: FillPolicy, *, may_wait: bool, may_share: bool
+    ) -> Plan | None:
+        """What to do about a read. None: a fill has ended, so look for the entry again.
+
+        With `may_share`, what another process fills is taken from there. One that may not wait does so only for
+        that, and only if the blob is due.
+        """
         board = self._filler.board
         with board.lock:
             record = board.watch(digest, policy)
             if may_wait and record.read_count == 0:
                 record.read_count = len(spans)  # the record that knew of this read is over
                 return None
-            is_ours = record.part is not None or record.is_busy
-        if may_wait and not is_ours and self._outwaited(record, spans):
+            may_share = may_share and not record.is_ours
+        found = self.sharing.read(record, spans, policy, may_wait=may_wait) if may_share else Verdict.ASK
+        if found is Verdict.LOOK_AGAIN:
             return None
+        if isinstance(found, Ours):
+            return Plan(record, [None] * len(spans), found.claims)
+        if not isinstance(found, Verdict):
+            return Plan(record, [*found], [])
         with board.lock:
             if may_wait and not self._let_pass(record, spans):
                 return None
@@ -75,6 +84,7 @@ class Reads:
         """Bytes have come from the store. They go into the part, and may be reason to begin one."""
         record, board = plan.record, self._filler.board
         with board.lock:
+            record.is_held = False
             worth = [piece for piece in pieces if len(piece[1]) >= record.tee_bytes]
             self._consider(record, policy, has_bulk=bool(worth))
             part = record.part
@@ -90,14 +100,15 @@ class Reads:
         start, data = piece
         span = ByteRange(start, start + len(data))
         self.note(digest, [span], policy)
-        plan = self.plan(digest, [span], policy, may_wait=False)
-        assert plan is not None, "a read that may not wait has a plan"
+        plan = self.plan(digest, [span], policy, may_wait=False, may_share=False)
+        assert plan is not None, "a read that waits for nobody has a plan"
         plan.record.size_bytes = plan.record.size_bytes or size_bytes
         self.arrived(plan, [piece], policy)
 
     def missed(self, plan: Plan) -> None:
         """The store failed: what was claimed does not come."""
         with self._filler.board.lock:
+            plan.record.is_held = False
             plan.record.disclaim(plan.claims)
             self._filler.crew.wake()
 
@@ -140,32 +151,6 @@ class Reads:
             record.waiters -= 1
             for span in missing:
                 record.wanted.remove(span)
-
-    def _outwaited(self, record: Watched, spans: Sequence[ByteRange]) -> bool:
-        """Whether another process was filling the blob and has ended, after waiting for that if need be."""
-        seen = self._cache.progress_elsewhere(record.digest)
-        if seen is None:
-            return False
-        with self._filler.board.lock:
-            if record.stalled_elsewhere == seen.covered_bytes or record.can_afford(spans, seen.size_bytes):
-                return False
-        self._cache.counters.add("waits")
-        return self._outwait(record, seen)
-
-    def _outwait(self, record: Watched, seen: Progress) -> bool:
-        stall_s = 0.0
-        while not self._filler.board.is_closed:
-            Event().wait(CACHE_POLL_S)
-            now = self._cache.progress_elsewhere(record.digest)
-            if now is None or record.part is not None:  # it is over, or it was our own that had just begun
-                return True
-            stall_s = stall_s + CACHE_POLL_S if now == seen else 0.0
-            seen = now
-            is_complete = seen.covered_bytes == seen.size_bytes > 0
-            if stall_s >= CACHE_STALL_S * (_FINISHING_STALLS if is_complete else 1):
-                record.stalled_elsewhere = seen.covered_bytes
-                return False
-        return False
 
 
 def _take(part: Part | None, span: ByteRange) -> memoryview | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 from warpdata.store import ByteRange
 
@@ -50,6 +51,9 @@ class Spans:
         if position < span.end:
             out.append(ByteRange(position, span.end))
         return out
+
+    def __iter__(self) -> Iterator[ByteRange]:
+        return (ByteRange(start, end) for start, end in zip(self._starts, self._ends, strict=True))
 
     def prefix_end(self) -> int:
         """Up to where the bytes are there without a gap, from the first on."""

@@ -58,7 +58,7 @@ def survey(places: Places, *, tidy: bool = False) -> Survey:
 
 
 def _look_at(shelf: Path, found: Survey, *, tidy: bool) -> None:
-    by_suffix: dict[str, dict[str, os.stat_result]] = {"": {}, ".ok": {}, ".part": {}, ".new": {}}
+    by_suffix: dict[str, dict[str, os.stat_result]] = {"": {}, ".ok": {}, ".part": {}, ".new": {}, ".map": {}}
     try:
         with os.scandir(shelf) as listing:
             for item in listing:
@@ -68,17 +68,19 @@ def _look_at(shelf: Path, found: Survey, *, tidy: bool) -> None:
                         by_suffix[suffix][digest] = item.stat(follow_symlinks=False)
     except FileNotFoundError:
         return
-    data, records, parts, staged = by_suffix.values()
+    data, records, parts, staged, maps = by_suffix.values()
     for digest, status in data.items():
         if digest in records:
             found.add(digest, status.st_size, records[digest].st_mtime)
     for digest, status in parts.items():
-        if not (tidy and _remove_if_dead(shelf / f"{digest}.part")):
-            found.part_bytes += status.st_size
-            found.part_count += 1
+        if tidy and _remove_if_dead(shelf / f"{digest}.part"):
+            continue
+        maps.pop(digest, None)
+        found.part_bytes += status.st_size
+        found.part_count += 1
     if tidy:
         lonely = [*(data.keys() - records.keys()), *(f"{digest}.ok" for digest in records.keys() - data.keys())]
-        for name in [*lonely, *(f"{digest}.new" for digest in staged)]:
+        for name in [*lonely, *(f"{digest}.new" for digest in staged), *(f"{digest}.map" for digest in maps)]:
             (shelf / name).unlink(missing_ok=True)
 
 

@@ -32,11 +32,21 @@ def fill_now(filler: Filler, cache: BlobCache, blob: Blob, on_bytes: OnBytes) ->
             return _settled(outcome, cache)
         pause.wait(CACHE_POLL_S)
         now = cache.progress_elsewhere(blob.hash)
+        if now is None:
+            _displace(cache, blob)
         tries = tries - 1 if now == seen else int(CACHE_WARM_PATIENCE_S / CACHE_POLL_S)
         seen = now
     raise StoreTimeoutError(
         f"another process is filling blob {blob.hash} and does not get on", hint="Try again when it has ended."
     )
+
+
+def _displace(cache: BlobCache, blob: Blob) -> None:
+    """Nobody need wait for a part that takes only what somebody happens to read."""
+    try:
+        cache.displace(blob.hash)
+    except OSError as error:
+        raise StorageError(f"the cache in {cache.folder} can not be used: {error.strerror or error}") from error
 
 
 def _fill_here(filler: Filler, cache: BlobCache, blob: Blob, on_bytes: OnBytes) -> Outcome:

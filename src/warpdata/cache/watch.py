@@ -13,7 +13,7 @@ from enum import Enum
 
 from warpdata.cache.blob_cache import Refusal
 from warpdata.cache.modes import FillPolicy
-from warpdata.cache.parts import Part
+from warpdata.cache.parts import Claim, Part
 from warpdata.cache.spans import Spans
 from warpdata.digest import Blob, blob_key
 from warpdata.limits import CACHE_BUDGET_FRACTION, CACHE_PIECE_BYTES, CACHE_TEE_BYTES, KIB
@@ -71,6 +71,9 @@ class Watched:
         self.outcome: Outcome = None
         """How the last fill ended; None while one is under way or none was tried."""
         self.stalled_elsewhere = -1
+        self.has_shared = False
+        """Whether bytes came out of a part that another process fills."""
+        self.doubts_others = False
         self.progress = 0
         self.stalled_at = -1
         self.rest(policy)
@@ -81,7 +84,13 @@ class Watched:
         self.policy = policy
         self.wants_all = False
         self.is_prefetch = False
+        self.claimed: Claim | None = None
+        """What keeps others from filling the blob until there is a part."""
+        self.is_held = False
+        """Whether a part may begin only when the first bytes have come, so that nothing comes before them."""
         self.part: Part | None = None
+        self.wished: list[ByteRange] = []
+        """What other processes wait for."""
         self.spoken_for = Spans()
         self.pending: list[Piece] = []
 
@@ -94,6 +103,11 @@ class Watched:
     def is_busy(self) -> bool:
         """Whether all of it is being fetched, so that it counts against what may be fetched at once."""
         return self.wants_all and self.phase in (Phase.BEGINNING, Phase.FILLING, Phase.FINISHING)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is this process that fills the blob, or is about to."""
+        return self.part is not None or self.claimed is not None or self.is_busy
 
     @property
     def is_complete(self) -> bool:
@@ -118,7 +132,8 @@ class Watched:
         """
         if self.stalled_at == self.progress:
             return True
-        if self.phase is Phase.FILLING and len(self.claimable(spans)) == len(spans):
+        is_open = self.phase in (Phase.COLLECTING, Phase.FILLING)
+        if is_open and len(self.claimable(spans)) == len(spans):
             return True
         return self.can_afford(spans, self.size_bytes)
 
@@ -150,12 +165,21 @@ class Watched:
         self.spent_bytes += total_bytes(spans)
 
     def next_gap(self) -> ByteRange | None:
-        """What to fetch next: what somebody waits for, else the first that nobody has or fetches."""
-        whole = ByteRange(0, self.blob.byte_size)
-        for span in [*self.wanted, whole]:
-            gaps = self.spoken_for.missing(ByteRange(span.start, min(span.end, whole.end)))
+        """The first that nobody has or fetches."""
+        gaps = self.spoken_for.missing(ByteRange(0, self.blob.byte_size))
+        return self._piece_at(gaps[0].start) if gaps else None
+
+    def awaited_gap(self) -> ByteRange | None:
+        """The first that somebody waits for, and nobody has or fetches."""
+        size = self.blob.byte_size
+        for span in self.wanted:
+            gaps = self.spoken_for.missing(ByteRange(min(span.start, size), min(span.end, size)))
             if gaps:
                 return self._piece_at(gaps[0].start)
+        for span in self.wished:
+            gaps = self.spoken_for.missing(span)
+            if gaps:  # no more than is wished: others wait for other parts of other blobs
+                return ByteRange(gaps[0].start, min(gaps[0].end, gaps[0].start + CACHE_PIECE_BYTES))
         return None
 
     def _piece_at(self, position: int) -> ByteRange:

@@ -98,8 +98,8 @@ class Reader(Protocol):
         ...
 
     def distrust(self, key: str) -> bool:
-        """Bytes read under this key did not verify. True: a nearer copy was dropped, so reading again asks
-        the store itself. False: there is nothing nearer.
+        """Bytes read under this key did not verify. True: a nearer copy was dropped, now or just before by another
+        thread, so reading again asks the store itself. False: there is nothing nearer.
         """
         ...
 

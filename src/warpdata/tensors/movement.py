@@ -144,9 +144,8 @@ def _checked(read: Read, source: Any, leaves: Leaves, data: memoryview) -> memor
     try:
         leaves.check(read.leaves, data)
     except TensorsCorruptedError:
-        if not isinstance(source, DoubtedSource):
+        if not isinstance(source, DoubtedSource) or not source.distrust(read.start, read.end):
             raise
-        source.distrust(read.start, read.end)  # another thread may have been faster, so it is read again in any case
         data = memoryview(source.read_range(read.start, read.end)).cast("B")
         leaves.check(read.leaves, data)
     return data
