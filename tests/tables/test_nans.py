@@ -5,12 +5,12 @@ The judge is DuckDB over the plain table in memory. Over Parquet files it would 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -91,7 +91,7 @@ def test_a_footer_that_nothing_vouches_for_is_not_believed(tmp_path: Path) -> No
     table = published(pa.table({"x": [1.0]}), f"memory://{tmp_path.name}")
     (shard,) = iter_shards(table.entry.shards, table.load_page)
     file = table.shards.open(shard)
-    unvouched = ShardFile(table.shards.reader, dataclasses.replace(shard, footer=None), file.metadata)
+    unvouched = ShardFile(table.shards.reader, msgspec.structs.replace(shard, footer=None), file.metadata)
     assert [each.bounds(0, ["x"])["x"].may_have_nan for each in (file, unvouched)] == [False, True]
 
 
