@@ -3,7 +3,7 @@
 Rows of eight numbers; nothing is decoded. The clock runs from before the stream is opened, in a process that has
 imported everything, until the first batch is there. Peers are told what to read; we are told a name, whose newest
 version is found out first, or a version. At 20 shards there is one page of them, at 2,000 there are four, and the
-first window looks in eight places: so up to 130,000 shards take at most seven requests more than 20 do.
+first window looks in four places: so up to 130,000 shards take at most three requests more than 20 do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["run"]
 
 _TARGET = 0.5
 _SHARD_ROWS = 500
-_MOST_PAGES = 8
+_MOST_PAGES = 4
 _PINNED, _FEW = f"{OURS}, a version", f"{OURS}, few shards"
 
 

@@ -188,10 +188,13 @@ class Stream:
     ) -> Iterator[tuple[int, Made]]:
         """Batches in order, each with its step, some of them begun before they are needed."""
         pending: deque[tuple[int, Future[Made]]] = deque()
+        # Where nothing has to be decoded, other batches would only take time from the first.
+        ahead = self._options.prefetch if self.plan.media_bytes else 0
         for step in range(self._options.worker, len(steps), self._options.workers)[skip:]:
             pending.append((step, pool.submit(self._make, steps, step, feed)))
-            if len(pending) > self._options.prefetch:
+            if len(pending) > ahead:
                 yield self._waited_for(pending)
+                ahead = self._options.prefetch
         while pending:
             yield self._waited_for(pending)
 
