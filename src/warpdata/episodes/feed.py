@@ -16,6 +16,7 @@ from warpdata.episodes.memory import BatchMemory
 from warpdata.episodes.open_tracks import OpenTracks, step_form
 from warpdata.episodes.spec import EPISODE, STEP, Places, mask_name
 from warpdata.errors import BadInputError
+from warpdata.limits import STREAM_THREADS
 from warpdata.streaming import Order
 from warpdata.wshard import Array
 
@@ -83,6 +84,12 @@ class WindowsFeed:
         gathering = Gathering(places, block_rows, episodes.lengths, forms, batches.memory)
         groups = self._blocks_of if ahead.most_groups else None
         self._loads = BlockLoads(gathering, episodes, groups, ahead.most_groups)
+        self._is_copying = groups is not None or episodes.are_in_place
+
+    @property
+    def makers(self) -> int:
+        """One where rows are in place, or brought into memory by others before."""
+        return 1 if self._is_copying else STREAM_THREADS
 
     def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, Array]:
         runs = [run for span in spans for run in self._runs(*span)]

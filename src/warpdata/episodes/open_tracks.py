@@ -46,6 +46,11 @@ class OpenTracks:
         """Whether some channel of some episode can be decoded only whole."""
         return any(spec.is_whole for specs in self._channels.values() for spec in specs)
 
+    @property
+    def are_in_place(self) -> bool:
+        """Whether rows are used where they lie, as it seems from the first episode."""
+        return bool(len(self.numbers)) and all(track.is_in_place for track in self.tracks(0))
+
     @cached_property
     def gathered(self) -> tuple[int, ...]:
         """The positions of names whose rows are brought together before windows are made of them.

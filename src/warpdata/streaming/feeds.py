@@ -68,6 +68,11 @@ class Feed(Protocol):
 class ArrayFeed(Protocol):
     """In place of a `Feed`, one that makes whole batches: it writes samples straight into their arrays."""
 
+    @property
+    def makers(self) -> int:
+        """How many threads make batches best. Where making is copying, several only get into each other's way."""
+        ...
+
     def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, NDArray[Any]]:
         """The samples at these places, stacked by name. `turn` counts the batches of this worker, from 0."""
         ...

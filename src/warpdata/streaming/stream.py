@@ -170,7 +170,7 @@ class Stream:
         steps = self.steps_from(begin, epoch)
         feed = self.plan_of(epoch).open(epoch, self._mine(steps), with_media=self._options.wants_media)
         self._epoch, self._done = epoch, begin
-        pool = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="warp-stream")
+        pool = ThreadPoolExecutor(self._makers(feed), thread_name_prefix="warp-stream")
         try:
             for step, made in self._prepared(steps, feed, pool, skip):
                 self._done = steps.done_after(step)
@@ -182,6 +182,11 @@ class Stream:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             feed.close()
+
+    def _makers(self, feed: Feed | ArrayFeed) -> int:
+        if isinstance(feed, ArrayFeed) and self._options.transform is None:
+            return feed.makers
+        return STREAM_THREADS
 
     def _prepared(
         self, steps: Steps, feed: Feed | ArrayFeed, pool: ThreadPoolExecutor, skip: int
