@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_right
+from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -42,14 +43,17 @@ class ChunkedTrack(Aligned):
     def step_bytes(self) -> int:
         return self._part(0).step_bytes
 
-    @property
+    @cached_property
     def decodes_here(self) -> bool:
-        """As of a `Track`; windows over several files are put together from what was decoded of each."""
-        return False
+        """As of a `Track`."""
+        return all(part.decodes_here for _, part, _, _ in self.cut(0, self._starts[-1]))
 
     def decode(self, first: int, last: int, out: Array) -> None:
-        """As of a `Track`."""
-        raise AssertionError("rows of several files are not decoded here")
+        """As of a `Track`; each file writes its rows behind those of the one before."""
+        begin = 0
+        for _, part, low, high in self.cut(first, last):
+            part.decode(low, high, out[begin : begin + high - low])
+            begin += high - low
 
     @property
     def is_here(self) -> bool:
