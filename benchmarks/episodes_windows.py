@@ -138,7 +138,7 @@ def _compressed(recordings: Recordings, amounts: _Amounts, effort: Effort) -> li
         wanted = targets if kind == "stream" else targets | {"h5py": None}
         out += [_finding(f"{what}, {words}", times, kind, peer, target) for peer, target in wanted.items()]
     peers = ["h5py", "zarr", *(("npz", "Parquet", "Lance") if recordings.camera == "rendered" else ())]
-    opened = {name: opener() for name, opener in ours.items()} | {name: openers[name]() for name in peers}
+    opened = {"open_wshard": ours["open_wshard"]()} | {name: openers[name]() for name in peers}
     times = _direct({"memmap": _copying(memmap_reader(recordings)), **opened}, recordings, amounts, effort)
     out.append(_finding(f"{what}, random, a memmap of it plain, kept open", times, "memmap", "h5py", None))
     out += [

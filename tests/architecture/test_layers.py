@@ -13,7 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "warpdata"
 
-FOUNDATION = {"errors", "limits", "settings", "sizes", "digest", "strict_json", "progress"}
+FOUNDATION = {"errors", "limits", "settings", "sizes", "digest", "strict_json", "progress", "machine"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"errors", "limits"},
     "progress": set(),
     "sizes": {"errors"},
+    "machine": set(),
     "store": FOUNDATION,
     "cache": FOUNDATION | {"store"},
     "manifest": FOUNDATION,
@@ -30,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "tables": FOUNDATION | {"store", "manifest"},
     "artifacts": FOUNDATION | {"store", "manifest"},
     "streaming": FOUNDATION | {"manifest", "tables", "artifacts"},
-    "tensors": {"errors", "limits", "digest", "strict_json"},
+    "tensors": {"errors", "limits", "digest", "strict_json", "machine"},
     "episodes": FOUNDATION | {"store", "manifest", "tables", "wshard", "streaming"},
     "conversion": FOUNDATION | {"wshard"},
     "datasets": FOUNDATION

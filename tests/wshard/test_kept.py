@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from warpdata.errors import BadInputError, EpisodeCorruptedError
 from warpdata.wshard import BlockReader, Channel, Episode, open_wshard, reading, save_wshard
 from warpdata.wshard.kept import KeptChunks
+from warpdata.wshard.timechunks import SeekTable
 
 STEPS = 200
 TYPES = {"u8": np.uint8, "f32": np.float32, "i64": np.int64, "flag": np.bool_}
@@ -84,7 +85,7 @@ def test_a_window_is_a_slice_however_much_is_kept(
 
 
 keeping = st.tuples(st.just("keep"), st.integers(0, 3), st.integers(0, 9), st.integers(1, 40))
-others = st.tuples(st.sampled_from(["find", "clear", "end"]), st.integers(0, 3), st.integers(0, 9), st.just(0))
+others = st.tuples(st.sampled_from(["find", "rows", "clear", "end"]), st.integers(0, 3), st.integers(0, 9), st.just(0))
 
 
 @given(st.integers(0, 120), st.lists(st.one_of(keeping, keeping, others), max_size=60))
@@ -97,24 +98,34 @@ def test_what_is_kept_is_what_was_put_there_and_within_its_bounds(
     limits = [0, 30, 60, 1_000]
     shelves = [kept.shelf(each) for each in limits]
     put: dict[tuple[int, int], bytes] = {}
+    whole: dict[int, int] = {}
     for number, (action, at, chunk, size) in enumerate(actions):
         if action == "keep" and (at, chunk) not in put:
             put[at, chunk] = bytes([number]) * size
             shelves[at].keep(chunk, memoryview(put[at, chunk]))
+        elif action == "rows" and shelves[at].deserves_all(50, 50):
+            whole[at] = whole[at] if shelves[at].rows is not None else number
+            shelves[at].keep_rows(np.full(50, number, np.uint8))
         elif action == "clear":
             shelves[at].clear()
         elif action == "end":
             shelves[at] = kept.shelf(limits[at])
             put = {place: data for place, data in put.items() if place[0] != at}
+            whole.pop(at, None)
         found = {place: shelves[place[0]].find(place[1]) for place in put}
         held = {place: bytes(data) for place, data in found.items() if data is not None}
         assert all(data == put[place] for place, data in held.items())
-        sizes = [sum(len(data) for place, data in held.items() if place[0] == each) for each in range(4)]
+        arrays = [shelf.rows for shelf in shelves]
+        assert all(rows is None or set(rows) == {whole[each]} for each, rows in enumerate(arrays))
+        sizes = [0 if rows is None else rows.nbytes for rows in arrays]
+        assert not any(rows is not None and place[0] == each for each, rows in enumerate(arrays) for place in held)
+        sizes = [size + sum(len(d) for place, d in held.items() if place[0] == each) for each, size in enumerate(sizes)]
         assert all(size <= each for size, each in zip(sizes, limits, strict=True))
         assert sum(sizes) <= kept.size_bytes <= limit
     kept.begin_anew()
     assert kept.size_bytes == 0
     assert all(shelf.find(chunk) is None for shelf in shelves for chunk in range(10))
+    assert all(shelf.rows is None for shelf in shelves)
 
 
 def test_a_block_that_is_read_stays_and_one_that_is_not_goes() -> None:
@@ -156,6 +167,52 @@ def test_threads_share_what_is_kept(files: dict[int, Path]) -> None:
 
         with ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(read, range(8))) == 8
+
+
+def test_a_block_that_is_read_again_and_again_becomes_one_array(files: dict[int, Path]) -> None:
+    """Then a window is a view of it, into `out` or not, and nothing is decoded any more."""
+    with open_wshard(files[16]) as file, pytest.MonkeyPatch.context() as patch:
+        for name, array in arrays().items():
+            reader = file[f"signal/{name}"]
+            for start in range(0, 2 * STEPS, 10):
+                reader.window(start % STEPS, start % STEPS + 10)
+            patch.setattr(SeekTable, "_decode", None)
+            view = reader.window(3, STEPS - 3)
+            assert np.shares_memory(view, reader.window(40, 60))
+            assert not view.flags.writeable
+            assert np.array_equal(view, array[3:-3])
+            room = np.ones((20, 6, 5), array.dtype)
+            assert np.array_equal(reader.window(50, 70, out=room), array[50:70])
+            patch.undo()
+
+
+def test_a_block_with_damage_elsewhere_gives_what_is_sound(files: dict[int, Path], tmp_path: Path) -> None:
+    """Also when all of it is about to be kept."""
+    data = bytearray(files[16].read_bytes())
+    start, end = open_wshard(files[16])["signal/i64"].span(160, 170)
+    data[(start + end) // 2] ^= 0xFF
+    path = tmp_path / "damaged.wshard"
+    path.write_bytes(data)
+    reader = open_wshard(path)["signal/i64"]
+    for _ in range(3 * STEPS // 32):
+        assert np.array_equal(reader.window(0, 32), arrays()["i64"][:32])
+    with pytest.raises(EpisodeCorruptedError):
+        reader.window(150, 180)
+
+
+def test_no_array_takes_the_room_of_others() -> None:
+    kept = KeptChunks(100)
+    first, second, small = kept.shelf(100), kept.shelf(100), kept.shelf(40)
+    assert not first.deserves_all(59, 60)
+    assert first.deserves_all(1, 60)
+    first.keep(0, memoryview(bytes(20)))
+    first.keep_rows(np.zeros(60, np.uint8))
+    assert kept.size_bytes == 60, "chunks go when the whole comes"
+    assert not second.deserves_all(60, 60)
+    assert not small.deserves_all(60, 60)
+    first.clear()
+    assert second.deserves_all(60, 60)
+    assert not small.deserves_all(60, 60), "that is more than it may have"
 
 
 def test_damage_is_found_beside_chunks_that_are_kept(files: dict[int, Path]) -> None:

@@ -81,7 +81,8 @@ class WindowsFeed:
         self._block_rows = block_rows
         self._gathered = episodes.gathered if ahead.most_groups and ahead.gathers else ()
         forms = {at: step_form(episodes.channels[at])[:2] for at in self._gathered}
-        gathering = Gathering(places, block_rows, episodes.lengths, forms, batches.memory)
+        most_blocks = 1 if order.shuffle is None else min(order.shuffle.window_blocks, -(-order.count // block_rows))
+        gathering = Gathering(places, block_rows, most_blocks, episodes.lengths, forms, batches.memory)
         groups = self._blocks_of if ahead.most_groups else None
         self._loads = BlockLoads(gathering, episodes, groups, ahead.most_groups)
         self._is_copying = groups is not None or episodes.are_in_place
@@ -98,17 +99,16 @@ class WindowsFeed:
         samples = np.concatenate([np.empty(0, np.int64), *(self._order.samples(*span) for span in spans)])
         positions, steps = self._places.locate(samples)
         out = self._batches.arrays(len(samples), turn)
-        each: list[LoadingGroup | None] = []
-        for (_, count), group in zip(runs, groups, strict=True):
-            each += [group] * count
-        loads = self._loads.for_batch(samples.tolist(), each)
+        loads: BatchLoads | None = None
         begin = 0
         for (_, count), group in zip(runs, groups, strict=True):
             mine = slice(begin, begin + count)
             part = _Windows(samples[mine], positions[mine], steps[mine], begin)
             if group is not None:
                 self._gather(out, part, group)
-            self._copy(out, part, loads, is_alone=group is None)
+            if group is None or len(self._gathered) < len(self._places.spec.keys):
+                loads = loads or self._loads.for_batch(samples.tolist(), _spread(runs, groups))
+                self._copy(out, part, loads, is_alone=group is None)
             begin += count
         out[EPISODE][:] = self._episodes.numbers[positions]
         out[STEP][:] = steps
@@ -121,8 +121,9 @@ class WindowsFeed:
         """Windows of keys that are in the arrays of the group."""
         if not self._gathered:
             return
-        for block in np.unique(part.samples // self._block_rows).tolist():
-            group.block(block)
+        if not group.is_complete:
+            for block in np.unique(part.samples // self._block_rows).tolist():
+                group.block(block)
         spec, slots = self._places.spec, group.rows.slots(part.samples)
         lengths = self._episodes.lengths[part.positions]
         for at in self._gathered:
@@ -138,8 +139,6 @@ class WindowsFeed:
         """
         spec = self._places.spec
         rest = [(at, key) for at, key in enumerate(spec.keys) if is_alone or at not in self._gathered]
-        if not rest:
-            return
         where = list(zip(part.positions.tolist(), part.steps.tolist(), strict=True))
         opened = [self._episodes.tracks(position) for position, _ in where]
         for at, key in rest:
@@ -187,6 +186,11 @@ class WindowsFeed:
             return [group] if group * self._block_rows < self._order.count else []
         blocks: Sequence[int] = self._order.window_blocks(group).tolist() if group < self._order.window_count else []
         return blocks
+
+
+def _spread(runs: Sequence[tuple[int, int]], groups: Sequence[LoadingGroup | None]) -> list[LoadingGroup | None]:
+    """The group of each window."""
+    return [group for (_, count), group in zip(runs, groups, strict=True) for _ in range(count)]
 
 
 class _Windows(NamedTuple):

@@ -42,10 +42,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Gathering:
-    """How windows are gathered. `forms` are those of a row, by the position of the keys that are gathered."""
+    """How windows are gathered: in groups of at most `most_blocks` blocks of `block_rows` windows.
+
+    `forms` are those of a row, by the position of the keys that are gathered.
+    """
 
     places: Places
     block_rows: int
+    most_blocks: int
     lengths: NDArray[np.int64]
     forms: Mapping[int, tuple[tuple[int, ...], np.dtype[Any]]]
     memory: BatchMemory
@@ -53,6 +57,14 @@ class Gathering:
     def block_parts(self, block: int) -> list[tuple[int, int, int]]:
         rows = self.block_rows
         return self.places.parts(block * rows, min((block + 1) * rows, self.places.count))
+
+    def array(self, at: int, rows: int) -> Array:
+        """Room for the rows of a group: as much as most need, so that one after the other has the same memory."""
+        shape, dtype = self.forms[at]
+        spec = self.places.spec
+        steps = spec.keys[at].steps
+        usual = self.most_blocks * (self.block_rows * min(spec.stride, steps) + 2 * steps)
+        return self.memory.array((max(rows, usual), *shape), dtype)[:rows]
 
 
 class Group:
@@ -67,9 +79,7 @@ class Group:
             block: self._laid_out(number * gathering.block_rows, block, sizes)
             for number, block in enumerate(self._blocks.tolist())
         }
-        self.arrays = {
-            at: gathering.memory.array((sizes[at], *shape), dtype) for at, (shape, dtype) in gathering.forms.items()
-        }
+        self.arrays = {at: gathering.array(at, rows) for at, rows in sizes.items()}
 
     def slots(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where each of these windows stands among those of the group."""
@@ -80,10 +90,15 @@ class Group:
     def take(
         self, at: int, slots: NDArray[np.int64], steps: NDArray[np.int64], last: NDArray[np.int64], out: Array
     ) -> None:
-        """Write windows of one key. Beyond the ends of an episode they have its first step, or its `last`."""
-        key = self._gathering.places.spec.keys[at]
-        wanted = np.clip(steps[:, None] + np.arange(key.start, key.stop), 0, last[:, None])
-        wanted += self._shifts[at][slots][:, None]
+        """Write windows of one key. Where they are padded, they have the first step of the episode, or its `last`."""
+        spec, shifts = self._gathering.places.spec, self._shifts[at][slots]
+        offsets = np.arange(spec.keys[at].start, spec.keys[at].stop)
+        if spec.pad is None:
+            wanted = np.add.outer(steps + shifts, offsets)
+        else:
+            wanted = np.add.outer(steps, offsets)
+            np.maximum(np.minimum(wanted, last[:, None], out=wanted), 0, out=wanted)
+            wanted += shifts[:, None]
         # All of these rows are there. The mode that makes sure of that would copy everything once more.
         np.take(self.arrays[at], wanted, axis=0, out=out, mode="clip")
 

@@ -20,9 +20,13 @@ from warpdata.episodes.open_tracks import OpenTracks
 from warpdata.episodes.source import Fetched
 from warpdata.episodes.tracks import Rows, Track
 from warpdata.limits import EPISODES_DECODED_BYTES, EPISODES_LOAD_THREADS
+from warpdata.machine import usable_cores
 from warpdata.wshard import Array
 
 __all__ = ["BlockLoads", "Loaded"]
+
+_MOST_AHEAD = 8
+"""So many groups are held, even if they are small, that nobody has asked for yet, or asks for now."""
 
 Loaded: TypeAlias = dict[tuple[int, int], Rows]
 """Rows by the position of their episode and the position of their key. Only of tracks that are not in place."""
@@ -31,10 +35,10 @@ Loaded: TypeAlias = dict[tuple[int, int], Rows]
 class BlockLoads:
     """Blocks in groups, held while they are needed. Where they would be too much, windows one by one.
 
-    The first window that is asked for begins to load all blocks of its group, and of the next. `groups` tells the
-    blocks of a group; without it, nothing is loaded ahead. Batches are made side by side, and those of one of many
-    workers or ranks lie far apart, so groups are held until all batches of theirs were handed out: `most_groups`
-    at the most.
+    The first window that is asked for begins to load all blocks of its group. Those of the next groups follow at
+    once, where groups are small, or else of one when the group before was let go. `groups` tells the blocks of a
+    group; without it, nothing is loaded ahead. Batches are made side by side, and those of one of many workers or
+    ranks lie far apart, so groups are held until all batches of theirs were handed out: `most_groups` at the most.
     """
 
     def __init__(
@@ -50,11 +54,14 @@ class BlockLoads:
         self._episodes = episodes
         self._groups = groups
         self._most_groups = most_groups
+        self._most_ahead = min(most_groups - 1, _MOST_AHEAD)
         self._held: dict[int, LoadingGroup] = {}
         self._begun: set[int] = set()
         self._oldest = 0
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(EPISODES_LOAD_THREADS, thread_name_prefix="warp-episodes")
+        # Files on this machine make nobody wait, and more threads than cores would only get into each other's way.
+        threads = usable_cores() if episodes.are_here else EPISODES_LOAD_THREADS
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="warp-episodes")
         self._decoded = DecodedBlocks()
 
     def for_batch(self, samples: Sequence[int], groups: Sequence[LoadingGroup | None]) -> BatchLoads:
@@ -100,6 +107,8 @@ class BlockLoads:
                 self._begun = {number for number in self._begun if number >= group}
                 for old in [number for number in self._held if number < group]:
                     del self._held[old]
+                if self._groups is not None:
+                    self._look_ahead(group, self._groups)
 
     def _span_with(self, group: int) -> int:
         """How many groups lie between the first and the last that would be held."""
@@ -107,11 +116,17 @@ class BlockLoads:
         return max(numbers) - min(numbers) + 2
 
     def _begin(self, number: int, groups: Callable[[int], Sequence[int]]) -> None:
-        """Load a group and the one after it."""
-        for each in (number, number + 1):
-            if each not in self._held:
-                self._held[each] = self._loading(groups(each))
+        if number not in self._held:
+            self._held[number] = self._loading(groups(number))
         self._begun.add(number)
+        self._look_ahead(number, groups)
+
+    def _look_ahead(self, number: int, groups: Callable[[int], Sequence[int]]) -> None:
+        """Load the groups after this one, as far as there is room."""
+        while len(self._held) < self._most_ahead:
+            number += 1
+            if number not in self._held:
+                self._held[number] = self._loading(groups(number))
 
     def _loading(self, blocks: Sequence[int]) -> LoadingGroup:
         group = Group(self._gathering, blocks)
@@ -172,9 +187,9 @@ class BlockLoads:
                 return rows.copy()
             out[...] = rows
             return out
-        if fetched is None and keep:
-            return track.reader.window(first, last, out=out)
-        return track.reader.over(fetched or track.episode.source).window(first, last, out=out)
+        if fetched is not None:
+            return track.reader.over(fetched).window(first, last, out=out)
+        return (track.reader if keep else track.passing).window(first, last, out=out)
 
 
 class _Asked(NamedTuple):
@@ -214,10 +229,18 @@ class LoadingGroup:
     def __init__(self, group: Group, blocks: Mapping[int, Future[Loaded]]) -> None:
         self.rows = group
         self._blocks = {block: _Block(future) for block, future in blocks.items()}
+        self._waiting = set(self._blocks)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every block was waited for."""
+        return not self._waiting
 
     def block(self, number: int) -> Loaded:
         """What a block has beside gathered rows, when all of it is here."""
-        return self._blocks[number].wait()
+        loaded = self._blocks[number].wait()
+        self._waiting.discard(number)
+        return loaded
 
 
 class _Block:

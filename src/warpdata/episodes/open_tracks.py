@@ -51,6 +51,11 @@ class OpenTracks:
         """Whether rows are used where they lie, as it seems from the first episode."""
         return bool(len(self.numbers)) and all(track.is_in_place for track in self.tracks(0))
 
+    @property
+    def are_here(self) -> bool:
+        """Whether files lie on this machine, as it seems from the first episode."""
+        return bool(len(self.numbers)) and self.tracks(0)[0].is_here
+
     @cached_property
     def gathered(self) -> tuple[int, ...]:
         """The positions of names whose rows are brought together before windows are made of them.

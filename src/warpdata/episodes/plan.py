@@ -13,7 +13,12 @@ from warpdata.episodes.library import Origin
 from warpdata.episodes.open_tracks import OpenTracks, step_form
 from warpdata.episodes.spec import Places, WindowSpec
 from warpdata.errors import BadInputError
-from warpdata.limits import STREAM_BLOCK_BYTES, STREAM_MAX_BLOCK_ROWS, STREAM_WINDOW_BYTES
+from warpdata.limits import (
+    EPISODES_BLOCK_BYTES,
+    EPISODES_OPENING_BLOCKS,
+    STREAM_MAX_BLOCK_ROWS,
+    STREAM_WINDOW_BYTES,
+)
 from warpdata.streaming import Mine, Place, Shuffle, VersionIdentity
 
 __all__ = ["WindowsIdentity", "WindowsPlan", "choose_blocks"]
@@ -166,10 +171,11 @@ def choose_blocks(count: int, step_bytes: int, spec: WindowSpec, least: int) -> 
     """
     each = max(step_bytes * min(spec.stride, spec.extent), 1)
     together = min(least, STREAM_WINDOW_BYTES // (_WHOLE_EPISODES * each))
-    rows = max(STREAM_BLOCK_BYTES // each, -(-spec.extent // spec.stride), together, 1)
+    rows = max(EPISODES_BLOCK_BYTES // each, -(-spec.extent // spec.stride), together, 1)
     block_rows = 1 << (min(rows, STREAM_MAX_BLOCK_ROWS).bit_length() - 1)
     blocks = STREAM_WINDOW_BYTES // max(_block_bytes(block_rows, step_bytes, spec), 1)
-    return Shuffle(block_rows, max(1, min(blocks, -(-max(count, 1) // block_rows))))
+    window_blocks = max(1, min(blocks, -(-max(count, 1) // block_rows)))
+    return Shuffle(block_rows, window_blocks, EPISODES_OPENING_BLOCKS if window_blocks > EPISODES_OPENING_BLOCKS else 0)
 
 
 def _block_bytes(block_rows: int, step_bytes: int, spec: WindowSpec) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,6 +73,11 @@ class Track(Aligned):
         self._offset = self.reader.entry.offset
         self._in_block = 0
         self._place()
+
+    @cached_property
+    def passing(self) -> BlockReader:
+        """Reads the same rows and keeps nothing of what it decodes."""
+        return self.reader.over(self.episode.source)
 
     def _place(self) -> None:
         """Take up the rows in place, if they are there."""

@@ -9,9 +9,10 @@ walking there. Implements "Order" of docs/specs/streaming.md.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,7 +67,7 @@ class Order:
         parts = []
         while start < stop:
             window = self.window_at(start)
-            first = int(self._window_starts[window])
+            first = self._starts[window]
             order = self._window_order(window)
             end = min(stop, first + len(order))
             parts.append(order[start - first : end - first])
@@ -81,19 +82,19 @@ class Order:
             return sample
         window = self._window_of_block(sample // self.shuffle.block_rows)
         (found,) = np.nonzero(self._window_order(window) == sample)
-        return int(self._window_starts[window]) + int(found[0])
+        return self._starts[window] + int(found[0])
 
     def window_at(self, place: int) -> int:
         """Which window a place is in."""
         if self.shuffle is None:
             return 0
-        return int(np.searchsorted(self._window_starts, place, side="right")) - 1
+        return bisect_right(self._starts, place) - 1
 
     def window_span(self, window: int) -> tuple[int, int]:
         """The places of a window."""
         if self.shuffle is None:
             return 0, self.count
-        return int(self._window_starts[window]), int(self._window_starts[window + 1])
+        return self._starts[window], self._starts[window + 1]
 
     @cached_property
     def window_count(self) -> int:
@@ -134,12 +135,12 @@ class Order:
         return [windows[0][chosen], np.delete(windows[0], chosen), *windows[1:]]
 
     @cached_property
-    def _window_starts(self) -> NDArray[np.int64]:
+    def _starts(self) -> list[int]:
         """Where each window begins, and where the last one ends."""
         assert self.shuffle is not None
         rows = self.shuffle.block_rows
         lengths = [int(np.minimum(self.count - blocks * rows, rows).sum()) for blocks in self._windows]
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+        return list(accumulate(lengths, initial=0))
 
     def _window_of_block(self, block: int) -> int:
         (window,) = (int(found) for found in np.flatnonzero(self._grid[block // self._grid.shape[1]] == block))

@@ -34,6 +34,10 @@ __all__ = ["AtVersion", "Outside", "Stream", "mix_streams"]
 AtVersion: TypeAlias = "Callable[[str], Stream]"
 """Opens the same stream over another version."""
 
+_Spans: TypeAlias = Sequence[tuple[int, int]]
+_Make: TypeAlias = Callable[[_Spans, int], Made]
+"""Makes a batch of the samples at some places; the number counts the batches of this worker, from 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outside:
@@ -170,9 +174,10 @@ class Stream:
         steps = self.steps_from(begin, epoch)
         feed = self.plan_of(epoch).open(epoch, self._mine(steps), with_media=self._options.wants_media)
         self._epoch, self._done = epoch, begin
-        pool = ThreadPoolExecutor(self._makers(feed), thread_name_prefix="warp-stream")
+        make, makers = self._maker(feed)
+        pool = ThreadPoolExecutor(makers, thread_name_prefix="warp-stream")
         try:
-            for step, made in self._prepared(steps, feed, pool, skip):
+            for step, made in self._prepared(steps, make, pool, skip):
                 self._done = steps.done_after(step)
                 self.telemetry.handed_out(made.size, made.size_bytes, made.substituted)
                 self.show(step, len(steps))
@@ -183,20 +188,23 @@ class Stream:
             pool.shutdown(wait=True, cancel_futures=True)
             feed.close()
 
-    def _makers(self, feed: Feed | ArrayFeed) -> int:
-        if isinstance(feed, ArrayFeed) and self._options.transform is None:
-            return feed.makers
-        return STREAM_THREADS
+    def _maker(self, feed: Feed | ArrayFeed) -> tuple[_Make, int]:
+        """What makes a batch of the samples at some places, and how many threads do so best."""
+        options = self._options
+        if isinstance(feed, ArrayFeed):  # which takes so long to find out that it is asked once
+            makers = feed.makers if options.transform is None else STREAM_THREADS
+            return functools.partial(_batch_of_arrays, feed, options), makers
+        make = _batch_of_rows if options.collate == "arrow" else _batch_of_samples
+        return functools.partial(make, feed, options), STREAM_THREADS
 
-    def _prepared(
-        self, steps: Steps, feed: Feed | ArrayFeed, pool: ThreadPoolExecutor, skip: int
-    ) -> Iterator[tuple[int, Made]]:
+    def _prepared(self, steps: Steps, make: _Make, pool: ThreadPoolExecutor, skip: int) -> Iterator[tuple[int, Made]]:
         """Batches in order, each with its step, some of them begun before they are needed."""
         pending: deque[tuple[int, Future[Made]]] = deque()
         # Where nothing has to be decoded, other batches would only take time from the first.
         ahead = self._options.prefetch if self.plan.media_bytes else 0
         for step in range(self._options.worker, len(steps), self._options.workers)[skip:]:
-            pending.append((step, pool.submit(self._make, steps, step, feed)))
+            spans = list(steps.spans(step, self._options.rank))
+            pending.append((step, pool.submit(make, spans, step // self._options.workers)))
             if len(pending) > ahead:
                 yield self._waited_for(pending)
                 ahead = self._options.prefetch
@@ -206,16 +214,6 @@ class Stream:
     def _waited_for(self, pending: deque[tuple[int, Future[Made]]]) -> tuple[int, Made]:
         step, future = pending.popleft()
         return step, self.telemetry.waited_for(future.result, len(pending))
-
-    def _make(self, steps: Steps, step: int, feed: Feed | ArrayFeed) -> Made:
-        spans = list(steps.spans(step, self._options.rank))
-        if isinstance(feed, ArrayFeed):
-            return hand_out_arrays(feed.arrays(spans, step // self._options.workers), self._options)
-        if self._options.collate == "arrow":
-            import pyarrow as pa
-
-            return hand_out_rows(pa.concat_tables([feed.rows(start, stop) for start, stop in spans]))
-        return make_batch(Columns.joined([feed.columns(start, stop) for start, stop in spans]), self._options)
 
     def _mine(self, steps: Steps) -> Mine:
         options = self._options
@@ -229,6 +227,20 @@ class Stream:
         """The part of this rank's batches that one of several workers makes, from the beginning."""
         options = replace(self._options.for_workers(), worker=worker, workers=workers)
         return Stream(self.plan, options, self.outside)
+
+
+def _batch_of_arrays(feed: ArrayFeed, options: StreamOptions, spans: _Spans, turn: int) -> Made:
+    return hand_out_arrays(feed.arrays(spans, turn), options)
+
+
+def _batch_of_rows(feed: Feed, _options: StreamOptions, spans: _Spans, _turn: int) -> Made:
+    import pyarrow as pa
+
+    return hand_out_rows(pa.concat_tables([feed.rows(start, stop) for start, stop in spans]))
+
+
+def _batch_of_samples(feed: Feed, options: StreamOptions, spans: _Spans, _turn: int) -> Made:
+    return make_batch(Columns.joined([feed.columns(start, stop) for start, stop in spans]), options)
 
 
 def _of_table(plan: Plan) -> TablePlan:

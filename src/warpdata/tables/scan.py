@@ -9,7 +9,6 @@ iteration, however it ends.
 from __future__ import annotations
 
 import functools
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from warpdata.limits import MIB, SCAN_AHEAD_BYTES
+from warpdata.machine import usable_cores
 from warpdata.manifest import LoadPage, ShardList, iter_rows
 from warpdata.tables.assign import RowRange
 from warpdata.tables.evaluate import Evaluator
@@ -105,7 +105,7 @@ def _run(
     begin: Callable[[_Unit, ThreadPoolExecutor, ThreadPoolExecutor], Future[_T]],
 ) -> Iterator[_T]:
     """The result of each unit, in table order; how far ahead work begins is bounded in bytes."""
-    cores = _cpu_count()
+    cores = usable_cores()
     io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="warp-io")
     cpu = ThreadPoolExecutor(cores, thread_name_prefix="warp-decode")
     try:
@@ -125,12 +125,6 @@ def _run(
     finally:
         io.shutdown(cancel_futures=True)
         cpu.shutdown(cancel_futures=True)
-
-
-def _cpu_count() -> int:
-    """The cores this process may use, where the system tells."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def _spread(units: Iterator[_Unit], cores: int) -> Iterator[_Unit]:

@@ -6,7 +6,6 @@ Nobody is left behind, whatever happens. Nothing here outlives a call.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TypeAlias, TypeVar
 
 from warpdata.limits import VIEW_THREADS
+from warpdata.machine import usable_cores
 
 __all__ = ["Begin", "for_each", "processors"]
 
@@ -48,7 +48,7 @@ def for_each(things: Sequence[T], threads: int, begin: Begin[T]) -> None:
 
 def processors() -> int:
     """How many threads can work at once here, up to a bound."""
-    return min(VIEW_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
+    return min(VIEW_THREADS, usable_cores())
 
 
 class _Crew:

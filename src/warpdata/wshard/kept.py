@@ -1,8 +1,8 @@
 """Decoded time chunks that were verified, kept for windows to come: windows overlap, and chunks are decoded whole.
 
 Each block of an open file keeps a little, all of a process together no more than a bound. The oldest chunks of a
-block go first, and those of blocks that were not read for a while. Implements "Kept chunks" of
-docs/specs/wshard.md.
+block go first, and those of blocks that were not read for a while. Of a block that is read again and again all is
+kept in one array, so that a window is a slice of it. Implements "Kept chunks" of docs/specs/wshard.md.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import weakref
 from collections import OrderedDict, deque
 
 from warpdata.limits import WSHARD_KEPT_BYTES
+from warpdata.wshard.dtypes import Array
 
 __all__ = ["KEPT", "KeptChunks", "Shelf"]
 
@@ -44,13 +45,26 @@ class KeptChunks:
         with self._lock:
             while self._ended:
                 self._clear(self._ended.popleft())
-            if chunk in block.chunks:
+            if chunk in block.chunks or block.rows is not None:
                 return  # another thread was faster
             self._blocks[number] = block
             block.chunks[chunk] = data
             self._count(block, len(data))
             while block.size_bytes > block.limit_bytes:
                 self._drop_oldest(block)
+            self._shrink()
+
+    def keep_rows(self, number: int, block: _Block, rows: Array) -> None:
+        """All of a block, in place of its chunks."""
+        with self._lock:
+            while self._ended:
+                self._clear(self._ended.popleft())
+            if block.rows is not None:
+                return  # another thread was faster
+            self._blocks[number] = block
+            block.chunks.clear()
+            block.rows = rows
+            self._count(block, rows.nbytes - block.size_bytes)
             self._shrink()
 
     def clear(self, number: int) -> None:
@@ -62,6 +76,7 @@ class KeptChunks:
         self._lock = threading.Lock()
         for block in self._blocks.values():
             block.chunks.clear()
+            block.rows = None
             block.size_bytes = 0
         self._blocks.clear()
         self._ended.clear()
@@ -76,11 +91,15 @@ class KeptChunks:
                 self._blocks.move_to_end(number)
                 continue
             self._drop_oldest(block)
-            if not block.chunks:
+            if not block.size_bytes:
                 del self._blocks[number]
 
     def _drop_oldest(self, block: _Block) -> None:
-        self._count(block, -len(block.chunks.popitem(last=False)[1]))
+        if block.rows is not None:
+            block.rows = None
+            self._count(block, -block.size_bytes)
+        else:
+            self._count(block, -len(block.chunks.popitem(last=False)[1]))
 
     def _count(self, block: _Block, change: int) -> None:
         block.size_bytes += change
@@ -90,18 +109,21 @@ class KeptChunks:
         block = self._blocks.pop(number, None)
         if block is not None:
             block.chunks.clear()
+            block.rows = None
             self._count(block, -block.size_bytes)
 
 
 class _Block:
     """What is kept of one block, the oldest first."""
 
-    __slots__ = ("chunks", "limit_bytes", "size_bytes", "was_read")
+    __slots__ = ("chunks", "limit_bytes", "rows", "size_bytes", "taken_bytes", "was_read")
 
     def __init__(self, limit_bytes: int) -> None:
         self.chunks: OrderedDict[int, memoryview] = OrderedDict()
+        self.rows: Array | None = None
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
+        self.taken_bytes = 0
         self.was_read = False
 
 
@@ -122,6 +144,29 @@ class Shelf:
 
     def keep(self, chunk: int, data: memoryview) -> None:
         self._all.keep(self._number, self._block, chunk, data)
+
+    @property
+    def rows(self) -> Array | None:
+        """The whole block, if all of it is kept."""
+        self._block.was_read = True
+        return self._block.rows
+
+    def deserves_all(self, taken_bytes: int, block_bytes: int) -> bool:
+        """Windows took so many bytes more: have they taken as much as the block has, and is there room for all of it?
+
+        Room that others have is not taken from them: they may be read as often. Counting begins anew after that.
+        """
+        block = self._block
+        block.taken_bytes += taken_bytes
+        if block.taken_bytes < block_bytes:
+            return False
+        block.taken_bytes = 0
+        free_bytes = self._all.limit_bytes - self._all.size_bytes + block.size_bytes
+        return block_bytes <= min(block.limit_bytes, free_bytes)
+
+    def keep_rows(self, rows: Array) -> None:
+        """The whole block, every chunk of it verified."""
+        self._all.keep_rows(self._number, self._block, rows)
 
     def clear(self) -> None:
         self._all.clear(self._number)

@@ -7,6 +7,7 @@ the file is closed. Implements "Reading" of docs/specs/wshard.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -171,8 +172,9 @@ class BlockReader:
         """Rows `start` to `stop`, as `read()[start:stop]` would give them; written into `out` if that is given.
 
         Uncompressed: only these bytes are touched, and no checksum can cover them. With time chunks: only
-        the chunks they lie in are decoded, each checked, and kept for windows to come. Otherwise the whole
-        block is decoded and checked.
+        the chunks they lie in are decoded, each checked, and kept for windows to come; of a local file's block that
+        is read again and again all is kept, and windows are views of it. Otherwise the whole block is decoded and
+        checked.
         """
         form = self._form
         if not 0 <= start <= stop <= form.rows:
@@ -181,7 +183,10 @@ class BlockReader:
             if out.shape != (stop - start, *form.shape) or out.dtype != form.dtype:
                 rows = f"{form.dtype}{[stop - start, *form.shape]}"
                 raise BadInputError(f"out is {out.dtype}{list(out.shape)}, and the rows are {rows}")
-            if form.is_decoded_in_place and out.flags.c_contiguous and stop > start:
+            kept = None if self._shelf is None else self._shelf.rows
+            if kept is not None:
+                out[...] = kept[start:stop]
+            elif form.is_decoded_in_place and out.flags.c_contiguous and stop > start:
                 bytes_out = memoryview(out).cast("B")  # type: ignore[arg-type]
                 self._read_chunks(start * form.step_bytes, bytes_out)
             else:
@@ -192,8 +197,9 @@ class BlockReader:
     def _window(self, start: int, stop: int) -> Array:
         if self._mapped is None and self._file.is_mapped:
             self._map(self.meaning)
-        if self._mapped is not None:
-            return self._mapped[start:stop]
+        rows = self._mapped if self._shelf is None else self._shelf.rows
+        if rows is not None:
+            return rows[start:stop]
         meaning = self.meaning
         low, high = start * meaning.step_bytes, stop * meaning.step_bytes
         if self.entry.is_chunked:
@@ -207,6 +213,13 @@ class BlockReader:
     def _read_chunks(self, low: int, out: memoryview) -> None:
         table = self._table or self._seek_table()
         table.read_into(self.entry, low, out, self._file.read_range, self._shelf)
+        shelf = self._shelf
+        if shelf is not None and self._file.is_mapped and shelf.deserves_all(out.nbytes, self.entry.size_bytes):
+            with suppress(EpisodeCorruptedError):  # damage elsewhere is told to whoever reads there
+                whole = table.room(self.entry, 0, self.entry.size_bytes)
+                table.read_into(self.entry, 0, whole, self._file.read_range, shelf)
+                rows = decode_array(whole.toreadonly(), self.meaning.dtype, (self._form.rows, *self._form.shape))
+                shelf.keep_rows(rows)
 
     @cached_property
     def _form(self) -> _Form:

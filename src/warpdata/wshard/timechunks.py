@@ -80,6 +80,7 @@ class SeekTable:
         end, decoded = start + size, self.decoded
         first, last = self._chunks(start, end)
         stored: dict[int, memoryview] = {}
+        room = np.frombuffer(out, np.uint8)  # to copy arrays, unlike views of memory, lets other threads go on
         for number in range(first, last + 1):
             piece = None if shelf is None else shelf.find(number)
             if piece is None:
@@ -91,12 +92,8 @@ class SeekTable:
                 if shelf is not None:
                     shelf.keep(number, piece)
             base, stop = decoded[number], decoded[number + 1]
-            if start <= base and stop <= end:
-                out[base - start : stop - start] = piece
-            elif start <= base:
-                out[base - start :] = piece[: end - base]
-            else:
-                out[: stop - start] = piece[start - base : end - base]
+            low, high = max(start, base), min(end, stop)
+            room[low - start : high - start] = np.frombuffer(piece, np.uint8)[low - base : high - base]
 
     def _fetch(self, entry: Entry, numbers: Sequence[int], read_range: ReadRange) -> dict[int, memoryview]:
         """The stored bytes of some chunks, in one range from the first to the last of them."""
