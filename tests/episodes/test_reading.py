@@ -18,6 +18,8 @@ from warpdata.catalog import parse_address
 from warpdata.datasets import Connection, open_dataset
 from warpdata.digest import blob_key
 from warpdata.episodes import Episodes
+from warpdata.episodes.description import ChannelLayout
+from warpdata.episodes.tracks import Track
 from warpdata.errors import (
     BadInputError,
     BlobCorruptedError,
@@ -310,3 +312,28 @@ def test_a_copy_nearer_than_the_store_heals(
         found = episode["rgb"].window(0, 3000) if how == "window" else episode.read(["rgb"])["rgb"]
     assert np.array_equal(found, make_episode(0, 3000).observations["rgb"].data)
     assert dataset.counters.healed >= 1, "threads may notice at once"
+
+
+@pytest.mark.s3
+def test_rows_that_were_compared_are_compared_again_in_another_copy(
+    s3_server: S3Endpoint, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sound when it was compared may be damaged later, on a disk that goes bad."""
+    for name, value in s3_server.environ().items():
+        monkeypatch.setenv(name, value)
+    paths = save_all(tmp_path / "in", [300])
+    wd.DatasetBuilder("a/robot", s3_url).add_episodes("demos", paths).publish()
+    wd.dataset("a/robot", store=s3_url).warm()
+    (file,) = wd.dataset("a/robot", store=s3_url).episodes()[0].chunks
+    rgb = make_episode(0, 300).observations["rgb"].data
+    track = Track(file, ChannelLayout("rgb", "signal/rgb", "u8", rgb.shape[1:]))
+    assert track.ready(0, 300) is None, "nothing was compared yet"
+    assert np.array_equal(track.in_place(0, 300), rgb)  # type: ignore[arg-type]
+    assert np.array_equal(track.ready(10, 20), rgb[10:20])  # type: ignore[arg-type]
+    (copy,) = wd.load_settings().cache_dir.rglob(file.hash)
+    copy.chmod(0o644)
+    with copy.open("r+b") as open_copy:
+        open_copy.seek(file["rgb"].entry.offset)
+        open_copy.write(b"\xff" * 64)
+    assert file.source.distrust(file.source.copy)
+    assert track.ready(0, 300) is None

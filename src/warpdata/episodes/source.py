@@ -61,6 +61,11 @@ class CheckedBlock:
         """Whether some of these units were not compared yet."""
         return self._seen.find(0, first, last) >= 0
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether every unit was compared."""
+        return 0 not in self._seen
+
     def mark(self, first: int, last: int) -> None:
         self._seen[first:last] = b"\1" * (last - first)
 

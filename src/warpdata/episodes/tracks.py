@@ -72,6 +72,9 @@ class Track(Aligned):
         self._block: CheckedBlock | None = None
         self._offset = self.reader.entry.offset
         self._in_block = 0
+        self._sound: Array | None = None
+        """The array, when all of its block was compared, in the copy with this number."""
+        self._sound_copy = 0
         self._place()
 
     @cached_property
@@ -111,12 +114,19 @@ class Track(Aligned):
 
         What most windows of a local file come to, so it is kept short.
         """
-        array, block = self.array, self._block
-        if array is None or block is None or self._row_numbers is not None or first < 0 or last > len(array):
+        if first < 0 or last > self.length:
+            return None
+        sound, source = self._sound, self.episode.source
+        if sound is not None and self._sound_copy == source.copy:
+            return sound[first:last]
+        array, block, copy = self.array, self._block, source.copy
+        if array is None or block is None or self._row_numbers is not None:
             return None
         start, end = self._in_block + first * self.step_bytes, self._in_block + last * self.step_bytes
         if block.unseen(start // block.unit_bytes, -(-end // block.unit_bytes)):
             return None
+        if self._mapped is source.mapped and block.is_seen:
+            self._sound, self._sound_copy = array, copy
         return array[first:last]
 
     @property
