@@ -17,6 +17,7 @@ from warpdata.episodes.open_tracks import OpenTracks, step_form
 from warpdata.episodes.spec import EPISODE, STEP, Places, mask_name
 from warpdata.errors import BadInputError
 from warpdata.limits import STREAM_THREADS
+from warpdata.machine import usable_cores
 from warpdata.streaming import Order
 from warpdata.wshard import Array
 
@@ -89,8 +90,10 @@ class WindowsFeed:
 
     @property
     def makers(self) -> int:
-        """One where rows are in place, or brought into memory by others before."""
-        return 1 if self._is_copying else STREAM_THREADS
+        """One where rows are in place, or brought into memory by others before; a core each where they are decoded."""
+        if self._is_copying:
+            return 1
+        return min(usable_cores(), STREAM_THREADS) if self._episodes.are_here else STREAM_THREADS
 
     def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, Array]:
         runs = [run for span in spans for run in self._runs(*span)]
