@@ -51,7 +51,7 @@ _NOTES = (
     "Parquet has zstd and row groups of 16 steps, `.npz` deflate, Lance what it chooses. Ours alone checks chunks.",
     "Ours and HDF5 2.0 keep 8 MiB of decoded chunks of each channel of an open file: here all of the data, 1.4 GB.",
     "Before 2.0, HDF5 kept 1 MiB. zarr keeps nothing. A stream holds two times 256 MiB: one in use, one ahead.",
-    "Ours keeps a block of which windows took as much as it has in one array; rounds that make it are low ends of ranges.",
+    "Ours keeps a block of which windows took as much as it has in one array. Rounds that make it are low ends.",
     "Opened anew: before each round, untimed, so that a round begins with empty caches; compressed streams too.",
     f"'{_DECODING}': the two chunks of each window decoded by `zstandard`, nothing else: the least one thread needs.",
     "`shuffle=True`: a whole epoch, mixed within 256 MiB, each chunk decoded about once.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmarks.data import scratch, trips
 from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave, megabytes, seconds
 from benchmarks.peers import connect_duckdb, duckdb_rows, parquet_list
 from benchmarks.published import open_table, publish, shard_sources
+from warpdata.machine import usable_cores
 from warpdata.settings import Settings
 from warpdata.testing import S3Server
 
@@ -54,6 +56,11 @@ _CASES = (
     _Case("no row matches, and the statistics tell", "x1 < -1.0"),
     _Case("no row matches, unless it is NaN", "x1 > 2.0", has_target=False),
 )
+_DECODED = ("city", "fare")
+_ABOUT_CHECKSUMS = (
+    "Nothing but decoding: Arrow reads the two columns of `city = 'cairo'` in a thread for each core, and the rows are "
+    "counted. Ours compares the checksums of pages, as it should; DuckDB does not, also not by `Table.duckdb()`."
+)
 _REWRITTEN = (_Case("no row matches, in files that we wrote", "x1 > 2.0"),)
 
 
@@ -69,6 +76,8 @@ def run(effort: Effort) -> Report:
         store = scratch("filter-store").as_uri()
         publish(paths, store, settings, rewrite=cases is _REWRITTEN)
         findings += _compare("local", cases, store, settings, None, effort)
+        if cases is _CASES:
+            findings += _decoding(store, settings, effort)
     about_nan = _ABOUT_NAN + _count_nan(scratch("filter-store"), settings)
     scratch("filter-store")
     size_bytes = sum(path.stat().st_size for path in paths)
@@ -76,7 +85,7 @@ def run(effort: Effort) -> Report:
         "Filters with pushdown",
         f"{len(paths)} zstd files, {megabytes(size_bytes)} together, against DuckDB reading them directly.",
         findings,
-        [about_nan],
+        [about_nan, _ABOUT_CHECKSUMS],
     )
 
 
@@ -128,6 +137,45 @@ def _arms(case: _Case, store: str, settings: Settings, s3: Settings | None) -> d
         return partial(duckdb_rows, connect_duckdb(s3), query, _BATCH_ROWS)
 
     return {"ours": ours, "duckdb": duckdb}
+
+
+def _decoding(store: str, settings: Settings, effort: Effort) -> list[Finding]:
+    """What anybody needs at least who leaves decoding to Arrow, with checksums and without, beside DuckDB's filter."""
+    (case,) = (case for case in _CASES if case.columns == ("fare",))
+    sources = shard_sources(store, settings)
+    arms: dict[str, Arm] = {
+        "duckdb": _arms(case, store, settings, None)["duckdb"],
+        "comparing": lambda: partial(_decode, sources, checks=True),
+        "trusting": lambda: partial(_decode, sources, checks=False),
+    }
+    timings = interleave(arms, effort.rounds)
+    words = {"comparing": "checksums compared", "trusting": "checksums not compared"}
+    return [
+        Finding(
+            f"local: nothing but decoding these two columns, {words[arm]}",
+            seconds(timings.median_s(arm)),
+            seconds(timings.median_s("duckdb")),
+            f"{timings.speed_ratio(arm, 'duckdb'):.2f} ({timings.spread(arm, 'duckdb')})",
+            "",
+            None,
+        )
+        for arm in words
+    ]
+
+
+def _decode(sources: Sequence[str], *, checks: bool) -> int:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    def read(source: str, group: int) -> int:
+        with pq.ParquetFile(source, page_checksum_verification=checks, read_dictionary=["city"]) as file:
+            city = file.read_row_group(group, columns=list(_DECODED), use_threads=False)["city"].chunk(0)
+        wanted = pc.index(city.dictionary, "cairo").cast(city.indices.type)
+        return int(pc.equal(city.indices, wanted).true_count)
+
+    groups = [(source, group) for source in sources for group in range(pq.read_metadata(source).num_row_groups)]
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        return sum(pool.map(read, *zip(*groups, strict=True)))
 
 
 def _finding(case: str, timings: Timings, *, has_target: bool) -> Finding:

@@ -56,6 +56,10 @@ class ShardOpener:
         self.reader = reader
         self.open = functools.lru_cache(maxsize=_REMEMBERED_SHARDS)(functools.partial(open_shard, reader))
 
+    def is_local(self, shard: Shard) -> bool:
+        """Whether it can be read in place."""
+        return self.reader.local_path(blob_key(shard.hash)) is not None
+
 
 def open_shard(reader: Reader, shard: Shard) -> ShardFile:
     """Fetch and check the footer: one range read when the manifest knows its size. A small shard comes whole."""
@@ -280,7 +284,7 @@ class ShardFile:
         path = self._reader.local_path(blob_key(self.shard.hash))
         if path is not None:
             with contextlib.suppress(FileNotFoundError):
-                return pa.memory_map(str(path))
+                return pa.OSFile(str(path))  # to map it would take as long, and threads would wait for one another
         return PartialFile(self._reader, self.shard, parts)
 
     def _guarded(

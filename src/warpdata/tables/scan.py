@@ -142,6 +142,9 @@ def _units(scan: Scan, shards: ShardOpener, load_page: LoadPage, io: ThreadPoolE
     """Row groups that hold wanted rows, with footers fetched ahead and hopeless groups left out."""
     opening: deque[tuple[int, Future[ShardFile]]] = deque()
     for first_row, shard in iter_rows(scan.shards, load_page, scan.rows.start, scan.rows.stop):
+        if not opening and shards.is_local(shard):  # nobody has to wait for it, so no thread has to be woken
+            yield from _shard_units(scan, shards.open(shard), first_row)
+            continue
         opening.append((first_row, io.submit(shards.open, shard)))
         if len(opening) > _FOOTERS_AHEAD:
             row, file = opening.popleft()
