@@ -164,18 +164,23 @@ def _decoding(store: str, settings: Settings, effort: Effort) -> list[Finding]:
 
 
 def _decode(sources: Sequence[str], *, checks: bool) -> int:
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    def read(source: str, group: int) -> int:
-        with pq.ParquetFile(source, page_checksum_verification=checks, read_dictionary=["city"]) as file:
+    def read(source: str) -> int:
+        count = 0
+        file = pq.ParquetFile(
+            pa.memory_map(source), page_checksum_verification=checks, read_dictionary=["city"], pre_buffer=False
+        )
+        for group in range(file.num_row_groups):
             city = file.read_row_group(group, columns=list(_DECODED), use_threads=False)["city"].chunk(0)
-        wanted = pc.index(city.dictionary, "cairo").cast(city.indices.type)
-        return int(pc.equal(city.indices, wanted).true_count)
+            wanted = pc.index(city.dictionary, "cairo").cast(city.indices.type)
+            count += pc.equal(city.indices, wanted).true_count
+        return count
 
-    groups = [(source, group) for source in sources for group in range(pq.read_metadata(source).num_row_groups)]
     with ThreadPoolExecutor(usable_cores()) as pool:
-        return sum(pool.map(read, *zip(*groups, strict=True)))
+        return sum(pool.map(read, sources))
 
 
 def _finding(case: str, timings: Timings, *, has_target: bool) -> Finding:

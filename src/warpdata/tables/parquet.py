@@ -284,7 +284,7 @@ class ShardFile:
         path = self._reader.local_path(blob_key(self.shard.hash))
         if path is not None:
             with contextlib.suppress(FileNotFoundError):
-                return pa.OSFile(str(path))  # to map it would take as long, and threads would wait for one another
+                return pa.memory_map(str(path))
         return PartialFile(self._reader, self.shard, parts)
 
     def _guarded(
