@@ -26,7 +26,7 @@ from warpdata.catalog import (
 from warpdata.datasets.connection import Connection, VersionAddress, connect
 from warpdata.datasets.foresight import Foresight
 from warpdata.datasets.info import DatasetInfo, describe
-from warpdata.datasets.media import for_epochs, for_selection, open_artifact
+from warpdata.datasets.media import for_stream, open_artifact
 from warpdata.datasets.streams import Streams
 from warpdata.datasets.tensor_entry import find_tensors
 from warpdata.datasets.training import (
@@ -236,16 +236,10 @@ class Dataset(Streams):
         return open_stream(table, self._resolved, artifacts, request, options, outside)
 
     def _bound_for(self, request: StreamRequest) -> tuple[dict[str, tuple[Artifact, str]], OnSelection | None]:
-        """As `_bound`, by a reader that fetches as much of a shard at a time as the stream will need of it; and who
-        is to hear how much a filter keeps."""
+        """As `_bound`, by a reader that suits the stream; and who is to hear how much a filter keeps."""
         bound = self._bound(request.table)
         used = {a.name: a for name, (a, _) in bound.items() if request.columns is None or name in request.columns}
-        size = sum(artifact.entry.shards.data_bytes for artifact in used.values())
-        if request.filter is None:
-            link, on_selection = for_epochs(self._connection, size), None
-        else:
-            count = sum(map(len, used.values()))
-            link, on_selection = for_selection(self._connection, size, size / max(count, 1))
+        link, on_selection = for_stream(self._connection, used.values(), is_filtered=request.filter is not None)
         if link is self._connection:
             return bound, on_selection
         opened = functools.cache(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from warpdata.limits import CACHE_ROOM_FRACTION, MEMBER_GAP_BYTES, STREAM_DENSE_
 from warpdata.manifest import LoadPage, Manifest
 from warpdata.streaming import OnSelection
 
-__all__ = ["ArtifactAddress", "for_epochs", "for_selection", "open_artifact"]
+__all__ = ["ArtifactAddress", "for_selection", "for_stream", "open_artifact"]
 
 _KEPT_OPEN = 64
 
@@ -68,7 +69,18 @@ def open_artifact(link: Connection, resolved: Resolved, manifest: Manifest, name
     return artifact
 
 
-def for_epochs(link: Connection, size_bytes: int) -> Connection:
+def for_stream(
+    link: Connection, used: Collection[Artifact], *, is_filtered: bool
+) -> tuple[Connection, OnSelection | None]:
+    """The same connection for a stream over these artifacts: by a reader that fetches as much of a shard at a time as
+    the stream will need of it; and who is to hear how much a filter keeps."""
+    size = sum(artifact.entry.shards.data_bytes for artifact in used)
+    if not is_filtered:
+        return _for_epochs(link, size), None
+    return for_selection(link, size, size / max(sum(map(len, used)), 1))
+
+
+def _for_epochs(link: Connection, size_bytes: int) -> Connection:
     """The same connection for reading all of some artifacts again and again, if the cache has room for them.
 
     Then shards are fetched whole from the beginning, so that processes that read them at once share the fetching.
@@ -89,7 +101,7 @@ def for_selection(link: Connection, size_bytes: int, member_bytes: float) -> tup
     reader = link.media_reader
     if link.mode is not Mode.AUTO or not isinstance(reader, CachedReader):
         return link, None
-    sparing, plenty = reader.under(FILL_FOR_TABLES), for_epochs(link, size_bytes).media_reader
+    sparing, plenty = reader.under(FILL_FOR_TABLES), _for_epochs(link, size_bytes).media_reader
     assert isinstance(plenty, CachedReader), "it only has another policy"
 
     def settle(share: float) -> None:
