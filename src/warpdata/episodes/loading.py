@@ -26,7 +26,7 @@ from warpdata.wshard import Array
 __all__ = ["BlockLoads", "Loaded"]
 
 _MOST_AHEAD = 8
-"""So many groups are held, even if they are small, that nobody has asked for yet, or asks for now."""
+"""Of small groups so many are held at once, with the one that batches are made of."""
 
 Loaded: TypeAlias = dict[tuple[int, int], Rows]
 """Rows by the position of their episode and the position of their key. Only of tracks that are not in place."""
