@@ -16,7 +16,7 @@ from tests.artifacts.media import picture
 from tests.conversion.scenes import Array, check_export, check_return, episodes, saved, told
 from warpdata.conversion import export_npz, import_npz
 from warpdata.errors import AlreadyExistsError, InvalidSourceError, ObjectNotFoundError, WarpError
-from warpdata.wshard import Episode, frames_block, index_pictures, load_wshard
+from warpdata.wshard import Channel, Episode, frames_block, index_pictures, load_wshard
 
 FLAGS = ("is_first", "is_last", "is_terminal", "reward", "discount")
 
@@ -37,6 +37,20 @@ def test_an_episode_goes_out_and_comes_back(episode: Episode, seal: bool) -> Non
         second = told(import_npz(folder / "ep.npz", folder / "back.wshard"))
         assert set(second) == set(arrays)
         check_return(fates, source, folder / "back.wshard")
+
+
+@pytest.mark.parametrize("length", [0, 1, 3])
+@pytest.mark.parametrize("dtype", [np.bool_, np.float32])
+def test_observations_that_look_like_flags_come_back(tmp_path: Path, length: int, dtype: Any) -> None:
+    """Their values are just those that the flags of their names have."""
+    steps = np.arange(length)
+    looks = {"is_first": steps == 0, "is_last": steps == length - 1, "discount": np.ones(length)}
+    episode = Episode("ep", length, observations={name: Channel(name, a.astype(dtype)) for name, a in looks.items()})
+    source = saved(episode, tmp_path, seal=False)
+    fates = check_export(export_npz(source, tmp_path / "ep.npz"), source)
+    assert {fates[f"signal/{name}"] for name in looks} == {"kept"}
+    import_npz(tmp_path / "ep.npz", tmp_path / "back.wshard")
+    check_return(fates, source, tmp_path / "back.wshard")
 
 
 @st.composite

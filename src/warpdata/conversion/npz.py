@@ -28,7 +28,7 @@ from warpdata.conversion.inventory import (
     spec_of,
     widened,
 )
-from warpdata.conversion.npz_flags import derived_flags, taken_flags
+from warpdata.conversion.npz_flags import LIKE_FLAGS, derived_flags, is_mistakable, taken_flags
 from warpdata.conversion.report import ConversionReport, Ledger
 from warpdata.conversion.staging import staged
 from warpdata.errors import BadInputError, InvalidSourceError, LimitExceededError, ObjectNotFoundError, WarpError
@@ -95,6 +95,10 @@ def _export_block(
         return ""
     reader = file[block]
     meaning = reader.meaning
+    if name in LIKE_FLAGS and not meaning.shape:
+        values = reader.read()
+        if is_mistakable(file, name, widened(values) if meaning.dtype is DType.BF16 else values):
+            name = block
     shape = (meaning.rows, *meaning.shape)
     pieces = (rows for _, rows in row_windows(reader))
     if meaning.dtype is DType.BF16:
@@ -144,7 +148,7 @@ def _array_name(block: str) -> str:
     lane, _, name = block.partition("/")
     plain = lane == "signal" and name and not name.startswith(_LANES)
     # An observation that is called like a flag comes from an NPZ, where it did not follow from the others.
-    clear = name not in _RESERVED or name in ("is_first", "is_last", "discount")
+    clear = name not in _RESERVED or name in LIKE_FLAGS
     return name if plain and clear else block
 
 

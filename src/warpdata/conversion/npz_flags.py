@@ -15,7 +15,10 @@ from warpdata.conversion.inventory import Array, info_of
 from warpdata.conversion.report import Ledger
 from warpdata.wshard import WShardFile
 
-__all__ = ["TakenFlags", "derived_flags", "taken_flags"]
+__all__ = ["LIKE_FLAGS", "TakenFlags", "derived_flags", "is_mistakable", "taken_flags"]
+
+LIKE_FLAGS = ("is_first", "is_last", "discount")
+"""Observations with these names are kept, where an import tells them from flags."""
 
 
 def derived_flags(file: WShardFile, own: set[str], ledger: Ledger) -> dict[str, Array]:
@@ -56,6 +59,17 @@ def derived_flags(file: WShardFile, own: set[str], ledger: Ledger) -> dict[str, 
     return out
 
 
+def is_mistakable(file: WShardFile, name: str, values: Array) -> bool:
+    """Whether an import would take an observation with this name and these values for a flag."""
+    length = info_of(file).length
+    if values.shape != (length,):
+        return False
+    ended = file["done"].read() if "done" in file else np.zeros(length, np.bool_)
+    if name == "is_last":
+        return _is_boolean(values) and _follows(values != 0, ended)
+    return _is_implied(name, values, ended)
+
+
 @dataclass(slots=True)
 class TakenFlags:
     """What the arrays of an NPZ say in an episode's own words. `used` are those that are accounted for."""
@@ -84,11 +98,8 @@ def taken_flags(arrays: dict[str, Array], length: int, ledger: Ledger) -> TakenF
     if "timestamps_ns" in fit and fit["timestamps_ns"].dtype == np.dtype("<i8"):
         out.timestamps_ns = fit["timestamps_ns"]
         _settle("timestamps_ns", fit["timestamps_ns"], "time/timestamps_ns", out, ledger)
-    implied = {"is_first": np.arange(length) == 0, "discount": 1 - ended.astype(np.float32)}
-    for name, values in implied.items():
-        found = fit.get(name)
-        # Bits are compared, so that -0.0 does not pass for 0.0.
-        if found is not None and found.dtype == values.dtype and found.tobytes() == values.tobytes():
+    for name in ("is_first", "discount"):
+        if name in fit and _is_implied(name, fit[name], ended):
             out.used.add(name)
             ledger.kept(name, "it follows from the others, and is made anew by an export")
     return out
@@ -115,6 +126,12 @@ def _settle(name: str, array: Array, where: str, out: TakenFlags, ledger: Ledger
         ledger.kept(name, f"as {where}")
     else:
         ledger.changed(name, f"{array.dtype} became bool; every value is exact")
+
+
+def _is_implied(name: str, values: Array, ended: Array) -> bool:
+    """Whether a flag follows from the endings. Bits are compared, so that -0.0 does not pass for 0.0."""
+    implied = np.arange(len(ended)) == 0 if name == "is_first" else 1 - ended.astype(np.float32)
+    return values.dtype == implied.dtype and values.tobytes() == implied.tobytes()
 
 
 def _is_boolean(array: Array) -> bool:
