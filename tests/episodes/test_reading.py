@@ -17,8 +17,9 @@ from warpdata.cache import Counters, CountingReader
 from warpdata.catalog import parse_address
 from warpdata.datasets import Connection, open_dataset
 from warpdata.digest import blob_key
-from warpdata.episodes import Episodes
+from warpdata.episodes import Episodes, description
 from warpdata.episodes.description import ChannelLayout
+from warpdata.episodes.plan import WindowsPlan
 from warpdata.episodes.tracks import Track
 from warpdata.errors import (
     BadInputError,
@@ -337,3 +338,33 @@ def test_rows_that_were_compared_are_compared_again_in_another_copy(
         open_copy.write(b"\xff" * 64)
     assert file.source.distrust(file.source.copy)
     assert track.ready(0, 300) is None
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("are_grouped", [True, False])
+def test_a_damaged_table_of_time_chunks_heals(
+    s3_server: S3Endpoint, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, are_grouped: bool
+) -> None:
+    """One that the index has no room for is read from the nearest copy, and once more when that was to blame."""
+    for name, value in s3_server.environ().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(description, "EPISODES_KNOWN_BYTES", 4096)
+    rows = np.random.default_rng(1).integers(0, 9, (1000, 100), np.uint8).repeat(10, axis=1)
+    episode = Episode("long", 1000, observations={"rgb": Channel("rgb", rows)})
+    save_wshard(episode, tmp_path / "long.wshard", compression="zstd", time_chunk_steps=2)
+    wd.DatasetBuilder("a/robot", s3_url).add_episodes("demos", tmp_path / "long.wshard").publish()
+    wd.dataset("a/robot", store=s3_url).warm()
+    dataset = wd.dataset("a/robot", store=s3_url)
+    (file,) = dataset.episodes()[0].chunks
+    (copy,) = wd.load_settings().cache_dir.rglob(file.hash)
+    damaged = bytearray(copy.read_bytes())
+    assert file["rgb"].entry.is_chunked
+    damaged[file["rgb"].entry.end - 10] ^= 4  # in the checksum of the last chunk
+    copy.chmod(0o644)
+    copy.write_bytes(damaged)
+    if not are_grouped:  # as where groups are too large to be held
+        monkeypatch.setattr(WindowsPlan, "_most_groups", 0)
+    batches = list(dataset.episodes().windows(keys={"rgb": (0, 1)}, batch_size=100, shuffle=True, seed=1))
+    found = {int(step): row for batch in batches for step, row in zip(batch["step"], batch["rgb"][:, 0], strict=True)}
+    assert np.array_equal(np.stack([found[step] for step in range(1000)]), rows)
+    assert dataset.counters.healed >= 1

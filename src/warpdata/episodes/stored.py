@@ -213,4 +213,5 @@ class FileEpisode(StoredEpisode):
         except EpisodeCorruptedError:
             if not self.source.distrust(copy):
                 raise
+            self.file.forget()
         return read()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,15 +71,19 @@ class Track(Aligned):
         self._block: CheckedBlock | None = None
         self._offset = self.reader.entry.offset
         self._in_block = 0
+        self._passing: tuple[BlockReader, int] | None = None
         self._sound: Array | None = None
         """The array, when all of its block was compared, in the copy with this number."""
         self._sound_copy = 0
         self._place()
 
-    @cached_property
+    @property
     def passing(self) -> BlockReader:
-        """Reads the same rows and keeps nothing of what it decodes."""
-        return self.reader.over(self.episode.source)
+        """Reads the same rows and keeps nothing of what it decodes. The same one, until a copy was dropped."""
+        copy = self.episode.source.copy
+        if self._passing is None or self._passing[1] != copy:
+            self._passing = self.reader.over(self.episode.source), copy
+        return self._passing[0]
 
     def _place(self) -> None:
         """Take up the rows in place, if they are there."""

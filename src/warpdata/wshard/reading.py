@@ -118,6 +118,10 @@ class WShardFile:
     def close(self) -> None:
         """Forget the file. Arrays that were read from it stay valid."""
         self._source = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of what was read of blocks and kept, for whoever has reason to read it again."""
         for reader in self._readers.values():
             reader.forget()
 
@@ -211,7 +215,7 @@ class BlockReader:
         return decode_array(data, meaning.dtype, (stop - start, *meaning.shape))
 
     def _read_chunks(self, low: int, out: memoryview) -> None:
-        table = self._table or self._seek_table()
+        table = self._seek_table()
         table.read_into(self.entry, low, out, self._file.read_range, self._shelf)
         shelf = self._shelf
         if shelf is not None and self._file.is_mapped and shelf.deserves_all(out.nbytes, self.entry.size_bytes):
@@ -230,7 +234,8 @@ class BlockReader:
         return _Form(meaning.rows, meaning.step_bytes, meaning.shape, dtype, is_in_place)
 
     def forget(self) -> None:
-        """Let go of the chunks that were kept."""
+        """Let go of the chunks that were kept, and of the table that says where chunks lie."""
+        self._table = None
         if self._shelf is not None:
             self._shelf.clear()
 
@@ -313,9 +318,10 @@ class BlockReader:
         return memoryview(data)[low:high]
 
     def _seek_table(self) -> SeekTable:
-        if self._table is None:
-            self._table = read_seek_table(self.entry, self._file.read_range)
-        return self._table
+        table = self._table  # another thread may forget it
+        if table is None:
+            table = self._table = read_seek_table(self.entry, self._file.read_range)
+        return table
 
     @property
     def _has_checksum(self) -> bool:
