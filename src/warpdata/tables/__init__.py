@@ -4,6 +4,7 @@ Handed manifest entries and a `Reader`; knows nothing of catalogs. docs/specs/ta
 normative text.
 """
 
+from warpdata.tables.arrays import as_arrow
 from warpdata.tables.assign import RowRange, assign_rows, check_rank, snap
 from warpdata.tables.batches import rebatch
 from warpdata.tables.engine import connect_open, httpfs_path, sealed_cursor
@@ -11,7 +12,6 @@ from warpdata.tables.evaluate import Evaluator
 from warpdata.tables.filters import RowFilter, parse_filter
 from warpdata.tables.parquet import ShardOpener
 from warpdata.tables.predicate import can_match
-from warpdata.tables.rows import as_arrow
 from warpdata.tables.schemas import check_reference_column, check_same_schema, near_columns, retyped_table
 from warpdata.tables.sources import ParquetSource, describe_all, describe_parquet, read_unified
 from warpdata.tables.table import Foresee, Present, Table, TakeRows

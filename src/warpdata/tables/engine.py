@@ -20,7 +20,7 @@ from warpdata.store import resolve_s3
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["connect_open", "httpfs_path", "sealed_cursor"]
+__all__ = ["connect_open", "httpfs_path", "quoted", "sealed_cursor"]
 
 _OFFLINE: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
@@ -54,7 +54,7 @@ def connect_open(store_url: str, settings: Settings) -> DuckDBPyConnection:
     connection = duckdb.connect(config=_OFFLINE)
     scheme = urlsplit(store_url).scheme
     if scheme in ("s3", "http", "https"):
-        connection.execute(f"LOAD {_quoted(str(httpfs_path()))}")
+        connection.execute(f"LOAD {quoted(str(httpfs_path()))}")
     if scheme == "s3":
         connection.execute(_s3_secret(settings))
     return connection
@@ -95,9 +95,10 @@ def _s3_secret(settings: Settings) -> str:
         options["ENDPOINT"] = endpoint.netloc
         options["USE_SSL"] = "false" if endpoint.scheme == "http" else "true"
         options["URL_STYLE"] = "vhost" if s3.virtual_hosted else "path"
-    listed = ", ".join(f"{name} {_quoted(value)}" for name, value in options.items() if value is not None)
+    listed = ", ".join(f"{name} {quoted(value)}" for name, value in options.items() if value is not None)
     return f"CREATE SECRET (TYPE s3, {listed})"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text as SQL writes it. Handed over as a parameter, it would make DuckDB load pandas where it is installed."""
     return "'" + text.replace("'", "''") + "'"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import InvalidFilterError
 from warpdata.limits import MAX_FILTER_LENGTH
-from warpdata.tables.engine import sealed_cursor
+from warpdata.tables.engine import quoted, sealed_cursor
 from warpdata.tables.nodes import Names, column_of, constant_of
 from warpdata.tables.predicate import And, Compare, In, IsNull, Match, Not, Or, Predicate, Unknown
 from warpdata.tables.terms import compare_terms
@@ -86,8 +86,11 @@ def _parse_once(text: str, schema: pa.Schema) -> RowFilter:
 
 
 def _parse(text: str) -> dict[str, Any]:
+    if "\0" in text:
+        raise InvalidFilterError(f"the filter {text!r} has a character that SQL does not allow")
     with sealed_cursor() as cursor:
-        row = cursor.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}\n"]).fetchone()
+        statement = quoted(f"SELECT {text}\n")
+        row = cursor.execute(f"SELECT json_serialize_sql({statement})").fetchone()
     assert row is not None
     reply = json.loads(row[0])
     if reply.get("error"):
@@ -110,13 +113,14 @@ def _check_types(row_filter: RowFilter, schema: pa.Schema) -> None:
     import duckdb
     import pyarrow as pa
 
-    empty = schema.empty_table().select(list(row_filter.columns))
-    nulls = pa.table([pa.nulls(1, field.type) for field in empty.schema], names=empty.column_names)
+    fields = [schema.field(name) for name in row_filter.columns]
+    empty = pa.Table.from_batches([], pa.schema(fields))
+    nulls = pa.Table.from_arrays([pa.nulls(1, field.type) for field in fields], row_filter.columns)
     with sealed_cursor() as cursor:
         try:
             for rows in (empty, nulls):
-                cursor.register("rows", rows)
-                asked = cursor.sql(f"SELECT ({row_filter.sql}\n) AS keep FROM rows")  # noqa: S608
+                stream = cursor.from_arrow(rows.__arrow_c_stream__())  # a table itself would make it load pandas
+                asked = stream.query("rows", f"SELECT ({row_filter.sql}\n) AS keep FROM rows")  # noqa: S608
                 kind, answers = asked.types[0], len(asked.fetchall())
                 if answers != rows.num_rows:
                     raise InvalidFilterError(f"the filter {row_filter.sql!r} is not about one row at a time")

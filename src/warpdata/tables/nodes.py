@@ -11,7 +11,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import ColumnNotFoundError
-from warpdata.tables.engine import sealed_cursor
+from warpdata.tables.engine import quoted, sealed_cursor
 from warpdata.tables.predicate import Constant
 from warpdata.tables.schemas import near_columns
 
@@ -86,7 +86,7 @@ def _moment(node: dict[str, Any], wanted: str | None) -> Constant | None:
         return None
     with sealed_cursor() as cursor:
         try:
-            row = cursor.execute(f"SELECT CAST(? AS {wanted})", [node["value"]["value"]]).fetchone()
+            row = cursor.execute(f"SELECT CAST({quoted(node['value']['value'])} AS {wanted})").fetchone()
         except (duckdb.Error, OverflowError, ValueError):
             return None
     found = row[0] if row else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError
 from warpdata.manifest import Shard, ShardLookup
+from warpdata.tables.arrays import as_arrow
 from warpdata.tables.parquet import ShardFile, ShardOpener
 
 if TYPE_CHECKING:
@@ -21,18 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["RowTaker", "as_arrow"]
+__all__ = ["RowTaker"]
 
 _SHARDS_AT_ONCE = 16
-
-
-def as_arrow(numbers: NDArray[np.int64]) -> pa.Array:
-    """The same numbers for Arrow, which would otherwise load pandas, where it is installed, to look at them."""
-    import numpy as np
-    import pyarrow as pa
-
-    held = np.ascontiguousarray(numbers, dtype=np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(held), [None, pa.py_buffer(held)])
 
 
 class _Kept:

@@ -1,0 +1,69 @@
+"""Arrow values made from their buffers.
+
+Where pandas is installed, Arrow loads it to look at what it is given: ten times as long as a short
+query takes. It asks nobody about buffers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpdata.tables.predicate import Constant
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+__all__ = ["as_arrow", "as_bools", "scalar_of", "take_known"]
+
+
+def as_arrow(numbers: NDArray[np.int64]) -> pa.Array:
+    """The same numbers for Arrow."""
+    import numpy as np
+    import pyarrow as pa
+
+    held = np.ascontiguousarray(numbers, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(held), [None, pa.py_buffer(held)])
+
+
+def as_bools(decided: pa.BooleanArray) -> NDArray[np.bool_]:
+    """What Arrow keeps as bits, and none of it null."""
+    import numpy as np
+
+    bits = np.frombuffer(decided.buffers()[1], np.uint8)
+    spelled = np.unpackbits(bits, bitorder="little", count=decided.offset + len(decided))
+    return spelled[decided.offset :].view(np.bool_)
+
+
+def scalar_of(value: Constant, kind: pa.DataType) -> pa.Scalar:
+    """One value of this type."""
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(value, str):
+        text = value.encode()
+        offsets = np.array([0, len(text)], np.int64 if pa.types.is_large_string(kind) else np.int32)
+        buffers = [pa.py_buffer(offsets), pa.py_buffer(text)]
+    elif isinstance(value, bool):
+        buffers = [pa.py_buffer(bytes([value]))]
+    elif isinstance(value, int | float):
+        buffers = [pa.py_buffer(np.array([value], kind.to_pandas_dtype()))]
+    else:
+        unit, width = ("D", np.int32) if pa.types.is_date32(kind) else (kind.unit, np.int64)
+        moment = np.array([value], "M8[us]")
+        ticks = moment.astype(f"M8[{unit}]")
+        if ticks != moment:
+            return pa.scalar(value, kind)
+        buffers = [pa.py_buffer(ticks.view(np.int64).astype(width))]
+    return pa.Array.from_buffers(kind, 1, [None, *buffers])[0]
+
+
+def take_known(rows: pa.Table, numbers: pa.Array) -> pa.Table:
+    """Rows by numbers that are known to be within, of columns in one piece each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unchecked = pc.TakeOptions(boundscheck=False)
+    columns = [pc.call_function("array_take", [column.chunk(0), numbers], unchecked) for column in rows.columns]
+    return pa.table(columns, schema=rows.schema)
