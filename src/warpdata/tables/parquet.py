@@ -161,8 +161,6 @@ class ShardFile:
         self.metadata = metadata
         self.is_local = whole is None and reader.local_path(blob_key(shard.hash)) is not None
         """Whether it is read in place, with nothing to fetch. Should that change, reading still works, but slower."""
-        self._leaves: dict[str, list[int]] | None = None
-        self._lock = threading.Lock()
 
     def schema(self) -> pa.Schema:
         return told_nothing(self.metadata.schema.to_arrow_schema())
@@ -361,15 +359,17 @@ class ShardFile:
         return {name: leaves[0] for name, leaves in found.items() if len(leaves) == 1}
 
     def _leaf_indexes(self, columns: Sequence[str]) -> list[int]:
-        with self._lock:
-            if self._leaves is None:
-                self._leaves = {}
-                for index in range(self.metadata.num_columns):
-                    path = self.metadata.schema.column(index).path
-                    for name in {path, path.split(".")[0]}:
-                        self._leaves.setdefault(name, []).append(index)
-            leaves = self._leaves
-        return [leaf for name in columns for leaf in leaves.get(name, [])]
+        return [leaf for name in columns for leaf in self._leaves.get(name, [])]
+
+    @functools.cached_property
+    def _leaves(self) -> dict[str, list[int]]:
+        """Where each column's leaves are, by the column's name and by their own."""
+        leaves: dict[str, list[int]] = {}
+        for index in range(self.metadata.num_columns):
+            path = self.metadata.schema.column(index).path
+            for name in {path, path.split(".")[0]}:
+                leaves.setdefault(name, []).append(index)
+        return leaves
 
 
 def _is_coded(chunk: pq.ColumnChunkMetaData) -> bool:
