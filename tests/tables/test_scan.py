@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpdata as wd
-from warpdata.datasets import Connection, connect
+from warpdata.catalog import parse_address
+from warpdata.datasets import Connection, connect, open_dataset
 from warpdata.digest import blob_key
 from warpdata.errors import BadInputError, BlobCorruptedError, ColumnNotFoundError, LargeExportError
 from warpdata.manifest import iter_shards
-from warpdata.store import Writer
+from warpdata.store import ByteRange, Writer
 from warpdata.tables.mapped import MAPPED
 from warpdata.testing import FaultyStore
 
@@ -400,13 +402,52 @@ def test_open_schema_and_head_take_six_requests_at_most(tmp_path: Path) -> None:
     link = connect(store)
     counting = FaultyStore(link.writer)
     watched = Connection(counting, counting, link.settings)
-    from warpdata.catalog import parse_address
-    from warpdata.datasets import open_dataset
-
     table = open_dataset(watched, parse_address("a/b")).table()
     assert len(table.schema()) == 3
     assert table.head(5)["n"].to_pylist() == [0, 1, 2, 3, 4]
     assert len(counting.log) <= 6, counting.log
+
+
+def test_a_small_shard_comes_whole_only_for_who_wants_most_of_it(tmp_path: Path) -> None:
+    """One request instead of two for a scan, but never a whole shard for a schema or a few rows."""
+    store = f"memory://{tmp_path.name}"
+    published([counted(n * 1000, 1000) for n in range(4)], store, tmp_path, row_group_size=100)
+
+    class Far(FaultyStore):
+        def __init__(self, inner: Writer) -> None:
+            super().__init__(inner)
+            self.spans: list[tuple[str, int]] = []
+
+        def is_near(self, key: str) -> bool:
+            return False
+
+        def read_range(self, key: str, span: ByteRange) -> memoryview:
+            self.spans.append((key, span.size_bytes))
+            return super().read_range(key, span)
+
+        def read_ranges(self, key: str, spans: Sequence[ByteRange], **options: Any) -> list[memoryview]:
+            self.spans.append((key, sum(span.size_bytes for span in spans)))
+            return super().read_ranges(key, spans, **options)
+
+    link = connect(store)
+    sizes = [shard.byte_size for shard in wd.dataset("a/b", store=store).manifest.tables["main"].shards.shards]
+
+    def reads(use: Callable[[wd.Table], object]) -> list[int]:
+        far = Far(link.writer)
+        use(open_dataset(Connection(far, far, link.settings), parse_address("a/b")).table())
+        return [size for key, size in far.spans if key.startswith("blobs/")]
+
+    few: list[Callable[[wd.Table], object]] = [
+        lambda table: table.schema(),
+        lambda table: table.head(5),
+        lambda table: table.select(["n"]).to_arrow(limit=250),
+        lambda table: list(table.batches(100, shard=(1, 20))),
+    ]
+    for use in few:
+        assert max(reads(use)) < min(sizes) / 2
+    assert sorted(reads(lambda table: list(table.batches(100))))[-4:] == sorted(sizes)
+    assert len(reads(lambda table: list(table.batches(100)))) == 4 + 1, "the schema is asked for first"
+    assert reads(lambda table: table.to_arrow(limit=1500)).count(sizes[0]) == 1
 
 
 def test_head_of_a_large_row_group_reads_a_part_of_it(tmp_path: Path) -> None:
@@ -425,9 +466,6 @@ def test_head_of_a_large_row_group_reads_a_part_of_it(tmp_path: Path) -> None:
 
     link = connect(store)
     weighing = Weighing(link.writer)
-    from warpdata.catalog import parse_address
-    from warpdata.datasets import open_dataset
-
     dataset = open_dataset(Connection(weighing, weighing, link.settings), parse_address("a/b"))
     assert dataset.table().head(5)["n"].to_pylist() == [0, 1, 2, 3, 4]
     assert 0 < weighing.fetched < dataset.manifest.data_bytes / 4

@@ -51,23 +51,32 @@ class RowGroup:
 
 
 class ShardOpener:
-    """Opens shards of one store and remembers the latest, so that asking twice costs one request."""
+    """Opens shards of one store and remembers the latest, so that asking twice costs one request.
+
+    `open` is for who wants most of the rows: a small shard comes whole, with one request.
+    """
 
     def __init__(self, reader: Reader) -> None:
+        remembered = functools.lru_cache(maxsize=_REMEMBERED_SHARDS)
         self.reader = reader
-        self.open = functools.lru_cache(maxsize=_REMEMBERED_SHARDS)(functools.partial(open_shard, reader))
+        self.open = remembered(functools.partial(open_shard, reader))
+        self._peek = remembered(functools.partial(open_shard, reader, may_come_whole=False))
+
+    def peek(self, shard: Shard) -> ShardFile:
+        """For its footer, and perhaps a few rows: no shard comes whole."""
+        return self._peek(shard) if _comes_whole(self.reader, shard) else self.open(shard)
 
     def is_local(self, shard: Shard) -> bool:
         """Whether it can be read in place."""
         return self.reader.local_path(blob_key(shard.hash)) is not None
 
 
-def open_shard(reader: Reader, shard: Shard) -> ShardFile:
-    """Fetch and check the footer: one range read when the manifest knows its size. A small shard comes whole."""
+def open_shard(reader: Reader, shard: Shard, *, may_come_whole: bool = True) -> ShardFile:
+    """Fetch and check the footer: one range read when the manifest knows its size. A small shard may come whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    whole = _read_whole(reader, shard)
+    whole = _read_whole(reader, shard) if may_come_whole and _comes_whole(reader, shard) else None
     tail = _read_tail(reader, shard) if whole is None else whole
     try:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
@@ -90,11 +99,13 @@ def parse_tail(tail: memoryview | bytes) -> int:
     return int.from_bytes(trailer[:4], "little") + _TRAILER_BYTES
 
 
-def _read_whole(reader: Reader, shard: Shard) -> memoryview | None:
-    """A shard so small that a second request would take longer than all of it; None for others and for what is near."""
+def _comes_whole(reader: Reader, shard: Shard) -> bool:
+    """Whether it is so small, and so far away, that a second request would take longer than all of it."""
+    return shard.byte_size <= SMALL_SHARD_BYTES and not reader.is_near(blob_key(shard.hash))
+
+
+def _read_whole(reader: Reader, shard: Shard) -> memoryview:
     key = blob_key(shard.hash)
-    if shard.byte_size > SMALL_SHARD_BYTES or reader.is_near(key):
-        return None
     for _ in range(_TRIES):
         whole = reader.read_range(key, ByteRange(0, shard.byte_size))
         if sha256_hex(whole) == shard.hash:

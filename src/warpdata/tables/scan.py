@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from warpdata.limits import MIB, SCAN_AHEAD_BYTES
 from warpdata.machine import usable_cores
-from warpdata.manifest import LoadPage, ShardList, iter_rows
+from warpdata.manifest import LoadPage, Shard, ShardList, iter_rows
 from warpdata.tables.arrays import as_arrow, as_bools, take_known
 from warpdata.tables.assign import RowRange
 from warpdata.tables.evaluate import Evaluator
@@ -145,12 +145,20 @@ def _units(scan: Scan, shards: ShardOpener, load_page: LoadPage, io: ThreadPoolE
         if not opening and shards.is_local(shard):  # nobody has to wait for it, so no thread has to be woken
             yield from _shard_units(scan, shards.open(shard), first_row)
             continue
-        opening.append((first_row, io.submit(shards.open, shard)))
+        opener = shards.peek if _wants_few(scan, first_row, shard) else shards.open
+        opening.append((first_row, io.submit(opener, shard)))
         if len(opening) > _FOOTERS_AHEAD:
             row, file = opening.popleft()
             yield from _shard_units(scan, file.result(), row)
     for row, file in opening:
         yield from _shard_units(scan, file.result(), row)
+
+
+def _wants_few(scan: Scan, first_row: int, shard: Shard) -> bool:
+    """Whether the scan is about so few rows of this shard that fetching all of it would be a waste."""
+    row_count = shard.row_count or 0
+    wanted = min(scan.rows.stop - first_row, row_count) - max(scan.rows.start - first_row, 0)
+    return wanted * _PREFIX_FRACTION <= row_count
 
 
 def _shard_units(scan: Scan, file: ShardFile, first_row: int) -> Iterator[_Unit]:

@@ -245,7 +245,7 @@ class Table:
         return max((group.row_count for group in first.row_groups()[:1]), default=0) if first is not None else 0
 
     def _first_shard(self) -> ShardFile | None:
-        return self.shards.open(self._lookup.at(0)) if len(self._lookup) else None
+        return self.shards.peek(self._lookup.at(0)) if len(self._lookup) else None
 
     @cached_property
     def _lookup(self) -> ShardLookup:
@@ -290,7 +290,7 @@ class Table:
     def _borders_near(self, row: int) -> list[int]:
         """The row-group borders of the shard that holds `row`, counted over the table."""
         for first_row, shard in iter_rows(self.entry.shards, self.load_page, row, row + 1):
-            groups = self.shards.open(shard).row_groups()
+            groups = self.shards.peek(shard).row_groups()
             return [*(first_row + group.first_row for group in groups), first_row + (shard.row_count or 0)]
         return []
 
