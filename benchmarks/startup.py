@@ -1,16 +1,17 @@
 """How long a user waits before anything happens: importing the package, asking for help, the first rows.
 
 Every measurement starts a process; the kinds take turns. Byte code is compiled before the first one
-that counts.
+that counts, and kept in a folder of its own, also where the environment says not to keep it.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,8 +28,8 @@ _HELP_MS = 150
 
 
 def run(effort: Effort) -> Report:
-    commands = _commands()
-    arms: dict[str, Arm] = {name: partial(_starting, command) for name, command in commands.items()}
+    commands, environment = _commands(), _with_byte_code()
+    arms: dict[str, Arm] = {name: partial(_starting, command, environment) for name, command in commands.items()}
     timings = interleave(arms, effort.rounds, warmups=2)
     added_ms = _added_ms(timings, "import", "pass")
     findings = [
@@ -71,11 +72,17 @@ def _commands() -> dict[str, list[str]]:
     return commands
 
 
-def _starting(command: Sequence[str]) -> Callable[[], int]:
+def _starting(command: Sequence[str], environment: Mapping[str, str]) -> Callable[[], int]:
     def start() -> int:
-        return subprocess.run(command, stdout=subprocess.DEVNULL, timeout=60, check=True).returncode
+        done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, timeout=60, check=True)
+        return done.returncode
 
     return start
+
+
+def _with_byte_code() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(scratch("startup-byte-code"))}
 
 
 def _added_ms(timings: Timings, arm: str, base: str) -> float:
