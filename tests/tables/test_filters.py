@@ -250,6 +250,9 @@ def _comparable(table: pa.Table) -> list[str]:
         ("count(*) > 1", "one row at a time"),
         ("unnest([i, 1]) = 1", "one row at a time"),
         ("", "not an SQL expression"),
+        ("s = '\0'", "does not allow"),
+        ("s = '\ud800'", "does not allow"),
+        ("s = 'it''s", "not an SQL expression"),
     ],
 )
 def test_what_is_not_one_row_expression_is_refused(expression: str, part: str) -> None:

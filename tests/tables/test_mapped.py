@@ -26,7 +26,7 @@ def test_a_file_is_mapped_once(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to(path)
     assert files.open(path) is first
     assert files.open(tmp_path / "b") is first
-    assert first.bytes.read_at(3, 1) == b"234"
+    assert first.source.read_at(3, 1) == b"234"
 
 
 def test_a_file_that_was_replaced_is_another(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_file_that_was_replaced_is_another(tmp_path: Path) -> None:
     other.replace(path)
     second = files.open(path)
     assert not second.sound
-    assert (first.bytes.read_at(5, 0), second.bytes.read_at(5, 0)) == (b"12345", b"abcde")
+    assert (first.source.read_at(5, 0), second.source.read_at(5, 0)) == (b"12345", b"abcde")
 
 
 def test_the_files_read_last_stay_as_far_as_there_is_room(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_the_files_read_last_stay_as_far_as_there_is_room(tmp_path: Path) -> Non
     assert files.open(paths[2]) is c
     assert files.open(paths[0]) is a
     assert files.open(paths[1]) is not b
-    assert b.bytes.read_at(4, 0) == b"bbbb", "who still has it may go on"
+    assert b.source.read_at(4, 0) == b"bbbb", "who still has it may go on"
 
 
 def test_a_file_that_is_too_large_pushes_nothing_out(tmp_path: Path) -> None:

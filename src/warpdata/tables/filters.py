@@ -86,7 +86,7 @@ def _parse_once(text: str, schema: pa.Schema) -> RowFilter:
 
 
 def _parse(text: str) -> dict[str, Any]:
-    if "\0" in text:
+    if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
         raise InvalidFilterError(f"the filter {text!r} has a character that SQL does not allow")
     with sealed_cursor() as cursor:
         statement = quoted(f"SELECT {text}\n")

@@ -27,9 +27,9 @@ _Identity = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:
-    """Others may have the same one, so its bytes are to be read by position only."""
+    """Others may have the same one, so it is to be read by position only."""
 
-    bytes: pa.NativeFile
+    source: pa.NativeFile
     sound: set[tuple[int, int]] = field(default_factory=set)
     """The column chunks whose pages were all compared with their checksums: row group and leaf column."""
 

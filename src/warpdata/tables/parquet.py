@@ -304,7 +304,7 @@ class ShardFile:
             mapped = self._mapped()
             if mapped is None:
                 return None
-            _latest.place = _Place(mapped.sound, functools.partial(self._open, mapped.bytes, dictionaries))
+            _latest.place = _Place(mapped.sound, functools.partial(self._open, mapped.source, dictionaries))
             _latest.wanted = wanted
         place: _Place = _latest.place
         return place
@@ -326,7 +326,7 @@ class ShardFile:
     def _source(self, parts: Parts) -> Any:
         """The file in place, wherever it lies now, or its fetched parts."""
         mapped = self._mapped()
-        return PartialFile(self._reader, self.shard, parts) if mapped is None else mapped.bytes
+        return PartialFile(self._reader, self.shard, parts) if mapped is None else mapped.source
 
     def _mapped(self) -> MappedFile | None:
         path = self._reader.local_path(blob_key(self.shard.hash))
