@@ -7,16 +7,18 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cache.scenes import Clock, Scene, noise, write_entry
-from warpdata.cache import BlobCache, CacheStats, Collected, Refusal
+from warpdata.cache import BlobCache, CacheStats, Collected, Refusal, entries
 from warpdata.cache.entries import Entry
-from warpdata.cache.ledger import Ledger
+from warpdata.cache.ledger import Account, Ledger
 from warpdata.cache.locks import Handle
 from warpdata.cache.parts import TRAILER_BYTES, Part
 from warpdata.cache.places import Places
+from warpdata.cache.room import Room
 from warpdata.cache.survey import Survey, survey
 from warpdata.digest import Blob, sha256_hex
 from warpdata.errors import CorruptError, StorageError
@@ -537,6 +539,38 @@ def test_verify_finds_and_drops_what_is_damaged(scene: Scene) -> None:
     assert sum(watched) == 1000 + 1001 + 1004
     assert scene.cache.stats().entries == 2
     assert scene.cache.verify() == []
+
+
+def test_an_entry_that_is_opened_while_it_is_dropped_is_not_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else those who found it damaged would be given the same bytes again."""
+    blob = write_entry(scene.cache, noise(1, 1000))
+    assert blob is not None
+    remove = Room.remove
+
+    def opened_before(room: Room, account: Account, digest: str) -> bool:
+        assert scene.cache.find(digest) is not None
+        return remove(room, account, digest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Room, "remove", opened_before)
+        assert scene.cache.drop(blob.hash)
+    assert scene.cache.find(blob.hash) is None
+
+
+def test_an_entry_that_is_dropped_while_it_is_opened_is_not_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = write_entry(scene.cache, noise(1, 1000))
+    assert blob is not None
+    open_entry = entries.open_entry
+
+    def dropped_after(*given: Any) -> Entry | None:
+        entry = open_entry(*given)
+        assert scene.cache.drop(blob.hash)
+        return entry
+
+    with monkeypatch.context() as patch:
+        patch.setattr(entries, "open_entry", dropped_after)
+        assert scene.cache.find(blob.hash) is None
+    assert scene.cache.find(blob.hash) is None
 
 
 def test_a_folder_that_can_not_be_looked_at_is_an_error_to_those_who_ask(tmp_path: Path) -> None:

@@ -142,7 +142,8 @@ class BlobCache:
             if not self._places.data(digest).exists():
                 return was_open
             with self._ledger.locked() as account:
-                return self._room.remove(account, digest) or was_open
+                was_removed = self._room.remove(account, digest)
+            return self.opened.forget(digest) or was_removed or was_open  # it may have been opened again meanwhile
         except OSError as error:
             self.opened.shun(digest)
             self.step_aside(error)

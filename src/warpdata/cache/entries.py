@@ -103,6 +103,9 @@ class OpenEntries:
                 with self._lock:
                     entry = self.by_key.setdefault(key, entry)
                     self._make_way(key)
+                if not entry.is_in_place():  # removed while it was opened; who removes it later makes us forget it
+                    self.forget(digest)
+                    return None
         if entry is not None:
             self.use(entry)
         return entry
