@@ -56,7 +56,8 @@ def test_names_resolve_lazily_and_to_the_same_thing() -> None:
     assert run(code) == "True True"
 
 
-def test_opening_a_dataset_does_not_bring_what_only_some_have() -> None:
-    parts = ("warpdata.episodes", "warpdata.wshard", "warpdata.tensors", "torch")
+def test_opening_a_dataset_does_not_bring_what_only_some_need() -> None:
+    rooms = ("warpdata.episodes", "warpdata.streaming", "warpdata.tensors", "warpdata.wshard")
+    parts = (*rooms, "duckdb", "numpy", "pyarrow", "torch")
     loaded = run(f"import sys, warpdata; warpdata.dataset; print([name for name in {parts!r} if name in sys.modules])")
     assert loaded == "[]"

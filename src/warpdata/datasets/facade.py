@@ -29,12 +29,6 @@ from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.media import for_stream, open_artifact
 from warpdata.datasets.streams import Streams
 from warpdata.datasets.tensor_entry import find_tensors
-from warpdata.datasets.training import (
-    StreamAddress,
-    StreamKeywords,
-    StreamRequest,
-    open_stream,
-)
 from warpdata.datasets.warming import Warmed, choose, warm_blobs
 from warpdata.digest import Blob
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
@@ -42,13 +36,14 @@ from warpdata.manifest import Difference, LoadPage, Manifest, ShardList, compare
 from warpdata.progress import Progress, Tally, silent
 from warpdata.settings import Settings
 from warpdata.sizes import parse_size
-from warpdata.streaming import OnSelection, OpenStream, Outside, Stop, Stream, StreamOptions, Traffic, mix_streams
 from warpdata.tables import Foresee, Present, ShardOpener, Table, retyped_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from warpdata.datasets.training import StreamAddress, StreamKeywords, StreamRequest
     from warpdata.episodes import Episodes
+    from warpdata.streaming import OnSelection, OpenStream, Stop, Stream, StreamOptions, Traffic
     from warpdata.tensors import Engine, SourcePolicy, Tensors
 
 __all__ = [
@@ -224,6 +219,8 @@ class Dataset(Streams):
 
     def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
         """As `stream`, from values that were checked."""
+        from warpdata.datasets.training import Outside, open_stream  # needs numpy
+
         bound, on_selection = self._bound_for(request)
         artifacts = {column: artifact for column, (artifact, _) in bound.items()}
         table = replace(self.table(request.table), present=_presentation(bound))
@@ -248,6 +245,8 @@ class Dataset(Streams):
         return {column: (opened(artifact.name), kind) for column, (artifact, kind) in bound.items()}, on_selection
 
     def _traffic(self) -> Traffic:
+        from warpdata.datasets.training import Traffic
+
         counts = self.counters
         return Traffic(counts.requests, counts.bytes_fetched, counts.hits, counts.misses)
 
@@ -256,6 +255,8 @@ class Dataset(Streams):
 
     def reopening(self, request: StreamRequest, options: StreamOptions) -> OpenStream:
         """As `open_stream`, but later, and perhaps in another process."""
+        from warpdata.datasets.training import StreamAddress
+
         where = VersionAddress.of(self._connection, self._resolved)
         return functools.partial(reopen_stream, StreamAddress(where, request, options))
 
@@ -386,6 +387,8 @@ def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_e
     Batch size, ranks and collation are those of the first stream. The mixture ends when one of them would be
     asked for more than it has ("first_exhausted"), or when all have given everything ("all_exhausted").
     """
+    from warpdata.datasets.training import mix_streams
+
     return mix_streams(streams, seed, stop)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from warpdata.artifacts import Artifact, ArtifactEntry, Origin
@@ -17,7 +18,9 @@ from warpdata.datasets.connection import Connection, connect, open_cache
 from warpdata.errors import ArtifactNotFoundError, UnsupportedError
 from warpdata.limits import CACHE_ROOM_FRACTION, MEMBER_GAP_BYTES, STREAM_DENSE_SHARE
 from warpdata.manifest import LoadPage, Manifest
-from warpdata.streaming import OnSelection
+
+if TYPE_CHECKING:
+    from warpdata.streaming import OnSelection
 
 __all__ = ["ArtifactAddress", "for_selection", "for_stream", "open_artifact"]
 

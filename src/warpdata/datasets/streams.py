@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from warpdata.datasets.training import StreamRequest, batches_ahead, live_line
-from warpdata.streaming import (
-    Collate,
-    OnError,
-    OpenStream,
-    Remainder,
-    Shuffle,
-    Stream,
-    StreamOptions,
-    TorchLoader,
-    Transform,
-    resolve_rank,
-)
+if TYPE_CHECKING:
+    from warpdata.datasets.training import StreamRequest
+    from warpdata.streaming import (
+        Collate,
+        OnError,
+        OpenStream,
+        Remainder,
+        Shuffle,
+        Stream,
+        StreamOptions,
+        TorchLoader,
+        Transform,
+    )
 
 __all__ = ["Streams"]
 
@@ -68,6 +68,8 @@ class Streams(ABC):
         decoded, then `transform` is given each sample as a dict. `progress` writes a live line to a file, or to
         standard error.
         """
+        from warpdata.datasets.training import StreamOptions, batches_ahead, live_line, resolve_rank  # needs numpy
+
         rank, world_size = resolve_rank(shard)
         request = self._request(table, columns, filter, shuffle, seed)
         options = StreamOptions(
@@ -103,6 +105,8 @@ class Streams(ABC):
         pin_memory: bool = False,
     ) -> TorchLoader:
         """A stream as a loader for PyTorch, with batches of tensors made in worker processes."""
+        from warpdata.datasets.training import TorchLoader
+
         stream = self.stream(
             table,
             columns=columns,
@@ -130,5 +134,7 @@ class Streams(ABC):
         shuffle: bool | Shuffle,
         seed: int,
     ) -> StreamRequest:
+        from warpdata.datasets.training import StreamRequest
+
         wanted = None if columns is None else tuple(columns)
         return StreamRequest(table or self.main_table(), wanted, condition, shuffle, seed)

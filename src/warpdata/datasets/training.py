@@ -1,7 +1,8 @@
 """Streams over tables of a version: what they must know of the data, gathered from the manifest.
 
 A stream is described by a `StreamRequest`, a plain value that can be pickled, so that worker processes
-open the same stream for themselves.
+open the same stream for themselves. Streams need numpy, so the rest of this room comes here for them, and
+only when somebody asks for one.
 """
 
 from __future__ import annotations
@@ -25,12 +26,29 @@ from warpdata.streaming import (
     Stream,
     StreamOptions,
     TablePlan,
+    TorchLoader,
+    Traffic,
     Transform,
     choose_shuffle,
+    mix_streams,
+    resolve_rank,
 )
 from warpdata.tables import Table
 
-__all__ = ["StreamAddress", "StreamKeywords", "StreamRequest", "batches_ahead", "live_line", "open_stream"]
+__all__ = [
+    "Outside",
+    "StreamAddress",
+    "StreamKeywords",
+    "StreamOptions",
+    "StreamRequest",
+    "TorchLoader",
+    "Traffic",
+    "batches_ahead",
+    "live_line",
+    "mix_streams",
+    "open_stream",
+    "resolve_rank",
+]
 
 
 @dataclass(frozen=True, slots=True)
