@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.data import scratch, trips
-from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave, megabytes, seconds
+from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave_all, megabytes, seconds
 from benchmarks.peers import connect_duckdb, duckdb_rows, parquet_list
 from benchmarks.published import open_table, publish, shard_sources
 from warpdata.machine import usable_cores
@@ -117,11 +117,9 @@ def _count_nan(folder: Path, settings: Settings) -> str:
 def _compare(
     where: str, cases: Sequence[_Case], store: str, settings: Settings, s3: Settings | None, effort: Effort
 ) -> list[Finding]:
-    findings = []
-    for case in cases:
-        timings = interleave(_arms(case, store, settings, s3), effort.rounds)
-        findings.append(_finding(f"{where}: {case.name} (`{case.where}`)", timings, has_target=case.has_target))
-    return findings
+    told = {f"{where}: {case.name} (`{case.where}`)": case for case in cases}
+    timings = interleave_all({name: _arms(case, store, settings, s3) for name, case in told.items()}, effort.rounds)
+    return [_finding(name, timings[name], has_target=case.has_target) for name, case in told.items()]
 
 
 def _arms(case: _Case, store: str, settings: Settings, s3: Settings | None) -> dict[str, Arm]:
@@ -145,19 +143,23 @@ def _arms(case: _Case, store: str, settings: Settings, s3: Settings | None) -> d
 
 def _look_closer(store: str, settings: Settings, effort: Effort) -> list[Finding]:
     """A first time beside DuckDB's filter, and what anybody needs at least who leaves decoding to Arrow."""
-    sources, findings = shard_sources(store, settings), []
-    for case in (case for case in _CASES if case.name in _CLOSER):
+    sources = shard_sources(store, settings)
+    told = {f"local: {case.name} (`{case.where}`)": case for case in _CASES if case.name in _CLOSER}
+    comparisons: dict[str, dict[str, Arm]] = {}
+    for name, case in told.items():
         arms = _arms(case, store, settings, None)
-        arms = {
+        comparisons[name] = {
             "duckdb": arms["duckdb"],
             "read for the first time": partial(_first_time, arms["ours"]),
             "nothing but decoding, checksums compared": partial(partial, _decode, sources, case, checks=True),
             "nothing but decoding, checksums not compared": partial(partial, _decode, sources, case, checks=False),
         }
-        timings = interleave(arms, effort.rounds)
-        what = f"local: {case.name} (`{case.where}`)"
-        findings += [_finding(f"{what}, {arm}", timings, arm, has_target=False) for arm in arms if arm != "duckdb"]
-    return findings
+    return [
+        _finding(f"{name}, {arm}", timings, arm, has_target=False)
+        for name, timings in interleave_all(comparisons, effort.rounds).items()
+        for arm in timings.by_arm
+        if arm != "duckdb"
+    ]
 
 
 def _first_time(arm: Arm) -> Callable[[], int]:

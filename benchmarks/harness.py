@@ -17,13 +17,25 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias
 
-__all__ = ["Arm", "Effort", "Finding", "Report", "Timings", "describe_machine", "interleave", "megabytes", "seconds"]
+__all__ = [
+    "Arm",
+    "Effort",
+    "Finding",
+    "Report",
+    "Timings",
+    "describe_machine",
+    "interleave",
+    "interleave_all",
+    "megabytes",
+    "seconds",
+]
 
 Arm: TypeAlias = Callable[[], Callable[[], int]]
 """Prepares one run, untimed, and returns what is timed; that returns a count all arms must agree on."""
 
 _MORE_ROUNDS = 5
 _ENOUGH_S = 0.8
+_PASSES = 3
 _LIBRARIES = (
     "warpdata",
     "pyarrow",
@@ -96,6 +108,20 @@ def interleave(arms: Mapping[str, Arm], rounds: int, *, warmups: int = 1) -> Tim
         if len(set(answers.values())) > 1:
             raise AssertionError(f"the arms disagree: {answers}")
     return Timings(times)
+
+
+def interleave_all(
+    comparisons: Mapping[str, Mapping[str, Arm]], rounds: int, *, passes: int = _PASSES
+) -> dict[str, Timings]:
+    """Several comparisons, each of them in a few passes: what disturbs a machine for a minute falls on all alike."""
+    found: dict[str, dict[str, list[float]]] = {name: {} for name in comparisons}
+    passes = min(passes, rounds)
+    for number in range(passes):
+        share = rounds * (number + 1) // passes - rounds * number // passes
+        for name, arms in comparisons.items():
+            for arm, times in interleave(arms, share).by_arm.items():
+                found[name].setdefault(arm, []).extend(times)
+    return {name: Timings(by_arm) for name, by_arm in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
