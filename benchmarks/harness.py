@@ -110,12 +110,10 @@ def interleave(arms: Mapping[str, Arm], rounds: int, *, warmups: int = 1) -> Tim
     return Timings(times)
 
 
-def interleave_all(
-    comparisons: Mapping[str, Mapping[str, Arm]], rounds: int, *, passes: int = _PASSES
-) -> dict[str, Timings]:
+def interleave_all(comparisons: Mapping[str, Mapping[str, Arm]], rounds: int) -> dict[str, Timings]:
     """Several comparisons, each of them in a few passes: what disturbs a machine for a minute falls on all alike."""
     found: dict[str, dict[str, list[float]]] = {name: {} for name in comparisons}
-    passes = min(passes, rounds)
+    passes = min(_PASSES, rounds)
     for number in range(passes):
         share = rounds * (number + 1) // passes - rounds * number // passes
         for name, arms in comparisons.items():
