@@ -128,6 +128,13 @@ def test_connections_are_made_in_one_module() -> None:
             assert path.relative_to(SOURCE).as_posix() == "tables/engine.py"
 
 
+def test_nobody_asks_arrow_for_types_of_pandas() -> None:
+    """Versions of Arrow that we support refuse to tell where pandas is not installed."""
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not (isinstance(node, ast.Attribute) and node.attr == "to_pandas_dtype"), f"{path}:{node.lineno}"
+
+
 def test_environment_is_read_in_settings_only() -> None:
     for path in modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpdata as wd
-from warpdata.tables.arrays import as_bools, scalar_of
+from warpdata.tables.arrays import as_bools, as_numpy, scalar_of
 
 moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
 days = st.dates(date(1, 1, 1), date(9999, 12, 31))
@@ -59,6 +59,31 @@ def test_a_moment_that_a_unit_can_not_hold_is_left_to_arrow(kind: pa.DataType) -
 def test_bits_are_spelled_out(values: list[bool], skip: int, take: int) -> None:
     array = pa.array(values, pa.bool_()).slice(skip, take)
     assert as_bools(array).tolist() == array.to_pylist()
+
+
+_NUMBERS = (
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "halffloat",
+    "float",
+    "double",
+    "bool",
+)
+
+
+@given(st.sampled_from(_NUMBERS), st.lists(st.integers(0, 1)), st.integers(0, 20), st.integers(0, 20))
+def test_numbers_are_the_same_for_numpy(name: str, values: list[int], skip: int, take: int) -> None:
+    kind = pa.type_for_alias(name)
+    array = pa.array(values, pa.int64()).cast(kind).slice(skip, take)
+    found = as_numpy(array)
+    assert found.tolist() == array.to_pylist()
+    assert found.dtype == array.to_numpy(zero_copy_only=False).dtype
 
 
 _SHORT_QUERIES = """

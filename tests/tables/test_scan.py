@@ -111,6 +111,7 @@ def test_every_arrow_type_survives(tmp_path: Path, options: dict[str, Any]) -> N
             "struct": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}]),
             "a.b": pa.array([1, 2, 3]),
             "a": pa.array(["p", "q", None]),
+            "struct.a": pa.array([[("k", {"x": 1})], [], None], pa.map_(pa.string(), pa.struct({"x": pa.int8()}))),
             "dict": pa.array(["u", "v", "u"]).dictionary_encode(),
             "when": pa.array([0, 1, None], pa.timestamp("us", tz="UTC")),
             "decimal": pa.array([1, 2, None], pa.decimal128(12, 3)),
@@ -124,6 +125,9 @@ def test_every_arrow_type_survives(tmp_path: Path, options: dict[str, Any]) -> N
         once = pq.read_table(tmp_path / "part-0000.parquet")
         expected = pa.concat_tables([once, once])
         assert read.schema().equals(expected.schema)
+        file = read.shards.open(next(iter_shards(read.entry.shards, read.load_page)))
+        for name in expected.column_names:
+            assert file.decode(0, [name], file.fetch(0, [name])).column_names == [name]
         assert repr(read.to_arrow().to_pylist()) == repr(expected.to_pylist())
         assert read.select(["a"]).to_arrow()["a"].to_pylist() == ["p", "q", None] * 2
         assert read.select(["a.b", "list"]).schema().names == ["a.b", "list"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from warpdata.artifacts import Coming
+from warpdata.tables import as_numpy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,21 +86,7 @@ def _values(column: pa.ChunkedArray) -> Values:
         if flat.null_count or len(flat) != int(np.prod(shape)):
             listed = column.to_pylist()
             return listed
-    return _numbers(flat).reshape(shape)
-
-
-def _numbers(values: pa.Array) -> NDArray[Any]:
-    """A copy as NumPy has it. Arrow's own conversion would load pandas, where it is installed."""
-    import pyarrow as pa
-
-    buffer = values.buffers()[1]
-    if not len(values) or buffer is None:
-        return np.empty(0, values.type.to_pandas_dtype())
-    if pa.types.is_boolean(values.type):
-        bits = np.unpackbits(np.frombuffer(buffer, np.uint8), bitorder="little", count=values.offset + len(values))
-        return bits[values.offset :].view(np.bool_)
-    kind = np.dtype(values.type.to_pandas_dtype())
-    return np.frombuffer(buffer, kind, len(values), values.offset * kind.itemsize).copy()
+    return as_numpy(flat).reshape(shape).copy()
 
 
 def _placed(count: int, parts: Sequence[tuple[Sequence[int], Values]]) -> Values:

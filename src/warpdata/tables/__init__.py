@@ -4,7 +4,7 @@ Handed manifest entries and a `Reader`; knows nothing of catalogs. docs/specs/ta
 normative text.
 """
 
-from warpdata.tables.arrays import as_arrow
+from warpdata.tables.arrays import as_arrow, as_numpy
 from warpdata.tables.assign import RowRange, assign_rows, check_rank, snap
 from warpdata.tables.batches import rebatch
 from warpdata.tables.engine import connect_open, httpfs_path, sealed_cursor
@@ -29,6 +29,7 @@ __all__ = [
     "TakeRows",
     "WriteOptions",
     "as_arrow",
+    "as_numpy",
     "assign_rows",
     "can_match",
     "check_rank",

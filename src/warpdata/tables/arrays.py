@@ -1,12 +1,13 @@
-"""Arrow values made from their buffers.
+"""Arrow values made from their buffers, and the other way round.
 
 Where pandas is installed, Arrow loads it to look at what it is given: ten times as long as a short
-query takes. It asks nobody about buffers.
+query takes. Where it is not, some versions of Arrow cannot even name a type for NumPy. Nobody has to
+be asked about buffers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warpdata.tables.predicate import Constant
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["as_arrow", "as_bools", "scalar_of", "take_known"]
+__all__ = ["as_arrow", "as_bools", "as_numpy", "scalar_of", "take_known"]
 
 
 def as_arrow(numbers: NDArray[np.int64]) -> pa.Array:
@@ -31,9 +32,29 @@ def as_bools(decided: pa.BooleanArray) -> NDArray[np.bool_]:
     """What Arrow keeps as bits, and none of it null."""
     import numpy as np
 
-    bits = np.frombuffer(decided.buffers()[1], np.uint8)
+    bits = np.frombuffer(decided.buffers()[1] if len(decided) else b"", np.uint8)
     spelled = np.unpackbits(bits, bitorder="little", count=decided.offset + len(decided))
     return spelled[decided.offset :].view(np.bool_)
+
+
+def as_numpy(values: pa.Array) -> NDArray[Any]:
+    """The same numbers or booleans for NumPy, and none of them null; numbers stay where they are."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_boolean(values.type):
+        return as_bools(values)
+    kind = _number_type(values.type)
+    data = values.buffers()[1] if len(values) else b""
+    return np.frombuffer(data, kind, len(values), values.offset * kind.itemsize if len(values) else 0)
+
+
+def _number_type(kind: pa.DataType) -> np.dtype[Any]:
+    import numpy as np
+    import pyarrow as pa
+
+    letter = "f" if pa.types.is_floating(kind) else "u" if pa.types.is_unsigned_integer(kind) else "i"
+    return np.dtype(f"{letter}{kind.bit_width // 8}")
 
 
 def scalar_of(value: Constant, kind: pa.DataType) -> pa.Scalar:
@@ -48,7 +69,7 @@ def scalar_of(value: Constant, kind: pa.DataType) -> pa.Scalar:
     elif isinstance(value, bool):
         buffers = [pa.py_buffer(bytes([value]))]
     elif isinstance(value, int | float):
-        buffers = [pa.py_buffer(np.array([value], kind.to_pandas_dtype()))]
+        buffers = [pa.py_buffer(np.array([value], _number_type(kind)))]
     else:
         unit, width = ("D", np.int32) if pa.types.is_date32(kind) else (kind.unit, np.int64)
         moment = np.array([value], "M8[us]")

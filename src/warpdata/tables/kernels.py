@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from warpdata.tables.arrays import as_bools, scalar_of
+from warpdata.tables.arrays import as_bools, as_numpy, scalar_of
 from warpdata.tables.predicate import (
     And,
     Arithmetic,
@@ -74,7 +74,7 @@ def _spread(decided: pa.BooleanArray, indices: pa.Array) -> pa.Array:
     if decided.null_count or indices.null_count:
         return decided.take(indices)
     meant = as_bools(decided)
-    codes = np.frombuffer(indices.buffers()[1], indices.type.to_pandas_dtype())[indices.offset :][: len(indices)]
+    codes = as_numpy(indices)
     is_one = decided.true_count == 1
     kept = codes == int(meant.argmax()) if is_one else np.take(meant, codes, mode="clip")
     packed = pa.py_buffer(np.packbits(kept, bitorder="little"))

@@ -23,6 +23,7 @@ from warpdata.tables.mapped import MAPPED, MappedFile
 from warpdata.tables.nans import columns_without_nan, told_nothing
 from warpdata.tables.parts import PartialFile, Parts
 from warpdata.tables.predicate import Bounds
+from warpdata.tables.scratch import open_reader, scratch_pool
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,20 +143,28 @@ def _tail(reader: Reader, key: str, shard: Shard, size: int) -> memoryview:
 _REPAIR = "`warp verify` shows what else is damaged; publishing the same data to a sound store repairs it."
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a file is read: some columns as dictionaries, and into which memory."""
+
+    dictionaries: tuple[str, ...] = ()
+    scratch: bool = False
+
+
 @dataclass(frozen=True)
 class _Place:
     """A local file as one thread reads it. `sound` belongs to all of them."""
 
     sound: set[tuple[int, int]]
-    open: Callable[..., pq.ParquetFile]
+    open: Callable[..., Any]
 
     @functools.cached_property
-    def compared(self) -> pq.ParquetFile:
+    def compared(self) -> Any:
         """Compares every page with its checksum."""
         return self.open(compare=True)
 
     @functools.cached_property
-    def trusted(self) -> pq.ParquetFile:
+    def trusted(self) -> Any:
         """For what is sound."""
         return self.open(compare=False)
 
@@ -244,26 +253,32 @@ class ShardFile:
         dictionaries: Sequence[str] = (),
         *,
         side_by_side: bool = False,
+        scratch: bool = False,
     ) -> pa.Table:
-        """A row group's columns, every page checked, those of a mapped file once; `side_by_side` on several cores."""
+        """A row group's columns, every page checked, those of a mapped file once.
 
-        def read(file: pq.ParquetFile) -> pa.Table:
-            return file.read_row_group(group, columns=list(columns), use_threads=side_by_side)
+        `side_by_side` on several cores; `scratch` if most of it will be thrown away at once.
+        """
+        leaves = self._leaf_indexes(columns)
 
-        place = self._place(tuple(dictionaries)) if self.is_local else None
+        def read(reader: Any) -> pa.Table:
+            return reader.read_row_group(group, column_indices=leaves, use_threads=side_by_side)
+
+        way = _Way(tuple(dictionaries), scratch)
+        place = self._place(way) if self.is_local else None
         if place is None:
-            return self._guarded(read, self._open(self._source(parts), dictionaries), dictionaries)
-        chunks = {(group, leaf) for leaf in self._leaf_indexes(columns)}
+            return self._guarded(read, self._open(self._source(parts), way), way)
+        chunks = {(group, leaf) for leaf in leaves}
         if place.sound >= chunks:
-            return self._guarded(read, place.trusted, dictionaries)
+            return self._guarded(read, place.trusted, way)
 
-        def compare(file: pq.ParquetFile) -> pa.Table:
-            rows = read(file)
-            if file is place.compared:
+        def compare(reader: Any) -> pa.Table:
+            rows = read(reader)
+            if reader is place.compared:
                 place.sound.update(chunks)
             return rows
 
-        return self._guarded(compare, place.compared, dictionaries)
+        return self._guarded(compare, place.compared, way)
 
     def decode_prefix(self, group: int, columns: Sequence[str], row_count: int) -> pa.Table:
         """The first rows of a row group, fetching about as many bytes as they need."""
@@ -271,8 +286,9 @@ class ShardFile:
 
         described = self.metadata.row_group(group)
         share = row_count / max(described.num_rows, 1)
+        leaves = self._leaf_indexes(columns)
         spans = []
-        for leaf in self._leaf_indexes(columns):
+        for leaf in leaves:
             chunk = described.column(leaf)
             span = _chunk_span(chunk)
             dictionary = chunk.data_page_offset - span.start
@@ -280,16 +296,17 @@ class ShardFile:
             spans.append(ByteRange(span.start, min(span.end, span.start + wanted)))
         parts = [] if self.is_local else self._fetch_spans(spans)
 
-        def read(file: pq.ParquetFile) -> pa.Table:
+        def read(reader: Any) -> pa.Table:
             taken, rows = [], 0
-            for batch in file.iter_batches(row_count, row_groups=[group], columns=list(columns), use_threads=False):
+            for batch in reader.iter_batches(row_count, [group], column_indices=leaves, use_threads=False):
                 taken.append(batch)
                 rows += batch.num_rows
                 if rows >= row_count:
                     break
             return pa.Table.from_batches(taken).slice(0, row_count)
 
-        return self._guarded(read, self._open(self._source(parts), (), buffer_size=MIB // 4), ())
+        way = _Way()
+        return self._guarded(read, self._open(self._source(parts), way, buffer_size=MIB // 4), way)
 
     def _fetch_spans(self, spans: Sequence[ByteRange]) -> Parts:
         if self._whole is not None:
@@ -297,31 +314,21 @@ class ShardFile:
         replies = self._reader.read_ranges(blob_key(self.shard.hash), spans)
         return [(span, reply) for span, reply in zip(spans, replies, strict=True)]
 
-    def _place(self, dictionaries: tuple[str, ...]) -> _Place | None:
+    def _place(self, way: _Way) -> _Place | None:
         """A local file as this thread left it: opening again for each row group takes a tenth of a short scan."""
-        wanted = (self, dictionaries)
+        wanted = (self, way)
         if getattr(_latest, "wanted", None) != wanted:
             mapped = self._mapped()
             if mapped is None:
                 return None
-            _latest.place = _Place(mapped.sound, functools.partial(self._open, mapped.source, dictionaries))
+            _latest.place = _Place(mapped.sound, functools.partial(self._open, mapped.source, way))
             _latest.wanted = wanted
         place: _Place = _latest.place
         return place
 
-    def _open(
-        self, source: Any, dictionaries: Sequence[str], *, compare: bool = True, **options: Any
-    ) -> pq.ParquetFile:
-        import pyarrow.parquet as pq
-
-        return pq.ParquetFile(
-            source,
-            metadata=self.metadata,
-            read_dictionary=list(dictionaries),
-            pre_buffer=False,
-            page_checksum_verification=compare,
-            **options,
-        )
+    def _open(self, source: Any, way: _Way, *, compare: bool = True, buffer_size: int = 0) -> Any:
+        pool = scratch_pool() if way.scratch else None
+        return open_reader(source, self.metadata, way.dictionaries, compare=compare, pool=pool, buffer_size=buffer_size)
 
     def _source(self, parts: Parts) -> Any:
         """The file in place, wherever it lies now, or its fetched parts."""
@@ -335,15 +342,13 @@ class ShardFile:
                 return MAPPED.open(path)
         return None
 
-    def _guarded(
-        self, read: Callable[[pq.ParquetFile], pa.Table], file: pq.ParquetFile, dictionaries: Sequence[str]
-    ) -> pa.Table:
+    def _guarded(self, read: Callable[[Any], pa.Table], reader: Any, way: _Way) -> pa.Table:
         """What is damaged in a nearer copy is read again, from the store."""
         import pyarrow as pa
 
         for _ in range(_TRIES):
             try:
-                return read(file)
+                return read(reader)
             except WarpError:
                 raise
             except (pa.ArrowException, OSError) as error:
@@ -352,7 +357,7 @@ class ShardFile:
                 damage.__cause__ = error
             if not self._reader.distrust(blob_key(self.shard.hash)):
                 break
-            file = self._open(self._source([]), dictionaries)
+            reader = self._open(self._source([]), way)
         raise damage
 
     @functools.cached_property
@@ -374,13 +379,20 @@ class ShardFile:
 
     @functools.cached_property
     def _leaves(self) -> dict[str, list[int]]:
-        """Where each column's leaves are, by the column's name and by their own."""
+        """Where each column's leaves are. Their paths would not tell: a name may have a dot in it."""
         leaves: dict[str, list[int]] = {}
-        for index in range(self.metadata.num_columns):
-            path = self.metadata.schema.column(index).path
-            for name in {path, path.split(".")[0]}:
-                leaves.setdefault(name, []).append(index)
+        first = 0
+        for field in self.schema():
+            end = first + _leaf_count(field.type)
+            leaves[field.name] = list(range(first, end))
+            first = end
         return leaves
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    """How many columns of a file a value of this type takes."""
+    stored = getattr(kind, "storage_type", kind)
+    return sum(_leaf_count(stored.field(index).type) for index in range(stored.num_fields)) or 1
 
 
 def _is_coded(chunk: pq.ColumnChunkMetaData) -> bool:

@@ -213,7 +213,7 @@ def _filtered(
     needed = row_filter.columns
     rest = [name for name in scan.columns if name not in needed]
     encoded = unit.file.small_dictionaries(unit.group, [*needed, *rest] if evaluator.uses_kernels else rest)
-    known = _decode(unit, needed, _parts(fetched), encoded)
+    known = _decode(unit, needed, _parts(fetched), encoded, scratch=True)
     chosen = _Chosen(evaluator.mask(known))
     if not chosen.count:
         return None
@@ -227,7 +227,7 @@ def _matches(
     unit: _Unit, needed: Sequence[str], evaluator: Evaluator, fetched: Future[Parts] | None
 ) -> NDArray[np.int64]:
     encoded = unit.file.small_dictionaries(unit.group, needed) if evaluator.uses_kernels else []
-    chosen = _Chosen(evaluator.mask(_decode(unit, needed, _parts(fetched), encoded)))
+    chosen = _Chosen(evaluator.mask(_decode(unit, needed, _parts(fetched), encoded, scratch=True)))
     return chosen.numbers + unit.first_row
 
 
@@ -244,7 +244,7 @@ def _rest(unit: _Unit, columns: Sequence[str], chosen: _Chosen, encoded: Sequenc
         return
     parts = unit.file.fetch(unit.group, columns)
     for some in [columns] if unit.side_by_side else unit.file.runs(unit.group, columns, _RUN_BYTES):
-        yield chosen.of(_decode(unit, some, parts, encoded))
+        yield chosen.of(_decode(unit, some, parts, encoded, scratch=True))
 
 
 class _Chosen:
@@ -281,9 +281,11 @@ def _by_name(rows: pa.Table) -> dict[str, pa.ChunkedArray]:
     return dict(zip(rows.column_names, rows.columns, strict=True))
 
 
-def _decode(unit: _Unit, columns: Sequence[str], parts: Parts, encoded: Sequence[str]) -> pa.Table:
+def _decode(
+    unit: _Unit, columns: Sequence[str], parts: Parts, encoded: Sequence[str], *, scratch: bool = False
+) -> pa.Table:
     """The wanted rows of these columns, the encoded ones as dictionaries."""
-    rows = unit.file.decode(unit.group, columns, parts, encoded, side_by_side=unit.side_by_side)
+    rows = unit.file.decode(unit.group, columns, parts, encoded, side_by_side=unit.side_by_side, scratch=scratch)
     return rows if unit.take == unit.group_rows else rows.slice(unit.skip, unit.take)
 
 
