@@ -147,7 +147,7 @@ def test_texts_read_as_dictionaries_come_back_as_texts(
     table = pa.table({"word": pa.array(words).cast(kind), "n": pa.array(range(len(words)), pa.int64())})
     read = published([table], f"memory://{folder.name}", folder, row_group_size=25)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warpdata.tables.scan._MAX_CHUNK_BYTES", chunk_bytes)
+        patch.setattr("warpdata.tables.units._MAX_CHUNK_BYTES", chunk_bytes)
         found = read.to_arrow()
         assert found.equals(table)
         for chunk in found["word"].chunks:

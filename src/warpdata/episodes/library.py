@@ -118,7 +118,7 @@ class Library:
 
     def _read_group(self, group: int) -> pa.Table:
         file = self._opener.open(self._shard)
-        check_columns(file.schema(), has_chunks=self._has_chunks)
+        check_columns(file.schema, has_chunks=self._has_chunks)
         columns: Sequence[str] = (*OPENING_COLUMNS, CHUNKS) if self._has_chunks else OPENING_COLUMNS
         return file.decode(group, columns, file.fetch(group, columns))
 

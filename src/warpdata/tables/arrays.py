@@ -7,6 +7,7 @@ be asked about buffers.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from warpdata.tables.predicate import Constant
@@ -14,9 +15,10 @@ from warpdata.tables.predicate import Constant
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
     from numpy.typing import NDArray
 
-__all__ = ["as_arrow", "as_bools", "as_numpy", "scalar_of", "take_known"]
+__all__ = ["as_arrow", "as_bits", "as_bools", "as_numpy", "scalar_of", "take_known"]
 
 
 def as_arrow(numbers: NDArray[np.int64]) -> pa.Array:
@@ -26,6 +28,15 @@ def as_arrow(numbers: NDArray[np.int64]) -> pa.Array:
 
     held = np.ascontiguousarray(numbers, dtype=np.int64)
     return pa.Array.from_buffers(pa.int64(), len(held), [None, pa.py_buffer(held)])
+
+
+def as_bits(kept: NDArray[np.bool_]) -> pa.BooleanArray:
+    """The same booleans for Arrow."""
+    import numpy as np
+    import pyarrow as pa
+
+    packed = pa.py_buffer(np.packbits(kept, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(kept), [None, packed])
 
 
 def as_bools(decided: pa.BooleanArray) -> NDArray[np.bool_]:
@@ -80,11 +91,15 @@ def scalar_of(value: Constant, kind: pa.DataType) -> pa.Scalar:
     return pa.Array.from_buffers(kind, 1, [None, *buffers])[0]
 
 
-def take_known(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Rows by numbers that are known to be within, of columns in one piece each."""
-    import pyarrow as pa
+def take_known(column: pa.ChunkedArray, numbers: pa.Array) -> pa.Array:
+    """Values by numbers that are known to be within, of a column in one piece."""
     import pyarrow.compute as pc
 
-    unchecked = pc.TakeOptions(boundscheck=False)
-    columns = [pc.call_function("array_take", [column.chunk(0), numbers], unchecked) for column in rows.columns]
-    return pa.table(columns, schema=rows.schema)
+    return pc.call_function("array_take", [column.chunk(0), numbers], _unchecked())
+
+
+@functools.cache
+def _unchecked() -> pc.TakeOptions:
+    import pyarrow.compute as pc
+
+    return pc.TakeOptions(boundscheck=False)

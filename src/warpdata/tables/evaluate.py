@@ -10,14 +10,17 @@ import threading
 from typing import TYPE_CHECKING
 
 from warpdata.errors import InvalidFilterError
+from warpdata.tables.arrays import as_bits, as_bools
 from warpdata.tables.engine import sealed_cursor
 from warpdata.tables.filters import RowFilter
-from warpdata.tables.kernels import decide
+from warpdata.tables.kernels import keep
 from warpdata.tables.predicate import And, Not, Or, Predicate, Unknown
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
+    from numpy.typing import NDArray
 
 __all__ = ["Evaluator"]
 
@@ -38,28 +41,30 @@ class Evaluator:
         """Whether text columns may come as dictionaries, which kernels compare much faster."""
         return self._known is not None
 
-    def mask(self, rows: pa.Table) -> pa.Array:
-        """True for the rows to keep, never null."""
+    def mask(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """True for the rows to keep."""
+        import numpy as np
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         if self._known is None:
             return self._ask_engine(rows)
         try:
-            likely = _one_array(decide(self._known, rows))
+            kept = keep(self._known, rows)
         except pa.ArrowInvalid:  # an integer overflows; whether that matters depends on how SQL goes about it
             return self._ask_engine(_spelled_out(rows))
-        if self._is_complete or not likely.true_count:
-            return likely
-        return pc.replace_with_mask(likely, likely, self._ask_engine(_spelled_out(rows.filter(likely))))
+        if not self._is_complete:
+            likely = np.flatnonzero(kept)
+            if len(likely):
+                kept[likely] = self._ask_engine(_spelled_out(rows.filter(as_bits(kept))))
+        return kept
 
-    def _ask_engine(self, rows: pa.Table) -> pa.Array:
+    def _ask_engine(self, rows: pa.Table) -> NDArray[np.bool_]:
         import duckdb
 
         stream = rows.__arrow_c_stream__()  # a bare stream: registering a table costs as much again
         try:
             asked = self._cursor().from_arrow(stream).project(f"({self._filter.sql}\n) IS TRUE AS keep")
-            kept = asked.to_arrow_table()["keep"].combine_chunks()
+            kept = as_bools(asked.to_arrow_table()["keep"].combine_chunks())
         except duckdb.Error as error:
             raise InvalidFilterError(f"the filter {self._filter.sql!r} fails on a row: {error}") from error
         if len(kept) != rows.num_rows:
@@ -92,16 +97,6 @@ def _is_known(predicate: Predicate) -> bool:
     if isinstance(predicate, Not):
         return _is_known(predicate.part)
     return not isinstance(predicate, Unknown)
-
-
-def _one_array(decided: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """In one piece, and with false where SQL does not know."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if isinstance(decided, pa.ChunkedArray):
-        decided = decided.chunk(0) if decided.num_chunks == 1 else decided.combine_chunks()
-    return pc.fill_null(decided, False) if decided.null_count else decided
 
 
 def _spelled_out(rows: pa.Table) -> pa.Table:

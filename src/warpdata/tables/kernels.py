@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from warpdata.tables.arrays import as_bools, as_numpy, scalar_of
+from warpdata.limits import KIB
+from warpdata.tables.arrays import as_bits, as_bools, as_numpy, scalar_of
 from warpdata.tables.predicate import (
     And,
     Arithmetic,
@@ -27,31 +28,57 @@ from warpdata.tables.predicate import (
 from warpdata.tables.substrings import contains
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
-__all__ = ["decide"]
+__all__ = ["keep"]
 
 _PATTERNS = {"prefix": "starts_with", "suffix": "ends_with"}
+_REMEMBERED = 64
+_REMEMBERED_BYTES = 4 * KIB
 _ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply"}
 
 
-def decide(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
-    """True, false or null for each row. `pa.ArrowInvalid` if an integer overflows."""
+def keep(predicate: Predicate, rows: pa.Table) -> NDArray[np.bool_]:
+    """Whether each row is kept: true, and neither false nor null. `pa.ArrowInvalid` if an integer overflows."""
+    import pyarrow as pa
+
+    alone = _keep_by_code(rows[predicate.column], predicate) if isinstance(predicate, Compare | Match) else None
+    if alone is not None:
+        return alone
+    decided = _decide(predicate, rows)
+    if isinstance(decided, pa.ChunkedArray):
+        decided = decided.chunk(0) if decided.num_chunks == 1 else decided.combine_chunks()
+    return as_bools(decided.fill_null(False) if decided.null_count else decided)
+
+
+def _keep_by_code(column: pa.ChunkedArray, predicate: Compare | Match) -> NDArray[np.bool_] | None:
+    """The shortest way, where a dictionary in one piece decides alone; else None."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type) or column.num_chunks != 1:
+        return None
+    return _spread(column.chunk(0), predicate)
+
+
+def _decide(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
+    """True, false or null for each row."""
     import pyarrow.compute as pc
 
     if isinstance(predicate, And):
-        return functools.reduce(pc.and_kleene, (decide(part, rows) for part in predicate.parts))
+        return functools.reduce(pc.and_kleene, (_decide(part, rows) for part in predicate.parts))
     if isinstance(predicate, Or):
-        return functools.reduce(pc.or_kleene, (decide(part, rows) for part in predicate.parts))
+        return functools.reduce(pc.or_kleene, (_decide(part, rows) for part in predicate.parts))
     if isinstance(predicate, Not):
-        return pc.invert(decide(predicate.part, rows))
+        return pc.invert(_decide(predicate.part, rows))
     if isinstance(predicate, IsNull):
         return pc.is_null(rows[predicate.column])
     if isinstance(predicate, CompareTerms):
         return _compare_terms(predicate, rows)
     if isinstance(predicate, In):
         equal = [Compare(predicate.column, "=", value) for value in predicate.values]
-        return functools.reduce(pc.or_kleene, (decide(part, rows) for part in equal))
+        return functools.reduce(pc.or_kleene, (_decide(part, rows) for part in equal))
     assert isinstance(predicate, Compare | Match), "the SQL engine takes what is unknown"
     return _decide_column(rows[predicate.column], predicate)
 
@@ -62,23 +89,39 @@ def _decide_column(column: pa.ChunkedArray, predicate: Compare | Match) -> pa.Ch
 
     if not pa.types.is_dictionary(column.type):
         return _decide_values(column, predicate)
-    spread = [_spread(_decide_values(chunk.dictionary, predicate), chunk.indices) for chunk in column.chunks]
-    return pa.chunked_array(spread, pa.bool_())
+    return pa.chunked_array([_decide_codes(chunk, predicate) for chunk in column.chunks], pa.bool_())
 
 
-def _spread(decided: pa.BooleanArray, indices: pa.Array) -> pa.Array:
-    """The decision for each row. Arrow's own kernels take three times as long where nothing is null."""
+def _decide_codes(values: pa.DictionaryArray, predicate: Compare | Match) -> pa.BooleanArray:
+    spread = _spread(values, predicate)
+    return _decide_values(values.dictionary, predicate).take(values.indices) if spread is None else as_bits(spread)
+
+
+def _spread(values: pa.DictionaryArray, predicate: Compare | Match) -> NDArray[np.bool_] | None:
+    """The decision for each row, three times as fast as by Arrow's own kernels; None where something is null."""
     import numpy as np
+
+    words, codes = values.dictionary, values.indices
+    if words.null_count or codes.null_count:
+        return None
+    _, offsets, data = words.buffers()
+    if words.offset or offsets.size + data.size > _REMEMBERED_BYTES:
+        meant = as_bools(_decide_values(words, predicate))
+    else:
+        meant = _decide_words(words.type, len(words), offsets.to_pybytes(), data.to_pybytes(), predicate)
+    is_one = np.count_nonzero(meant) == 1
+    return as_numpy(codes) == int(meant.argmax()) if is_one else np.take(meant, as_numpy(codes), mode="clip")
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _decide_words(
+    kind: pa.DataType, count: int, offsets: bytes, data: bytes, predicate: Compare | Match
+) -> NDArray[np.bool_]:
+    """Row groups that follow one another mostly have the same few words."""
     import pyarrow as pa
 
-    if decided.null_count or indices.null_count:
-        return decided.take(indices)
-    meant = as_bools(decided)
-    codes = as_numpy(indices)
-    is_one = decided.true_count == 1
-    kept = codes == int(meant.argmax()) if is_one else np.take(meant, codes, mode="clip")
-    packed = pa.py_buffer(np.packbits(kept, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(kept), [None, packed])
+    words = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return as_bools(_decide_values(words, predicate))
 
 
 def _decide_values(values: pa.Array | pa.ChunkedArray, predicate: Compare | Match) -> pa.Array | pa.ChunkedArray:

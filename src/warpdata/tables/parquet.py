@@ -12,7 +12,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpdata.digest import blob_key, sha256_hex
 from warpdata.errors import BlobCorruptedError, CorruptError, UnsupportedFormatError, WarpError
@@ -143,8 +143,7 @@ def _tail(reader: Reader, key: str, shard: Shard, size: int) -> memoryview:
 _REPAIR = "`warp verify` shows what else is damaged; publishing the same data to a sound store repairs it."
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
+class _Way(NamedTuple):
     """How a file is read: some columns as dictionaries, and into which memory."""
 
     dictionaries: tuple[str, ...] = ()
@@ -182,6 +181,7 @@ class ShardFile:
         self.is_local = whole is None and reader.local_path(blob_key(shard.hash)) is not None
         """Whether it is read in place, with nothing to fetch. Should that change, reading still works, but slower."""
 
+    @functools.cached_property
     def schema(self) -> pa.Schema:
         return told_nothing(self.metadata.schema.to_arrow_schema())
 
@@ -371,7 +371,7 @@ class ShardFile:
         import pyarrow as pa
 
         kinds = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-        found = {field.name: self._leaf_indexes([field.name]) for field in self.schema() if field.type in kinds}
+        found = {field.name: self._leaf_indexes([field.name]) for field in self.schema if field.type in kinds}
         return {name: leaves[0] for name, leaves in found.items() if len(leaves) == 1}
 
     def _leaf_indexes(self, columns: Sequence[str]) -> list[int]:
@@ -382,7 +382,7 @@ class ShardFile:
         """Where each column's leaves are. Their paths would not tell: a name may have a dot in it."""
         leaves: dict[str, list[int]] = {}
         first = 0
-        for field in self.schema():
+        for field in self.schema:
             end = first + _leaf_count(field.type)
             leaves[field.name] = list(range(first, end))
             first = end

@@ -237,7 +237,7 @@ class Table:
         import pyarrow as pa
 
         first = self._first_shard()
-        return pa.schema([]) if first is None else first.schema()
+        return pa.schema([]) if first is None else first.schema
 
     def group_rows(self) -> int:
         """The rows of the first row group, which tells about the others: the least that is read at once."""
