@@ -150,6 +150,17 @@ def test_kernels_and_sql_keep_the_same_rows(rows: list[dict[str, object]], expre
         assert kept(evaluator.mask(encoded.slice(1))) == [number - 1 for number in expected if number]
 
 
+def test_what_is_remembered_of_words_is_about_this_filter_and_these_words() -> None:
+    """The same bytes cut in another way are other words."""
+    for expression in ("s = 'ab'", "s = 'a'", "s != 'a'", "s < 'b'", "s LIKE 'a%'", "s LIKE '%c'", "s LIKE '%b%'"):
+        evaluator = Evaluator(parse_filter(expression, SCHEMA))
+        for words in (["ab", "c"], ["a", "bc"], ["", "abc"], ["abc"], ["ab", "c", "c"]):
+            plain = pa.table({"s": [words[code % len(words)] for code in range(7)]})
+            encoded = plain.set_column(0, "s", plain["s"].dictionary_encode())
+            for _ in range(2):
+                assert kept(evaluator.mask(encoded)) == judged(plain, expression), (expression, words)
+
+
 @pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
 @pytest.mark.parametrize("right", ["1.5", "0", "h", "g", "i", "h + 0.5", "i * 1"])
 @pytest.mark.parametrize("left", ["f", "i", "g", "f * 1"])
