@@ -6,6 +6,7 @@ The order comes from docs/ARCHITECTURE.md. It is read from the syntax tree, so n
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "warpdata"
 
-FOUNDATION = {"errors", "limits", "settings", "sizes", "digest", "strict_json", "progress", "machine"}
+FOUNDATION = {"errors", "limits", "settings", "sizes", "digest", "strict_json", "progress", "machine", "lazy"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
@@ -23,15 +24,16 @@ ALLOWED: dict[str, set[str]] = {
     "progress": set(),
     "sizes": {"errors"},
     "machine": set(),
+    "lazy": set(),
     "store": FOUNDATION,
     "cache": FOUNDATION | {"store"},
     "manifest": FOUNDATION,
-    "wshard": {"errors", "limits", "digest", "strict_json"},
+    "wshard": {"errors", "limits", "digest", "strict_json", "lazy"},
     "catalog": FOUNDATION | {"store", "manifest"},
     "tables": FOUNDATION | {"store", "manifest"},
     "artifacts": FOUNDATION | {"store", "manifest"},
     "streaming": FOUNDATION | {"manifest", "tables", "artifacts"},
-    "tensors": {"errors", "limits", "digest", "strict_json", "machine"},
+    "tensors": {"errors", "limits", "digest", "strict_json", "machine", "lazy"},
     "episodes": FOUNDATION | {"store", "manifest", "tables", "wshard", "streaming"},
     "conversion": FOUNDATION | {"wshard"},
     "datasets": FOUNDATION
@@ -133,6 +135,13 @@ def test_nobody_asks_arrow_for_types_of_pandas() -> None:
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             assert not (isinstance(node, ast.Attribute) and node.attr == "to_pandas_dtype"), f"{path}:{node.lineno}"
+
+
+def test_values_are_computed_once_without_a_lock_for_all() -> None:
+    for path in modules():
+        text = path.read_text(encoding="utf-8")
+        is_home = path.relative_to(SOURCE).as_posix() == "lazy.py"
+        assert is_home or not re.search(r"functools(\.| import .*)cached_property", text), f"{path}: use warpdata.lazy"
 
 
 def test_environment_is_read_in_settings_only() -> None:

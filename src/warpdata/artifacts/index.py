@@ -16,6 +16,7 @@ from warpdata.artifacts.member import Chunk, Member
 from warpdata.artifacts.names import check_member_path
 from warpdata.digest import Blob, blob_key
 from warpdata.errors import BlobCorruptedError, InvalidNameError
+from warpdata.lazy import cached_property
 from warpdata.limits import (
     INDEX_INNER_ENTRIES,
     INDEX_MAX_LEVELS,
@@ -55,7 +56,7 @@ class MemberIndex:
         self._leaf = functools.lru_cache(maxsize=INDEX_REMEMBERED_LEAVES)(self._read_leaf)
         self._inner = functools.lru_cache(maxsize=INDEX_REMEMBERED_INNERS)(self._read_inner)
 
-    @functools.cached_property
+    @cached_property
     def _opened(self) -> tuple[Trailer, Inner]:
         size = self._footer.byte_size
         if size > MAX_INDEX_PAGE_BYTES + TRAILER.size:

@@ -6,7 +6,6 @@ artifact anew, with its own settings.
 
 from __future__ import annotations
 
-import functools
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from warpdata.artifacts.decode import (
     image_to_array,
 )
 from warpdata.artifacts.member import ByteLocation, Locator
+from warpdata.lazy import cached_property
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,7 +128,7 @@ class ImageRef(FileRef):
 class AudioRef(FileRef):
     """A sound."""
 
-    @functools.cached_property
+    @cached_property
     def info(self) -> AudioInfo:
         with self.open() as file:
             return audio_info(file, self.path)
@@ -154,7 +154,7 @@ class AudioRef(FileRef):
 class VideoRef(FileRef):
     """A film. Each call opens it; to read many frames, use `reader`."""
 
-    @functools.cached_property
+    @cached_property
     def info(self) -> VideoInfo:
         with self.reader() as video:
             return video.info

@@ -6,13 +6,13 @@ Implements "Chunked episodes" of docs/specs/episodes.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
 from warpdata.episodes.index import ChunkedRow
 from warpdata.episodes.stored import FileEpisode, StoredEpisode
 from warpdata.errors import EpisodeCorruptedError
+from warpdata.lazy import cached_property
 from warpdata.store import Reader
 from warpdata.wshard import Array, Episode, EpisodeInfo, JoinedFile, join_episodes, joined_identity
 

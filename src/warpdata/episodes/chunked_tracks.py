@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_right
-from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -14,6 +13,7 @@ from warpdata.episodes.chunked import ChunkedEpisode
 from warpdata.episodes.description import ChannelLayout
 from warpdata.episodes.stored import FileEpisode, StoredEpisode
 from warpdata.episodes.tracks import Aligned, Track, aligned_rows
+from warpdata.lazy import cached_property
 from warpdata.wshard import Array, cut_rows
 
 __all__ = ["AnyTrack", "ChunkedTrack", "open_track"]

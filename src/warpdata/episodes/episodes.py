@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ from warpdata.episodes.request import WindowsRequest, batches_ahead, make_plan
 from warpdata.episodes.spec import Keys, Pad
 from warpdata.episodes.stored import StoredEpisode
 from warpdata.errors import BadInputError, EpisodeNotFoundError, UnsupportedError
+from warpdata.lazy import cached_property
 from warpdata.streaming import (
     Collate,
     OpenStream,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 
 from warpdata.digest import Blob, blob_key
+from warpdata.lazy import cached_property
 from warpdata.limits import COALESCE_GAP_BYTES
 from warpdata.store import ByteRange, Fetched, ObjectInfo, Reader, read_blob
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from warpdata.episodes.entry import EpisodesEntry
 from warpdata.episodes.held import HeldBlob
 from warpdata.episodes.index import CHUNKS, HIDDEN_COLUMNS, OPENING_COLUMNS, ChunkedRow, check_columns, row_of
 from warpdata.episodes.stored import FileEpisode, StoredEpisode
+from warpdata.lazy import cached_property
 from warpdata.limits import EPISODES_OPEN, EPISODES_REMEMBERED_GROUPS, EPISODES_WHOLE_INDEX_BYTES
 from warpdata.manifest import Page
 from warpdata.settings import Settings

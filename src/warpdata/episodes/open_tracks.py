@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from warpdata.episodes.description import ChannelLayout
 from warpdata.episodes.library import Library
 from warpdata.episodes.spec import find_channel
 from warpdata.errors import BadInputError
+from warpdata.lazy import cached_property
 from warpdata.limits import EPISODES_GATHERED_ROW_BYTES
 from warpdata.wshard import DType
 

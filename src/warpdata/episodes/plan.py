@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from warpdata.episodes.library import Origin
 from warpdata.episodes.open_tracks import OpenTracks, step_form
 from warpdata.episodes.spec import Places, WindowSpec
 from warpdata.errors import BadInputError
+from warpdata.lazy import cached_property
 from warpdata.limits import (
     EPISODES_BLOCK_BYTES,
     EPISODES_OPENING_BLOCKS,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TypeVar
 
 from warpdata.episodes.index import IndexRow
 from warpdata.episodes.source import EpisodeSource, checked_block
 from warpdata.errors import BadInputError, EpisodeCorruptedError, NotFoundError
+from warpdata.lazy import cached_property
 from warpdata.manifest import JsonObject
 from warpdata.store import Reader
 from warpdata.wshard import (

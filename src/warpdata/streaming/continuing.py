@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from warpdata.errors import BadInputError
+from warpdata.lazy import cached_property
 from warpdata.manifest import iter_rows
 from warpdata.streaming.feeds import TablePlan
 from warpdata.streaming.order import Shuffle

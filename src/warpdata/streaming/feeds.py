@@ -7,13 +7,13 @@ import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from warpdata.artifacts import Coming, read_ahead
 from warpdata.errors import BadInputError, WarpError
+from warpdata.lazy import cached_property
 from warpdata.limits import MAX_REQUESTS_AT_ONCE, SMALL_SHARD_BYTES, STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
 from warpdata.streaming.columns import Columns
 from warpdata.streaming.order import Shuffle

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpdata.errors import BadInputError
+from warpdata.lazy import cached_property
 from warpdata.streaming.columns import Columns
 from warpdata.streaming.feeds import Place, Pools, TablePlan
 from warpdata.streaming.mixture import Mixture, Stop

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpdata.errors import BadInputError
+from warpdata.lazy import cached_property
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpdata.digest import blob_key, sha256_hex
 from warpdata.errors import BlobCorruptedError, CorruptError, UnsupportedFormatError, WarpError
+from warpdata.lazy import cached_property
 from warpdata.limits import FOOTER_GUESS_BYTES, HEAD_COLUMN_BYTES, KIB, MAX_FOOTER_BYTES, MIB, SMALL_SHARD_BYTES
 from warpdata.manifest import Shard
 from warpdata.store import ByteRange, Reader
@@ -157,12 +158,12 @@ class _Place:
     sound: set[tuple[int, int]]
     open: Callable[..., Any]
 
-    @functools.cached_property
+    @cached_property
     def compared(self) -> Any:
         """Compares every page with its checksum."""
         return self.open(compare=True)
 
-    @functools.cached_property
+    @cached_property
     def trusted(self) -> Any:
         """For what is sound."""
         return self.open(compare=False)
@@ -181,7 +182,7 @@ class ShardFile:
         self.is_local = whole is None and reader.local_path(blob_key(shard.hash)) is not None
         """Whether it is read in place, with nothing to fetch. Should that change, reading still works, but slower."""
 
-    @functools.cached_property
+    @cached_property
     def schema(self) -> pa.Schema:
         return told_nothing(self.metadata.schema.to_arrow_schema())
 
@@ -360,12 +361,12 @@ class ShardFile:
             reader = self._open(self._source([]), way)
         raise damage
 
-    @functools.cached_property
+    @cached_property
     def _without_nan(self) -> frozenset[str]:
         """Believed only where something vouches for the footer."""
         return frozenset() if self.shard.footer is None else columns_without_nan(self.metadata.metadata)
 
-    @functools.cached_property
+    @cached_property
     def _texts(self) -> dict[str, int]:
         """The columns that can be read as dictionaries, and where each is."""
         import pyarrow as pa
@@ -377,7 +378,7 @@ class ShardFile:
     def _leaf_indexes(self, columns: Sequence[str]) -> list[int]:
         return [leaf for name in columns for leaf in self._leaves.get(name, [])]
 
-    @functools.cached_property
+    @cached_property
     def _leaves(self) -> dict[str, list[int]]:
         """Where each column's leaves are. Their paths would not tell: a name may have a dot in it."""
         leaves: dict[str, list[int]] = {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.digest import blob_key
 from warpdata.errors import BadInputError, LargeExportError, MissingExtraError, UnsupportedError
+from warpdata.lazy import cached_property
 from warpdata.limits import EXPORT_BYTES_WITHOUT_CONSENT, EXPORT_ROWS_WITHOUT_CONSENT
 from warpdata.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
 from warpdata.settings import Settings, detect_rank

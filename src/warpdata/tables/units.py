@@ -6,11 +6,11 @@ same for every row group of a scan is found out once: a short scan has little el
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from warpdata.lazy import cached_property
 from warpdata.limits import MIB
 from warpdata.tables.arrays import as_arrow, as_bits, take_known
 from warpdata.tables.evaluate import Evaluator
@@ -129,11 +129,11 @@ class _Chosen:
             return {name: take_known(column, self._taken) for name, column in _by_name(rows).items()}
         return _by_name(rows.filter(self._bits))
 
-    @functools.cached_property
+    @cached_property
     def _taken(self) -> pa.Array:
         return as_arrow(self.numbers)
 
-    @functools.cached_property
+    @cached_property
     def _bits(self) -> pa.BooleanArray:
         return as_bits(self._kept)
 

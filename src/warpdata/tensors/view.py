@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from warpdata.errors import TensorsCorruptedError, ViewPreconditionError
+from warpdata.lazy import cached_property
 from warpdata.tensors.devices import cuda_device
 from warpdata.tensors.identity import (
     logical_layout_hash,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError, UnsupportedFormatError
+from warpdata.lazy import cached_property
 from warpdata.limits import MAX_VIDEO_FRAMES, WSHARD_MAX_EXTRADATA_BYTES
 from warpdata.wshard.dtypes import Array
 from warpdata.wshard.libraries import np

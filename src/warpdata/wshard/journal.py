@@ -13,11 +13,11 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 from warpdata.errors import EpisodeCorruptedError
+from warpdata.lazy import cached_property
 from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_MAX_CHANNELS, WSHARD_MAX_JSON_BYTES, WSHARD_MAX_RECORD_BYTES
 from warpdata.wshard.jsontext import decode_object
 from warpdata.wshard.libraries import crc32c

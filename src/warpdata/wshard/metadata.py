@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from warpdata.errors import EpisodeCorruptedError, UnsupportedFormatError
+from warpdata.lazy import cached_property
 from warpdata.limits import WSHARD_MAX_CHANNELS, WSHARD_MAX_DIMENSIONS, WSHARD_MAX_STEPS
 from warpdata.wshard.dtypes import DType
 from warpdata.wshard.jsontext import JsonObject, decode_object, is_count

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -18,6 +17,7 @@ from warpdata.errors import (
     NotFoundError,
     UnsupportedFormatError,
 )
+from warpdata.lazy import cached_property
 from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_KEPT_BLOCK_BYTES, WSHARD_MAX_JSON_BYTES
 from warpdata.wshard.codecs import Codec, check_distances, decompress
 from warpdata.wshard.container import (
