@@ -61,9 +61,10 @@ def conjunction(filters: Sequence[RowFilter]) -> RowFilter:
 def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
     """Parse and check against a table's schema, without looking at any data.
 
-    Remembered: asking the engine takes a few milliseconds, and loops ask the same again.
+    Remembered: asking the engine takes a few milliseconds, and loops ask the same again. What the schema tells beside
+    names and types means nothing here, and older versions of Arrow could not remember it.
     """
-    return _parse_once(text, schema)
+    return _parse_once(text, schema.remove_metadata())
 
 
 @functools.lru_cache(maxsize=_REMEMBERED_FILTERS)
