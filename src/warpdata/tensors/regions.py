@@ -39,7 +39,10 @@ class Region:
     def first(self, size: int) -> Region:
         """The beginning of it; refused if it is too small or can not be written."""
         if self.memory is not None and self.memory.readonly:
-            raise ViewPreconditionError("the target can not be written to")
+            raise ViewPreconditionError(
+                "the target can not be written to",
+                hint="Pass memory that may be changed; what only DLPack shows can be since NumPy 2.3.",
+            )
         if self.size < size:
             raise ViewPreconditionError(f"the target has {self.size} bytes, and the view {size}")
         memory = None if self.memory is None else self.memory[:size]
