@@ -117,6 +117,8 @@ def test_every_arrow_type_survives(tmp_path: Path, options: dict[str, Any]) -> N
             "decimal": pa.array([1, 2, None], pa.decimal128(12, 3)),
             "fixed": pa.array([[1, 2], [3, 4], None], pa.list_(pa.uint8(), 2)),
             "binary": pa.array([b"\0", b"", None]),
+            "view": pa.array(["long enough to lie elsewhere", None, "short"], pa.string_view()),
+            "bytes view": pa.array([None, b"\0" * 20, b""], pa.binary_view()),
             "половина ½": pa.array([0.5, None, float("nan")]),
         }
     )
@@ -132,6 +134,11 @@ def test_every_arrow_type_survives(tmp_path: Path, options: dict[str, Any]) -> N
         assert read.select(["a"]).to_arrow()["a"].to_pylist() == ["p", "q", None] * 2
         assert read.select(["a.b", "list"]).schema().names == ["a.b", "list"]
         assert read.filter('"a.b" = 2 AND struct.a IS NULL').to_arrow()["a"].to_pylist() == ["q", "q"]
+        some = [n for n in range(6) if n % 3 != 0]
+        kept, taken = read.filter('"a.b" > 1').to_arrow(), read.taker()(np.array(some))
+        assert kept.schema.equals(expected.schema)
+        assert repr(kept.to_pylist()) == repr(taken.to_pylist()) == repr([expected.to_pylist()[n] for n in some])
+        assert read.filter("view = 'short'").select(["a.b"]).to_arrow()["a.b"].to_pylist() == [3, 3]
 
 
 @given(

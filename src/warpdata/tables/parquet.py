@@ -263,7 +263,7 @@ class ShardFile:
         leaves = self._leaf_indexes(columns)
 
         def read(reader: Any) -> pa.Table:
-            return reader.read_row_group(group, column_indices=leaves, use_threads=side_by_side)
+            return self._takeable(reader.read_row_group(group, column_indices=leaves, use_threads=side_by_side))
 
         way = _Way(tuple(dictionaries), scratch)
         place = self._place(way) if self.is_local else None
@@ -304,10 +304,22 @@ class ShardFile:
                 rows += batch.num_rows
                 if rows >= row_count:
                     break
-            return pa.Table.from_batches(taken).slice(0, row_count)
+            return self._takeable(pa.Table.from_batches(taken).slice(0, row_count))
 
         way = _Way()
         return self._guarded(read, self._open(self._source(parts), way, buffer_size=MIB // 4), way)
+
+    def _takeable(self, rows: pa.Table) -> pa.Table:
+        """Texts that are views spelled out, as Arrow takes no rows of those; who hands rows out has their types."""
+        if not self._views:
+            return rows
+        import pyarrow as pa
+
+        for name in self._views.intersection(rows.column_names):
+            at = rows.column_names.index(name)
+            kind = pa.large_string() if rows.schema.field(at).type == pa.string_view() else pa.large_binary()
+            rows = rows.set_column(at, name, rows.column(at).cast(kind))
+        return rows
 
     def _fetch_spans(self, spans: Sequence[ByteRange]) -> Parts:
         if self._whole is not None:
@@ -374,6 +386,12 @@ class ShardFile:
         kinds = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
         found = {field.name: self._leaf_indexes([field.name]) for field in self.schema if field.type in kinds}
         return {name: leaves[0] for name, leaves in found.items() if len(leaves) == 1}
+
+    @cached_property
+    def _views(self) -> frozenset[str]:
+        import pyarrow as pa
+
+        return frozenset(field.name for field in self.schema if field.type in (pa.string_view(), pa.binary_view()))
 
     def _leaf_indexes(self, columns: Sequence[str]) -> list[int]:
         return [leaf for name in columns for leaf in self._leaves.get(name, [])]
