@@ -17,13 +17,14 @@ from pathlib import Path
 from benchmarks.data import many_small_files, scratch
 from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave, megabytes, seconds
 from benchmarks.published import DATASET, publish, shards_of
-from warpdata.catalog import MAIN, Transaction, commit, parse_address
-from warpdata.datasets import Connection, connect, open_dataset
-from warpdata.digest import Fingerprint, OnBytes, blob_key, unwatched
-from warpdata.manifest import Manifest, Shard, TableEntry, page_shards
+from warpdata.datasets import open_dataset
+from warpdata.primitives.hashing import Fingerprint, OnBytes, blob_key, unwatched
 from warpdata.publish import DatasetBuilder
+from warpdata.repository.catalog import MAIN, Transaction, commit, parse_address
+from warpdata.repository.manifest import Manifest, Shard, TableEntry, page_shards
+from warpdata.session import Connection, connect
 from warpdata.settings import Settings
-from warpdata.store import Writer
+from warpdata.storage import Writer
 from warpdata.testing import FaultyStore
 
 __all__ = ["run"]

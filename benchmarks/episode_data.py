@@ -16,7 +16,7 @@ import numpy as np
 
 import warpdata as wd
 from benchmarks.data import made, scratch
-from warpdata.digest import blob_key
+from warpdata.primitives.hashing import blob_key
 from warpdata.settings import Settings
 from warpdata.wshard import Channel, Episode, Timebase, save_wshard
 

@@ -17,9 +17,9 @@ from benchmarks.data import scratch, trips
 from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave_all, megabytes, seconds
 from benchmarks.peers import connect_duckdb, duckdb_rows, parquet_list
 from benchmarks.published import open_table, publish, shard_sources
-from warpdata.machine import usable_cores
+from warpdata.formats.parquet.mmap_cache import MAPPED
+from warpdata.primitives.machine import usable_cores
 from warpdata.settings import Settings
-from warpdata.tables.mapped import MAPPED
 from warpdata.testing import S3Server
 
 __all__ = ["run"]

@@ -26,7 +26,7 @@ from benchmarks.peer_streams import (
     streamed_bytes,
     write_lance,
 )
-from warpdata.artifacts import FileRef
+from warpdata.kinds.artifacts import FileRef
 from warpdata.settings import Settings
 from warpdata.testing import S3Endpoint, S3Server
 

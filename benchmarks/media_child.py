@@ -13,7 +13,7 @@ import warpdata as wd
 from benchmarks.media_published import ARTIFACT, COLUMN, MEDIA
 from benchmarks.media_serving import serve
 from benchmarks.publish_once import peak_bytes
-from warpdata.artifacts import FileRef
+from warpdata.kinds.artifacts import FileRef
 
 __all__: list[str] = []
 

@@ -14,7 +14,7 @@ from benchmarks.data import media_files, scratch
 from benchmarks.harness import Effort, Finding, Report, megabytes
 from benchmarks.media_children import reader
 from benchmarks.media_published import Media, artifact_shards, publish_media, shuffled
-from warpdata.manifest import Shard
+from warpdata.repository.manifest import Shard
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]

@@ -16,7 +16,7 @@ from benchmarks.data import media_files, scratch
 from benchmarks.harness import Effort, Finding, Report, megabytes
 from benchmarks.media_children import reader
 from benchmarks.media_published import ARTIFACT, COLUMN, MEDIA, Media, artifact_shards, publish_media
-from warpdata.digest import blob_key
+from warpdata.primitives.hashing import blob_key
 from warpdata.settings import Settings
 from warpdata.testing import S3Endpoint, S3Server
 

@@ -19,11 +19,11 @@ from benchmarks.harness import Arm, Effort, Finding, Report, interleave, megabyt
 from benchmarks.media_children import Child, reader
 from benchmarks.media_published import ARTIFACT, MEDIA
 from benchmarks.peer_warpdata import ABSENT, PEER, Peer, find_peer
-from warpdata.artifacts import ArtifactEntry, Member, PackedMember, write_index
-from warpdata.catalog import MAIN, Transaction, commit
-from warpdata.datasets import Connection, connect
-from warpdata.digest import blob_key, fingerprint_file
-from warpdata.manifest import Manifest, Shard, page_shards
+from warpdata.kinds.artifacts import ArtifactEntry, Member, PackedMember, write_index
+from warpdata.primitives.hashing import blob_key, fingerprint_file
+from warpdata.repository.catalog import MAIN, Transaction, commit
+from warpdata.repository.manifest import Manifest, Shard, page_shards
+from warpdata.session import Connection, connect
 from warpdata.settings import Settings
 
 __all__ = ["run"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import warpdata as wd
-from warpdata.artifacts import FileRef
-from warpdata.digest import blob_key
+from warpdata.kinds.artifacts import FileRef
 from warpdata.limits import ARTIFACT_SHARD_BYTES
-from warpdata.manifest import Shard, iter_shards
+from warpdata.primitives.hashing import blob_key
+from warpdata.repository.manifest import Shard, iter_shards
 from warpdata.settings import Settings
 
 __all__ = [

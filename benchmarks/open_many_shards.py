@@ -18,7 +18,7 @@ from benchmarks.data import many_small_files, scratch
 from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave, megabytes, seconds
 from benchmarks.peers import arrow_dataset, connect_duckdb, duckdb_rows, parquet_list
 from benchmarks.published import open_table, publish, shard_sources, shards_of
-from warpdata.digest import blob_key
+from warpdata.primitives.hashing import blob_key
 from warpdata.settings import Settings
 from warpdata.testing import S3Endpoint, S3Server
 

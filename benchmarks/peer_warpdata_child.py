@@ -54,7 +54,9 @@ class _Reader:
             s3_endpoint_url=_endpoint().get("endpoint_url"),
         )
         opened = import_module("warpdata").dataset(_DATASET, version=version, settings=settings)
-        resolver = import_module("warpdata.artifacts.resolver").ArtifactResolver(opened.manifest, settings=settings)
+        resolver = import_module("warpdata.kinds.artifacts.resolver").ArtifactResolver(
+            opened.manifest, settings=settings
+        )
         create_ref = import_module("warpdata.refs").create_ref
         self.references = [create_ref("raw", path, "file", resolver) for path in paths]
         return {"bytes": 0 if is_cold else len(self.references[0].read_bytes())}
@@ -73,12 +75,12 @@ class _Reader:
             {"ref": path, "shard_idx": 0, "payload_offset": 10_000 * number, "payload_size": 9000}
             for number, path in enumerate(paths)
         ]
-        import_module("warpdata.artifacts.tar").write_index_parquet(entries, Path(index))
+        import_module("warpdata.kinds.artifacts.tar").write_index_parquet(entries, Path(index))
         return {"members": len(entries)}
 
     def find(self, index: str, path: str) -> dict[str, int]:
         """Open an index and look one member up."""
-        opened = import_module("warpdata.artifacts.index").ArtifactIndex.from_parquet(Path(index))
+        opened = import_module("warpdata.kinds.artifacts.index").ArtifactIndex.from_parquet(Path(index))
         return {"found": int(opened.lookup(path) is not None)}
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from warpdata.query import httpfs_path
 from warpdata.settings import Settings
-from warpdata.store import resolve_s3
-from warpdata.tables import httpfs_path
+from warpdata.storage import resolve_s3
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

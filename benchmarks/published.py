@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import warpdata as wd
-from warpdata.digest import blob_key
-from warpdata.manifest import Shard, iter_shards
+from warpdata.primitives.hashing import blob_key
+from warpdata.repository.manifest import Shard, iter_shards
 from warpdata.settings import Settings
 
 __all__ = ["DATASET", "open_table", "publish", "shard_sources", "shards_of"]

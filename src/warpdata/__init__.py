@@ -15,32 +15,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warpdata import errors, ingest
-    from warpdata.artifacts import Artifact, AudioRef, FileRef, ImageRef, VideoRef, read_many
-    from warpdata.datasets import Dataset, connect, dataset, diff, list_datasets, mix, plan, resolve
-    from warpdata.episodes import Episodes, StoredEpisode
+    from warpdata.datasets import Dataset, dataset, diff, list_datasets, mix, plan, resolve
+    from warpdata.formats.tensors import SourcePolicy, narrow, open_tensors, transpose
+    from warpdata.kinds.artifacts import Artifact, AudioRef, FileRef, ImageRef, VideoRef, read_many
+    from warpdata.kinds.episodes import Episodes, StoredEpisode
+    from warpdata.kinds.tables import Table
     from warpdata.publish import DatasetBuilder, verify
+    from warpdata.session import connect
     from warpdata.settings import Settings, load_settings
     from warpdata.streaming import Shuffle, Stream
-    from warpdata.tables import Table
-    from warpdata.tensors import SourcePolicy, narrow, open_tensors, transpose
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Artifact": "warpdata.artifacts",
-    "AudioRef": "warpdata.artifacts",
+    "Artifact": "warpdata.kinds.artifacts",
+    "AudioRef": "warpdata.kinds.artifacts",
     "Dataset": "warpdata.datasets",
     "DatasetBuilder": "warpdata.publish",
-    "Episodes": "warpdata.episodes",
-    "FileRef": "warpdata.artifacts",
-    "ImageRef": "warpdata.artifacts",
+    "Episodes": "warpdata.kinds.episodes",
+    "FileRef": "warpdata.kinds.artifacts",
+    "ImageRef": "warpdata.kinds.artifacts",
     "Settings": "warpdata.settings",
     "Shuffle": "warpdata.streaming",
-    "StoredEpisode": "warpdata.episodes",
-    "SourcePolicy": "warpdata.tensors",
+    "StoredEpisode": "warpdata.kinds.episodes",
+    "SourcePolicy": "warpdata.formats.tensors",
     "Stream": "warpdata.streaming",
-    "Table": "warpdata.tables",
-    "VideoRef": "warpdata.artifacts",
+    "Table": "warpdata.kinds.tables",
+    "VideoRef": "warpdata.kinds.artifacts",
     "connect": "warpdata.datasets",
     "dataset": "warpdata.datasets",
     "diff": "warpdata.datasets",
@@ -48,11 +49,11 @@ _HOMES = {
     "load_settings": "warpdata.settings",
     "mix": "warpdata.datasets",
     "plan": "warpdata.datasets",
-    "narrow": "warpdata.tensors",
-    "open_tensors": "warpdata.tensors",
-    "read_many": "warpdata.artifacts",
+    "narrow": "warpdata.formats.tensors",
+    "open_tensors": "warpdata.formats.tensors",
+    "read_many": "warpdata.kinds.artifacts",
     "resolve": "warpdata.datasets",
-    "transpose": "warpdata.tensors",
+    "transpose": "warpdata.formats.tensors",
     "verify": "warpdata.publish",
 }
 

@@ -57,7 +57,7 @@ def test_names_resolve_lazily_and_to_the_same_thing() -> None:
 
 
 def test_opening_a_dataset_does_not_bring_what_only_some_need() -> None:
-    rooms = ("warpdata.episodes", "warpdata.streaming", "warpdata.tensors", "warpdata.wshard")
+    rooms = ("warpdata.kinds.episodes", "warpdata.streaming", "warpdata.tensors", "warpdata.wshard")
     parts = (*rooms, "duckdb", "numpy", "pyarrow", "torch")
     loaded = run(f"import sys, warpdata; warpdata.dataset; print([name for name in {parts!r} if name in sys.modules])")
     assert loaded == "[]"

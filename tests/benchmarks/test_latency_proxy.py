@@ -9,7 +9,7 @@ import pytest
 from benchmarks.latency_proxy import LatencyProxy
 
 from warpdata.errors import NotFoundError
-from warpdata.store import open_store
+from warpdata.storage import open_store
 from warpdata.testing import S3Endpoint
 
 SIZE = 3_000_000

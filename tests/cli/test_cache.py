@@ -18,7 +18,7 @@ from tests.cli.scenes import PROGRAM, ask, run, run_program
 from tests.cli.test_tree import loaded
 from tests.cli.throttle import Throttle
 from tests.ingest.scenes import plant, png
-from warpdata.datasets import open_cache
+from warpdata.session import open_cache
 from warpdata.testing import S3Endpoint
 
 pytestmark = pytest.mark.s3

@@ -10,7 +10,7 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import run, run_program
-from warpdata.cli.digits import digits_table, picture
+from warpdata.cli.demo_data import digits_table, picture
 
 
 def accuracy(text: str) -> float:

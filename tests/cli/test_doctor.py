@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.scenes import ask, publish, run
-from warpdata.cli.checkup import Finding, Status, check_cache, check_credentials, examined
+from warpdata.cli.doctor_checks import Finding, Status, check_cache, check_credentials, examined
 from warpdata.cli.store_checkup import StoreProbe, check_store
 from warpdata.errors import AuthenticationError, ReadOnlyStoreError
 from warpdata.settings import load_settings
-from warpdata.store import ByteRange, ObjectInfo, open_store
+from warpdata.storage import ByteRange, ObjectInfo, open_store
 from warpdata.testing import FaultyStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

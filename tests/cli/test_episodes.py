@@ -11,8 +11,8 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import ask, run
-from tests.episodes.scenes import make_episode, save_all
-from warpdata.digest import blob_key
+from tests.kinds.episodes.scenes import make_episode, save_all
+from warpdata.primitives.hashing import blob_key
 from warpdata.wshard import Channel, ChunkedEpisodeWriter, Episode, WShardStreamWriter, identity, save_wshard
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.scenes import parquet, publish, run, run_program
 from warpdata import errors
-from warpdata.cli.failures import report
+from warpdata.cli.exit_codes import report
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_defect_is_one_line_with_a_next_step(monkeypatch: pytest.MonkeyPatch) 
     def explode(_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("warpdata.cli.invocation.Invocation.connect", explode)
+    monkeypatch.setattr("warpdata.cli.context.Invocation.connect", explode)
     result = run("list-remote")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [

@@ -17,8 +17,8 @@ from tests.cli.scenes import PROGRAM, ask, parquet, run, run_program
 from tests.cli.test_tree import loaded
 from tests.ingest.scenes import plant, png
 from warpdata.cli.parameters import ArtifactType, BindingType, MediaType, SliceType
-from warpdata.digest import blob_key
 from warpdata.limits import MEMBER_CHUNK_BYTES
+from warpdata.primitives.hashing import blob_key
 
 PICTURES = {f"pictures/{name}.png": png(shade) for shade, name in enumerate(("ant", "bee", "cat", "é"))}
 

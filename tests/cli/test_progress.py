@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.scenes import PROGRAM, parquet, publish, run, trips
 from warpdata.cli.progress import Meter
-from warpdata.publish import ProgressEvent
+from warpdata.primitives.progress import ProgressEvent
 
 
 def read_all(descriptor: int) -> str:

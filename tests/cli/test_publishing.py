@@ -10,7 +10,7 @@ import pytest
 import warpdata as wd
 from tests.cli.scenes import ask, parquet, publish, run, run_program, trips
 from tests.cli.test_tree import loaded
-from warpdata.digest import blob_key
+from warpdata.primitives.hashing import blob_key
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpdata.errors import BadInputError
-from warpdata.sizes import parse_size
+from warpdata.primitives.sizes import parse_size
 
 UNITS = {
     "": 1,

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 
 import warpdata as wd
 from tests.cli.scenes import ask, run
-from warpdata.cli.failures import CORRUPT
-from warpdata.digest import blob_key
+from warpdata.cli.exit_codes import CORRUPT
+from warpdata.primitives.hashing import blob_key
 from warpdata.tensors import open_arrays
 
 EVERY_TYPE = [

@@ -12,10 +12,10 @@ import click
 import pytest
 
 from tests.cli.scenes import run
-from warpdata.cli.failures import EXIT_CODES
+from warpdata.cli.app import SECTIONS, warp
+from warpdata.cli.exit_codes import EXIT_CODES
 from warpdata.cli.options import WarpCommand, WarpGroup
 from warpdata.cli.reference import render_reference
-from warpdata.cli.tree import SECTIONS, warp
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 SUMMARIES = {name: summary for section in SECTIONS.values() for name, summary in section.items()}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdata.cli.figures import bytes_text, count_text, rate_text, rows_text, seconds_text, time_text
-from warpdata.cli.grid import fit_widths
+from warpdata.cli.format import bytes_text, count_text, rate_text, rows_text, seconds_text, time_text
+from warpdata.cli.row_table import fit_widths
 from warpdata.cli.values import cell_text, escape, plain_values, type_text
 
 

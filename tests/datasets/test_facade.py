@@ -17,7 +17,7 @@ from warpdata.errors import (
     TableNotFoundError,
     WarpError,
 )
-from warpdata.manifest import JsonObject
+from warpdata.repository.manifest import JsonObject
 
 
 def publish(name: str, *numbers: int, label: str | None = None) -> str:

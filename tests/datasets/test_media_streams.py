@@ -12,10 +12,10 @@ import pytest
 
 import warpdata as wd
 from tests.web_server import WebServer, serving
-from warpdata.cache import FILL_FOR_EPOCHS, FILL_FOR_MEDIA, FILL_FOR_TABLES, CachedReader, Mode
-from warpdata.datasets import connect
-from warpdata.datasets.media import for_selection
+from warpdata.datasets.artifacts import for_selection
+from warpdata.session import connect
 from warpdata.settings import Settings, load_settings
+from warpdata.storage.cache import FILL_FOR_EPOCHS, FILL_FOR_MEDIA, FILL_FOR_TABLES, CachedReader, Mode
 
 COUNT = 400
 MEMBER_BYTES = 20_000

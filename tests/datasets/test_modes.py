@@ -14,8 +14,8 @@ import pytest
 
 import warpdata as wd
 from tests.web_server import WebServer, serving
-from warpdata.datasets import open_cache
 from warpdata.errors import BadInputError, NotCachedError
+from warpdata.session import open_cache
 from warpdata.settings import Settings, load_settings
 
 MEMBERS = 300

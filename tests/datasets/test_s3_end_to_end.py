@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import warpdata as wd
-from warpdata.digest import blob_key
 from warpdata.limits import SINGLE_PUT_BYTES
-from warpdata.manifest import iter_shards
+from warpdata.primitives.hashing import blob_key
+from warpdata.repository.manifest import iter_shards
 from warpdata.testing import S3Endpoint
 
 pytestmark = pytest.mark.s3

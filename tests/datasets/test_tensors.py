@@ -12,9 +12,6 @@ import pytest
 
 import warpdata as wd
 from tests.web_server import WebServer, serving
-from warpdata.catalog import Resolved
-from warpdata.datasets import TensorsEntry, open_cache
-from warpdata.digest import Blob, blob_key
 from warpdata.errors import (
     ArtifactNotFoundError,
     BlobCorruptedError,
@@ -23,7 +20,11 @@ from warpdata.errors import (
     TensorsCorruptedError,
     UnsupportedFormatError,
 )
-from warpdata.manifest import Payload, iter_shards
+from warpdata.kinds.tensors import TensorsEntry
+from warpdata.primitives.hashing import Blob, blob_key
+from warpdata.repository.catalog import Resolved
+from warpdata.repository.manifest import Payload, iter_shards
+from warpdata.session import open_cache
 from warpdata.settings import Settings, load_settings
 from warpdata.tensors import crop, serve_tensors
 from warpdata.testing import S3Endpoint

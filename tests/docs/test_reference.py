@@ -21,8 +21,8 @@ SOURCE = ROOT / "src" / "warpdata"
 PYTHON = ROOT / "docs" / "reference" / "python.md"
 PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 ANSWERS = {
-    "warpdata.catalog": ("Label",),
-    "warpdata.cache": ("Counts",),
+    "warpdata.repository.catalog": ("Label",),
+    "warpdata.storage.cache": ("Counts",),
     "warpdata.datasets": (
         "ArtifactInfo",
         "Connection",
@@ -32,7 +32,7 @@ ANSWERS = {
         "TableInfo",
         "Warmed",
     ),
-    "warpdata.manifest": ("Difference", "EntryChange", "Manifest"),
+    "warpdata.repository.manifest": ("Difference", "EntryChange", "Manifest"),
     "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published", "Verification"),
 }
 """What the public functions hand out, by home."""
@@ -168,7 +168,7 @@ def test_every_error_is_listed_with_its_kind(name: str) -> None:
 
 
 def test_exit_codes_are_those_of_the_command_line() -> None:
-    failures = importlib.import_module("warpdata.cli.failures")
+    failures = importlib.import_module("warpdata.cli.exit_codes")
     text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     listed = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     assert listed == set(failures.EXIT_CODES)

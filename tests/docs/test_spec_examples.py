@@ -12,9 +12,17 @@ import pytest
 from tests.docs.pages import ROOT, blocks
 from tests.reference import manifest_reader as reference
 from warpdata import limits
-from warpdata.catalog.records import Head, Hint, Label, decode_commit, decode_record, encode_commit, encode_record
-from warpdata.manifest import encode_manifest, parse_manifest
-from warpdata.tables import assign_rows
+from warpdata.kinds.tables import assign_rows
+from warpdata.repository.catalog.records import (
+    Head,
+    Hint,
+    Label,
+    decode_commit,
+    decode_record,
+    encode_commit,
+    encode_record,
+)
+from warpdata.repository.manifest import encode_manifest, parse_manifest
 
 SPECS = ROOT / "docs" / "specs"
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 import warpdata as wd
-from warpdata.datasets import Connection
-from warpdata.digest import sha256_hex
+from warpdata.primitives.hashing import sha256_hex
+from warpdata.session import Connection
 from warpdata.settings import load_settings
-from warpdata.store import Writer, open_store
+from warpdata.storage import Writer, open_store
 from warpdata.testing import Fault, FaultyStore
 
 
@@ -41,8 +41,8 @@ def rows(start: int, count: int = 4) -> pa.Table:
 
 
 def numbers(connection: Connection, address: str = "a/b", table: str = "main") -> list[int]:
-    from warpdata.catalog import parse_address
     from warpdata.datasets import open_dataset
+    from warpdata.repository.catalog import parse_address
 
     found: list[int] = open_dataset(connection, parse_address(address)).table(table).to_arrow()["n"].to_pylist()
     return found

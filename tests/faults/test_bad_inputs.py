@@ -19,7 +19,7 @@ from warpdata.errors import (
     SchemaMismatchError,
     WarpError,
 )
-from warpdata.store import Writer
+from warpdata.storage import Writer
 
 
 @pytest.fixture
@@ -148,8 +148,8 @@ def test_a_file_that_changes_under_the_publish_is_noticed(store: Writer, tmp_pat
 def test_unicode_columns_and_values_come_back_as_given(store: Writer) -> None:
     table = pa.table({"naïve ☃": ["é", "e\u0301", "\U0001f600"], "n": [1, 2, 3]})
     wd.DatasetBuilder("a/b", link(store)).add_table("main", table).publish(message="größe ☃")
-    from warpdata.catalog import parse_address
     from warpdata.datasets import open_dataset
+    from warpdata.repository.catalog import parse_address
 
     dataset = open_dataset(link(store), parse_address("a/b"))
     assert dataset.table().to_arrow().to_pylist() == table.to_pylist()

@@ -8,12 +8,13 @@ import pytest
 
 import warpdata as wd
 from tests.faults.scenes import append, link, memory, numbers, replace
-from warpdata.catalog import Catalog, is_sound, key_policy, parse_address
-from warpdata.datasets import Connection, open_dataset
-from warpdata.digest import blob_key
+from warpdata.datasets import open_dataset
 from warpdata.errors import CorruptError, ManifestCorruptedError, PointerCorruptedError
+from warpdata.primitives.hashing import blob_key
+from warpdata.repository.catalog import Catalog, is_sound, key_policy, parse_address
+from warpdata.session import Connection
 from warpdata.settings import load_settings
-from warpdata.store import MetadataCache, Writer, open_store
+from warpdata.storage import MetadataCache, Writer, open_store
 
 
 def flip(store: Writer, key: str, position: int) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 import warpdata as wd
 from tests.faults.scenes import append, faulty, link, memory, numbers, replace
-from warpdata.catalog import Catalog, Transaction, commit, find_transaction, parse_address
-from warpdata.datasets import Connection, open_dataset
+from warpdata.datasets import open_dataset
 from warpdata.errors import (
     AccessDeniedError,
     CommitUnknownError,
@@ -19,8 +18,10 @@ from warpdata.errors import (
     StorageError,
     WriteUnknownError,
 )
-from warpdata.manifest import Manifest
-from warpdata.store import Fetched, Writer
+from warpdata.repository.catalog import Catalog, Transaction, commit, find_transaction, parse_address
+from warpdata.repository.manifest import Manifest
+from warpdata.session import Connection
+from warpdata.storage import Fetched, Writer
 from warpdata.testing import DropReplies, DropReply, FaultyStore
 
 
@@ -198,6 +199,6 @@ def test_commit_gives_up_after_endless_rivals() -> None:
 
     txn = Transaction("a/b", "main", "me", "append", "x", "", "2026-01-01T00:00:00Z")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warpdata.catalog.transactions.MAX_COMMIT_ATTEMPTS", 3)
+        patch.setattr("warpdata.repository.catalog.transactions.MAX_COMMIT_ATTEMPTS", 3)
         with pytest.raises(ConflictError, match="were faster"):
             commit(AlwaysLate(store), txn, once, lambda _: None)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.scenes import link
-from warpdata.catalog import parse_address
 from warpdata.datasets import open_dataset
+from warpdata.repository.catalog import parse_address
 from warpdata.settings import load_settings
-from warpdata.store import open_store
+from warpdata.storage import open_store
 
 WRITER = """
 import random, sys

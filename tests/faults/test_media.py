@@ -14,10 +14,10 @@ import pytest
 import warpdata as wd
 from tests.faults.scenes import link
 from tests.web_server import WebServer, serving
-from warpdata.digest import blob_key
 from warpdata.errors import BlobCorruptedError, CorruptError, StorageError, WarpError
+from warpdata.primitives.hashing import blob_key
 from warpdata.settings import Settings, load_settings
-from warpdata.store import open_store
+from warpdata.storage import open_store
 from warpdata.testing import FaultyStore, KillAt, Killed
 
 CONTENT = {f"{n:03d}.bin": Random(n).randbytes(2000) for n in range(120)}

@@ -13,8 +13,8 @@ import pytest
 
 import warpdata as wd
 from tests.faults.scenes import append, faulty, link, memory, numbers, replace, rows
-from warpdata.catalog import parse_address
 from warpdata.datasets import open_dataset
+from warpdata.repository.catalog import parse_address
 from warpdata.testing import KillAt, Killed
 
 OLD, NEW = [0, 1, 2, 3], [100, 101, 102, 103]

@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.artifacts.scenes import Stored, memory, store_artifact
+from tests.kinds.artifacts.scenes import Stored, memory, store_artifact
 from tests.reference import member_index_reader as reference
-from warpdata.artifacts import ArtifactEntry
-from warpdata.digest import Blob, blob_key, sha256_hex
+from warpdata.kinds.artifacts import ArtifactEntry
 from warpdata.limits import ARTIFACT_SHARD_BYTES, MEMBER_CHUNK_BYTES
-from warpdata.manifest import Footer, Shard, ShardList
+from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
+from warpdata.repository.manifest import Footer, Shard, ShardList
 
 FOLDER = Path(__file__).parent / "artifacts"
 VECTORS_FILE = FOLDER / "vectors.json"

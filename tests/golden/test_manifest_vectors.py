@@ -17,8 +17,8 @@ import jsonschema
 import pytest
 
 from tests.reference import manifest_reader as reference
-from warpdata.digest import Blob, sha256_hex
-from warpdata.manifest import (
+from warpdata.primitives.hashing import Blob, sha256_hex
+from warpdata.repository.manifest import (
     Binding,
     Footer,
     JsonObject,
@@ -39,7 +39,7 @@ from warpdata.manifest import (
 FOLDER = Path(__file__).parent / "manifests"
 PAGES = FOLDER / "pages"
 VERSIONS = FOLDER / "versions.json"
-SCHEMA = json.loads(files("warpdata.manifest").joinpath("schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(files("warpdata.repository.manifest").joinpath("schema.json").read_text(encoding="utf-8"))
 CHECKER = jsonschema.Draft202012Validator(SCHEMA)
 
 Built = tuple[Manifest, dict[str, bytes]]

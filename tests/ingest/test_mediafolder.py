@@ -17,7 +17,7 @@ import warpdata as wd
 from tests.ingest.scenes import bound, plant, png, rows, wav
 from warpdata.errors import InvalidSourceError, WarpError
 from warpdata.ingest import Packing, Survey, audiofolder, imagefolder
-from warpdata.ingest.endings import REF_TYPE_BY_ENDING
+from warpdata.ingest.file_types import REF_TYPE_BY_ENDING
 from warpdata.ingest.folder_columns import SPLITS, folder_columns
 
 NAMES = st.sampled_from(["train", "test", "VAL", "cat", "dog", "é", "a b", "x"])

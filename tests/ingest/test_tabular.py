@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import warpdata as wd
 from tests.ingest.scenes import bound, plant, png, rows
-from warpdata.digest import sha256_hex
 from warpdata.errors import ColumnNotFoundError, InvalidSourceError, SchemaMismatchError, WarpError
 from warpdata.ingest import Media, Survey, csv
 from warpdata.ingest.rows import read_rows
+from warpdata.primitives.hashing import sha256_hex
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n\t"), max_size=20)
 

@@ -18,14 +18,16 @@ import jsonschema
 import pytest
 
 from tests.reference.manifest_reader import canonical, seal
-from warpdata.digest import sha256_hex
 from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
 from warpdata.limits import MAX_MANIFEST_BYTES
-from warpdata.manifest import Page, Shard, ShardList, iter_shards, parse_manifest
+from warpdata.primitives.hashing import sha256_hex
+from warpdata.repository.manifest import Page, Shard, ShardList, iter_shards, parse_manifest
 
 Document = dict[str, Any]
 A, B, C, D = (letter * 64 for letter in "abcd")
-CHECKER = jsonschema.Draft202012Validator(json.loads(files("warpdata.manifest").joinpath("schema.json").read_text()))
+CHECKER = jsonschema.Draft202012Validator(
+    json.loads(files("warpdata.repository.manifest").joinpath("schema.json").read_text())
+)
 
 
 def sound() -> Document:

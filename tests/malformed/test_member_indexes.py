@@ -20,13 +20,13 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.artifacts.scenes import memory
-from warpdata.artifacts import Artifact, ArtifactEntry, MemberIndex, Origin
-from warpdata.digest import Blob, blob_key, sha256_hex
+from tests.kinds.artifacts.scenes import memory
 from warpdata.errors import BlobCorruptedError, CorruptError, WarpError
+from warpdata.kinds.artifacts import Artifact, ArtifactEntry, MemberIndex, Origin
 from warpdata.limits import MAX_INDEX_PAGE_BYTES, MEMBER_CHUNK_BYTES
-from warpdata.manifest import Footer, Shard, ShardList
-from warpdata.store import Reader
+from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
+from warpdata.repository.manifest import Footer, Shard, ShardList
+from warpdata.storage import Reader
 
 MAGIC = b"WARPMBR1"
 HUGE = 2**64 - 1

@@ -23,9 +23,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.artifacts.tars import BLOCK, END, GNU, archive, entry, extended, header, long_name, padded, sealed
-from warpdata.artifacts import scan_tar
+from tests.kinds.artifacts.tars import BLOCK, END, GNU, archive, entry, extended, header, long_name, padded, sealed
 from warpdata.errors import BadInputError, InvalidNameError, InvalidSourceError
+from warpdata.kinds.artifacts import scan_tar
 from warpdata.limits import MAX_TAR_EXTENSION_BYTES
 
 FIRST = entry("first", b"1" * 700)

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpdata as wd
-from warpdata.digest import blob_key
-from warpdata.manifest import iter_shards
-from warpdata.publish import ProgressEvent
-from warpdata.tables import WriteOptions, describe_parquet, write_parquet
+from warpdata.formats.parquet import WriteOptions, describe_parquet, write_parquet
+from warpdata.primitives.hashing import blob_key
+from warpdata.primitives.progress import ProgressEvent
+from warpdata.repository.manifest import iter_shards
 
 TABLE = pa.table({"n": pa.array([1, 2, 3], pa.int64()), "s": ["a", None, "c"]})
 

@@ -16,11 +16,12 @@ from safetensors.torch import save_file
 
 import warpdata as wd
 from tests.faults.scenes import faulty, link, memory
-from warpdata.catalog import parse_address
-from warpdata.datasets import Connection, Dataset, open_dataset
+from warpdata.datasets import Dataset, open_dataset
 from warpdata.errors import BadInputError, InvalidSourceError, NotFoundError, TensorsCorruptedError
-from warpdata.manifest import iter_shards
-from warpdata.store import read_blob
+from warpdata.repository.catalog import parse_address
+from warpdata.repository.manifest import iter_shards
+from warpdata.session import Connection
+from warpdata.storage import read_blob
 from warpdata.tensors import Tensors, open_arrays, open_tensors, write_tensors
 from warpdata.testing import KillAt, Killed
 

@@ -14,10 +14,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 import warpdata as wd
 from tests.faults.scenes import link, memory
-from warpdata.catalog import parse_address
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.errors import AlreadyExistsError, RefNotFoundError, WriteUnknownError
-from warpdata.store import Writer
+from warpdata.repository.catalog import parse_address
+from warpdata.storage import Writer
 from warpdata.testing import DropReplies, FaultyStore
 
 _fresh = itertools.count()

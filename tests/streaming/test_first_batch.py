@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import warpdata as wd
-from warpdata.catalog import parse_address
-from warpdata.datasets import Connection, connect, open_dataset
+from warpdata.datasets import open_dataset
 from warpdata.errors import ColumnNotFoundError, ManifestCorruptedError, StorageError
 from warpdata.limits import MAX_LISTED_NAMES_BYTES
-from warpdata.manifest import JsonObject, TableEntry
-from warpdata.store import ByteRange, Fetched
+from warpdata.repository.catalog import parse_address
+from warpdata.repository.manifest import JsonObject, TableEntry
+from warpdata.session import Connection, connect
+from warpdata.storage import ByteRange, Fetched
 from warpdata.testing import FaultyStore
 
 DELAY_S = 0.15

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdata.streaming.steps import Remainder, Steps
+from warpdata.streaming.batching import Remainder, Steps
 
 counts = st.integers(0, 200)
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from warpdata.errors import ObjectNotFoundError, StoreUnavailableError, WriteUnknownError
-from warpdata.store import LocalStore, Writer
+from warpdata.storage import LocalStore, Writer
 from warpdata.testing import DropReplies, DropReply, FailReads, FaultyStore, KillAt, Killed, Operation, StoreSuite
 
 

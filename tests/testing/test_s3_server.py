@@ -13,7 +13,7 @@ import pytest
 
 from warpdata.errors import MissingExtraError
 from warpdata.settings import load_settings
-from warpdata.store import open_store
+from warpdata.storage import open_store
 from warpdata.testing import S3Endpoint, S3Server
 
 pytestmark = pytest.mark.s3

@@ -4,10 +4,14 @@ Data goes to stdout, everything else to stderr. docs/reference/cli.md is generat
 tree by `python -m warpdata.cli.reference`.
 """
 
+from warpdata.cli.app import warp
 from warpdata.cli.interrupts import end_soon_on_interrupt
-from warpdata.cli.tree import warp
 
-__all__ = ["main", "warp"]
+__all__ = [
+    "end_soon_on_interrupt",
+    "main",
+    "warp",
+]
 
 
 def main() -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
+from warpdata.cli.context import Invocation
 from warpdata.cli.episode_targets import ShownEpisode, every
-from warpdata.cli.failures import CORRUPT, complain
-from warpdata.cli.figures import bytes_text, count_text, short
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.exit_codes import CORRUPT, complain
+from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import command, episodes_option
 from warpdata.cli.output import print_facts, print_json, print_line
 from warpdata.errors import CorruptError, LimitExceededError, UnsupportedError
-from warpdata.wshard import recover
+from warpdata.formats.wshard import recover
 
 __all__ = ["recover_episode", "verify_episodes"]
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from warpdata.cli.invocation import Invocation
-from warpdata.episodes import Episodes, StoredEpisode
+from warpdata.cli.context import Invocation
 from warpdata.errors import (
     BadInputError,
     CorruptError,
@@ -19,7 +18,7 @@ from warpdata.errors import (
     ObjectNotFoundError,
     UnsupportedError,
 )
-from warpdata.wshard import (
+from warpdata.formats.wshard import (
     EpisodeInfo,
     JoinedFile,
     WShardFile,
@@ -30,6 +29,7 @@ from warpdata.wshard import (
     open_wshard,
     validate_chunk_continuity,
 )
+from warpdata.kinds.episodes import Episodes, StoredEpisode
 
 __all__ = ["ShownEpisode", "every", "find_files", "is_address", "open_file", "open_set", "shown"]
 

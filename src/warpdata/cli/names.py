@@ -14,11 +14,11 @@ import click
 from click.shell_completion import CompletionItem
 
 import warpdata
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
 from warpdata.cli.parameters import ParameterType
 
 if TYPE_CHECKING:
-    from warpdata.datasets import Connection
+    from warpdata.session import Connection
 
 __all__ = ["ADDRESS", "DATASET_ID", "STORE_URL", "NameType"]
 

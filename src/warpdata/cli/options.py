@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
 from warpdata.cli.names import ADDRESS, DATASET_ID, STORE_URL
 
 __all__ = [

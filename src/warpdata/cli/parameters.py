@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpdata.errors import BadInputError
-from warpdata.sizes import parse_size
+from warpdata.primitives.sizes import parse_size
 
 if TYPE_CHECKING:
     ParameterType = click.ParamType[Any]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from warpdata.cli.figures import bytes_text, rows_text, seconds_text
+from warpdata.cli.format import bytes_text, rows_text, seconds_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.progress import Progress, TaskID
 
-    from warpdata.progress import ProgressEvent
+    from warpdata.primitives.progress import ProgressEvent
 
 __all__ = ["Meter"]
 

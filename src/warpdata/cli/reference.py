@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import click
 
-from warpdata.cli.failures import EXIT_CODES
+from warpdata.cli.app import SECTIONS, warp
+from warpdata.cli.exit_codes import EXIT_CODES
 from warpdata.cli.options import WarpCommand, WarpGroup
-from warpdata.cli.tree import SECTIONS, warp
 
 __all__ = ["render_reference"]
 

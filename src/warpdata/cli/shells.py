@@ -8,7 +8,7 @@ from pathlib import Path
 
 from click.shell_completion import get_completion_class
 
-from warpdata.cli.tree import warp
+from warpdata.cli.app import warp
 from warpdata.errors import BadInputError, UnsupportedError
 
 __all__ = ["SHELLS", "Installation", "completion_script", "install_completion", "login_shell"]

@@ -11,9 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from warpdata.catalog import STORE_MARKER
-from warpdata.cli.checkup import Finding, examined
-from warpdata.cli.figures import seconds_text
+from warpdata.cli.doctor_checks import Finding, examined
+from warpdata.cli.format import seconds_text
 from warpdata.errors import (
     AccessDeniedError,
     CorruptError,
@@ -23,7 +22,8 @@ from warpdata.errors import (
     UnsupportedFormatError,
     WarpError,
 )
-from warpdata.store import ByteRange, Writer
+from warpdata.repository.catalog import STORE_MARKER
+from warpdata.storage import ByteRange, Writer
 
 __all__ = ["StoreProbe", "check_store"]
 

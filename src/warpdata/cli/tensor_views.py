@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
 from warpdata.cli.names import ADDRESS
 from warpdata.cli.options import split_names
 from warpdata.cli.parameters import ParameterType
 from warpdata.errors import InvalidViewError
 
 if TYPE_CHECKING:
-    from warpdata.tensors import Narrow, Tensors, Transpose, View
+    from warpdata.formats.tensors import Narrow, Tensors, Transpose, View
 
 __all__ = ["Opened", "name_option", "open_place", "place_argument", "view_of", "view_options"]
 
@@ -126,7 +126,7 @@ class _Range:
     length: int
 
     def __call__(self, name: str, shape: Sequence[int]) -> Narrow:
-        from warpdata.tensors import narrow
+        from warpdata.formats.tensors import narrow
 
         return narrow(self.dim, self.start, self.length)
 
@@ -138,7 +138,7 @@ class _Part:
     world: int
 
     def __call__(self, name: str, shape: Sequence[int]) -> Narrow:
-        from warpdata.tensors import narrow
+        from warpdata.formats.tensors import narrow
 
         if not -len(shape) <= self.dim < len(shape):
             raise InvalidViewError(f"{name!r} has {len(shape)} dimensions, and no dimension {self.dim}")
@@ -153,14 +153,14 @@ class _Swap:
     dim1: int
 
     def __call__(self, name: str, shape: Sequence[int]) -> Transpose:
-        from warpdata.tensors import transpose
+        from warpdata.formats.tensors import transpose
 
         return transpose(self.dim0, self.dim1)
 
 
 def open_place(invocation: Invocation, place: str, name: str | None) -> Opened:
     """A path begins with ".", "/" or "~", ends in ".safetensors" or ".json", or can not be the name of a dataset."""
-    from warpdata.tensors import open_tensors
+    from warpdata.formats.tensors import open_tensors
 
     if _is_path(place):
         if name is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from warpdata.cli.figures import bytes_text
+from warpdata.cli.format import bytes_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,21 +1,10 @@
 """One thing to open: the composition root and the `Dataset` façade."""
 
-from warpdata.datasets.connection import Connection, connect, open_cache
-from warpdata.datasets.facade import (
-    Dataset,
-    Revision,
-    dataset,
-    diff,
-    list_datasets,
-    mix,
-    open_dataset,
-    plan,
-    resolve,
-)
+from warpdata.datasets.artifacts import ArtifactAddress, open_artifact
+from warpdata.datasets.dataset import Dataset, Revision, dataset, diff, list_datasets, mix, open_dataset, plan, resolve
 from warpdata.datasets.info import ArtifactInfo, DatasetInfo, EpisodesInfo, TableInfo, TensorsInfo
-from warpdata.datasets.media import ArtifactAddress, open_artifact
-from warpdata.datasets.tensor_entry import TensorsEntry
-from warpdata.datasets.warming import Warmed
+from warpdata.datasets.warm import Warmed
+from warpdata.session import Connection, connect, open_cache
 
 __all__ = [
     "ArtifactAddress",
@@ -26,7 +15,6 @@ __all__ = [
     "EpisodesInfo",
     "Revision",
     "TableInfo",
-    "TensorsEntry",
     "TensorsInfo",
     "Warmed",
     "connect",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import functools
 
-from warpdata.catalog import Resolved
-from warpdata.datasets.connection import Connection, VersionAddress
-from warpdata.episodes import Episodes, EpisodesEntry, Library, Origin
 from warpdata.errors import EpisodeNotFoundError
-from warpdata.manifest import Manifest
+from warpdata.kinds.episodes import Episodes, EpisodesEntry, Library, Origin
+from warpdata.repository.catalog import Resolved
+from warpdata.repository.manifest import Manifest
+from warpdata.session import Connection, VersionAddress
 
 __all__ = ["EpisodesEntry", "open_episodes"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpdata.artifacts import ArtifactEntry
-from warpdata.catalog import Resolved
-from warpdata.datasets.tensor_entry import TensorsEntry
-from warpdata.manifest import Binding, Manifest, Payload
+from warpdata.kinds.artifacts import ArtifactEntry
+from warpdata.kinds.tensors import TensorsEntry
+from warpdata.repository.catalog import Resolved
+from warpdata.repository.manifest import Binding, Manifest, Payload
 
 __all__ = ["ArtifactInfo", "DatasetInfo", "EpisodesInfo", "TableInfo", "TensorsInfo", "describe"]
 

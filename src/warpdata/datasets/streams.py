@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from warpdata.datasets.training import StreamRequest
+    from warpdata.datasets.stream_request import StreamRequest
     from warpdata.streaming import (
         Collate,
         OnError,
@@ -68,7 +68,12 @@ class Streams(ABC):
         decoded, then `transform` is given each sample as a dict. `progress` writes a live line to a file, or to
         standard error.
         """
-        from warpdata.datasets.training import StreamOptions, batches_ahead, live_line, resolve_rank  # needs numpy
+        from warpdata.datasets.stream_request import (  # needs numpy
+            StreamOptions,
+            batches_ahead,
+            live_line,
+            resolve_rank,
+        )
 
         rank, world_size = resolve_rank(shard)
         request = self._request(table, columns, filter, shuffle, seed)
@@ -105,7 +110,7 @@ class Streams(ABC):
         pin_memory: bool = False,
     ) -> TorchLoader:
         """A stream as a loader for PyTorch, with batches of tensors made in worker processes."""
-        from warpdata.datasets.training import TorchLoader
+        from warpdata.datasets.stream_request import TorchLoader
 
         stream = self.stream(
             table,
@@ -134,7 +139,7 @@ class Streams(ABC):
         shuffle: bool | Shuffle,
         seed: int,
     ) -> StreamRequest:
-        from warpdata.datasets.training import StreamRequest
+        from warpdata.datasets.stream_request import StreamRequest
 
         wanted = None if columns is None else tuple(columns)
         return StreamRequest(table or self.main_table(), wanted, condition, shuffle, seed)

@@ -5,11 +5,11 @@ written before that. Whoever wants something else adds tables and artifacts to a
 The same files always give the same version.
 """
 
-from warpdata.ingest.mediafolder import audiofolder, imagefolder
-from warpdata.ingest.packing import Packing
-from warpdata.ingest.survey import Report, Survey, log_survey
+from warpdata.ingest.media_dir import audiofolder, imagefolder
+from warpdata.ingest.pack import Packing
+from warpdata.ingest.report import Report, Survey, log_survey
 from warpdata.ingest.tabular import Media, csv
-from warpdata.ingest.tars import webdataset
+from warpdata.ingest.webdataset import webdataset
 
 __all__ = [
     "Media",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from warpdata.errors import InvalidSourceError
-from warpdata.tables import describe_parquet
+from warpdata.formats.parquet import describe_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpdata.artifacts import check_member_path
 from warpdata.errors import InvalidSourceError
-from warpdata.ingest.endings import REF_TYPE_BY_ENDING
+from warpdata.ingest.file_types import REF_TYPE_BY_ENDING
+from warpdata.kinds.artifacts import check_member_path
 from warpdata.limits import INGEST_BATCH_BYTES, INGEST_BATCH_ROWS, INGEST_TEXT_BYTES
 
 if TYPE_CHECKING:

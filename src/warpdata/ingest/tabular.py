@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpdata.artifacts import list_sources
-from warpdata.datasets import Connection
 from warpdata.errors import ColumnNotFoundError, InvalidSourceError
-from warpdata.ingest.endings import ref_type_of
-from warpdata.ingest.packing import Packing
+from warpdata.formats.parquet import describe_all
+from warpdata.ingest.file_types import ref_type_of
+from warpdata.ingest.pack import Packing
+from warpdata.ingest.report import Report, Survey, log_survey
 from warpdata.ingest.rows import TABLE_ENDINGS, FileSource, find_files, read_first, read_tables
-from warpdata.ingest.survey import Report, Survey, log_survey
+from warpdata.kinds.artifacts import list_sources
 from warpdata.limits import INGEST_LOOKED_AT_ROWS
 from warpdata.publish import DatasetBuilder
-from warpdata.tables import describe_all, near_columns
+from warpdata.query import near_columns
+from warpdata.session import Connection
 
 if TYPE_CHECKING:
     import pyarrow as pa

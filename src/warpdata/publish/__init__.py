@@ -3,12 +3,12 @@
 docs/specs/publish.md is the normative text.
 """
 
-from warpdata.progress import Progress, ProgressEvent, silent
+from warpdata.primitives.progress import Progress, ProgressEvent, silent
 from warpdata.publish.builder import DatasetBuilder, Published
-from warpdata.publish.layout import Layout, lay_out
+from warpdata.publish.manifest_builder import Layout, lay_out
 from warpdata.publish.plan import PlannedFile, PublishPlan
-from warpdata.publish.sources import TableInput
-from warpdata.publish.verification import Verification, verify
+from warpdata.publish.tables import TableInput
+from warpdata.publish.verify import Verification, verify
 
 __all__ = [
     "DatasetBuilder",

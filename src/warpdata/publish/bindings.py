@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import BadInputError, ColumnNotFoundError, InvalidSourceError
-from warpdata.manifest import REF_TYPES, Binding
 from warpdata.publish.plan import StagedFile
-from warpdata.tables import check_reference_column, near_columns
+from warpdata.query import check_reference_column, near_columns
+from warpdata.repository.manifest import REF_TYPES, Binding
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,10 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpdata.artifacts import ArtifactInput
-from warpdata.catalog import MAIN, Resolved, check_dataset_id, check_ref_name, commit, create_label, mark_store
-from warpdata.datasets import Connection, connect
-from warpdata.digest import Blob
 from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
@@ -26,18 +22,30 @@ from warpdata.errors import (
     RefNotFoundError,
     StorageError,
 )
+from warpdata.kinds.artifacts import ArtifactInput
 from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
-from warpdata.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest
-from warpdata.progress import Progress, Tally, silent
+from warpdata.primitives.hashing import Blob
+from warpdata.primitives.progress import Progress, Tally, silent
+from warpdata.publish.artifacts import ArtifactSpec, stage_media
 from warpdata.publish.bindings import check_ref_type
-from warpdata.publish.change import Change
+from warpdata.publish.change_set import Change
 from warpdata.publish.episodes import EpisodesInput, EpisodesSpec, stage_episodes
-from warpdata.publish.media import ArtifactSpec, stage_media
 from warpdata.publish.plan import PublishPlan, Staged, StagedTensors, plan_upload
-from warpdata.publish.sources import TableInput, stage_table
+from warpdata.publish.tables import TableInput, stage_table
 from warpdata.publish.upload import drop_damaged, find_likely_present, find_present, fingerprint_all, upload_files
+from warpdata.repository.catalog import (
+    MAIN,
+    Resolved,
+    check_dataset_id,
+    check_ref_name,
+    commit,
+    create_label,
+    mark_store,
+)
+from warpdata.repository.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest
+from warpdata.session import Connection, connect
 from warpdata.settings import Settings
-from warpdata.store import Reader
+from warpdata.storage import Reader
 
 if TYPE_CHECKING:
     from warpdata.publish.tensors import TensorsInput

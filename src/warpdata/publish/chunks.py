@@ -12,10 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from warpdata.episodes import Described
 from warpdata.errors import CorruptError, InvalidSourceError, LimitExceededError, UnsupportedFormatError
-from warpdata.publish.plan import StagedBlob
-from warpdata.wshard import (
+from warpdata.formats.wshard import (
     ChunkEntry,
     ChunkManifest,
     ChunkPlace,
@@ -23,6 +21,8 @@ from warpdata.wshard import (
     load_chunk_manifest,
     validate_chunk_continuity,
 )
+from warpdata.kinds.episodes import Described
+from warpdata.publish.plan import StagedBlob
 
 __all__ = ["Found", "Listing", "group_chunks", "resolve_manifests"]
 

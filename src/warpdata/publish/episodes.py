@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from warpdata.digest import Fingerprint, fingerprint_file
-from warpdata.episodes import IndexedEpisode, describe_episode, join_described, write_index
 from warpdata.errors import BadInputError, InvalidSourceError
+from warpdata.formats.wshard import Episode, save_wshard
+from warpdata.kinds.episodes import IndexedEpisode, describe_episode, join_described, write_index
 from warpdata.limits import EPISODES_CHECK_BYTES
-from warpdata.progress import Progress, Tally
+from warpdata.primitives.hashing import Fingerprint, fingerprint_file
+from warpdata.primitives.progress import Progress, Tally
 from warpdata.publish.chunks import Found, group_chunks, resolve_manifests
 from warpdata.publish.plan import StagedBlob, StagedEpisodes
 from warpdata.publish.upload import in_parallel
-from warpdata.wshard import Episode, save_wshard
 
 __all__ = ["EpisodesInput", "EpisodesSpec", "stage_episodes"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from warpdata.digest import Fingerprint
-from warpdata.manifest import Binding, Footer, Shard
-from warpdata.tables import ParquetSource
+from warpdata.formats.parquet import ParquetSource
+from warpdata.primitives.hashing import Fingerprint
+from warpdata.repository.manifest import Binding, Footer, Shard
 
 __all__ = [
     "PlannedFile",

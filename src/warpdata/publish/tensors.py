@@ -15,13 +15,8 @@ from typing import Any, TypeAlias
 
 import xxhash
 
-from warpdata.digest import Blob, Fingerprint, fingerprint_file
 from warpdata.errors import BadInputError, InvalidSourceError
-from warpdata.limits import VIEW_PIECE_BYTES
-from warpdata.progress import Progress, Tally
-from warpdata.publish.plan import StagedBlob, StagedTensors
-from warpdata.publish.upload import in_parallel
-from warpdata.tensors import (
+from warpdata.formats.tensors import (
     CanonicalBytes,
     Tensors,
     artifact_id,
@@ -32,6 +27,11 @@ from warpdata.tensors import (
     open_tensors,
     tree_root,
 )
+from warpdata.limits import VIEW_PIECE_BYTES
+from warpdata.primitives.hashing import Blob, Fingerprint, fingerprint_file
+from warpdata.primitives.progress import Progress, Tally
+from warpdata.publish.plan import StagedBlob, StagedTensors
+from warpdata.publish.upload import in_parallel
 
 __all__ = ["TensorsInput", "stage_tensors"]
 

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from warpdata.catalog import Pause
-from warpdata.digest import Blob, Fingerprint, blob_key, fingerprint_file
 from warpdata.errors import ObjectNotFoundError, StorageError, WriteUnknownError
+from warpdata.formats.parquet import ParquetSource
 from warpdata.limits import SINGLE_PUT_BYTES
-from warpdata.progress import Progress, Tally
+from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
+from warpdata.primitives.progress import Progress, Tally
 from warpdata.publish.plan import PlannedFile, StagedFile
-from warpdata.store import Reader, Writer, verify_blob
-from warpdata.tables import ParquetSource
+from warpdata.repository.catalog import Pause
+from warpdata.storage import Reader, Writer, verify_blob
 
 __all__ = [
     "drop_damaged",

@@ -4,18 +4,18 @@ Handed tables and what is known of them; knows nothing of catalogs. docs/specs/s
 normative text.
 """
 
-from warpdata.streaming.explanation import Explanation
-from warpdata.streaming.feeds import ArrayFeed, Feed, OnSelection, Place, Plan, TablePlan
+from warpdata.streaming.batching import Remainder, Steps
+from warpdata.streaming.explain import Explanation
 from warpdata.streaming.mixed import MixedPlan
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.options import Collate, OnError, StreamOptions, Transform, choose_shuffle, resolve_rank
 from warpdata.streaming.order import Order, Shuffle
-from warpdata.streaming.plan import Identity, MixedIdentity, TableIdentity, Token, VersionIdentity
-from warpdata.streaming.steps import Remainder, Steps
+from warpdata.streaming.shuffle_buffer import Mine
+from warpdata.streaming.sources import ArrayFeed, Feed, OnSelection, Place, Plan, TablePlan
+from warpdata.streaming.state import Identity, MixedIdentity, TableIdentity, Token, VersionIdentity
 from warpdata.streaming.stream import Outside, Stream, mix_streams
 from warpdata.streaming.telemetry import Clock, Figures, Traffic
 from warpdata.streaming.torch import OpenStream, TorchLoader
-from warpdata.streaming.windows import Mine
 
 __all__ = [
     "ArrayFeed",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpdata.artifacts import Coming
-from warpdata.tables import as_numpy
+from warpdata.kinds.artifacts import Coming
+from warpdata.query import as_numpy
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpdata.errors import BadInputError
-from warpdata.lazy import cached_property
+from warpdata.primitives.cached_property import cached_property
 from warpdata.streaming.columns import Columns
-from warpdata.streaming.feeds import Place, Pools, TablePlan
 from warpdata.streaming.mixture import Mixture, Stop
 from warpdata.streaming.order import Shuffle
-from warpdata.streaming.plan import MixedIdentity
-from warpdata.streaming.windows import Mine, Windows
+from warpdata.streaming.shuffle_buffer import Mine, Windows
+from warpdata.streaming.sources import Place, Pools, TablePlan
+from warpdata.streaming.state import MixedIdentity
 
 if TYPE_CHECKING:
     import pyarrow as pa

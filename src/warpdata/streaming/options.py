@@ -16,10 +16,10 @@ from warpdata.limits import (
     STREAM_OPENING_BLOCKS,
     STREAM_WINDOW_BYTES,
 )
-from warpdata.manifest import ShardList
+from warpdata.repository.manifest import ShardList
 from warpdata.settings import detect_rank
+from warpdata.streaming.batching import Remainder, Steps
 from warpdata.streaming.order import Shuffle
-from warpdata.streaming.steps import Remainder, Steps
 
 __all__ = ["Collate", "OnError", "Sample", "StreamOptions", "Transform", "choose_shuffle", "resolve_rank"]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpdata.errors import BadInputError
-from warpdata.lazy import cached_property
+from warpdata.primitives.cached_property import cached_property
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

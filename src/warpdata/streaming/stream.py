@@ -16,18 +16,18 @@ from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.limits import STREAM_THREADS
+from warpdata.streaming.batching import Steps
+from warpdata.streaming.collate import Made, hand_out_arrays, hand_out_rows, make_batch
 from warpdata.streaming.columns import Columns
-from warpdata.streaming.continuing import RestPlan, Segment, parse_rest, rest_of
-from warpdata.streaming.explanation import Explanation
-from warpdata.streaming.feeds import ArrayFeed, Feed, OnSelection, Place, Plan, TablePlan
+from warpdata.streaming.explain import Explanation
 from warpdata.streaming.mixed import MixedPlan
 from warpdata.streaming.mixture import STOPS, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
-from warpdata.streaming.plan import Identity, Token, parse_token
-from warpdata.streaming.samples import Made, hand_out_arrays, hand_out_rows, make_batch
-from warpdata.streaming.steps import Steps
+from warpdata.streaming.rebase import RestPlan, Segment, parse_rest, rest_of
+from warpdata.streaming.shuffle_buffer import Mine
+from warpdata.streaming.sources import ArrayFeed, Feed, OnSelection, Place, Plan, TablePlan
+from warpdata.streaming.state import Identity, Token, parse_token
 from warpdata.streaming.telemetry import Clock, Telemetry, Traffic
-from warpdata.streaming.windows import Mine
 
 __all__ = ["AtVersion", "Outside", "Stream", "mix_streams"]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Literal, TypeVar
 
-from warpdata.digest import Fingerprint, OnBytes, unwatched
 from warpdata.errors import StoreUnavailableError, WriteUnknownError
 from warpdata.limits import COALESCE_GAP_BYTES
-from warpdata.store import ByteRange, Fetched, ObjectInfo, Writer
+from warpdata.primitives.hashing import Fingerprint, OnBytes, unwatched
+from warpdata.storage import ByteRange, Fetched, ObjectInfo, Writer
 
 __all__ = ["DropReplies", "DropReply", "FailReads", "Fault", "FaultyStore", "KillAt", "Killed", "Operation"]
 

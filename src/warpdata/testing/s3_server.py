@@ -28,7 +28,7 @@ from typing import Any
 
 from warpdata.errors import MissingExtraError, StoreUnavailableError, WarpError
 from warpdata.settings import S3Settings, Settings
-from warpdata.store import open_store
+from warpdata.storage import open_store
 
 __all__ = ["S3Endpoint", "S3Server"]
 

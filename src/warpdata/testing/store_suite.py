@@ -19,10 +19,10 @@ from random import Random
 
 import pytest
 
-from warpdata.digest import Fingerprint, fingerprint_file
 from warpdata.errors import BadInputError, CorruptError, InvalidNameError, InvalidSourceError, ObjectNotFoundError
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_KEY_LENGTH, MIB, SINGLE_PUT_BYTES
-from warpdata.store import ByteRange, ObjectInfo, Writer
+from warpdata.primitives.hashing import Fingerprint, fingerprint_file
+from warpdata.storage import ByteRange, ObjectInfo, Writer
 
 __all__ = ["StoreSuite"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from warpdata.catalog import Address, parse_address
-from warpdata.cli.figures import short
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.format import short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
-from warpdata.datasets import Connection, open_dataset
+from warpdata.datasets import open_dataset
+from warpdata.repository.catalog import Address, parse_address
+from warpdata.session import Connection
 
 __all__ = ["branch"]
 

@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 import warpdata
-from warpdata.cache import BlobCache, Collected, read_totals
-from warpdata.cli.failures import CORRUPT, complain
-from warpdata.cli.figures import bytes_text, count_text, short
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.exit_codes import CORRUPT, complain
+from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import command, group
 from warpdata.cli.output import note, print_facts, print_json, print_line
 from warpdata.cli.parameters import SizeType
-from warpdata.datasets import open_cache
+from warpdata.session import open_cache
+from warpdata.storage.cache import BlobCache, Collected, read_totals
 
 __all__ = ["cache"]
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
 from warpdata.cli.options import address_argument, artifact_option, command
 from warpdata.limits import MEMBER_CHUNK_BYTES
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from warpdata.cli.figures import count_text
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.format import count_text
 from warpdata.cli.options import command
 from warpdata.cli.output import note, print_json, print_line
 from warpdata.cli.values import escape
@@ -52,7 +52,7 @@ def convert_episodes(
       warp episodes convert lift.hdf5 episodes/
       warp episodes convert episodes/ dataset/ --to lerobot
     """
-    from warpdata.conversion import convert
+    from warpdata.formats.convert import convert
 
     with invocation.meter("Converting"):
         report = convert(source, target, source_format=source_format, target_format=target_format)

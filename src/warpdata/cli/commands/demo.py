@@ -6,17 +6,18 @@ import time
 
 import click
 
-from warpdata.artifacts import read_many
-from warpdata.catalog import Address
-from warpdata.cli.digits import digit_files, digits_table, measure_accuracy, picture, require_sklearn, train
-from warpdata.cli.figures import bytes_text, count_text, rate_text, seconds_text, short
-from warpdata.cli.grid import print_rows
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.demo_data import digit_files, digits_table, measure_accuracy, picture, require_sklearn, train
+from warpdata.cli.format import bytes_text, count_text, rate_text, seconds_text, short
 from warpdata.cli.options import command
 from warpdata.cli.output import print_line, show
-from warpdata.datasets import Connection, Dataset, open_dataset
+from warpdata.cli.row_table import print_rows
+from warpdata.datasets import Dataset, open_dataset
+from warpdata.kinds.artifacts import read_many
+from warpdata.kinds.tables import Table
 from warpdata.publish import DatasetBuilder
-from warpdata.tables import Table
+from warpdata.repository.catalog import Address
+from warpdata.session import Connection
 
 __all__ = ["demo"]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from warpdata.catalog import parse_address
-from warpdata.cli.figures import bytes_text, count_text, short
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
 from warpdata.datasets import open_dataset
-from warpdata.manifest import EntryChange
+from warpdata.repository.catalog import parse_address
+from warpdata.repository.manifest import EntryChange
 
 __all__ = ["diff"]
 

@@ -8,15 +8,15 @@ from dataclasses import asdict, replace
 import click
 
 import warpdata
-from warpdata.cli.checkup import Finding, check_cache, check_credentials, check_duckdb
-from warpdata.cli.failures import STORAGE
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.doctor_checks import Finding, check_cache, check_credentials, check_duckdb
+from warpdata.cli.exit_codes import STORAGE
 from warpdata.cli.options import command
 from warpdata.cli.output import print_facts, print_json, print_line
 from warpdata.cli.store_checkup import StoreProbe, check_store
 from warpdata.errors import WarpError
 from warpdata.settings import Settings
-from warpdata.store import normalize_url
+from warpdata.storage import normalize_url
 
 __all__ = ["doctor"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from warpdata.cli.commands.convert_episodes import convert_episodes
+from warpdata.cli.context import Invocation
 from warpdata.cli.episode_checks import recover_episode, verify_episodes
 from warpdata.cli.episode_show import show_episode
 from warpdata.cli.episode_targets import ShownEpisode, find_files, is_address, open_file, open_set
-from warpdata.cli.figures import bytes_text
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.format import bytes_text
 from warpdata.cli.options import command, episodes_option, filter_option, group
 from warpdata.cli.output import note, print_json, print_table
 from warpdata.errors import BadInputError

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from warpdata.cli.figures import bytes_text, count_text, short_id, time_text
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.format import bytes_text, count_text, short_id, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.datasets import Dataset, DatasetInfo, Revision

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from warpdata.cli.figures import count_text
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.format import count_text
 from warpdata.cli.options import WarpCommand, command, dataset_argument, group
 from warpdata.cli.output import note, print_json
 from warpdata.cli.parameters import MediaType
-from warpdata.cli.publishing import (
+from warpdata.cli.publish_report import (
     DRY_RUN_KEYS,
     PUBLISH_KEYS,
     PublishRequest,
@@ -23,9 +23,9 @@ from warpdata.cli.publishing import (
     tell,
 )
 from warpdata.cli.values import escape
-from warpdata.datasets import Connection
 from warpdata.ingest import Media, Packing, Report, Survey, audiofolder, csv, imagefolder, webdataset
 from warpdata.publish import DatasetBuilder
+from warpdata.session import Connection
 
 __all__ = ["ingest"]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from warpdata.cli.invocation import Invocation
-from warpdata.cli.loader import LoaderPlan, loader_source
+from warpdata.cli.context import Invocation
+from warpdata.cli.init_template import LoaderPlan, loader_source
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import note, print_line
 from warpdata.errors import AlreadyExistsError, BadInputError
-from warpdata.store import normalize_url
+from warpdata.storage import normalize_url
 
 __all__ = ["init"]
 

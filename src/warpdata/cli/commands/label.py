@@ -6,12 +6,13 @@ from datetime import datetime
 
 import click
 
-from warpdata.catalog import Address, Label, parse_address
-from warpdata.cli.figures import short, time_text
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.format import short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_line, print_table
-from warpdata.datasets import Connection, open_dataset
+from warpdata.datasets import open_dataset
+from warpdata.repository.catalog import Address, Label, parse_address
+from warpdata.session import Connection
 
 __all__ = ["label"]
 

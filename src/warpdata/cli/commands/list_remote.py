@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
 from warpdata.cli.options import command
 from warpdata.cli.output import note, print_json
 

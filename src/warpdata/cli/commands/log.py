@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from warpdata.catalog import parse_address
-from warpdata.cli.figures import short, time_text
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.format import short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_table
 from warpdata.cli.revisions import REVISION_KEYS, revision_document
 from warpdata.datasets import Revision, open_dataset
+from warpdata.repository.catalog import parse_address
 
 __all__ = ["log"]
 

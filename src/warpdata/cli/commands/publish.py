@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
 from warpdata.cli.options import command, dataset_argument
 from warpdata.cli.parameters import ArtifactType, BindingType, PairType
-from warpdata.cli.publishing import (
+from warpdata.cli.publish_report import (
     DRY_RUN_KEYS,
     PUBLISH_KEYS,
     PublishRequest,
@@ -19,8 +19,8 @@ from warpdata.cli.publishing import (
     publish_options,
     tell,
 )
-from warpdata.datasets import Connection
 from warpdata.publish import DatasetBuilder
+from warpdata.session import Connection
 
 __all__ = ["publish"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 import warpdata
-from warpdata.cli.failures import NOT_FOUND
-from warpdata.cli.figures import short, time_text
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.exit_codes import NOT_FOUND
+from warpdata.cli.format import short, time_text
 from warpdata.cli.options import command, dataset_argument
 from warpdata.cli.output import note, print_facts, print_json
 from warpdata.cli.revisions import REVISION_KEYS, revision_document

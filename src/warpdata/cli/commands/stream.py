@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from warpdata.cli.context import Invocation
 from warpdata.cli.formats import FORMATS
-from warpdata.cli.invocation import Invocation
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
 from warpdata.cli.parameters import ShardType
-from warpdata.tables import Table
+from warpdata.kinds.tables import Table
 
 __all__ = ["stream"]
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.failures import CORRUPT, complain, suggest
-from warpdata.cli.figures import bytes_text, count_text, short_id
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.exit_codes import CORRUPT, complain, suggest
+from warpdata.cli.format import bytes_text, count_text, short_id
 from warpdata.cli.options import address_argument, command, dataset_argument, group
 from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
-from warpdata.cli.publishing import DRY_RUN_KEYS, PUBLISH_KEYS, PublishRequest, perform, publish_options, tell
+from warpdata.cli.publish_report import DRY_RUN_KEYS, PUBLISH_KEYS, PublishRequest, perform, publish_options, tell
 from warpdata.cli.tensor_views import name_option, open_place, place_argument, view_of, view_options
 
 if TYPE_CHECKING:
-    from warpdata.tensors import Explanation, TensorEntry, View
+    from warpdata.formats.tensors import Explanation, TensorEntry, View
 
 __all__ = ["tensors"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from warpdata.catalog import parse_address
-from warpdata.cli.failures import CORRUPT, complain, suggest
-from warpdata.cli.figures import bytes_text, count_text, short
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.exit_codes import CORRUPT, complain, suggest
+from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line
 from warpdata.datasets import open_dataset
 from warpdata.publish import verify as verify_dataset
+from warpdata.repository.catalog import parse_address
 
 __all__ = ["verify"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from warpdata.cli.figures import bytes_text, count_text, short
-from warpdata.cli.invocation import Invocation
+from warpdata.cli.context import Invocation
+from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command, split_names
 from warpdata.cli.output import note, print_json, print_line
 from warpdata.cli.parameters import SizeType, SliceType

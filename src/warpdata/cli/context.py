@@ -1,0 +1,39 @@
+"""What one run of `warp` was asked: the options every command shares, and how to reach the store."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import warpdata
+from warpdata.cli.progress import Meter
+
+if TYPE_CHECKING:
+    from warpdata.datasets import Dataset
+    from warpdata.session import Connection
+
+__all__ = ["Invocation"]
+
+
+@dataclass
+class Invocation:
+    """Filled in by the option parser, before the command runs."""
+
+    store: str | None = None
+    mode: str | None = None
+    quiet: bool = False
+    debug: bool = False
+    as_json: bool = False
+
+    def connect(self) -> Connection:
+        """The store asked for, or the one that the settings name. Makes no request."""
+        return warpdata.connect(self.store, mode=self.mode)
+
+    def open(self, address: str) -> Dataset:
+        return warpdata.dataset(address, store=self.store, mode=self.mode)
+
+    def meter(self, title: str, *, beside_data: bool = False) -> Meter:
+        """Progress on stderr, if a person is looking at it, and not at data written at the same time."""
+        is_seen = sys.stderr.isatty() and not (beside_data and sys.stdout.isatty())
+        return Meter(title, is_visible=is_seen and not self.quiet)

@@ -1,0 +1,130 @@
+"""References as Arrow columns: an extension type over the stored column.
+
+The values stay what is stored (member paths, or structs of shard, offset and length), so they can be
+sliced, filtered, joined, sent and stored like any column. The type knows where the artifact is, and an
+element has the methods of its reference. Loaded only when a table with bindings is read, because it
+needs Arrow.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from warpdata.datasets.artifacts import ArtifactAddress
+from warpdata.errors import BadInputError
+from warpdata.kinds.artifacts import REF_CLASSES, Artifact, FileRef, locator_of
+from warpdata.query import check_reference_column
+
+__all__ = ["Presentation", "RefScalar", "RefType"]
+
+_NAME = "warpdata.ref"
+_REMEMBERED_TYPES = 256
+
+
+class RefType(pa.ExtensionType):  # type: ignore[misc]
+    """`ref_type` is file, image, audio or video.
+
+    Arrow holds its Python instance weakly. While the dataset that made it lives, so does the instance, and
+    references read through that dataset. Afterwards, and in other processes, the address leads to the artifact.
+    """
+
+    def __init__(
+        self, storage_type: pa.DataType, address: ArtifactAddress, ref_type: str, artifact: Artifact | None = None
+    ) -> None:
+        self.address = address
+        self.ref_type = ref_type
+        self._artifact = artifact
+        super().__init__(storage_type, _NAME)
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return msgspec.json.encode({"address": self.address, "ref_type": self.ref_type}, order="sorted")
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> RefType:
+        given = msgspec.json.decode(serialized, type=_Serialized)
+        return reference_type(storage_type, given.address, given.ref_type)
+
+    def __arrow_ext_scalar_class__(self) -> type[RefScalar]:
+        return RefScalar
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reference_type, (self.storage_type, self.address, self.ref_type)
+
+    @property
+    def artifact(self) -> Artifact:
+        if self._artifact is None:
+            self._artifact = self.address()
+        return self._artifact
+
+
+@functools.lru_cache(maxsize=_REMEMBERED_TYPES)
+def reference_type(storage_type: pa.DataType, address: ArtifactAddress, ref_type: str) -> RefType:
+    """One instance for equal types that came from elsewhere: otherwise each element would make its own."""
+    return RefType(storage_type, address, ref_type)
+
+
+class _Serialized(msgspec.Struct):
+    address: ArtifactAddress
+    ref_type: str
+
+
+class RefScalar(pa.ExtensionScalar):  # type: ignore[misc]
+    """One element: has all that its reference has, so that `batch["image"][0].as_pil()` works."""
+
+    def as_py(self, **_: Any) -> FileRef | None:
+        """The reference itself, or None for a null."""
+        stored = self.value
+        if stored is None or not stored.is_valid:
+            return None
+        kind = self.type
+        return REF_CLASSES[kind.ref_type](kind.artifact, locator_of(stored.as_py()))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        ref = self.as_py()
+        if ref is None:
+            raise BadInputError(f"a null has no {name!r}: this row has no {self.type.ref_type}")
+        return getattr(ref, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_is, (self.as_py(),)
+
+
+def _as_is(ref: FileRef | None) -> FileRef | None:
+    return ref
+
+
+pa.register_extension_type(RefType(pa.string(), ArtifactAddress("", "", "", "", ""), "file"))
+
+
+class Presentation:
+    """Turns a stored schema into one whose bound columns are references into these artifacts."""
+
+    def __init__(self, columns: Mapping[str, tuple[Artifact, str]]) -> None:
+        self._columns = columns
+        self._types: dict[tuple[str, pa.DataType], RefType] = {}
+
+    def __call__(self, schema: pa.Schema) -> pa.Schema:
+        for name in self._columns:
+            position = schema.get_field_index(name)
+            if position >= 0:
+                field = schema.field(position)
+                schema = schema.set(position, field.with_type(self._type(field)))
+        return schema
+
+    def _type(self, field: pa.Field) -> RefType:
+        known = self._types.get((field.name, field.type))
+        if known is None:
+            check_reference_column(field)
+            artifact, ref_type = self._columns[field.name]
+            address = artifact.reopen
+            assert isinstance(address, ArtifactAddress), "artifacts opened here are reopened by address"
+            known = RefType(field.type, address, ref_type, artifact)
+            self._types[field.name, field.type] = known
+        return known

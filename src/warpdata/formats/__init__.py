@@ -1,0 +1,1 @@
+"""File formats: bytes to values and back. A format knows nothing of versions."""

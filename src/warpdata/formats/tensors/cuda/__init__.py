@@ -1,0 +1,1 @@
+"""Views in the memory of a CUDA device: driver, streams, pinned memory, transfer and verification."""

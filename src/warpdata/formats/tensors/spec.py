@@ -1,0 +1,240 @@
+"""What a caller asks of tensors, and the one normal form that equal questions share.
+
+`narrow` and `transpose` are the operations of the first version of views, with its rules: one narrow per
+tensor, nothing mixed. `crop` is the extension: bounds and steps on any axes, and an order of axes, in one
+operation. Both become a `Selection`; what the first version can express keeps its ids, whichever way it
+was asked. Implements "Specs" of docs/specs/tensors.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from warpdata.errors import InvalidViewError
+from warpdata.formats.tensors.index import TensorEntry, TensorIndex
+from warpdata.limits import MAX_VIEW_OPS
+
+__all__ = [
+    "Bound",
+    "Crop",
+    "Narrow",
+    "NormalView",
+    "Op",
+    "Selection",
+    "Transpose",
+    "ViewSpec",
+    "crop",
+    "narrow",
+    "normalize",
+    "transpose",
+    "whole",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """`length` entries of one dimension, from `start`."""
+
+    dim: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """Two dimensions change places."""
+
+    dim0: int
+    dim1: int
+
+
+@dataclass(frozen=True, slots=True)
+class Crop:
+    """A slice for each leading dimension, then an order for all of them."""
+
+    slices: tuple[slice, ...]
+    order: tuple[int, ...] | None = None
+
+
+Op: TypeAlias = Narrow | Transpose | Crop
+ViewSpec: TypeAlias = Mapping[str, Op | Sequence[Op]]
+
+
+def narrow(dim: int, start: int, length: int) -> Narrow:
+    """Keep `length` entries of dimension `dim`, from `start`. Negative `dim` and `start` count from the end."""
+    return Narrow(dim, start, length)
+
+
+def transpose(dim0: int, dim1: int) -> Transpose:
+    """Let two dimensions change places. Negative ones count from the end."""
+    return Transpose(dim0, dim1)
+
+
+def crop(*slices: slice, order: Sequence[int] | None = None) -> Crop:
+    """Keep `slices`, one for each leading dimension, then put the dimensions in this order.
+
+    Steps must be positive, and bounds must lie inside: nothing is clipped.
+    """
+    return Crop(tuple(slices), None if order is None else tuple(order))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What is kept of one axis: `length` entries from `start`, every `step`-th."""
+
+    start: int
+    length: int
+    step: int = 1
+
+    def is_full(self, extent: int) -> bool:
+        return self.start == 0 and self.length == extent and self.step == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A bound for every axis, then the order of axes. Says all there is to say about one tensor of a view."""
+
+    bounds: tuple[Bound, ...]
+    order: tuple[int, ...]
+
+    @property
+    def permutes(self) -> bool:
+        return self.order != tuple(range(len(self.order)))
+
+    @property
+    def cut_shape(self) -> tuple[int, ...]:
+        """After cutting, before the axes change places."""
+        return tuple(bound.length for bound in self.bounds)
+
+    def cuts(self, shape: Sequence[int]) -> list[int]:
+        """The axes of which less than all is kept."""
+        return [dim for dim, bound in enumerate(self.bounds) if not bound.is_full(shape[dim])]
+
+    def v1_ops(self, shape: Sequence[int]) -> tuple[Narrow | Transpose, ...] | None:
+        """As the first version writes it, or `None` where it has no words for it."""
+        cut = self.cuts(shape)
+        if not self.permutes and len(cut) == 1 and self.bounds[cut[0]].step == 1:
+            return (Narrow(cut[0], self.bounds[cut[0]].start, self.bounds[cut[0]].length),)
+        return None if cut else _swaps(self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class NormalView:
+    """Selections by name, in name order, identities left out. Empty: the canonical artifact itself."""
+
+    selections: tuple[tuple[str, Selection], ...]
+
+
+def whole(entry: TensorEntry) -> Selection:
+    return Selection(tuple(Bound(0, count) for count in entry.shape), tuple(range(len(entry.shape))))
+
+
+def normalize(index: TensorIndex, spec: ViewSpec) -> NormalView:
+    """Check every operation against the index and bring them into the normal form."""
+    if not isinstance(spec, Mapping):
+        raise InvalidViewError(f"a view is asked for with a mapping, not {type(spec).__name__}")
+    if not spec:
+        raise InvalidViewError("the view asks for nothing", hint="leave the spec out to read tensors as they are")
+    selections = []
+    for name in spec:
+        if not isinstance(name, str):
+            raise InvalidViewError(f"{name!r} is not the name of a tensor")
+        entry = index[name]
+        asked = spec[name]
+        ops = (asked,) if isinstance(asked, Narrow | Transpose | Crop) else asked
+        if not isinstance(ops, Sequence) or len(ops) > MAX_VIEW_OPS:
+            raise InvalidViewError(f"{name!r}: {type(ops).__name__} is not an operation or a short list of them")
+        selection = _selection(entry, ops)
+        if selection != whole(entry):
+            selections.append((name, selection))
+    return NormalView(tuple(sorted(selections, key=lambda pair: pair[0])))
+
+
+def _selection(entry: TensorEntry, ops: Sequence[Op]) -> Selection:
+    if len(ops) == 1 and isinstance(ops[0], Crop):
+        return _cropped(entry, ops[0])
+    bounds, order = list(whole(entry).bounds), list(range(len(entry.shape)))
+    narrowed = False
+    for op in ops:
+        if isinstance(op, Narrow):
+            dim = _dimension(entry, op.dim)
+            bound = _narrowed(entry, dim, op)
+            if not bound.is_full(entry.shape[dim]):
+                if narrowed:
+                    raise InvalidViewError(f"{entry.name!r} is narrowed more than once", hint="use crop()")
+                narrowed, bounds[dim] = True, bound
+        elif isinstance(op, Transpose):
+            one, two = _dimension(entry, op.dim0), _dimension(entry, op.dim1)
+            order[one], order[two] = order[two], order[one]
+        elif isinstance(op, Crop):
+            raise InvalidViewError(f"{entry.name!r}: crop stands alone, it does not mix with other operations")
+        else:
+            raise InvalidViewError(f"{entry.name!r}: {op!r} is not an operation")
+    if any(isinstance(op, Narrow) for op in ops) and any(isinstance(op, Transpose) for op in ops):
+        raise InvalidViewError(f"{entry.name!r}: narrow and transpose do not mix", hint="use crop()")
+    return Selection(tuple(bounds), tuple(order))
+
+
+def _dimension(entry: TensorEntry, dim: int) -> int:
+    rank = len(entry.shape)
+    if not _is_int(dim) or not -rank <= dim < rank:
+        raise InvalidViewError(f"{entry.name!r} has {rank} dimensions; {dim!r} is none of them")
+    return dim % rank
+
+
+def _narrowed(entry: TensorEntry, dim: int, op: Narrow) -> Bound:
+    extent = entry.shape[dim]
+    if not _is_int(op.start) or not _is_int(op.length):
+        raise InvalidViewError(f"{entry.name!r}: start {op.start!r} and length {op.length!r} are not both integers")
+    start = op.start + extent if op.start < 0 else op.start
+    if not 0 <= start < extent or op.length <= 0 or start + op.length > extent:
+        raise InvalidViewError(
+            f"{entry.name!r}: {op.length} entries from {op.start} are not inside dimension {dim}, which has {extent}"
+        )
+    return Bound(start, op.length)
+
+
+def _cropped(entry: TensorEntry, op: Crop) -> Selection:
+    rank = len(entry.shape)
+    if len(op.slices) > rank:
+        raise InvalidViewError(f"{entry.name!r} has {rank} dimensions, and the crop has {len(op.slices)}")
+    bounds = list(whole(entry).bounds)
+    for dim, part in enumerate(op.slices):
+        bounds[dim] = _bound(entry, dim, part)
+    order = tuple(range(rank)) if op.order is None else tuple(_dimension(entry, dim) for dim in op.order)
+    if sorted(order) != list(range(rank)):
+        raise InvalidViewError(f"{entry.name!r}: {op.order!r} does not name each of {rank} dimensions once")
+    return Selection(tuple(bounds), order)
+
+
+def _bound(entry: TensorEntry, dim: int, part: slice) -> Bound:
+    extent = entry.shape[dim]
+    values = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
+    if len(values) != 3 or not all(value is None or _is_int(value) for value in values):
+        raise InvalidViewError(f"{entry.name!r}: {part!r} is not a slice of integers")
+    if part == slice(None):
+        return Bound(0, extent)
+    start, stop = (part.start or 0), (extent if part.stop is None else part.stop)
+    start, stop = (start + extent if start < 0 else start), (stop + extent if stop < 0 else stop)
+    step = 1 if part.step is None else part.step
+    if not 0 <= start < stop <= extent or step < 1:
+        raise InvalidViewError(f"{entry.name!r}: {part!r} is not inside dimension {dim}, which has {extent}")
+    length = -(-(stop - start) // step)
+    return Bound(start, length, step if length > 1 else 1)
+
+
+def _swaps(order: Sequence[int]) -> tuple[Transpose, ...]:
+    """The one sequence of transposes for an order of axes: each place, from the first, gets what belongs there."""
+    have, out = list(range(len(order))), []
+    for place, wanted in enumerate(order):
+        at = have.index(wanted)
+        if at != place:
+            out.append(Transpose(place, at))
+            have[place], have[at] = have[at], have[place]
+    return tuple(out)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

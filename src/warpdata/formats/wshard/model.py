@@ -1,0 +1,153 @@
+"""What an episode is, in memory. Values only: no files, no bytes of the format.
+
+An `Episode` that was loaded remembers where it came from (`origin`), so that saving it again changes
+nothing that was not changed on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from warpdata.errors import BadInputError
+from warpdata.formats.wshard.canonical_json import JsonObject
+from warpdata.formats.wshard.dtypes import Array, DType
+
+__all__ = ["Block", "Channel", "ChunkPlace", "Episode", "Origin", "Timebase"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timebase:
+    """The time axis: steps at a fixed rate (`ticks`), or a timestamp for each step (`timestamps_ns`)."""
+
+    type: str = "ticks"
+    tick_hz: float | None = None
+    dt_ns: int | None = None
+
+    @property
+    def hz(self) -> float | None:
+        """Steps per second; `tick_hz` wins over `dt_ns`, which is rounded."""
+        if self.type != "ticks":
+            return None
+        if self.tick_hz:
+            return self.tick_hz
+        return 1e9 / self.dt_ns if self.dt_ns else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Channel:
+    """One stream of values: an array whose first axis is time.
+
+    `dtype` says how it is stored; `None` means as the array is. bf16 kept in uint16 needs it.
+    `attributes` are further members of its declaration, such as `modality` or `sampling_rate_hz`. A
+    channel that no declaration describes has its bytes as uint8. `decoded` is what the declaration of an
+    encoded channel says of one decoded frame, its type and shape, which the bytes do not show.
+    """
+
+    id: str
+    data: Array
+    dtype: DType | None = None
+    attributes: JsonObject = field(default_factory=dict)
+    is_declared: bool = True
+    decoded: tuple[DType, tuple[int, ...]] | None = None
+
+    @property
+    def stored_dtype(self) -> DType:
+        return self.dtype or DType.of(self.data.dtype)
+
+    @property
+    def step_shape(self) -> tuple[int, ...]:
+        return tuple(self.data.shape[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Bytes that are kept without being understood, with all that their entry said about them."""
+
+    data: bytes
+    content_type: int = 0
+    tags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPlace:
+    """Where a chunk stands in its episode. `first_step` counts from the start of the whole episode."""
+
+    index: int | None
+    total: int | None
+    first_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The file an episode was loaded from: order, types and tags of its blocks, and what was spelled how."""
+
+    layout: tuple[tuple[str, int, int], ...]
+    kept: Mapping[str, bytes]
+    is_sealed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Episode:
+    """A time-indexed bundle of observations, actions, rewards and endings.
+
+    `omens` are keyed `channel/model`, `uncertainties` `channel/model/type`, `residuals` `channel/sign2nddiff`
+    (packed bits, see `unpack_residual`). `metadata` is the user's; `attributes` are further members of
+    `meta/episode`. `extra` holds every other block.
+    """
+
+    id: str
+    length: int
+    env_id: str = ""
+    timebase: Timebase = field(default_factory=Timebase)
+    observations: Mapping[str, Channel] = field(default_factory=dict)
+    actions: Mapping[str, Channel] = field(default_factory=dict)
+    rewards: Array | None = None
+    terminations: Array | None = None
+    truncations: Array | None = None
+    timestamps_ns: Array | None = None
+    omens: Mapping[str, Channel] = field(default_factory=dict)
+    uncertainties: Mapping[str, Channel] = field(default_factory=dict)
+    residuals: Mapping[str, Channel] = field(default_factory=dict)
+    metadata: JsonObject = field(default_factory=dict)
+    attributes: JsonObject = field(default_factory=dict)
+    chunk: ChunkPlace | None = None
+    provenance: JsonObject | None = None
+    extra: Mapping[str, Block] = field(default_factory=dict)
+    origin: Origin | None = field(default=None, repr=False)
+
+    def lanes(self) -> dict[str, Channel]:
+        """Every channel by the name of its block."""
+        groups = (
+            ("signal", self.observations),
+            ("action", self.actions),
+            ("omen", self.omens),
+            ("uncert", self.uncertainties),
+            ("residual", self.residuals),
+        )
+        return {f"{prefix}/{name}": channel for prefix, group in groups for name, channel in group.items()}
+
+    def check(self) -> None:
+        """`BadInputError` unless every array has the length that the episode claims."""
+        for name, channel in self.lanes().items():
+            if channel.data.ndim < 1:
+                raise BadInputError(f"channel {name!r} is a scalar; its first axis must be time")
+            counted = channel.is_declared and not name.startswith("residual/")
+            if counted and not is_of_own_length(channel.attributes) and len(channel.data) != self.length:
+                raise BadInputError(f"channel {name!r} has {len(channel.data)} steps, the episode {self.length}")
+        series = {
+            "rewards": self.rewards,
+            "terminations": self.terminations,
+            "truncations": self.truncations,
+            "timestamps_ns": self.timestamps_ns,
+        }
+        for name, array in series.items():
+            if array is not None and array.shape != (self.length,):
+                raise BadInputError(f"{name} has the shape {array.shape}, the episode {self.length} steps")
+        if self.timebase.type == "timestamps_ns" and self.timestamps_ns is None:
+            raise BadInputError("the timebase is timestamps_ns, and there are no timestamps")
+
+
+def is_of_own_length(attributes: JsonObject) -> bool:
+    """Whether a channel need not have one row per step: it has a rate of its own, or is an encoded stream."""
+    return "sampling_rate_hz" in attributes or "encoding" in attributes

@@ -1,0 +1,1 @@
+"""Payload kinds: what a dataset version carries. Tables, artifacts, episodes and tensors."""

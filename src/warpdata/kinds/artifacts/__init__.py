@@ -1,0 +1,63 @@
+"""Artifacts: raw files in shards, found by a member index, read by range, handed out as typed references.
+
+Handed manifest entries and a `Reader`; knows nothing of catalogs or tables. docs/specs/artifacts.md is
+the normative text.
+"""
+
+from warpdata.kinds.artifacts.artifact import Artifact, Coming, Extract, Origin, Reopen
+from warpdata.kinds.artifacts.entry import KINDS, ArtifactEntry
+from warpdata.kinds.artifacts.index import MemberIndex
+from warpdata.kinds.artifacts.index_writer import PackedMember, WrittenIndex, write_index
+from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member, locator_of
+from warpdata.kinds.artifacts.names import check_member_path
+from warpdata.kinds.artifacts.read_many import read_ahead, read_many
+from warpdata.kinds.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef
+from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, list_sources
+from warpdata.kinds.artifacts.tar_pack import (
+    COMPRESSIONS,
+    PackedShard,
+    ShardRecipe,
+    cut_by_content,
+    cut_shards,
+    pack_file,
+    pack_shard,
+)
+from warpdata.kinds.artifacts.tar_scan import scan_tar
+
+__all__ = [
+    "COMPRESSIONS",
+    "KINDS",
+    "REF_CLASSES",
+    "Artifact",
+    "ArtifactEntry",
+    "ArtifactInput",
+    "AudioRef",
+    "ByteLocation",
+    "Chunk",
+    "Coming",
+    "Extract",
+    "FileRef",
+    "ImageRef",
+    "Locator",
+    "Member",
+    "MemberIndex",
+    "MemberSource",
+    "Origin",
+    "PackedMember",
+    "PackedShard",
+    "Reopen",
+    "ShardRecipe",
+    "VideoRef",
+    "WrittenIndex",
+    "check_member_path",
+    "cut_by_content",
+    "cut_shards",
+    "list_sources",
+    "locator_of",
+    "pack_file",
+    "pack_shard",
+    "read_ahead",
+    "read_many",
+    "scan_tar",
+    "write_index",
+]

@@ -1,0 +1,136 @@
+"""What people hand in as an artifact → files with member paths, in order.
+
+A folder, one or several files, or a mapping of member paths to files or bytes. Links to files are
+followed, as their content is what people mean; links to folders, devices and sockets are refused.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from warpdata.errors import InvalidSourceError
+from warpdata.kinds.artifacts.names import check_member_path
+from warpdata.limits import MEMBER_CHUNK_BYTES
+
+__all__ = ["ArtifactInput", "MemberSource", "list_sources", "read_pieces"]
+
+ArtifactInput: TypeAlias = str | Path | Iterable[str | Path] | Mapping[str, str | Path | bytes]
+"""A folder, a file, a list of files, or a mapping of member paths to files or bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSource:
+    """A file (or bytes) that will be a member. The size is a promise that packing holds it to."""
+
+    path: str
+    content: Path | bytes
+    size_bytes: int
+
+    @property
+    def where(self) -> str:
+        return str(self.content) if isinstance(self.content, Path) else f"member {self.path!r}"
+
+
+def list_sources(source: ArtifactInput, prefix: str = "") -> list[MemberSource]:
+    """Every member, checked and in order of the paths' UTF-8 bytes. `prefix` goes before each path."""
+    found = [
+        MemberSource(check_member_path(prefix + path, str(where)), content, size)
+        for path, content, size, where in _walk(source)
+    ]
+    if not found:
+        raise InvalidSourceError(f"{source!s} holds no file", hint="Check the path.")
+    return sorted(found, key=lambda member: member.path.encode())
+
+
+def read_pieces(source: MemberSource) -> Iterator[bytes]:
+    """The content in pieces of one chunk; `InvalidSourceError` if it is not as long as it was listed."""
+    if isinstance(source.content, bytes):
+        for start in range(0, len(source.content), MEMBER_CHUNK_BYTES):
+            yield source.content[start : start + MEMBER_CHUNK_BYTES]
+        return
+    left, is_longer = source.size_bytes, False
+    try:
+        with source.content.open("rb", buffering=0) as file:
+            while left and (piece := _read_exactly(file.fileno(), min(left, MEMBER_CHUNK_BYTES))):
+                left -= len(piece)
+                yield piece
+            is_longer = bool(os.read(file.fileno(), 1))
+    except OSError as error:
+        raise InvalidSourceError(f"{source.content} cannot be read: {error.strerror or error}") from error
+    if left or is_longer:
+        raise InvalidSourceError(f"{source.content} changed while it was being published")
+
+
+def _read_exactly(handle: int, size: int) -> bytes:
+    data = os.read(handle, size)
+    while 0 < len(data) < size:
+        more = os.read(handle, size - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+_Found: TypeAlias = tuple[str, Path | bytes, int, str | Path]
+
+
+def _walk(source: ArtifactInput) -> Iterator[_Found]:
+    if isinstance(source, Mapping):
+        for path, content in source.items():
+            if isinstance(content, bytes):
+                yield path, content, len(content), "the mapping"
+            else:
+                file = Path(content).expanduser()
+                yield path, file, _size_of(file), file
+        return
+    if isinstance(source, str | Path):
+        start = Path(source).expanduser()
+        if start.is_dir():
+            yield from _walk_folder(start)
+            return
+        source = [start]
+    for name in source:
+        file = Path(name).expanduser()
+        yield file.name, file, _size_of(file), file
+
+
+def _walk_folder(top: Path) -> Iterator[_Found]:
+    waiting = [(top, "")]
+    while waiting:
+        folder, prefix = waiting.pop()
+        for entry, is_folder in _listed(folder):
+            path, name = Path(entry.path), prefix + entry.name
+            if not is_folder:
+                yield name, path, _size_of(path), path
+            elif entry.is_symlink():
+                raise InvalidSourceError(
+                    f"{path} is a link to a folder", hint="Copy the folder, or publish it by itself."
+                )
+            else:
+                waiting.append((path, f"{name}/"))
+
+
+def _listed(folder: Path) -> list[tuple[os.DirEntry[str], bool]]:
+    """What is in it, each with whether it is, or leads to, a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return [(entry, entry.is_dir()) for entry in entries]
+    except OSError as error:
+        raise InvalidSourceError(f"{error.filename or folder} cannot be listed: {error.strerror or error}") from error
+
+
+def _size_of(path: Path) -> int:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InvalidSourceError(f"{str(path)!r} is not a path: {error}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidSourceError(f"{path} is not a regular file")
+    return status.st_size

@@ -1,0 +1,221 @@
+"""Existing tar files, taken as they are: read once, checked strictly, their members found.
+
+The library's reader stops quietly at the first header it does not like, so a damaged archive looks
+like a shorter one. Here headers are parsed by the library, and the walk from one to the next is done
+by hand: whatever is not a sound archive of plain files is refused, and the member is named.
+Implements "Existing tars" of docs/specs/artifacts.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+from warpdata.errors import InvalidSourceError
+from warpdata.kinds.artifacts.index_writer import PackedMember
+from warpdata.kinds.artifacts.member import Chunk, Member
+from warpdata.kinds.artifacts.names import check_member_path
+from warpdata.kinds.artifacts.tar_pack import PackedShard
+from warpdata.limits import COPY_CHUNK_BYTES, MAX_TAR_EXTENSION_BYTES, MEMBER_CHUNK_BYTES
+from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, unwatched
+
+__all__ = ["scan_tar"]
+
+_BLOCK = 512
+_ZEROS = bytes(_BLOCK)
+_MAX_DIGITS = 19
+_NAME, _TYPE, _MAGIC = slice(0, 100), slice(156, 157), slice(257, 265)
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+_KINDS = {
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.CHRTYPE: "a device node",
+    tarfile.BLKTYPE: "a device node",
+    tarfile.FIFOTYPE: "a pipe",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
+}
+_EXTENSIONS = (
+    tarfile.XHDTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+_COMPRESSED = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ", "xz"))
+
+
+def scan_tar(path: Path, shard: int, on_bytes: OnBytes = unwatched) -> PackedShard:
+    """The members in the order of the archive; `InvalidSourceError` says what is wrong and where."""
+    try:
+        with path.open("rb") as file:
+            tape = _Tape(path, file, on_bytes)
+            members = tuple(_members(tape, shard))
+            return PackedShard(tape.fingerprint(), members)
+    except OSError as error:
+        raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+class _Tape:
+    """A file read once, front to back, hashed on the way."""
+
+    def __init__(self, path: Path, file: BufferedReader, on_bytes: OnBytes) -> None:
+        import xxhash
+
+        first = file.peek(8)
+        self._compression = next((name for mark, name in _COMPRESSED if first.startswith(mark)), None)
+        self.path = path
+        self.position = 0
+        self.last = "its beginning"
+        self._file = file
+        self._on_bytes = on_bytes
+        self._strong = hashlib.sha256()
+        self._quick = xxhash.xxh3_128()
+
+    def take(self, size: int) -> bytes:
+        """Exactly so many bytes."""
+        data = self._file.read(size)
+        self._note(data)
+        if len(data) != size:
+            raise self.wrong("the archive is cut short")
+        return data
+
+    def rest(self) -> Iterator[bytes]:
+        while data := self._file.read(COPY_CHUNK_BYTES):
+            self._note(data)
+            yield data
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(Blob(self._strong.hexdigest(), self.position), self._quick.hexdigest())
+
+    def wrong(self, fact: str) -> InvalidSourceError:
+        if self._compression is not None and self.position <= _BLOCK:
+            return InvalidSourceError(
+                f"{self.path} is compressed with {self._compression}, so that no member could be read alone",
+                hint="Unpack it first; add_artifact(…, compression='zstd') compresses folders member by member.",
+            )
+        return InvalidSourceError(f"{self.path}: {fact}, at or after {self.last}", hint="Make the archive anew.")
+
+    def _note(self, data: bytes) -> None:
+        self._strong.update(data)
+        self._quick.update(data)
+        self.position += len(data)
+        self._on_bytes(len(data))
+
+
+def _members(tape: _Tape, shard: int) -> Iterator[PackedMember]:
+    said: dict[str, str] = {}
+    is_awaited = False
+    while (block := tape.take(_BLOCK)) != _ZEROS:
+        info = _parse_header(tape, block)
+        if info.type not in _EXTENSIONS:
+            yield from _entry(tape, info, said, shard)
+            said, is_awaited = {}, False
+            continue
+        fields = _read_extension(tape, info)
+        if info.type == tarfile.XGLTYPE:
+            if fields:
+                raise tape.wrong("a global header renames members")
+            continue
+        if said.keys() & fields.keys():
+            raise tape.wrong("two extended headers speak of the same member")
+        said, is_awaited = said | fields, True
+    if is_awaited:
+        raise tape.wrong("an extended header is followed by no member")
+    if any(data.strip(b"\0") for data in tape.rest()):
+        raise tape.wrong("there are bytes after the end of the archive")
+
+
+def _entry(tape: _Tape, info: tarfile.TarInfo, said: dict[str, str], shard: int) -> Iterator[PackedMember]:
+    """`said`: what extended headers say about it."""
+    name = said.get("path") or info.name
+    if any(key.startswith(_SPARSE) for key in said):
+        name = said.get(f"{_SPARSE}.name") or name
+        raise InvalidSourceError(f"{tape.path}: member {name!r} is a sparse file", hint=_REPACK)
+    if info.type == tarfile.DIRTYPE or (info.type == tarfile.AREGTYPE and name.endswith("/")):
+        return
+    if info.type not in _PLAIN:
+        kind = _KINDS.get(info.type, f"of the unknown type {info.type!r}")
+        raise InvalidSourceError(f"{tape.path}: member {name!r} is {kind}", hint="Only plain files are taken.")
+    path = check_member_path(name.removeprefix("./"), str(tape.path))
+    tape.last = f"member {path!r}"
+    yield _read_content(tape, path, _number(tape, said["size"]) if "size" in said else info.size, shard)
+
+
+_SPARSE = "GNU.sparse"
+_REPACK = "Unpack it and publish the folder."
+
+
+def _read_content(tape: _Tape, path: str, size: int, shard: int) -> PackedMember:
+    import xxhash
+
+    start, left, chunks = tape.position, size, []
+    while left:
+        piece = tape.take(min(left, MEMBER_CHUNK_BYTES))
+        left -= len(piece)
+        chunks.append(Chunk(len(piece), xxhash.xxh3_64_intdigest(piece)))
+    tape.take(-size % _BLOCK)
+    xxh3 = chunks[0].xxh3 if chunks else xxhash.xxh3_64_intdigest(b"")
+    member = Member(path, shard, start, size, size, xxh3)
+    return PackedMember(member, tuple(chunks) if len(chunks) > 1 else (), str(tape.path))
+
+
+def _parse_header(tape: _Tape, block: bytes) -> tarfile.TarInfo:
+    """Names that are no UTF-8 come with surrogates, to be refused by name."""
+    try:
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError as error:
+        raise tape.wrong(f"there is no sound header where one must be ({error})") from error
+    if info.size < 0:
+        raise tape.wrong("a header has a negative size")
+    if block[_MAGIC] == tarfile.GNU_MAGIC:
+        # GNU has times where others have the first part of the name; the library takes them for it.
+        info.name = block[_NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    if block[_TYPE] == tarfile.AREGTYPE and info.type == tarfile.DIRTYPE:
+        # The library went by the last letter of a name that an extended header may replace.
+        info.type, info.name = tarfile.AREGTYPE, f"{info.name.rstrip('/')}/"
+    return info
+
+
+def _read_extension(tape: _Tape, info: tarfile.TarInfo) -> dict[str, str]:
+    """What a header that describes the next one says of its path and size, or that it is sparse."""
+    if info.size > MAX_TAR_EXTENSION_BYTES:
+        raise tape.wrong(f"an extended header has {info.size} bytes")
+    data = tape.take(info.size)
+    tape.take(-info.size % _BLOCK)
+    if info.type == tarfile.GNUTYPE_LONGLINK:
+        return {}
+    if info.type == tarfile.GNUTYPE_LONGNAME:
+        return {"path": _text(tape, data.rstrip(b"\0"))}
+    return _pax_fields(tape, data)
+
+
+def _pax_fields(tape: _Tape, data: bytes) -> dict[str, str]:
+    """Records of the form `length key=value`, the length counting itself."""
+    fields: dict[str, str] = {}
+    start = 0
+    while start < len(data):
+        digits = data[start : start + _MAX_DIGITS + 1].partition(b" ")[0]
+        end = start + _number(tape, _text(tape, digits))
+        key, equals, value = data[start + len(digits) + 1 : end].partition(b"=")
+        if not equals or not value.endswith(b"\n") or end > len(data):
+            raise tape.wrong("an extended header cannot be read")
+        if key in (b"path", b"size") or key.startswith(_SPARSE.encode()):
+            fields[_text(tape, key)] = _text(tape, value[:-1])
+        start = end
+    return fields
+
+
+def _text(tape: _Tape, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise tape.wrong(f"the name {data[:80]!r} is not valid UTF-8") from None
+
+
+def _number(tape: _Tape, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS:
+        raise tape.wrong(f"{text[:20]!r} is not a size")
+    return int(text)

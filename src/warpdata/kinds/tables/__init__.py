@@ -1,0 +1,21 @@
+"""Tables: Parquet shards in a store, read by range, filtered in SQL, streamed as Arrow.
+
+Handed manifest entries and a `Reader`; knows nothing of catalogs. docs/specs/tables.md is the
+normative text.
+"""
+
+from warpdata.kinds.tables.assign import RowRange, assign_rows, check_rank, snap
+from warpdata.kinds.tables.batches import rebatch
+from warpdata.kinds.tables.table import Foresee, Present, Table, TakeRows
+
+__all__ = [
+    "Foresee",
+    "Present",
+    "RowRange",
+    "Table",
+    "TakeRows",
+    "assign_rows",
+    "check_rank",
+    "rebatch",
+    "snap",
+]

@@ -1,0 +1,1 @@
+"""Small building blocks that every layer shares. Import them from their modules."""

@@ -1,0 +1,1 @@
+"""Versions: manifests, and the catalog that gives them a history."""

@@ -1,0 +1,50 @@
+"""Structures have history: branches, labels, commits, and names resolved to versions.
+
+docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
+"""
+
+from warpdata.repository.catalog.catalog import Catalog, Resolved
+from warpdata.repository.catalog.layout import STORE_MARKER, is_sound, key_policy
+from warpdata.repository.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
+from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry, Label
+from warpdata.repository.catalog.refs import create_branch, create_label
+from warpdata.repository.catalog.transactions import (
+    Committed,
+    Pause,
+    Propose,
+    Transaction,
+    commit,
+    find_transaction,
+    mark_store,
+    put_create_only,
+    put_manifest,
+)
+
+__all__ = [
+    "MAIN",
+    "STORE_MARKER",
+    "Address",
+    "Catalog",
+    "Commit",
+    "Committed",
+    "Head",
+    "Hint",
+    "HistoryEntry",
+    "Label",
+    "Pause",
+    "Propose",
+    "Resolved",
+    "Transaction",
+    "check_dataset_id",
+    "check_ref_name",
+    "commit",
+    "create_branch",
+    "create_label",
+    "find_transaction",
+    "is_sound",
+    "key_policy",
+    "mark_store",
+    "parse_address",
+    "put_create_only",
+    "put_manifest",
+]

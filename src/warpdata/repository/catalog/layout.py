@@ -1,0 +1,97 @@
+"""Where a dataset's pointers lie under a store root. Implements "Layout" of docs/specs/catalog.md."""
+
+from __future__ import annotations
+
+from warpdata.errors import WarpError
+from warpdata.primitives.hashing import sha256_hex
+from warpdata.repository.manifest import parse_manifest
+from warpdata.storage import KeyPolicy
+
+__all__ = [
+    "STORE_MARKER",
+    "commit_key",
+    "dataset_prefix",
+    "head_key",
+    "head_prefix",
+    "heads_prefix",
+    "hint_key",
+    "is_sound",
+    "key_policy",
+    "label_key",
+    "labels_prefix",
+    "manifest_key",
+    "manifests_prefix",
+    "sequence_of",
+]
+
+STORE_MARKER = "warp-store.json"
+_SEQUENCE_DIGITS = 20
+
+
+def dataset_prefix(dataset_id: str) -> str:
+    return f"datasets/{dataset_id}"
+
+
+def manifests_prefix(dataset_id: str) -> str:
+    return f"datasets/{dataset_id}/manifests"
+
+
+def manifest_key(dataset_id: str, version: str) -> str:
+    return f"{manifests_prefix(dataset_id)}/{version}.json"
+
+
+def commit_key(dataset_id: str, commit: str) -> str:
+    return f"datasets/{dataset_id}/commits/{commit}.json"
+
+
+def heads_prefix(dataset_id: str) -> str:
+    return f"datasets/{dataset_id}/heads"
+
+
+def head_prefix(dataset_id: str, branch: str) -> str:
+    return f"{heads_prefix(dataset_id)}/{branch}"
+
+
+def head_key(dataset_id: str, branch: str, sequence: int) -> str:
+    return f"{head_prefix(dataset_id, branch)}/{sequence:0{_SEQUENCE_DIGITS}d}.json"
+
+
+def labels_prefix(dataset_id: str) -> str:
+    return f"datasets/{dataset_id}/labels"
+
+
+def label_key(dataset_id: str, label: str) -> str:
+    return f"{labels_prefix(dataset_id)}/{label}.json"
+
+
+def hint_key(dataset_id: str) -> str:
+    return f"datasets/{dataset_id}/latest.json"
+
+
+def sequence_of(key: str) -> int | None:
+    """The sequence number in a head's key; None for keys that are none of ours."""
+    name = key.rsplit("/", 1)[-1].removesuffix(".json")
+    return int(name) if len(name) == _SEQUENCE_DIGITS and name.isascii() and name.isdigit() else None
+
+
+def key_policy(key: str) -> KeyPolicy:
+    """How long a metadata cache may remember a key: for good only where the key is a hash of the content.
+
+    Heads and labels are written once too, but a store can be emptied and filled anew under them.
+    """
+    parts = key.split("/")
+    if parts[0] == "blobs" or (parts[0] == "datasets" and parts[3:4] in (["manifests"], ["commits"])):
+        return KeyPolicy.FOREVER
+    return KeyPolicy.WHILE_TAG_HOLDS if parts[0] == "datasets" else KeyPolicy.NEVER
+
+
+def is_sound(key: str, data: bytes) -> bool:
+    """Whether the bytes are what a content-addressed key promises."""
+    name = key.rsplit("/", 1)[-1].removesuffix(".json")
+    if "/manifests/" not in key:
+        return sha256_hex(data) == name
+    try:
+        parse_manifest(data, name)
+    except WarpError:
+        return False
+    return True

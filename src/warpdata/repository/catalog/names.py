@@ -1,0 +1,72 @@
+"""How people name things: `workspace/name`, `workspace/name@ref`, branches and labels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from warpdata.errors import InvalidNameError
+from warpdata.limits import MAX_NAME_LENGTH, MAX_REF_LENGTH
+from warpdata.primitives.hashing import is_digest
+from warpdata.repository.manifest import DATASET_ID
+
+__all__ = ["MAIN", "Address", "check_dataset_id", "check_ref_name", "check_workspace", "parse_address"]
+
+MAIN = "main"
+"""The branch that an address without a ref means."""
+
+_REF_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_WORKSPACE = re.compile(r"[a-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A dataset and, perhaps, which version of it: 64 hex, a label or a branch."""
+
+    dataset_id: str
+    ref: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.dataset_id}@{self.ref}" if self.ref else self.dataset_id
+
+
+def parse_address(text: str) -> Address:
+    """`workspace/name` or `workspace/name@ref`; `InvalidNameError` says what is wrong with the text."""
+    dataset_id, at, ref = text.partition("@")
+    check_dataset_id(dataset_id)
+    if not at:
+        return Address(dataset_id)
+    if not _REF_NAME.fullmatch(ref) or len(ref) > MAX_REF_LENGTH:
+        raise InvalidNameError(
+            f"{text!r} has the ref {ref!r}, which is not a version, label or branch name",
+            hint="Refs use letters, digits, dot, dash and underscore, and start with a letter or digit.",
+        )
+    return Address(dataset_id, ref)
+
+
+def check_dataset_id(dataset_id: str) -> str:
+    """The id if it is `workspace/name`; nothing that could leave a folder gets past."""
+    short = all(len(part) <= MAX_NAME_LENGTH for part in dataset_id.split("/"))
+    if not DATASET_ID.fullmatch(dataset_id) or not short:
+        raise InvalidNameError(
+            f"{dataset_id[:200]!r} is not a dataset name",
+            hint="Write workspace/name in lower-case letters, digits, dash and underscore.",
+        )
+    return dataset_id
+
+
+def check_workspace(workspace: str) -> str:
+    """The first half of a dataset id."""
+    if not _WORKSPACE.fullmatch(workspace) or len(workspace) > MAX_NAME_LENGTH:
+        raise InvalidNameError(f"{workspace[:200]!r} is not a workspace name")
+    return workspace
+
+
+def check_ref_name(name: str, what: str) -> str:
+    """A name for a new branch or label; must not look like a version."""
+    if not _REF_NAME.fullmatch(name) or len(name) > MAX_REF_LENGTH or is_digest(name):
+        raise InvalidNameError(
+            f"{name[:200]!r} is not a {what} name",
+            hint="Use letters, digits, dot, dash and underscore, starting with a letter or digit.",
+        )
+    return name

@@ -1,0 +1,61 @@
+"""Names have a structure: what a version is, its canonical bytes, its hash. Pure values, no I/O.
+
+docs/specs/manifest.md is the normative text; `schema.json` is the JSON Schema of the stored form.
+"""
+
+from warpdata.repository.manifest.canonical import Json, JsonObject, canonical_json
+from warpdata.repository.manifest.codec import encode_manifest, version_of
+from warpdata.repository.manifest.compare import Difference, EntryChange, compare, kept_blobs
+from warpdata.repository.manifest.model import (
+    FORMAT,
+    Binding,
+    Footer,
+    Manifest,
+    Page,
+    Payload,
+    Shard,
+    ShardList,
+    TableEntry,
+)
+from warpdata.repository.manifest.pages import (
+    LoadPage,
+    PagedShards,
+    ShardLookup,
+    extend_shards,
+    iter_rows,
+    iter_shards,
+    page_shards,
+)
+from warpdata.repository.manifest.parse import DATASET_ID, ENTRY_NAME, REF_TYPES, parse_manifest
+
+__all__ = [
+    "DATASET_ID",
+    "ENTRY_NAME",
+    "FORMAT",
+    "REF_TYPES",
+    "Binding",
+    "Difference",
+    "EntryChange",
+    "Footer",
+    "Json",
+    "JsonObject",
+    "LoadPage",
+    "Manifest",
+    "Page",
+    "PagedShards",
+    "Payload",
+    "Shard",
+    "ShardList",
+    "ShardLookup",
+    "TableEntry",
+    "canonical_json",
+    "compare",
+    "encode_manifest",
+    "extend_shards",
+    "iter_rows",
+    "iter_shards",
+    "kept_blobs",
+    "page_shards",
+    "parse_manifest",
+    "version_of",
+]

@@ -1,0 +1,103 @@
+"""Manifest ↔ bytes, and the version hash.
+
+The hashed payload is the manifest without `version_hash`, `metadata` and every `uri`. Implements
+"Encoding" and "Version" of docs/specs/manifest.md; reading back lives in `parse.py`.
+"""
+
+from __future__ import annotations
+
+from warpdata.errors import LimitExceededError
+from warpdata.limits import MAX_MANIFEST_BYTES, MAX_METADATA_BYTES
+from warpdata.primitives.hashing import blob_key, sha256_hex
+from warpdata.repository.manifest.canonical import Json, canonical_json
+from warpdata.repository.manifest.model import FORMAT, Binding, Manifest, Payload, ShardList, TableEntry
+from warpdata.repository.manifest.pages import page_json, shard_json
+
+__all__ = ["encode_manifest", "version_of"]
+
+_NAME_BYTES = len(',"metadata":')
+
+
+def version_of(manifest: Manifest) -> str:
+    """The 64-hex identity of the content."""
+    return sha256_hex(canonical_json(_document(manifest, with_uris=False)))
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes to store; `LimitExceededError` when they would not be small."""
+    document = _document(manifest, with_uris=True)
+    document["version_hash"] = version_of(manifest)
+    payload = canonical_json(document)
+    _check_size("the manifest", manifest, payload, MAX_MANIFEST_BYTES - MAX_METADATA_BYTES)
+    if not manifest.metadata:
+        return payload
+    metadata = dict(manifest.metadata)
+    _check_size("the metadata", manifest, canonical_json(metadata, fractions=True), MAX_METADATA_BYTES - _NAME_BYTES)
+    return canonical_json({**document, "metadata": metadata}, fractions=True)
+
+
+def _check_size(what: str, manifest: Manifest, data: bytes, limit: int) -> None:
+    """Metadata has a budget of its own, so that words about a version never change its layout."""
+    if len(data) > limit:
+        raise LimitExceededError(
+            f"{what} of {manifest.dataset_id} would have {len(data)} bytes; the limit is {limit}",
+            hint="Use fewer tables or shorter metadata; shard lists are paged and do not count.",
+        )
+
+
+def _document(manifest: Manifest, *, with_uris: bool) -> dict[str, Json]:
+    document: dict[str, Json] = {
+        "format": FORMAT,
+        "dataset_id": manifest.dataset_id,
+        "tables": {name: _table(entry, with_uris) for name, entry in manifest.tables.items()},
+        "stats": {"total_rows": manifest.row_count, "total_bytes": manifest.data_bytes},
+    }
+    for section, payloads in manifest.payloads().items():
+        if payloads:
+            document[section] = {name: _payload(entry, with_uris) for name, entry in payloads.items()}
+    if manifest.bindings:
+        document["bindings"] = [_binding(binding) for binding in sorted(manifest.bindings, key=_binding_order)]
+    return document
+
+
+def _table(entry: TableEntry, with_uris: bool) -> Json:
+    out: dict[str, Json] = {"format": entry.format, **_shards(entry.shards, with_uris)}
+    if entry.schema is not None:
+        out["schema"] = entry.schema
+    return out
+
+
+def _payload(entry: Payload, with_uris: bool) -> Json:
+    out: dict[str, Json] = {"kind": entry.kind, **_shards(entry.shards, with_uris)}
+    if entry.index is not None:
+        index: dict[str, Json] = {"hash": entry.index.hash, "byte_size": entry.index.byte_size}
+        out["index"] = _placed(index, entry.index.hash, with_uris)
+    if entry.attributes:
+        out["attributes"] = dict(entry.attributes)
+    return out
+
+
+def _shards(shards: ShardList, with_uris: bool) -> dict[str, Json]:
+    out: dict[str, Json] = {"shards": [_placed(shard_json(shard), shard.hash, with_uris) for shard in shards.shards]}
+    if shards.levels:
+        pages: list[Json] = [_placed(page_json(page), page.hash, with_uris) for page in shards.pages]
+        out["shard_pages"] = {"levels": shards.levels, "pages": pages}
+    return out
+
+
+def _placed(entry: dict[str, Json], digest: str, with_uris: bool) -> dict[str, Json]:
+    """The entry, with its place in the store where that is wanted."""
+    return {**entry, "uri": blob_key(digest)} if with_uris else entry
+
+
+def _binding(binding: Binding) -> Json:
+    return {
+        "table": binding.table,
+        "column": binding.column,
+        "artifact": binding.artifact,
+        "ref_type": binding.ref_type,
+    }
+
+
+def _binding_order(binding: Binding) -> tuple[str, str, str, str]:
+    return binding.table, binding.column, binding.artifact, binding.ref_type

@@ -1,0 +1,306 @@
+"""Bytes → manifest. Reports every problem with its path, then checks the hash.
+
+Nothing is believed before the hash agrees; nothing unknown is skipped, because what a reader does
+not understand it would silently lose. Implements "Reading" of docs/specs/manifest.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from warpdata.errors import BadInputError, CorruptError, ManifestCorruptedError, UnsupportedFormatError
+from warpdata.limits import (
+    MAX_MANIFEST_BYTES,
+    MAX_NAME_LENGTH,
+    MAX_PAGE_BYTES,
+    MAX_PAGE_LEVELS,
+    MAX_SECTION_ENTRIES,
+    MAX_TOP_PAGES,
+)
+from warpdata.primitives.hashing import Blob, blob_key, is_digest, sha256_hex
+from warpdata.primitives.strict_json import decode_json
+from warpdata.repository.manifest.canonical import Json, JsonObject, canonical_json
+from warpdata.repository.manifest.codec import version_of
+from warpdata.repository.manifest.model import (
+    FORMAT,
+    Binding,
+    Footer,
+    Manifest,
+    Page,
+    Payload,
+    Shard,
+    ShardList,
+    TableEntry,
+)
+
+__all__ = ["ARTIFACT_KINDS", "DATASET_ID", "ENTRY_NAME", "REF_TYPES", "parse_manifest"]
+
+DATASET_ID = re.compile(r"[a-z0-9_-]+/[a-z0-9_-]+")
+ENTRY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+ARTIFACT_KINDS = ("tar_shards", "webdataset_shards", "files")
+REF_TYPES = ("file", "image", "audio", "video")
+
+_XXH3 = re.compile(r"[0-9a-f]{16}")
+_T = TypeVar("_T")
+_SECTIONS = ("artifacts", "episodes", "tensors", "indexes")
+_ROOT_KEYS = frozenset({"format", "dataset_id", "version_hash", "tables", "bindings", "stats", "metadata", *_SECTIONS})
+
+
+def parse_manifest(data: bytes, expected_version: str | None = None) -> Manifest:
+    """Parse and verify. `ManifestCorruptedError` lists all problems; a newer format is `UnsupportedFormatError`."""
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise ManifestCorruptedError(f"the manifest has {len(data)} bytes; the limit is {MAX_MANIFEST_BYTES}")
+    try:
+        document = decode_json(data, "the manifest")
+    except CorruptError as error:
+        raise ManifestCorruptedError(error.message, problems=(error.message,), hint=_HINT) from error
+    parser = _Parser()
+    manifest = parser.manifest(document)
+    if parser.problems:
+        listed = "\n".join(f"  - {problem}" for problem in parser.problems)
+        raise ManifestCorruptedError(f"the manifest is malformed:\n{listed}", problems=tuple(parser.problems))
+    _check_hash(manifest, document, expected_version)
+    return manifest
+
+
+_HINT = "The stored copy is damaged: `warp verify` shows what else is, publishing again repairs it."
+
+
+def _check_hash(manifest: Manifest, document: Json, expected: str | None) -> None:
+    assert isinstance(document, dict)
+    claimed = document["version_hash"]
+    try:
+        actual, plain = version_of(manifest), sha256_hex(canonical_json(_hashed_part(document)))
+    except BadInputError as error:
+        raise ManifestCorruptedError(f"the manifest has no canonical form: {error.message}", hint=_HINT) from error
+    if claimed != actual or (expected is not None and expected != actual):
+        raise ManifestCorruptedError(
+            f"manifest hash mismatch: expected {expected or claimed}, the content hashes to {actual}", hint=_HINT
+        )
+    # The model must be able to say everything the document says, or the hash would cover less than was read.
+    if plain != actual:
+        raise ManifestCorruptedError("the manifest is not in canonical form", hint=_HINT)
+
+
+def _hashed_part(document: dict[str, Json]) -> Json:
+    """The document without what is not hashed: its version, its metadata, and the `uri` of every blob."""
+    out = {key: value for key, value in document.items() if key not in ("version_hash", "metadata")}
+    for section in ("tables", *_SECTIONS):
+        entries = out.get(section)
+        if isinstance(entries, dict):
+            out[section] = {name: _without_uris(entry) for name, entry in entries.items()}
+    return out
+
+
+def _without_uris(entry: Json) -> Json:
+    """A table or payload, its shards, pages and index stripped of `uri`; other fields may use the word freely."""
+    assert isinstance(entry, dict)
+    out = dict(entry)
+    out["shards"] = _strip_all(out["shards"])
+    tree, index = out.get("shard_pages"), out.get("index")
+    if isinstance(tree, dict):
+        out["shard_pages"] = {**tree, "pages": _strip_all(tree["pages"])}
+    if isinstance(index, dict):
+        out["index"] = {key: value for key, value in index.items() if key != "uri"}
+    return out
+
+
+def _strip_all(blobs: Json) -> Json:
+    assert isinstance(blobs, list)
+    return [{key: value for key, value in blob.items() if key != "uri"} for blob in blobs if isinstance(blob, dict)]
+
+
+class _Parser:
+    """Walks the document, collecting problems instead of stopping at the first."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def manifest(self, document: Json) -> Manifest:
+        root = self._object(document, "$")
+        version = root.get("format")
+        if isinstance(version, int) and not isinstance(version, bool) and version > FORMAT:
+            raise UnsupportedFormatError(
+                f"the manifest has format {version}; this warpdata reads up to {FORMAT}", hint="Upgrade warpdata."
+            )
+        if version != FORMAT:
+            self._problem("$.format", f"is {version!r}, not {FORMAT}")
+        self._only(root, _ROOT_KEYS, "$")
+        self._digest(root.get("version_hash"), "$.version_hash")
+        manifest = Manifest(
+            dataset_id=self._matching(root.get("dataset_id"), DATASET_ID, "$.dataset_id"),
+            tables=self._section(root.get("tables"), "$.tables", self._table),
+            artifacts=self._section(root.get("artifacts", {}), "$.artifacts", self._artifact),
+            episodes=self._section(root.get("episodes", {}), "$.episodes", self._payload),
+            tensors=self._section(root.get("tensors", {}), "$.tensors", self._payload),
+            indexes=self._section(root.get("indexes", {}), "$.indexes", self._payload),
+            bindings=self._bindings(root.get("bindings", []), "$.bindings"),
+            metadata=self._object(root.get("metadata", {}), "$.metadata"),
+        )
+        self._stats(root.get("stats"), manifest)
+        self._targets(manifest)
+        return manifest
+
+    def _stats(self, value: Json, manifest: Manifest) -> None:
+        stats = self._object(value, "$.stats")
+        self._only(stats, {"total_rows", "total_bytes"}, "$.stats")
+        for key, actual in (("total_rows", manifest.row_count), ("total_bytes", manifest.data_bytes)):
+            if stats.get(key) != actual:
+                self._problem(f"$.stats.{key}", f"is {stats.get(key)!r}, but the sections add up to {actual}")
+
+    def _targets(self, manifest: Manifest) -> None:
+        for index, binding in enumerate(manifest.bindings):
+            if binding.table not in manifest.tables:
+                self._problem(f"$.bindings[{index}].table", f"names no table: {binding.table!r}")
+            if binding.artifact not in manifest.artifacts:
+                self._problem(f"$.bindings[{index}].artifact", f"names no artifact: {binding.artifact!r}")
+
+    def _table(self, value: Json, path: str) -> TableEntry:
+        entry = self._object(value, path)
+        self._only(entry, {"format", "shards", "shard_pages", "schema"}, path)
+        if entry.get("format") != "parquet":
+            self._problem(f"{path}.format", f"is {entry.get('format')!r}, not 'parquet'")
+        schema = self._object(entry["schema"], f"{path}.schema") if "schema" in entry else None
+        return TableEntry(self._shards(entry, path, rows_required=True), schema=schema)
+
+    def _artifact(self, value: Json, path: str) -> Payload:
+        payload = self._payload(value, path)
+        if payload.kind not in ARTIFACT_KINDS:
+            self._problem(f"{path}.kind", f"is {payload.kind!r}, not one of {', '.join(ARTIFACT_KINDS)}")
+        return payload
+
+    def _payload(self, value: Json, path: str) -> Payload:
+        entry = self._object(value, path)
+        self._only(entry, {"kind", "shards", "shard_pages", "index", "attributes"}, path)
+        index = self._blob(entry["index"], f"{path}.index", frozenset()) if "index" in entry else None
+        return Payload(
+            kind=self._matching(entry.get("kind"), ENTRY_NAME, f"{path}.kind"),
+            shards=self._shards(entry, path, rows_required=False),
+            index=index,
+            attributes=self._object(entry.get("attributes", {}), f"{path}.attributes"),
+        )
+
+    def _shards(self, entry: JsonObject, path: str, *, rows_required: bool) -> ShardList:
+        listed = self._list(entry.get("shards"), f"{path}.shards")
+        shards = tuple(self._shard(item, f"{path}.shards[{i}]", rows_required) for i, item in enumerate(listed))
+        if "shard_pages" not in entry:
+            return ShardList(shards)
+        where = f"{path}.shard_pages"
+        tree = self._object(entry["shard_pages"], where)
+        self._only(tree, {"levels", "pages"}, where)
+        levels = self._count(tree.get("levels"), f"{where}.levels")
+        listed = self._list(tree.get("pages"), f"{where}.pages")
+        if shards or not 1 <= levels <= MAX_PAGE_LEVELS or not 1 <= len(listed) <= MAX_TOP_PAGES:
+            self._problem(where, "must stand alone, with 1 to 8 levels and 1 to 256 pages")
+        pages = tuple(self._page(item, f"{where}.pages[{i}]") for i, item in enumerate(listed))
+        return ShardList(pages=pages, levels=levels)
+
+    def _shard(self, value: Json, path: str, rows_required: bool) -> Shard:
+        blob = self._blob(value, path, frozenset({"row_count", "footer"}))
+        entry = self._object(value, path)
+        rows = self._count(entry["row_count"], f"{path}.row_count") if "row_count" in entry else None
+        if rows is None and rows_required:
+            self._problem(f"{path}.row_count", "is missing")
+        footer = self._footer(entry["footer"], f"{path}.footer", blob) if "footer" in entry else None
+        return Shard(blob.hash, blob.byte_size, rows, footer)
+
+    def _footer(self, value: Json, path: str, blob: Blob) -> Footer:
+        entry = self._object(value, path)
+        self._only(entry, {"byte_size", "xxh3"}, path)
+        size = self._count(entry.get("byte_size"), f"{path}.byte_size")
+        if size > blob.byte_size:
+            self._problem(f"{path}.byte_size", f"is {size}, more than the shard's {blob.byte_size}")
+        return Footer(size, self._matching(entry.get("xxh3"), _XXH3, f"{path}.xxh3"))
+
+    def _page(self, value: Json, path: str) -> Page:
+        sums = ("shard_count", "row_count", "data_bytes")
+        blob = self._blob(value, path, frozenset(sums))
+        entry = self._object(value, path)
+        shard_count, row_count, data_bytes = (self._count(entry.get(key), f"{path}.{key}") for key in sums)
+        if blob.byte_size > MAX_PAGE_BYTES:
+            self._problem(f"{path}.byte_size", f"is {blob.byte_size}; the limit is {MAX_PAGE_BYTES}")
+        return Page(blob.hash, blob.byte_size, shard_count, row_count, data_bytes)
+
+    def _blob(self, value: Json, path: str, more: frozenset[str]) -> Blob:
+        entry = self._object(value, path)
+        self._only(entry, {"hash", "byte_size", "uri"} | more, path)
+        digest = self._digest(entry.get("hash"), f"{path}.hash")
+        uri = entry.get("uri")
+        if uri is not None and uri != blob_key(digest):
+            self._problem(f"{path}.uri", f"is {uri!r}, not the blob's place under the store root")
+        return Blob(digest, self._count(entry.get("byte_size"), f"{path}.byte_size"))
+
+    def _bindings(self, value: Json, path: str) -> tuple[Binding, ...]:
+        return tuple(self._binding(item, f"{path}[{i}]") for i, item in enumerate(self._list(value, path)))
+
+    def _binding(self, value: Json, path: str) -> Binding:
+        entry = self._object(value, path)
+        self._only(entry, {"table", "column", "artifact", "ref_type"}, path)
+        words = {
+            key: self._string(entry.get(key), f"{path}.{key}") for key in ("table", "column", "artifact", "ref_type")
+        }
+        if words["ref_type"] not in REF_TYPES:
+            self._problem(f"{path}.ref_type", f"is {words['ref_type']!r}, not one of {', '.join(REF_TYPES)}")
+        return Binding(**words)
+
+    def _section(self, value: Json, path: str, parse: Callable[[Json, str], _T]) -> dict[str, _T]:
+        section = self._object(value, path)
+        if len(section) > MAX_SECTION_ENTRIES:
+            self._problem(path, f"has {len(section)} entries; the limit is {MAX_SECTION_ENTRIES}")
+        out = {}
+        for name, item in section.items():
+            self._matching(name, ENTRY_NAME, f"{path} key")
+            out[name] = parse(item, f"{path}.{name}")
+        return out
+
+    def _problem(self, path: str, what: str) -> None:
+        self.problems.append(f"{path} {what}")
+
+    def _only(self, entry: JsonObject, allowed: frozenset[str] | set[str], path: str) -> None:
+        for key in sorted(entry.keys() - allowed):
+            self._problem(f"{path}.{key}", "is not a known field")
+
+    def _object(self, value: Json, path: str) -> dict[str, Json]:
+        if isinstance(value, dict):
+            return value
+        self._problem(path, f"is {_name(value)}, not an object")
+        return {}
+
+    def _list(self, value: Json, path: str) -> list[Json]:
+        if isinstance(value, list):
+            return value
+        self._problem(path, f"is {_name(value)}, not a list")
+        return []
+
+    def _string(self, value: Json, path: str) -> str:
+        if isinstance(value, str) and value:
+            return value
+        self._problem(path, f"is {_name(value)}, not a non-empty string")
+        return ""
+
+    def _matching(self, value: Json, pattern: re.Pattern[str], path: str) -> str:
+        text = self._string(value, path)
+        short = all(len(part) <= MAX_NAME_LENGTH for part in text.split("/"))
+        if text and not (pattern.fullmatch(text) and short):
+            self._problem(path, f"is {text[:80]!r}, which does not match {pattern.pattern} or is too long")
+        return text
+
+    def _digest(self, value: Json, path: str) -> str:
+        if isinstance(value, str) and is_digest(value):
+            return value
+        self._problem(path, f"is {value!r}, not 64 hex digits" if isinstance(value, str) else f"is {_name(value)}")
+        return "0" * 64
+
+    def _count(self, value: Json, path: str) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
+            return value
+        self._problem(path, f"is {_name(value)}, not a count")
+        return 0
+
+
+def _name(value: Json) -> str:
+    if value is None:
+        return "missing"
+    return repr(value)[:60] if isinstance(value, str | int | float) else f"a {type(value).__name__}"

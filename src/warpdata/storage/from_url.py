@@ -1,0 +1,208 @@
+"""From a root URL to a store. The only place that knows which URL scheme means which backend."""
+
+from __future__ import annotations
+
+import configparser
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from warpdata.errors import AuthenticationError, BadInputError
+from warpdata.settings import S3Settings, Settings
+from warpdata.storage.local import LocalStore
+from warpdata.storage.object_store import ObjectStore
+from warpdata.storage.types import Writer
+
+if TYPE_CHECKING:
+    from obstore.store import MemoryStore
+
+__all__ = ["normalize_url", "open_store", "resolve_s3"]
+
+SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
+_memory_stores: dict[str, MemoryStore] = {}
+"""Memory stores live as long as the process and are shared by name, like files are by path."""
+
+
+def normalize_url(url: str) -> str:
+    """The one spelling of a root: paths become `file://` URLs, trailing slashes go."""
+    if not url or "\0" in url:
+        raise BadInputError(f"store {url!r} is neither a URL nor a path")
+    if "://" not in url:
+        return Path(url).expanduser().absolute().as_uri()
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise BadInputError(f"store {url!r} is not a URL: {error}") from error
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise BadInputError(f"store {url!r} has an unknown scheme", hint=f"Known: {known}, or a plain path.")
+    if scheme == "file":
+        return _normalize_file_url(url)
+    if "@" in urlsplit(url).netloc:
+        raise BadInputError("a store URL must not carry a user or a password", hint="Use the provider's settings.")
+    return url.rstrip("/") if scheme != "memory" else url
+
+
+def _normalize_file_url(url: str) -> str:
+    """Refuse what would quietly become another directory: `file://data` names a host, not a folder."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path or parts.query or parts.fragment:
+        raise BadInputError(
+            f"store {url!r} does not name a local directory", hint="Write file:///absolute/path, or a plain path."
+        )
+    return Path(unquote(parts.path)).as_uri()
+
+
+def open_store(url: str, settings: Settings) -> Writer:
+    """Open the store at `url`. Makes no request and creates nothing."""
+    url = normalize_url(url)
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return LocalStore(Path(unquote(parts.path)))
+    if parts.scheme == "memory":
+        return _open_memory(url)
+    client = _Client.of(settings)
+    if parts.scheme == "s3":
+        return _open_s3(url, parts.netloc, parts.path.strip("/"), settings, client)
+    return _open_other(url, parts.scheme, client)
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """Timeouts and retries, in the library's words."""
+
+    options: dict[str, Any]
+    retry: dict[str, Any]
+
+    @staticmethod
+    def of(settings: Settings) -> _Client:
+        return _Client(
+            options={
+                "timeout": timedelta(seconds=settings.timeout_s),
+                "connect_timeout": timedelta(seconds=settings.connect_timeout_s),
+            },
+            retry={
+                "max_retries": settings.max_retries,
+                "retry_timeout": timedelta(seconds=settings.retry_timeout_s),
+                "backoff": {
+                    "init_backoff": timedelta(seconds=0.1),
+                    "max_backoff": timedelta(seconds=5),
+                    "base": 2,
+                },
+            },
+        )
+
+
+def _open_memory(url: str) -> ObjectStore:
+    from obstore.store import MemoryStore
+
+    return ObjectStore(url, _memory_stores.setdefault(url, MemoryStore()))
+
+
+def _open_s3(url: str, bucket: str, prefix: str, settings: Settings, client: _Client) -> ObjectStore:
+    from obstore.store import S3Store
+
+    if not bucket:
+        raise BadInputError(f"store {url!r} names no bucket")
+    s3 = resolve_s3(settings.s3)
+    options = dict(client.options)
+    if s3.endpoint_url and s3.endpoint_url.startswith("http://"):
+        if not s3.allow_http:
+            raise BadInputError(
+                f"the S3 endpoint {s3.endpoint_url} is plain http, which sends data unprotected",
+                hint="Set AWS_ALLOW_HTTP=true to use it all the same.",
+            )
+        options["allow_http"] = True
+    config: dict[str, Any] = {
+        "region": s3.region or "us-east-1",
+        "virtual_hosted_style_request": s3.virtual_hosted,
+        "skip_signature": s3.skip_signature,
+    }
+    given = {
+        "endpoint": s3.endpoint_url,
+        "access_key_id": s3.access_key_id,
+        "secret_access_key": s3.secret_access_key,
+        "session_token": s3.session_token,
+    }
+    config.update({name: value for name, value in given.items() if value is not None})
+    backend = S3Store(
+        bucket,
+        prefix=prefix or None,
+        config=config,  # type: ignore[arg-type]
+        client_options=options,  # type: ignore[arg-type]
+        retry_config=client.retry,  # type: ignore[arg-type]
+    )
+    return ObjectStore(url, backend, can_sign=True)
+
+
+def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
+    """GCS, Azure and HTTP find their credentials by the library's own standard rules."""
+    from obstore.exceptions import BaseError
+    from obstore.store import HTTPStore, from_url
+
+    if scheme in ("http", "https"):
+        options = {**client.options, "allow_http": scheme == "http"}
+        http = HTTPStore.from_url(url, client_options=options, retry_config=client.retry)  # type: ignore[arg-type]
+        return ObjectStore(url, http, read_only=True)
+    try:
+        backend = from_url(url, client_options=client.options, retry_config=client.retry)  # type: ignore[call-overload]
+    except (BaseError, ValueError) as error:
+        raise AuthenticationError(
+            f"{url} cannot be opened: {str(error).splitlines()[0]}",
+            hint="Set the usual variables: GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, …",
+        ) from error
+    return ObjectStore(url, backend, can_sign=True)
+
+
+def resolve_s3(s3: S3Settings) -> S3Settings:
+    """Fill in keys and region from the named profile, and refuse when nobody could sign.
+
+    Keys in the environment win over a profile, as they do in Amazon's own tools.
+    """
+    profile = _read_profile(s3)
+    s3 = replace(
+        s3,
+        region=s3.region or profile.get("region"),
+        endpoint_url=s3.endpoint_url or profile.get("endpoint_url"),
+    )
+    if s3.skip_signature or (s3.access_key_id and s3.secret_access_key):
+        return s3
+    filled = replace(
+        s3,
+        access_key_id=profile.get("aws_access_key_id"),
+        secret_access_key=profile.get("aws_secret_access_key"),
+        session_token=profile.get("aws_session_token"),
+    )
+    if filled.access_key_id and filled.secret_access_key:
+        return filled
+    if s3.profile:
+        raise AuthenticationError(
+            f"the AWS profile {s3.profile!r} has no keys in {s3.credentials_file} or {s3.config_file}",
+            hint="Run `aws configure --profile NAME`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        )
+    if not s3.ambient_credentials:
+        raise AuthenticationError(
+            "AWS credentials not found",
+            hint="Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        )
+    return filled
+
+
+def _read_profile(s3: S3Settings) -> dict[str, str]:
+    """The profile's entries; the credentials file wins over the config file."""
+    name = s3.profile or "default"
+    merged: dict[str, str] = {}
+    sources = ((s3.config_file, name if name == "default" else f"profile {name}"), (s3.credentials_file, name))
+    for path, section in sources:
+        if path is None or not path.is_file():
+            continue
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read(path, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError) as error:
+            raise BadInputError(f"{path} is not a valid AWS configuration file: {error}") from error
+        if parser.has_section(section):
+            merged.update(parser.items(section))
+    return merged

@@ -1,0 +1,498 @@
+"""If this fails, a model on a GPU has other numbers than the ones that were stored, or a load leaves memory behind.
+
+The pipeline that feeds a device is tried with a device made of ordinary memory that copies as late as it may, and
+with a real one where there is one (`make test-gpu`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats.tensors.artifacts import Counted, Sample, chosen_of, rows_of, samples, specs
+from tests.formats.tensors.slow_device import SlowDevice, target_over
+from tests.reference import tensor_views as reference
+from warpdata.errors import MissingExtraError, StorageError, TensorsCorruptedError, ViewPreconditionError
+from warpdata.formats.tensors.cuda.pinned_pool import Staging
+from warpdata.formats.tensors.cuda.transfer import fill_device, slot_bytes_for
+from warpdata.formats.tensors.reads import Read
+from warpdata.formats.tensors.sources import FileSource
+from warpdata.formats.tensors.strided_copy import Patch
+from warpdata.formats.tensors.transfer import Work
+from warpdata.tensors import (
+    Contiguous,
+    Engine,
+    Extent,
+    Pad,
+    ReadCost,
+    Tensors,
+    View,
+    create_tensors,
+    crop,
+    device_checks,
+    narrow,
+    open_sources,
+    open_tensors,
+    pack_index,
+    transpose,
+    write_tensors,
+)
+
+costs = st.builds(
+    ReadCost, st.sampled_from([0, 7, 10**6]), st.sampled_from([5, 64, 10**6]), st.sampled_from([3, 64, 10**6])
+)
+
+
+def load(
+    art: Tensors, view: View, device: SlowDevice, *, verify: bool = False, threads: int = 3, slots: int = 2
+) -> bytes:
+    """As an engine does it. The memory begins as noise, and what follows the view must stay."""
+    work = art.replica.work(view.plan, view._cost, verify=verify)
+    memory = np.full(view.size + 9, 0xA5, np.uint8)
+    staging = Staging(device, max(1, slot_bytes_for(work.reads)), slots)
+    try:
+        fill_device(work, target_over((0, memory)), staging, device, threads=threads)
+    finally:
+        staging.close()
+    assert bytes(memory[view.size :]) == b"\xa5" * 9
+    return bytes(memory[: view.size])
+
+
+@given(st.data(), samples(), costs, st.integers(1, 3))
+def test_what_reaches_a_device_is_what_reaches_memory(
+    data: st.DataObject, sample: Sample, cost: ReadCost, slots: int
+) -> None:
+    spec = data.draw(specs(sample.index))
+    art, _ = sample.opened()
+    device = SlowDevice()
+    got = load(art, art.view(spec or None, cost=cost), device, slots=slots)
+    assert got == reference.view_bytes(rows_of(sample.index), sample.data, chosen_of(sample.index, spec))
+    assert device.pinned == {}
+    assert device.events == {}
+
+
+@given(st.data(), samples(), costs, st.booleans(), st.booleans())
+def test_files_reach_a_device_checked_or_not(
+    tmp_path_factory: pytest.TempPathFactory,
+    data: st.DataObject,
+    sample: Sample,
+    cost: ReadCost,
+    verify: bool,
+    in_place: bool,
+) -> None:
+    """With several threads, gathering, wide reads packed by the device, and leaves hashed here or there."""
+    art = stored(sample, tmp_path_factory.mktemp("device") / "t")
+    spec = data.draw(specs(sample.index))
+    names = data.draw(st.none() | st.permutations(sample.index.names()))
+    view = art.view(spec or None, names=names, cost=cost)
+    device = SlowDevice(hashes=data.draw(st.booleans()))
+    with pytest.MonkeyPatch.context() as patch:
+        checked_there(patch, in_place, data.draw(st.sampled_from([1, 2, 256])))
+        got = load(art, view, device, verify=verify)
+    assert got == bytes(view.materialize(verify=verify).region)
+    art.close()
+
+
+def checked_there(patch: pytest.MonkeyPatch, every: bool = True, batch: int = 256) -> None:
+    """On the device: every leaf that may be, or none."""
+    patch.setattr(device_checks, "VIEW_DEVICE_CHECK_LEAVES", 1 if every else 10**12)
+    patch.setattr(device_checks, "_LEAVES_MEANWHILE", 0)
+    patch.setattr(device_checks, "VIEW_DEVICE_BATCH_LEAVES", batch)
+
+
+def stored(sample: Sample, path: Path) -> Tensors:
+    with create_tensors(path, sample.index) as draft:
+        draft.write_view(draft.view(), sample.data)
+        return draft.seal()
+
+
+BIG: dict[str, Any] = {
+    "a": np.arange(2000 * 300, dtype=np.float32).reshape(2000, 300),
+    "b": np.arange(700 * 900, dtype=np.uint16).reshape(700, 900),
+    "c": np.arange(5, dtype=np.int8),
+}
+
+
+@pytest.fixture
+def art(tmp_path: Path) -> Tensors:
+    return write_tensors(tmp_path / "big", BIG)
+
+
+def test_slots_are_used_again_and_never_too_early(art: Tensors) -> None:
+    device = SlowDevice()
+    cost = ReadCost(piece_bytes=10_000, scratch_bytes=10_000)
+    view = art.view({"a": transpose(0, 1), "b": narrow(1, 3, 400)}, cost=cost)
+    assert load(art, view, device, threads=4, slots=3) == bytes(view.materialize().region)
+    assert device.copies >= 300
+    assert device.most_pinned <= 3 * 10_016
+
+
+@pytest.mark.parametrize("broken", [{"fail_after": 5}, {"fail_events": True}])
+def test_a_device_that_breaks_leaves_nothing_pinned(art: Tensors, broken: dict[str, Any]) -> None:
+    device = SlowDevice(**broken)
+    cost = ReadCost(piece_bytes=10_000, scratch_bytes=10_000)
+    before = threading.active_count()
+    with pytest.raises(StorageError, match="broke"):
+        load(art, art.view(cost=cost), device, threads=4, slots=3)
+    assert device.pinned == {}
+    assert threading.active_count() == before
+
+
+def test_an_interrupt_ends_threads_and_frees_staging(art: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from the keyboard: raised in the thread that waits, while others read."""
+    started = threading.Event()
+    read_into = FileSource.read_into
+
+    def slow(self: FileSource, start: int, targets: Any) -> None:
+        started.set()
+        read_into(self, start, targets)
+
+    def join(self: threading.Thread, timeout: float | None = None) -> None:
+        monkeypatch.setattr(threading.Thread, "join", plain_join)
+        started.wait()
+        raise KeyboardInterrupt
+
+    plain_join = threading.Thread.join
+    monkeypatch.setattr(FileSource, "read_into", slow)
+    monkeypatch.setattr(threading.Thread, "join", join)
+    device = SlowDevice()
+    cost = ReadCost(piece_bytes=1000, scratch_bytes=1000)
+    with pytest.raises(KeyboardInterrupt):
+        load(art, art.view(cost=cost), device, threads=4, slots=3)
+    assert device.pinned == {}
+    assert threading.active_count() == 1 or all(not t.name.startswith("Thread-") for t in threading.enumerate())
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("hashes", [False, True])
+def test_a_flipped_bit_is_found_on_the_way_to_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, hashes: bool
+) -> None:
+    checked_there(monkeypatch, in_place)
+    write_tensors(tmp_path / "t", BIG).close()
+    with (tmp_path / "t").open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"\x99")
+    art = open_tensors(tmp_path / "t")
+    device = SlowDevice(hashes=hashes)
+    with pytest.raises(TensorsCorruptedError) as caught:
+        load(art, art.view(), device, verify=True)
+    assert caught.value.message.startswith("bytes 524288…1048576 are not those that were written; they hold 'a'")
+    assert bool(device.hashed) == (in_place and hashes)
+    assert device.pinned == {}
+
+
+def test_leaves_are_hashed_in_place_where_they_land_whole(art: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked_there(monkeypatch)
+    device = SlowDevice()
+    load(art, art.view(), device, verify=True)
+    assert device.hashed == 4 + 1
+    turned = SlowDevice()
+    load(art, art.view({"a": transpose(0, 1), "b": transpose(0, 1)}), turned, verify=True)
+    assert turned.hashed == 0
+
+
+@pytest.mark.parametrize("damaged", [0, 4, 5, 11])
+def test_the_last_leaves_are_hashed_by_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int) -> None:
+    """Of 12 leaves, a thread that hashes 7 while the device hashes one gets these. All are checked."""
+    checked_there(monkeypatch, batch=2)
+    monkeypatch.setattr(device_checks, "_LEAVES_MEANWHILE", 7)
+    leaf = 512 * 1024
+    arrays = {"a": np.arange(12 * leaf // 4, dtype=np.int32)}
+    cost = ReadCost(piece_bytes=leaf, scratch_bytes=leaf)
+    with write_tensors(tmp_path / "t", arrays) as art:
+        device = SlowDevice()
+        assert load(art, art.view(cost=cost), device, verify=True, threads=1) == arrays["a"].tobytes()
+        assert device.hashed == 5
+    with (tmp_path / "t").open("r+b") as file:
+        file.seek(damaged * leaf + 77)
+        file.write(b"\x99\x99")
+    with open_tensors(tmp_path / "t") as art, pytest.raises(TensorsCorruptedError) as caught:
+        load(art, art.view(cost=cost), SlowDevice(), verify=True, threads=1)
+    assert caught.value.message.startswith(f"bytes {damaged * leaf}…{(damaged + 1) * leaf} are not")
+
+
+def test_what_lies_between_two_parts_is_left_to_its_own_request() -> None:
+    """Columns of bytes: two requests whose parts take turns in the target, a byte each."""
+    data = b"aceg" + b"bdfh" + b"y"
+    even = Read(0, 0, 4, tuple(Patch(n, 2 * n, 1) for n in range(4)))
+    odd = Read(0, 4, 8, tuple(Patch(4 + n, 2 * n + 1, 1) for n in range(4)))
+    last = Read(0, 8, 9, (Patch(8, 16, 1),))
+    for reads in ((even, odd, last), (odd, last, even)):
+        device, memory = SlowDevice(), np.full(17, 0x2D, np.uint8)
+        work = Work((Contiguous("t", 0, 0, 8), Pad(8, 8), Contiguous("u", 16, 8, 1)), (), reads, (Counted(data),))
+        staging = Staging(device, 64, 2)
+        fill_device(work, target_over((0, memory)), staging, device)
+        staging.close()
+        assert bytes(memory) == b"abcdefgh" + bytes(8) + b"y"
+
+
+def test_promises_that_are_neighbours_on_disk_stay_apart_on_a_device(tmp_path: Path) -> None:
+    arrays = {name: np.arange(8, dtype=np.uint8) + at for at, name in enumerate("abc")}
+    art = write_tensors(tmp_path / "t", arrays)
+    deferred = art.deferred()
+    for name in arrays:
+        deferred.take(name)
+    assert deferred.explain().requests == 1
+    work = art.replica.work(deferred._assembly.plan(), ReadCost())
+    places = [(start, np.zeros(8, np.uint8)) for start, _ in deferred._assembly.regions]
+    device = SlowDevice()
+    staging = Staging(device, slot_bytes_for(work.reads), 2)
+    fill_device(work, target_over(*places), staging, device)
+    staging.close()
+    for (_, memory), array in zip(places, arrays.values(), strict=True):
+        np.testing.assert_array_equal(memory, array)
+
+
+def test_explain_says_where_work_is_done(art: Tensors) -> None:
+    told = art.view({"b": transpose(0, 1)}).explain("cuda:0")
+    assert told.on_device
+    assert "transposed after reading, on the device" in str(told)
+    assert "transposed after reading, here" in str(art.view({"b": transpose(0, 1)}).explain())
+    memory = open_sources(art.index, [Counted(bytes(art.index.total_size))], [Extent(0, art.index.total_size, 0, 0)])
+    wide = memory.view({"b": narrow(1, 0, 800)})
+    assert "packed on the device" in str(wide.explain("cuda:0"))
+    assert "packed here" in str(wide.explain())
+
+
+def test_without_torch_a_device_is_a_missing_extra(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "t", {"a": np.arange(6)}).close()
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from warpdata import tensors\n"
+        f"art = tensors.open_tensors({str(tmp_path / 't')!r})\n"
+        "try: art.view().materialize('cuda:0')\n"
+        "except ImportError as error: print(error.kind, error.hint)\n"
+        "print(art['a'].numpy().sum())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["missing_extra pip install 'warpdata[torch]'", "15"], done.stderr
+    assert issubclass(MissingExtraError, ImportError)
+
+
+def test_importing_does_not_load_torch() -> None:
+    code = "import sys, threading, warpdata.tensors; print('torch' in sys.modules, threading.active_count())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False 1"
+
+
+def test_an_engine_that_can_not_work_is_refused() -> None:
+    for bad in ({"threads": 0}, {"staging_bytes": 0}):
+        with pytest.raises(ValueError):
+            Engine(**bad)
+
+
+def _torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def _cuda() -> Any:
+    torch = _torch()
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    return torch
+
+
+def test_memory_of_torch_is_filled_in_place(art: Tensors) -> None:
+    torch = _torch()
+    view = art.view({"a": crop(slice(None), slice(3, 90, 2), order=(1, 0))})
+    region = torch.zeros(view.size + 3, dtype=torch.uint8)
+    out = view.materialize_into(region)
+    assert isinstance(out["a"], torch.Tensor)
+    assert out["a"].data_ptr() == region.data_ptr() + view.index["a"].offset
+    np.testing.assert_array_equal(out["a"].numpy(), BIG["a"][:, 3:90:2].T)
+    shaped = torch.zeros((43 + 1, 2000), dtype=torch.float32)
+    art.view({"a": narrow(0, 0, 200)}, names=["a"]).materialize_into(shaped)
+    np.testing.assert_array_equal(shaped.reshape(-1)[: 200 * 300].numpy(), BIG["a"][:200].reshape(-1))
+    with pytest.raises(ViewPreconditionError):
+        view.materialize_into(torch.zeros(2000, 2000)[:, ::2])
+    with pytest.raises(ViewPreconditionError):
+        view.materialize_into(torch.zeros(10))
+
+
+def test_other_memory_of_this_machine_by_dlpack(art: Tensors) -> None:
+    class Foreign:
+        """Has DLPack and nothing else."""
+
+        def __init__(self) -> None:
+            self.array = np.zeros(art.index.total_size, np.uint8)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    region = Foreign()
+    art.view().materialize_into(region)
+    assert bytes(region.array) == bytes(art.view().materialize().region)
+
+
+def test_tensors_of_torch_are_written_as_they_are(tmp_path: Path) -> None:
+    torch = _torch()
+    state = {
+        "w": torch.arange(24, dtype=torch.bfloat16).reshape(4, 6).t(),
+        "n": torch.tensor(3),
+        "e": torch.zeros(0, 2),
+    }
+    with write_tensors(tmp_path / "t", state) as art:
+        for name, tensor in state.items():
+            region = torch.empty_like(tensor.contiguous())
+            art.view(names=[name]).materialize_into(region)
+            assert torch.equal(region, tensor)
+            assert art[name].dtype == str(tensor.dtype)
+
+
+def test_devices_that_are_not_here_are_refused(art: Tensors) -> None:
+    torch = _torch()
+    for device in ("cuda:99", "meta", "nonsense", torch.device("meta")):
+        with pytest.raises(ViewPreconditionError):
+            art.view().materialize(device)
+
+
+@given(st.data(), samples(), costs, st.booleans())
+def test_a_real_device_holds_the_numpy_expression(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample, cost: ReadCost, verify: bool
+) -> None:
+    torch = _cuda()
+    art = stored(sample, tmp_path_factory.mktemp("gpu") / "t")
+    spec = data.draw(specs(sample.index))
+    view = art.view(spec or None, cost=cost)
+    want = view.materialize()
+    out = view.materialize("cuda:0", verify=verify, expect=want.view_data_hash)
+    assert bytes(out.region.cpu().numpy()) == bytes(want.region)
+    for name in out:
+        assert out[name].device.type == "cuda"
+        assert tuple(out[name].shape) == want[name].shape
+        # torch tidies bytes up that are no bool, so those are looked at as numbers.
+        plain = out[name].view(torch.uint8) if out[name].dtype == torch.bool else out[name]
+        # A copy, because one element counts as contiguous whatever its stride is.
+        flat = plain.cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
+        assert not plain.numel() or bytes(flat.view(torch.uint8).numpy()) == want[name].tobytes()
+    art.close()
+
+
+def test_a_real_device_checks_every_leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = _cuda()
+    checked_there(monkeypatch)
+    arrays: dict[str, Any] = {
+        "w": np.random.default_rng(3).integers(0, 2**62, (3000, 1001)),
+        "x": np.arange(11, dtype=np.int8),
+    }
+    with write_tensors(tmp_path / "t", arrays) as art:
+        out = art.view().materialize("cuda:0", verify=True)
+        np.testing.assert_array_equal(out["w"].cpu().numpy(), arrays["w"])
+        view = art.view({"w": narrow(0, 1, 2999)}, names=["x", "w"])
+        np.testing.assert_array_equal(view.materialize("cuda:0", verify=True)["w"].cpu().numpy(), arrays["w"][1:])
+        assert art.replica.engine.pinned_bytes > 0
+        engine = art.replica.engine
+    assert engine.pinned_bytes == 0
+    with (tmp_path / "t").open("r+b") as file:
+        file.seek(5_000_000)
+        file.write(b"\x99")
+    with open_tensors(tmp_path / "t") as art:
+        with pytest.raises(TensorsCorruptedError, match="'w'"):
+            art.view().materialize("cuda:0", verify=True)
+        assert art.replica.engine.pinned_bytes == 0
+        out = art.view().materialize("cuda:0")
+        assert not torch.equal(out["w"].cpu(), torch.from_numpy(arrays["w"]))
+
+
+def test_memory_of_a_real_device_is_filled_in_place(art: Tensors) -> None:
+    torch = _cuda()
+    view = art.view({"a": transpose(0, 1), "b": narrow(1, 1, 850)})
+    region = torch.full((view.size + 8,), 7, dtype=torch.uint8, device="cuda:0")
+    out = view.materialize_into(region)
+    np.testing.assert_array_equal(out["a"].cpu().numpy(), BIG["a"].T)
+    np.testing.assert_array_equal(out["b"].cpu().numpy(), BIG["b"][:, 1:851])
+    assert region[view.size :].tolist() == [7] * 8
+    with pytest.raises(ViewPreconditionError):
+        view.materialize_into(region[:100])
+
+
+def test_wide_elements_are_turned_wherever_they_lie(tmp_path: Path) -> None:
+    """Of 16 bytes, at a multiple of 8; and in memory that begins at an odd place."""
+    torch = _cuda()
+    arrays: dict[str, Any] = {"a": np.arange(3, dtype=np.int8), "b": np.arange(6, dtype=np.complex128).reshape(2, 3)}
+    with write_tensors(tmp_path / "t", arrays) as art:
+        view = art.view({"b": transpose(0, 1)})
+        assert view.index["b"].offset == 8
+        np.testing.assert_array_equal(view.materialize("cuda:0")["b"].cpu().numpy(), arrays["b"].T)
+        region = torch.zeros(view.size + 3, dtype=torch.uint8, device="cuda:0")
+        view.materialize_into(region[3:])
+        assert bytes(region[3:].cpu().numpy()) == bytes(view.materialize().region)
+
+
+def test_sources_that_are_no_files_reach_a_real_device() -> None:
+    _cuda()
+    index = pack_index({"a": ("torch.bfloat16", (64, 48)), "b": ("torch.bool", (3,))})
+    source = Counted(bytes(n * 31 % 251 for n in range(index.total_size)))
+    art = open_sources(index, [source], [Extent(0, index.total_size, 0, 0)])
+    view = art.view({"a": crop(slice(0, 64, 3), slice(5, 40, 2))})
+    assert bytes(view.materialize("cuda:0").region.cpu().numpy()) == bytes(view.materialize().region)
+
+
+def test_promises_on_a_real_device(art: Tensors) -> None:
+    torch = _cuda()
+    with art.deferred("cuda:0") as deferred:
+        rows = deferred.slice("a", dim=0, start=100, length=512)
+        columns = deferred.slice("b", dim=1, start=7, length=100)
+        turned = deferred.take("b", transpose(0, 1))
+        vector = deferred.take("c")
+        assert rows.device == torch.device("cuda:0")
+        assert deferred.explain().on_device
+        deferred.commit(verify=True)
+    np.testing.assert_array_equal(rows.cpu().numpy(), BIG["a"][100:612])
+    np.testing.assert_array_equal(columns.cpu().numpy(), BIG["b"][:, 7:107])
+    np.testing.assert_array_equal(turned.cpu().numpy(), BIG["b"].T)
+    np.testing.assert_array_equal(vector.cpu().numpy(), BIG["c"])
+
+
+def test_other_libraries_on_a_real_device_by_dlpack(art: Tensors) -> None:
+    torch = _cuda()
+
+    class Foreign:
+        """Has DLPack and nothing else."""
+
+        def __init__(self) -> None:
+            self.tensor = torch.zeros(art.index.total_size, dtype=torch.uint8, device="cuda:0")
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.tensor.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.tensor.__dlpack_device__()
+
+    region = Foreign()
+    art.view().materialize_into(region)
+    assert bytes(region.tensor.cpu().numpy()) == bytes(art.view().materialize().region)
+
+
+def test_an_interrupted_load_to_a_real_device_leaves_nothing_pinned(
+    art: Tensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _cuda()
+    read_into, calls = FileSource.read_into, []
+
+    def interrupted(self: FileSource, start: int, targets: Any) -> None:
+        calls.append(start)
+        if len(calls) == 20:
+            raise KeyboardInterrupt
+        read_into(self, start, targets)
+
+    view = art.view(cost=ReadCost(piece_bytes=10_000, scratch_bytes=10_000))
+    want = bytes(view.materialize().region)
+    monkeypatch.setattr(FileSource, "read_into", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        view.materialize("cuda:0")
+    assert art.replica.engine.pinned_bytes == 0
+    monkeypatch.undo()
+    assert bytes(view.materialize("cuda:0").region.cpu().numpy()) == want

@@ -1,0 +1,353 @@
+"""If this fails, a checkpoint on disk is misread, or damage to it goes unnoticed."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from tests.formats.tensors.artifacts import Sample, rows_of, samples, specs
+from tests.reference import tensor_views as reference
+from warpdata.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ObjectNotFoundError,
+    PartialCoverageError,
+    StorageError,
+    TensorsCorruptedError,
+    UnsupportedFormatError,
+    ViewPreconditionError,
+)
+from warpdata.formats.tensors.spec import whole
+from warpdata.tensors import ReadCost, Tensors, create_tensors, crop, narrow, open_tensors, transpose, write_tensors
+
+ARRAYS: dict[str, Any] = {
+    "big": np.arange(3000 * 700, dtype=np.float32).reshape(3000, 700),
+    "empty": np.zeros((0, 4), np.int16),
+    "half": np.arange(7, dtype=np.float16),
+    "odd": np.arange(5, dtype=np.uint8),
+    "scalar": np.array(2.5),
+    "wide": np.array([2**64 - 1, 7], np.uint64),
+    "yes": np.array([True, False, True]),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    names = sorted(ARRAYS)
+    save_file({name: ARRAYS[name] for name in names[::2]}, tmp_path / "model-1.safetensors")
+    save_file({name: ARRAYS[name] for name in names[1::2]}, tmp_path / "model-2.safetensors", {"format": "np"})
+    listed = {name: f"model-{1 + number % 2}.safetensors" for number, name in enumerate(names)}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
+    return tmp_path
+
+
+def test_a_folder_of_safetensors_reads_as_their_own_library_reads_it(folder: Path) -> None:
+    with open_tensors(folder) as art:
+        assert art.names() == sorted(ARRAYS)
+        for path in folder.glob("*.safetensors"):
+            for name, array in load_file(path).items():
+                np.testing.assert_array_equal(art[name].numpy(), array)
+                np.testing.assert_array_equal(
+                    art[name][1:2].numpy() if array.ndim else array, array[1:2] if array.ndim else array
+                )
+        out = art.view({"big": narrow(1, 100, 50)}).materialize()
+        np.testing.assert_array_equal(out["big"], ARRAYS["big"][:, 100:150])
+
+
+def test_types_that_numpy_lacks(tmp_path: Path) -> None:
+    raw = np.arange(24, dtype=np.uint8)
+    kinds = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2}
+    for code, kind in kinds.items():
+        item = np.dtype(kind).itemsize
+        path = tmp_path / f"{code}.safetensors"
+        write_raw(path, {"t": {"dtype": code, "shape": [24 // item // 3, 3], "data_offsets": [0, 24]}}, raw.tobytes())
+        out = open_tensors(path)["t"].numpy()
+        assert out.dtype == np.dtype(kind)
+        assert out.tobytes() == raw.tobytes()
+        again = write_tensors(tmp_path / code, {"t": out})
+        assert again["t"].numpy().tobytes() == raw.tobytes()
+
+
+def write_raw(path: Path, header: Any, data: bytes) -> None:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def test_one_artifact_has_one_id_wherever_its_bytes_lie(folder: Path, tmp_path: Path) -> None:
+    ours = write_tensors(tmp_path / "whole.tensors", ARRAYS)
+    (tmp_path / "one").mkdir()
+    save_file(ARRAYS, tmp_path / "one" / "all.safetensors")
+    ids = {ours.artifact_id, open_tensors(folder).artifact_id, open_tensors(tmp_path / "one").artifact_id}
+    data = (tmp_path / "whole.tensors").read_bytes()[: ours.index.total_size]
+    assert ids == {reference.artifact_id(reference.index_bytes(rows_of(ours.index)), data)}
+    assert ours.artifact_id.endswith(ours.data_multihash)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_our_own_file_gives_back_what_was_written(tmp_path: Path, verify: bool) -> None:
+    art = write_tensors(tmp_path / "t", ARRAYS)
+    out = art.view({"big": crop(slice(10, 2000, 3), slice(5, 600), order=(1, 0))}).materialize(verify=verify)
+    np.testing.assert_array_equal(out["big"], ARRAYS["big"][10:2000:3, 5:600].T)
+    for name in set(ARRAYS) - {"big"}:
+        np.testing.assert_array_equal(out[name], ARRAYS[name])
+    np.testing.assert_array_equal(art["big"][7].numpy(verify=verify), ARRAYS["big"][7])
+
+
+def test_checking_reads_whole_leaves_as_told(tmp_path: Path) -> None:
+    art = write_tensors(tmp_path / "t", ARRAYS)
+    view = art.view({"big": narrow(0, 0, 10)}, names=["big"], cost=ReadCost(scratch_bytes=2**20))
+    assert view.explain().bytes_read == 28_000
+    assert view.explain(verify=True).reads == ((0, 0, 2**19),)
+    whole_view = art.view(names=["big"], cost=ReadCost(scratch_bytes=2**20))
+    told = whole_view.explain(verify=True)
+    assert all(end - start <= 2**20 for _, start, end in told.reads)
+    assert told.bytes_read <= art.index.total_size
+
+
+@pytest.mark.parametrize("place", [0, 600_000, 8_399_999, 8_400_001])
+def test_a_flipped_bit_is_named_by_tensor_and_range(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "t"
+    write_tensors(path, ARRAYS).close()
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte[0] ^ 4]))
+    art = open_tensors(path)
+    art.view().materialize()
+    with pytest.raises(TensorsCorruptedError) as caught:
+        art.view().materialize(verify=True)
+    leaf = place // 2**19 * 2**19
+    assert f"bytes {leaf}…" in caught.value.message
+    assert any("'big'" in problem or "'half'" in problem for problem in caught.value.problems)
+
+
+def test_a_tail_that_was_touched_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    art = write_tensors(path, {"a": np.arange(5)})
+    size = art.index.total_size
+    good = path.read_bytes()
+    for at in range(size, len(good) - 8):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        with pytest.raises((TensorsCorruptedError, UnsupportedFormatError)):
+            open_tensors(path)
+    for data in (good[1:], good[:size] + bytes(8) + good[size:]):
+        path.write_bytes(data)
+        with pytest.raises(TensorsCorruptedError):
+            open_tensors(path)
+
+
+GOOD = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+
+
+@pytest.mark.parametrize(
+    ("header", "data"),
+    [
+        (GOOD, bytes(7)),
+        (GOOD, bytes(9)),
+        (b"[]", b""),
+        (b"{", b""),
+        (b"\xff", b""),
+        (b'{"a":1,"a":2}', b""),
+        (b"[" * 100_000, b""),
+        ({"a": 3}, b""),
+        ({"a": {**GOOD["a"], "more": 1}}, bytes(8)),
+        ({"a": {**GOOD["a"], "dtype": "F4"}}, bytes(8)),
+        ({"a": {**GOOD["a"], "dtype": 4}}, bytes(8)),
+        ({"a": {**GOOD["a"], "shape": [3]}}, bytes(8)),
+        ({"a": {**GOOD["a"], "shape": [-2]}}, bytes(8)),
+        ({"a": {**GOOD["a"], "shape": [True, 2]}}, bytes(8)),
+        ({"a": {**GOOD["a"], "shape": [2.0]}}, bytes(8)),
+        ({"a": {**GOOD["a"], "shape": [2**60, 2**60]}}, bytes(8)),
+        ({"a": {**GOOD["a"], "shape": [1] * 40 + [2]}}, bytes(8)),
+        ({"a": {**GOOD["a"], "data_offsets": [8, 0]}}, bytes(8)),
+        ({"a": {**GOOD["a"], "data_offsets": [0]}}, bytes(8)),
+        ({"a": {**GOOD["a"], "data_offsets": [1, 9]}}, bytes(9)),
+        ({"a": GOOD["a"], "b": {**GOOD["a"], "data_offsets": [4, 12]}}, bytes(12)),
+        ({"a": GOOD["a"], "b": GOOD["a"]}, bytes(8)),
+        ({"__metadata__": {"x": 1}, **GOOD}, bytes(8)),
+        ({"__metadata__": [], **GOOD}, bytes(8)),
+    ],
+)
+def test_malformed_safetensors_are_refused(tmp_path: Path, header: Any, data: bytes) -> None:
+    write_raw(tmp_path / "x.safetensors", header, data)
+    with pytest.raises(TensorsCorruptedError):
+        open_tensors(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize("data", [b"", b"1234567", struct.pack("<Q", 2**63), struct.pack("<Q", 9) + b"{}"])
+def test_files_that_end_too_soon_are_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.safetensors").write_bytes(data)
+    with pytest.raises(TensorsCorruptedError):
+        open_tensors(tmp_path / "x.safetensors")
+
+
+def test_places_that_hold_no_tensors(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFoundError):
+        open_tensors(tmp_path)
+    with pytest.raises(ObjectNotFoundError):
+        open_tensors(tmp_path / "nowhere")
+    save_file({"a": np.zeros(2)}, tmp_path / "1.safetensors")
+    save_file({"a": np.zeros(2)}, tmp_path / "2.safetensors")
+    with pytest.raises(TensorsCorruptedError, match=r"1\.safetensors"):
+        open_tensors(tmp_path)
+    if os.geteuid() != 0:
+        (tmp_path / "1.safetensors").chmod(0)
+        with pytest.raises(AccessDeniedError):
+            open_tensors(tmp_path / "1.safetensors")
+
+
+def test_a_file_that_shrinks_after_opening_is_an_error(tmp_path: Path) -> None:
+    save_file({"a": np.zeros(1000)}, tmp_path / "1.safetensors")
+    art = open_tensors(tmp_path / "1.safetensors")
+    os.truncate(tmp_path / "1.safetensors", 500)
+    with pytest.raises(StorageError, match="ends at"):
+        art["a"].numpy()
+
+
+def test_files_are_let_go(tmp_path: Path) -> None:
+    def held() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("descriptors can not be counted here")
+    save_file({"a": np.zeros(10)}, tmp_path / "1.safetensors")
+    (tmp_path / "2.safetensors").write_bytes(b"damaged")
+    gc.collect()
+    before = held()
+    open_tensors(tmp_path / "1.safetensors").close()
+    for _ in range(3):
+        with pytest.raises(TensorsCorruptedError):
+            open_tensors(tmp_path)
+    assert held() == before
+
+
+def elements_only(sample: Sample) -> bytes:
+    """The canonical bytes with zeros wherever no tensor has an element."""
+    kept = bytearray(len(sample.data))
+    for entry in sample.index:
+        item = entry.dtype.item_bytes
+        for place in np.ndindex(entry.shape):
+            at = entry.offset + item * (
+                entry.storage_offset + sum(i * s for i, s in zip(place, entry.stride, strict=True))
+            )
+            kept[at : at + item] = sample.data[at : at + item]
+    return bytes(kept)
+
+
+@given(st.data(), samples())
+def test_any_partition_of_views_written_back_makes_the_same_artifact(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample
+) -> None:
+    art, _ = Sample(sample.index, elements_only(sample)).opened()
+    pieces: list[tuple[Any, tuple[str, ...]]] = []
+    for entry in sample.index:
+        dims = [dim for dim, count in enumerate(entry.shape) if count > 1]
+        if not dims or data.draw(st.booleans()):
+            moved = bool(entry.shape) and data.draw(st.booleans())
+            pieces.append(({entry.name: transpose(0, -1)} if moved else None, (entry.name,)))
+            continue
+        dim = data.draw(st.sampled_from(dims))
+        cut = data.draw(st.integers(1, entry.shape[dim] - 1))
+        extent = entry.shape[dim]
+        if data.draw(st.booleans()):
+            pieces += [({entry.name: narrow(dim, *part)}, (entry.name,)) for part in ((0, cut), (cut, extent - cut))]
+        else:
+            lead = [slice(None)] * dim
+            pieces += [({entry.name: crop(*lead, slice(first, None, 2))}, (entry.name,)) for first in (0, 1)]
+    path = tmp_path_factory.mktemp("draft") / "t"
+    with create_tensors(path, sample.index) as draft:
+        for spec, names in data.draw(st.permutations(pieces)):
+            out = art.view(spec, names=names).materialize()
+            mapped = data.draw(st.booleans()) or (spec is None and not sample.index[names[0]].is_compact)
+            draft.write_view(draft.view(spec, names=names), out if mapped else out.region)
+        done = draft.seal()
+    want = elements_only(sample)
+    assert path.read_bytes()[: len(want)] == want
+    assert done.artifact_id == art.artifact_id == reference.artifact_id(art.index_bytes, want)
+    assert [file.name for file in path.parent.iterdir()] == ["t"]
+
+
+@given(st.data(), samples())
+def test_the_inverse_of_a_view_puts_every_byte_back(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample
+) -> None:
+    """Whole storages are written whole, so an artifact written by its identity view has all of its bytes."""
+    art, _ = sample.opened()
+    spec = data.draw(specs(sample.index))
+    with create_tensors(tmp_path_factory.mktemp("draft") / "t", sample.index) as draft:
+        draft.write_view(draft.view(), art.view().materialize().region)
+        draft.write_view(draft.view(spec or None), art.view(spec or None).materialize().region)
+        assert draft.seal().artifact_id == art.artifact_id == reference.artifact_id(art.index_bytes, sample.data)
+
+
+@given(st.data(), samples(), st.sampled_from([0, 3, 64, 10**6]))
+def test_a_file_gives_the_bytes_that_memory_gives(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample, request_bytes: int
+) -> None:
+    """Files fill the target directly; that way must equal the plain one, with and without checking."""
+    memory, _ = sample.opened()
+    spec = data.draw(specs(sample.index)) or None
+    with create_tensors(tmp_path_factory.mktemp("draft") / "t", sample.index) as draft:
+        draft.write_view(draft.view(), sample.data)
+        art = draft.seal()
+    some = data.draw(st.none() | st.permutations(sample.index.names()))
+    want = memory.view(spec, names=some).materialize()
+    view = art.view(spec, names=some, cost=ReadCost(request_bytes))
+    for verify in (False, True):
+        assert bytes(view.materialize(verify=verify, expect=want.view_data_hash).region) == bytes(want.region)
+
+
+def test_a_draft_is_sealed_when_it_is_complete_and_not_before(tmp_path: Path) -> None:
+    index = write_tensors(tmp_path / "a", {"t": np.arange(12.0).reshape(3, 4)}).index
+    with create_tensors(tmp_path / "b", index) as draft:
+        draft.write_view(draft.view({"t": narrow(0, 0, 2)}), {"t": np.arange(8.0).reshape(2, 4)})
+        with pytest.raises(PartialCoverageError) as caught:
+            draft.seal()
+        assert caught.value.detail.missing_ranges == ((64, 32),)
+        draft.write_view(draft.view({"t": narrow(0, 2, 1)}), {"t": np.arange(8.0, 12).reshape(1, 4)})
+        done = draft.seal()
+        with pytest.raises(ViewPreconditionError, match="closed"):
+            draft.write_view(draft.view(), bytes(96))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert whole(index["t"]).cut_shape == done["t"].shape
+
+
+def test_a_draft_that_is_left_leaves_nothing(tmp_path: Path) -> None:
+    index = write_tensors(tmp_path / "a", {"t": np.arange(12)}).index
+    with create_tensors(tmp_path / "b", index) as draft:
+        draft.write_view(draft.view(), bytes(96))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_drafts_refuse_what_does_not_fit(tmp_path: Path) -> None:
+    art: Tensors = write_tensors(tmp_path / "a", {"t": np.arange(12)})
+    other = write_tensors(tmp_path / "o", {"u": np.arange(12)})
+    for taken in ("a", "missing/b"):
+        with pytest.raises((AlreadyExistsError, ValueError)):
+            create_tensors(tmp_path / taken, art.index)
+    with create_tensors(tmp_path / "b", art.index) as draft:
+        with pytest.raises(AlreadyExistsError):
+            create_tensors(tmp_path / "b", art.index)
+        with pytest.raises(ViewPreconditionError):
+            draft.write_view(other.view(), bytes(96))
+        bad: list[Any] = [bytes(95), {}, {"u": np.arange(12)}, {"t": np.arange(11)}, {"t": np.arange(12.0)}]
+        for data in bad:
+            with pytest.raises(ValueError, match="view"):
+                draft.write_view(draft.view(), data)
+        draft.write_view(draft.view(), {"t": np.arange(12)})
+        (tmp_path / "b").write_bytes(b"somebody was first")
+        with pytest.raises(AlreadyExistsError):
+            draft.seal()
+    assert (tmp_path / "b").read_bytes() == b"somebody was first"

@@ -1,0 +1,208 @@
+"""If this fails, the TypeScript library does not do in a real browser what it does in Node.
+
+A page imports the library as it is built, without a bundler, from a server on this machine. Skipped where Chromium
+or playwright (the extra `browser`) is not installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.formats.wshard.scenes import VECTORS, full_episode, same_episode
+from tests.formats.wshard.typescript import GOLDEN, PACKAGE, described, sha256
+from tests.reference import wshard_reader as reference
+from tests.web_server import WebServer, serving
+from warpdata.wshard import Channel, Episode, identity, load_wshard, open_wshard, save_wshard
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"compression": "zstd"},
+    {"compression": "lz4", "alignment": 0, "seal": True},
+    {"compression": "zstd", "time_chunk_steps": 7},
+]
+ENCODER = "/lake/library/node_modules/@bokuweb/zstd-wasm/dist/web/"
+IMPORTS = {
+    "@warpdata/wshard": "/lake/library/dist/src/index.js",
+    "#platform": "/lake/library/dist/src/platform-web.js",
+    "hash-wasm": "/lake/library/node_modules/hash-wasm/dist/index.esm.js",
+    "zstddec": "/lake/library/node_modules/zstddec/dist/zstddec.mjs",
+    "@bokuweb/zstd-wasm": f"{ENCODER}index.web.js",
+    # This package leaves the endings of its modules to bundlers.
+    **{
+        ENCODER + name: f"{ENCODER}{name}.js"
+        for name in (
+            "module",
+            "zstd",
+            "simple/compress",
+            "simple/compress_using_dict",
+            "simple/decompress",
+            "simple/decompress_using_dict",
+        )
+    },
+    f"{ENCODER}errors": f"{ENCODER}errors/index.js",
+}
+PAGE = f"""<!doctype html><meta charset="utf-8"><title>episodes</title>
+<script type="importmap">{json.dumps({"imports": IMPORTS})}</script>"""
+
+
+class Browser:
+    """A page that has the library, and the folder its server shows."""
+
+    def __init__(self, page: Any, server: WebServer, folder: Path) -> None:
+        self._page, self.server, self.folder = page, server, folder
+
+    def run(self, script: str, argument: Any = None) -> Any:
+        """The value of an async function body in the page, where `wshard` is the library and `tell` describes."""
+        prelude = """const wshard = await import("@warpdata/wshard");
+            const tell = await import("/lake/library/dist/test/describing.js");"""
+        return self._page.evaluate(f"async (given) => {{ {prelude} {script} }}", argument)
+
+    def title(self, url: str) -> str:
+        """What another page calls itself once its scripts have run."""
+        page = self._page.context.new_page()
+        try:
+            page.goto(self.server.url.removesuffix("/lake") + url)
+            page.wait_for_function("document.title !== ''", timeout=20_000)
+            return str(page.title())
+        finally:
+            page.close()
+
+    def show(self, name: str, data: bytes) -> str:
+        """Put a file on the server; its address, as a page writes it."""
+        (self.folder / name).write_bytes(data)
+        return f"/lake/{name}"
+
+
+@pytest.fixture(scope="module")
+def browser(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "library").symlink_to(library)
+    (folder / "index.html").write_text(PAGE, encoding="utf-8")
+    with (
+        serving(folder) as server,
+        playwright.sync_playwright() as started,
+        # Sandboxes cannot be made everywhere that tests run, and the only page shown is ours.
+        started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as chromium,
+    ):
+        page = chromium.new_context().new_page()
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(f"{server.url}/index.html")
+        yield Browser(page, server, folder)
+        assert not problems
+
+
+def test_the_page_is_a_browser(browser: Browser) -> None:
+    """Otherwise all of this would prove nothing."""
+    told = browser.run("return [typeof process, typeof document, navigator.userAgent]")
+    assert told[:2] == ["undefined", "object"]
+    assert "Chrome/" in told[2]
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=str)
+def test_a_page_reads_what_python_wrote(browser: Browser, options: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.wshard"
+    save_wshard(full_episode(), path, **options)
+    url = browser.show("a.wshard", path.read_bytes())
+    found = browser.run(
+        """const answer = await fetch(given);
+        const bytes = await answer.arrayBuffer();
+        const from = [bytes, new Uint8Array(bytes), new Blob([bytes]), given];
+        return Promise.all(from.map(async (one) => [
+            await tell.describe(await wshard.loadWShard(one)), await wshard.identity(one)]));""",
+        url,
+    )
+    expected = [described(load_wshard(path)), identity(path)]
+    assert found == [expected] * 4
+
+
+def test_a_page_reads_all_known_files(browser: Browser) -> None:
+    for path in [*sorted(VECTORS.glob("*.wshard")), *sorted(GOLDEN.glob("*.wshard"))]:
+        if path.name == "manifest.wshard":
+            continue
+        url = browser.show(path.name, path.read_bytes())
+        assert browser.run("return tell.describe(await wshard.loadWShard(given))", url) == described(load_wshard(path))
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "zstd", "time_chunk_steps": 50}], ids=str)
+def test_a_window_costs_its_range(browser: Browser, options: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.wshard"
+    noise = np.random.default_rng(1).integers(0, 255, (1000, 2000), dtype=np.uint8)
+    save_wshard(Episode("long", 1000, observations={"cam": Channel("cam", noise)}), path, **options)
+    url = browser.show("long.wshard", path.read_bytes())
+    browser.run("return 0")
+    before = browser.server.sent_bytes
+    found = browser.run("return tell.window(given, 'signal/cam', [600, 620])", url)
+    assert found == ["u8", [20, 2000], sha256(noise[600:620].tobytes())]
+    assert browser.server.sent_bytes - before < path.stat().st_size / 5
+
+
+@pytest.mark.parametrize("options", ["{}", "{compression: 'zstd'}", "{compression: 'lz4', seal: true}"])
+def test_python_reads_what_a_page_wrote(browser: Browser, options: str, tmp_path: Path) -> None:
+    source, written = tmp_path / "a.wshard", tmp_path / "b.wshard"
+    save_wshard(full_episode(), source)
+    url = browser.show("a.wshard", source.read_bytes())
+    script = """const episode = await wshard.loadWShard(given);
+        const {bytes} = await wshard.encodeWShard({...episode, origin: null}, OPTIONS);
+        const url = await new Promise((done) => {
+            const reader = new FileReader();
+            reader.onload = () => done(reader.result);
+            reader.readAsDataURL(new Blob([bytes]));
+        });
+        return url.split(",")[1];"""
+    written.write_bytes(base64.b64decode(browser.run(script.replace("OPTIONS", options), url)))
+    same_episode(load_wshard(written), full_episode())
+    assert identity(written) == identity(source)
+    assert reference.strict_problems(written.read_bytes()) == []
+    if options == "{}":
+        assert written.read_bytes() == source.read_bytes()
+    with open_wshard(written) as file:
+        assert file["signal/state"].read().tobytes() == full_episode().lanes()["signal/state"].data.tobytes()
+
+
+def test_a_page_makes_an_episode_of_its_own(browser: Browser, tmp_path: Path) -> None:
+    """The example of a page: no file of Python comes in."""
+    script = """const state = wshard.channel("state", Float32Array.of(1, 2, 3, 4, 5, 6), [2]);
+        const {bytes} = await wshard.encodeWShard({id: "made", length: 3, observations: new Map([["state", state]])});
+        return [...bytes];"""
+    path = tmp_path / "a.wshard"
+    path.write_bytes(bytes(browser.run(script)))
+    episode = load_wshard(path)
+    assert (episode.id, episode.length) == ("made", 3)
+    assert episode.observations["state"].data.tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_the_page_of_the_readme_works_as_it_stands(browser: Browser, tmp_path: Path) -> None:
+    readme = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    (html,) = re.findall(r"```html\n(.*?)```", readme, re.DOTALL)
+    html = html.replace("/node_modules/@warpdata/wshard/", "/lake/library/")
+    html = html.replace('"/node_modules/', '"/lake/library/node_modules/')
+    save_wshard(full_episode(), tmp_path / "a.wshard", compression="zstd")
+    browser.show("ep_000.wshard", (tmp_path / "a.wshard").read_bytes())
+    assert browser.title(browser.show("readme.html", html.encode())) == "full: 40 steps"
+
+
+def test_what_cannot_be_done_is_refused_by_kind(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "a.wshard"
+    save_wshard(full_episode(), path, compression="zstd")
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    kind = "return wshard.loadWShard(given).then(() => null, (error) => error.kind)"
+    assert browser.run(kind, browser.show("bad.wshard", bytes(data))) == "episode_corrupted"
+    assert browser.run(kind, "/lake/nothing.wshard") == "object_not_found"
+    saving = """const episode = await wshard.loadWShard(given);
+        return wshard.saveWShard(episode, "a.wshard").then(() => null, (error) => error.kind);"""
+    assert browser.run(saving, browser.show("a.wshard", path.read_bytes())) == "unsupported"

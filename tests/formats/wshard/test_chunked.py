@@ -1,0 +1,201 @@
+"""If this fails, a long episode that was cut into files comes back with a gap, a repetition or a stranger in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.formats.wshard.scenes import RawFile, write
+from tests.reference import wshard_reader as reference
+from warpdata.errors import (
+    BadInputError,
+    EpisodeCorruptedError,
+    NotFoundError,
+    UnsupportedError,
+    UnsupportedFormatError,
+)
+from warpdata.wshard import (
+    Channel,
+    ChunkedEpisodeWriter,
+    ChunkManifest,
+    ChunkPlace,
+    Episode,
+    JoinedFile,
+    join_episodes,
+    load_chunk_manifest,
+    load_wshard,
+    open_wshard,
+    save_wshard,
+    validate_chunk_continuity,
+)
+
+
+def chunk(start: int, stop: int, **members: Any) -> Episode:
+    state = Channel("state", np.arange(start * 2, stop * 2, dtype=np.float32).reshape(-1, 2))
+    return Episode("ep_001", stop - start, "Long-v1", observations={"state": state}, **members)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> ChunkManifest:
+    writer = ChunkedEpisodeWriter(tmp_path / "data", "ep_001", chunk_size_t=10, compression="zstd")
+    for start in range(0, 25, 10):
+        writer.write_chunk(chunk(start, min(start + 10, 25)))
+    return writer.finalize_manifest()
+
+
+def test_chunks_and_manifest(written: ChunkManifest, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    validate_chunk_continuity(written)
+    validate_chunk_continuity(written, folder)
+    assert load_chunk_manifest(folder / "ep_001_manifest.wshard") == written
+    assert (written.total_chunks, written.total_timesteps) == (3, 25)
+    assert [(entry.first_step, entry.last_step) for entry in written.chunks] == [(0, 9), (10, 19), (20, 24)]
+    assert [entry.uri for entry in written.chunks] == [f"ep_001_chunk_{number:04d}.wshard" for number in range(3)]
+    loaded = [load_wshard(folder / entry.uri) for entry in written.chunks]
+    assert loaded[1].chunk == ChunkPlace(1, None, 10)
+    whole = np.concatenate([episode.observations["state"].data for episode in loaded])
+    np.testing.assert_array_equal(whole, np.arange(50, dtype=np.float32).reshape(25, 2))
+    assert reference.strict_problems((folder / "ep_001_manifest.wshard").read_bytes()) == []
+    with pytest.raises(UnsupportedFormatError, match="role 0x04"):
+        open_wshard(folder / "ep_001_manifest.wshard")
+    with pytest.raises(UnsupportedFormatError, match="role 0x05"):
+        load_chunk_manifest(folder / written.chunks[0].uri)
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "message"),
+    [
+        (1, {"index": 2}, "position 1"),
+        (1, {"first_step": 11, "length": 9}, "begins at step 11 instead of 10"),
+        (1, {"first_step": 9, "length": 11}, "begins at step 9 instead of 10"),
+        (2, {"length": 6}, "has 6 steps"),
+        (0, {"total": 4}, "says that there are 4"),
+        (2, {"uri": "ep_001_chunk_0000.wshard"}, "twice"),
+    ],
+)
+def test_breaks_are_found(written: ChunkManifest, number: int, change: dict[str, Any], message: str) -> None:
+    chunks = list(written.chunks)
+    chunks[number] = replace(chunks[number], **change)
+    with pytest.raises(EpisodeCorruptedError, match=message):
+        validate_chunk_continuity(replace(written, chunks=tuple(chunks)))
+
+
+def test_missing_and_extra_chunks_are_found(written: ChunkManifest) -> None:
+    for chunks in (written.chunks[:2], written.chunks[1:], (*written.chunks, written.chunks[2]), ()):
+        with pytest.raises(EpisodeCorruptedError):
+            validate_chunk_continuity(replace(written, chunks=chunks))
+    with pytest.raises(EpisodeCorruptedError, match="add up to 24"):
+        validate_chunk_continuity(replace(written, total_timesteps=24))
+
+
+def test_files_are_compared_when_a_folder_is_named(written: ChunkManifest, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    one, two = (folder / written.chunks[number].uri for number in (0, 1))
+    kept = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    with pytest.raises(EpisodeCorruptedError, match="not the file that was listed"):
+        validate_chunk_continuity(written, folder)
+    one.write_bytes(kept)
+    two.unlink()
+    with pytest.raises(EpisodeCorruptedError, match="missing"):
+        validate_chunk_continuity(written, folder)
+
+
+def test_chunks_that_do_not_belong_are_refused(tmp_path: Path) -> None:
+    writer = ChunkedEpisodeWriter(tmp_path, "ep_001", chunk_size_t=10, total_chunks=1)
+    for bad in (replace(chunk(0, 5), id="other"), chunk(0, 11), chunk(0, 0)):
+        with pytest.raises(BadInputError):
+            writer.write_chunk(bad)
+    with pytest.raises(BadInputError, match="0 chunks"):
+        writer.finalize_manifest()
+    writer.write_chunk(chunk(0, 10))
+    with pytest.raises(BadInputError, match="one more"):
+        writer.write_chunk(chunk(10, 20))
+    other = replace(chunk(0, 5), observations={"state": Channel("state", np.zeros((5, 3), np.float32))})
+    with pytest.raises(BadInputError, match="other channels"):
+        writer.write_chunk(other)
+    assert load_wshard(tmp_path / "ep_001_chunk_0000.wshard").chunk == ChunkPlace(0, 1, 0)
+    for name in ("a/b", "..", "", "a\0b"):
+        with pytest.raises(BadInputError):
+            ChunkedEpisodeWriter(tmp_path, name)
+
+
+def listed(uri: str, digest: str, span: list[float]) -> dict[str, Any]:
+    rest = {"chunk_index": 0, "length_T": 1, "total_chunks": 1}
+    return {"uri": uri, "sha256": digest, "timestep_range": span, **rest}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[]",
+        '{"episode_id":"e","total_chunks":1,"total_timesteps":1,"chunks":[1]}',
+        '{"episode_id":"e","total_chunks":-1,"total_timesteps":1,"chunks":[]}',
+        '{"episode_id":1,"total_chunks":1,"total_timesteps":1,"chunks":[]}',
+        *(
+            json.dumps({"episode_id": "e", "total_chunks": 1, "total_timesteps": 1, "chunks": [listed(*row)]})
+            for row in (
+                ("../x", "0" * 64, [0, 0]),
+                ("/etc/x", "0" * 64, [0, 0]),
+                ("s3://x", "0" * 64, [0, 0]),
+                ("x", "0", [0, 0]),
+                ("x", "0" * 64, [0]),
+                ("x", "0" * 64, [0, 1.5]),
+            )
+        ),
+    ],
+)
+def test_malformed_manifests_are_refused(tmp_path: Path, text: str) -> None:
+    whole = RawFile({"meta/manifest": text.encode()})
+    whole.header["role"] = 4
+    with pytest.raises(EpisodeCorruptedError):
+        load_chunk_manifest(write(tmp_path / "m.wshard", whole.build()))
+
+
+def test_chunks_are_read_as_one(written: ChunkManifest, tmp_path: Path) -> None:
+    files = [open_wshard(tmp_path / "data" / entry.uri) for entry in written.chunks]
+    joined = JoinedFile(files)
+    assert (joined.info.length, joined.info.chunk, joined.blocks) == (25, None, ("signal/state",))
+    state, whole = joined["signal/state"], np.arange(50, dtype=np.float32).reshape(25, 2)
+    np.testing.assert_array_equal(state.read(), whole)
+    for start, stop in ((0, 25), (9, 21), (10, 20), (3, 4), (20, 20), (25, 25)):
+        np.testing.assert_array_equal(state.window(start, stop), whole[start:stop])
+    for start, stop in ((-1, 3), (4, 3), (0, 26)):
+        with pytest.raises(BadInputError, match="not within the 25"):
+            state.window(start, stop)
+    with pytest.raises(NotFoundError, match="no block 'signal/x'"):
+        joined["signal/x"]
+    with pytest.raises(UnsupportedError, match="meta/episode"):
+        joined["meta/episode"]
+    loaded = [load_wshard(tmp_path / "data" / entry.uri) for entry in written.chunks]
+    np.testing.assert_array_equal(join_episodes(loaded).observations["state"].data, whole)
+
+
+def test_chunks_that_differ_are_not_read_as_one(tmp_path: Path) -> None:
+    wide = Channel("state", np.zeros((5, 3), np.float32))
+    others = {
+        "is f32\\[3\\] in chunk 1": replace(chunk(10, 15), observations={"state": wide}),
+        "chunk 1 of the episode 'ep_001' has no block": replace(chunk(10, 15), observations={}),
+    }
+    save_wshard(chunk(0, 10), tmp_path / "0.wshard")
+    for said, other in others.items():
+        save_wshard(other, tmp_path / "1.wshard")
+        joined = JoinedFile([open_wshard(tmp_path / f"{number}.wshard") for number in range(2)])
+        with pytest.raises(EpisodeCorruptedError, match=said):
+            joined["signal/state"]
+        with pytest.raises(UnsupportedError, match="'state' is not the same in all chunks"):
+            join_episodes([chunk(0, 10), other])
+    rewarded = replace(chunk(10, 15), rewards=np.zeros(5, np.float32))
+    with pytest.raises(UnsupportedError, match="rewards are there in some chunks only"):
+        join_episodes([chunk(0, 10), rewarded])
+    residual = {"state/sign2nddiff": Channel("state", np.zeros((10, 1), np.uint8))}
+    with pytest.raises(UnsupportedError, match="an encoding of its own"):
+        join_episodes([replace(chunk(0, 10), residuals=residual)] * 2)
+    with pytest.raises(BadInputError, match="no chunks"):
+        join_episodes([])

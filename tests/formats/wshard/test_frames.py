@@ -1,0 +1,290 @@
+"""If this fails, a camera that was stored as it was encoded shows other pictures, or costs more than it must."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kinds.artifacts.media import Scene, picture
+from tests.reference import wshard_reader as reference
+from warpdata.errors import (
+    BadInputError,
+    CorruptError,
+    EpisodeCorruptedError,
+    LimitExceededError,
+    MediaDecodeError,
+    NotFoundError,
+    UnsupportedError,
+)
+from warpdata.formats.wshard.frames import parse_frames
+from warpdata.wshard import (
+    Block,
+    Channel,
+    DType,
+    Episode,
+    FrameReader,
+    compose_wshard,
+    frames_block,
+    index_film,
+    index_pictures,
+    load_wshard,
+    open_wshard,
+    save_wshard,
+)
+
+SCENES = [
+    Scene("libx264", "mp4", {"g": "10", "bf": "0"}),
+    Scene("libx264", "mp4", {"g": "12", "bf": "3", "x264-params": "open-gop=1"}),
+    Scene("libx264", "mp4", {"g": "12", "bf": "2"}, varies=True),
+    Scene("libx264", "mp4", {"g": "8", "bf": "2"}, hides=5),
+    Scene("libx264", "matroska", {"g": "10", "bf": "2"}),
+    Scene("libsvtav1", "mp4", {"g": "10"}),
+    Scene("libx265", "mp4", {"g": "12", "x265-params": "log-level=0"}),
+    Scene("libvpx-vp9", "matroska", {"g": "10"}),
+]
+
+
+def with_film(scene: Scene, folder: Path) -> Path:
+    film = folder / f"film.{scene.container}"
+    film.write_bytes(scene.data)
+    rows, block = index_film(film, "cam")
+    target = folder / "ep.wshard"
+    # Something large before it, as the beginning of a file is read at once.
+    before = {"before": Channel("before", np.zeros((3, 40_000), np.uint8))}
+    episode = Episode("ep", 3, observations=before, extra={frames_block("signal/cam"): block})
+    compose_wshard(episode, target, {"signal/cam": rows})
+    return target
+
+
+class Counting:
+    """A file that remembers which bytes were read."""
+
+    def __init__(self, path: Path) -> None:
+        self._data = path.read_bytes()
+        self.size = len(self._data)
+        self.taken: list[tuple[int, int]] = []
+
+    def read_range(self, start: int, end: int) -> memoryview:
+        self.taken.append((start, end))
+        return memoryview(self._data)[start:end]
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=str)
+def test_any_frame_is_what_decoding_everything_gives(scene: Scene, tmp_path: Path) -> None:
+    path = with_film(scene, tmp_path)
+    pixels = [frame for _, frame in scene.decoded]
+    with open_wshard(path) as file:
+        assert bytes(file["signal/cam"].raw()) == scene.data
+        reader = FrameReader(file, "signal/cam")
+        assert len(reader) == len(pixels)
+        for number in np.random.default_rng(2).permutation(len(pixels))[:12].tolist():
+            np.testing.assert_array_equal(reader.frame(number), pixels[number])
+        for start, stop in ((0, len(pixels)), (9, 14), (len(pixels) - 3, len(pixels)), (4, 4)):
+            found = list(reader.frames(start, stop))
+            assert len(found) == stop - start
+            assert all(np.array_equal(one, two) for one, two in zip(found, pixels[start:stop], strict=True))
+
+
+def test_only_the_bytes_from_the_key_frame_on_are_read(tmp_path: Path) -> None:
+    scene = SCENES[0]
+    source = Counting(with_film(scene, tmp_path))
+    with open_wshard(source) as file:
+        reader = FrameReader(file, "signal/cam")
+        begin = file["signal/cam"].entry.offset
+        source.taken.clear()
+        reader.frame(25)
+        low = min(start for start, _ in source.taken) - begin
+        high = max(end for _, end in source.taken) - begin
+        # Key frames are 0, 10, 20, 30. A decoder holds back some frames, but not a whole group more.
+        assert low == reader.index.extent(20)[0]
+        assert reader.index.extent(25)[1] <= high <= reader.index.extent(39)[1]
+        assert np.flatnonzero(reader.index.is_key).tolist() == [0, 10, 20, 30]
+        times = [round(time * 10**9 / 30_000) for time in scene.times()]
+        assert reader.index.times_ns.tolist() == times
+
+
+def jpegs(count: int) -> list[bytes]:
+    chance = np.random.default_rng(4)
+    return [picture(chance.integers(0, 255, (9, 7, 3), dtype=np.uint8), "JPEG") for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_pictures_pass_through_to_the_byte(kind: str, tmp_path: Path) -> None:
+    from PIL import Image
+
+    chance = np.random.default_rng(4)
+    files = [picture(chance.integers(0, 255, (9, 7, 3), dtype=np.uint8), kind) for _ in range(6)]
+    channel, block = index_pictures(files, range(0, 600, 100), "cam")
+    episode = Episode("ep", 6, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
+    save_wshard(episode, tmp_path / "ep.wshard")
+    # Loading and saving keeps the index, though nobody looks at it.
+    save_wshard(load_wshard(tmp_path / "ep.wshard"), tmp_path / "again.wshard")
+    with open_wshard(tmp_path / "again.wshard") as file:
+        reader = FrameReader(file, "signal/cam")
+        assert [reader.encoded(number) for number in range(6)] == files
+        assert reader.index.times_ns.tolist() == [0, 100, 200, 300, 400, 500]
+        for number, data in enumerate(files):
+            with Image.open(io.BytesIO(data)) as image:
+                np.testing.assert_array_equal(reader.frame(number), np.asarray(image))
+
+
+def test_a_second_reader_agrees_about_the_bytes(tmp_path: Path) -> None:
+    files = jpegs(3)
+    channel, block = index_pictures(files, [5, 6, 7], "cam")
+    episode = Episode("ep", 3, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
+    save_wshard(episode, tmp_path / "ep.wshard")
+    codec, extradata, entries = reference.read_frames(block.data)
+    assert (codec, extradata) == ("jpeg", b"")
+    data = channel.data.tobytes()
+    assert [data[entry["offset"] : entry["offset"] + entry["size"]] for entry in entries] == files
+    assert [(entry["time_ns"], entry["flags"]) for entry in entries] == [(5, 1), (6, 1), (7, 1)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(at=st.integers(0, 32 + 4 + 3 * 32 - 1), flip=st.integers(1, 255))
+def test_a_flipped_index_is_refused_or_leads_to_the_same_bytes(at: int, flip: int) -> None:
+    files = jpegs(3)
+    channel, block = index_pictures(files, [5, 600, 70_000], "cam")
+    data = bytearray(block.data)
+    data[at] ^= flip
+    try:
+        index = parse_frames(bytes(data), channel.data.nbytes)
+    except (CorruptError, UnsupportedError, LimitExceededError):
+        return
+    # What is left are times, and places and checksums that reading a frame compares.
+    body = io.BytesIO(channel.data.tobytes()).getbuffer()
+    from warpdata.formats.wshard.video import _checked
+
+    for number in range(len(index)):
+        try:
+            assert bytes(_checked(index, index.entry_of(number), lambda a, b: body[a:b])) in files
+        except EpisodeCorruptedError:
+            continue
+
+
+SPOILT: dict[str, tuple[int, bytes, type[Exception]]] = {
+    "magic": (0, b"WSFX", EpisodeCorruptedError),
+    "version": (4, b"\2", UnsupportedError),
+    "entry size": (6, b"\x28", UnsupportedError),
+    "number of entries": (8, b"\2", EpisodeCorruptedError),
+    "too many entries": (8, b"\xff\xff\xff\xff", LimitExceededError),
+    "no codec": (16, b"\0", LimitExceededError),
+    "long codec": (16, b"\x41", LimitExceededError),
+    "extradata": (20, b"\0\0\0\x7f", LimitExceededError),
+    "reserved": (24, b"\1", UnsupportedError),
+    "codec": (32, b"\xff", EpisodeCorruptedError),
+    "offset": (36, b"\xff\xff", EpisodeCorruptedError),
+    "offset that wraps": (36, b"\xff" * 8, EpisodeCorruptedError),
+    "size": (44, b"\0\xff\xff", EpisodeCorruptedError),
+    "time": (36 + 32 + 16, b"\5\0\0", EpisodeCorruptedError),
+    "unknown flag": (36 + 24, b"\5", UnsupportedError),
+    "no key": (36 + 24, b"\0", EpisodeCorruptedError),
+    "zeros": (36 + 28, b"\1", UnsupportedError),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_one_index_for_each_rule_is_refused(what: str) -> None:
+    channel, block = index_pictures(jpegs(3), [5, 600, 70_000], "cam")
+    assert len(parse_frames(block.data, channel.data.nbytes)) == 3
+    at, spoil, error = SPOILT[what]
+    data = bytearray(block.data)
+    data[at : at + len(spoil)] = spoil
+    with pytest.raises(error):
+        parse_frames(bytes(data), channel.data.nbytes)
+    for cut in (0, 20, len(data) - 1):
+        with pytest.raises(EpisodeCorruptedError):
+            parse_frames(block.data[:cut], channel.data.nbytes)
+
+
+def test_a_block_that_was_compressed_again_is_decoded_once(tmp_path: Path) -> None:
+    files = [data + bytes(500) for data in jpegs(3)]
+    channel, block = index_pictures(files, [1, 2, 3], "cam")
+    episode = Episode("ep", 3, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
+    save_wshard(episode, tmp_path / "ep.wshard", compression="zstd")
+    with open_wshard(tmp_path / "ep.wshard") as file:
+        assert file["signal/cam"].entry.codec.name == "ZSTD"
+        reader = FrameReader(file, "signal/cam")
+        assert [reader.encoded(number) for number in range(3)] == files
+
+
+def test_damage_in_a_frame_is_found_when_it_is_read(tmp_path: Path) -> None:
+    files = jpegs(3)
+    channel, block = index_pictures(files, [1, 2, 3], "cam")
+    data = channel.data.copy()
+    data[len(files[0]) + 40] ^= 1
+    episode = Episode("ep", 3, observations={"cam": replace(channel, data=data)})
+    save_wshard(replace(episode, extra={frames_block("signal/cam"): block}), tmp_path / "ep.wshard")
+    with open_wshard(tmp_path / "ep.wshard") as file:
+        reader = FrameReader(file, "signal/cam")
+        reader.frame(0)
+        with pytest.raises(EpisodeCorruptedError, match="not what was indexed"):
+            reader.frame(1)
+
+
+def test_what_cannot_be_indexed_is_refused(tmp_path: Path) -> None:
+    def refused(data: bytes, error: type[Exception], match: str) -> None:
+        (tmp_path / "film").write_bytes(data)
+        with pytest.raises(error, match=match):
+            index_film(tmp_path / "film", "cam")
+
+    refused(b"no film at all", MediaDecodeError, "cannot be decoded")
+    refused(Scene("libx264", "mpegts").data, MediaDecodeError, "cannot be decoded")
+    refused(Scene("mpeg4", "mp4").data, UnsupportedError, "each packet is a frame")
+    with pytest.raises(BadInputError, match="not all JPEG"):
+        index_pictures([b"GIF89a"], [0], "cam")
+    with pytest.raises(BadInputError, match="same time"):
+        index_pictures(jpegs(2), [3, 3], "cam")
+    with pytest.raises(BadInputError, match="2 pictures"):
+        index_pictures(jpegs(2), [3], "cam")
+
+
+def test_a_codec_that_no_film_has_is_refused(tmp_path: Path) -> None:
+    path = with_film(SCENES[0], tmp_path)
+    episode = load_wshard(path)
+    block = episode.extra[frames_block("signal/cam")]
+    other = Block(block.data.replace(b"h264", b"bmp\0", 1))
+    named = Block(block.data[:16] + b"\3\0\0\0" + block.data[20:32] + b"bmp" + block.data[36:])
+    for number, odd in enumerate((other, named)):
+        save_wshard(replace(episode, extra={frames_block("signal/cam"): odd}), tmp_path / f"{number}.wshard")
+        with open_wshard(tmp_path / f"{number}.wshard") as file, pytest.raises(UnsupportedError, match="cannot decode"):
+            FrameReader(file, "signal/cam").frame(3)
+
+
+def test_questions_without_an_answer(tmp_path: Path) -> None:
+    channel, block = index_pictures(jpegs(2), [0, 1], "cam")
+    plain = Channel("x", np.zeros(3, np.float32))
+    extra: dict[str, Any] = {frames_block("signal/cam"): block, "other/block": Block(b"")}
+    save_wshard(Episode("ep", 3, observations={"cam": channel, "x": plain}, extra=extra), tmp_path / "ep.wshard")
+    with open_wshard(tmp_path / "ep.wshard") as file:
+        reader = FrameReader(file, "signal/cam")
+        with pytest.raises(BadInputError, match="there is no frame 2"):
+            reader.encoded(2)
+        with pytest.raises(BadInputError):
+            reader.frames(1, 3)
+        with pytest.raises(NotFoundError, match="no frame index"):
+            FrameReader(file, "signal/x")
+
+
+def test_what_was_declared_of_decoded_frames_survives_where_the_file_is_forgotten(tmp_path: Path) -> None:
+    """A channel that is taken into another episode, or loaded alone, has no old declaration to go by."""
+    film = Channel("rgb", np.arange(50, dtype=np.uint8), None, {"encoding": "h264"}, decoded=(DType.U16, (48, 64, 3)))
+    save_wshard(Episode("a", 5, observations={"rgb": film}), tmp_path / "a.wshard")
+    loaded = load_wshard(tmp_path / "a.wshard", ["rgb"])
+    assert loaded.origin is None
+    taken = load_wshard(tmp_path / "a.wshard").observations["rgb"]
+    for number, episode in enumerate((loaded, Episode("b", 9, observations={"rgb": taken}))):
+        path = tmp_path / f"{number}.wshard"
+        save_wshard(episode, path)
+        with open_wshard(path) as file:
+            assert file.info is not None
+            spec = file.info.channels["signal/rgb"]
+            assert (spec.dtype, spec.shape) == (DType.U16, (48, 64, 3))
+            assert file["signal/rgb"].read().tolist() == list(range(50))

@@ -1,0 +1,259 @@
+"""If this fails, windows show steps of another place or another file, damage goes unseen, or memory has no bound."""
+
+from __future__ import annotations
+
+import gc
+import random
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.formats.wshard.chunk_cache import KeptChunks
+from warpdata.formats.wshard.seek_table import SeekTable
+from warpdata.wshard import BlockReader, Channel, Episode, open_wshard, reading, save_wshard
+
+STEPS = 200
+TYPES = {"u8": np.uint8, "f32": np.float32, "i64": np.int64, "flag": np.bool_}
+
+
+@cache
+def arrays() -> dict[str, Any]:
+    rng = np.random.default_rng(5)
+    return {name: rng.integers(0, 2, (STEPS, 6, 5)).cumsum(axis=0).astype(dtype) for name, dtype in TYPES.items()}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """The same episode in chunks of so many steps."""
+    folder = tmp_path_factory.mktemp("kept")
+    channels = {name: Channel(name, array) for name, array in arrays().items()}
+    for steps in (1, 7, 16):
+        save_wshard(Episode("kept", STEPS, observations=channels), folder / f"{steps}.wshard", compression="zstd",
+                    time_chunk_steps=steps)  # fmt: skip
+    return {steps: folder / f"{steps}.wshard" for steps in (1, 7, 16)}
+
+
+class Bytes:
+    """A file in memory that can be damaged, and counts how often it is asked. None of it is known beforehand."""
+
+    head = b""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = bytearray(data)
+        self.size = len(data)
+        self.asked = 0
+
+    def read_range(self, start: int, end: int) -> bytes:
+        self.asked += 1
+        return bytes(self.data[start:end])
+
+
+spans = st.tuples(st.integers(0, STEPS), st.integers(0, 40)).map(lambda span: (span[0], min(STEPS, sum(span))))
+
+
+@given(
+    st.sampled_from([1, 7, 16]),
+    st.sampled_from([0, 1, 600, 2_000, 9_000, 2**23]),
+    st.sampled_from([0, 700, 5_000, 2**31]),
+    st.lists(st.tuples(st.sampled_from(sorted(TYPES)), spans, st.sampled_from(["new", "out", "strided"])), max_size=30),
+)
+@settings(max_examples=80, deadline=None)
+def test_a_window_is_a_slice_however_much_is_kept(
+    files: dict[int, Path], steps: int, each: int, all_bytes: int, asked: list[tuple[str, tuple[int, int], str]]
+) -> None:
+    kept = KeptChunks(all_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "KEPT", kept)
+        with open_wshard(files[steps], kept_bytes=each) as file:
+            for name, (start, stop), way in asked:
+                expected = arrays()[name][start:stop]
+                room = np.ones((stop - start, 6, 10 if way == "strided" else 5), expected.dtype)
+                out = None if way == "new" else room[:, :, ::2] if way == "strided" else room
+                found = file[f"signal/{name}"].window(start, stop, out=out)
+                assert found.dtype == expected.dtype
+                assert np.array_equal(found, expected)
+                assert out is None or found is out
+                assert kept.size_bytes <= min(all_bytes, each * len(TYPES))
+    assert kept.size_bytes == 0, "a closed file keeps nothing"
+
+
+keeping = st.tuples(st.just("keep"), st.integers(0, 3), st.integers(0, 9), st.integers(1, 40))
+others = st.tuples(st.sampled_from(["find", "rows", "clear", "end"]), st.integers(0, 3), st.integers(0, 9), st.just(0))
+
+
+@given(st.integers(0, 120), st.lists(st.one_of(keeping, keeping, others), max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_what_is_kept_is_what_was_put_there_and_within_its_bounds(
+    limit: int, actions: list[tuple[str, int, int, int]]
+) -> None:
+    """Beside a dictionary that forgets nothing."""
+    kept = KeptChunks(limit)
+    limits = [0, 30, 60, 1_000]
+    shelves = [kept.shelf(each) for each in limits]
+    put: dict[tuple[int, int], bytes] = {}
+    whole: dict[int, int] = {}
+    for number, (action, at, chunk, size) in enumerate(actions):
+        if action == "keep" and (at, chunk) not in put:
+            put[at, chunk] = bytes([number]) * size
+            shelves[at].keep(chunk, memoryview(put[at, chunk]))
+        elif action == "rows" and shelves[at].deserves_all(50, 50):
+            whole[at] = whole[at] if shelves[at].rows is not None else number
+            shelves[at].keep_rows(np.full(50, number, np.uint8))
+        elif action == "clear":
+            shelves[at].clear()
+        elif action == "end":
+            shelves[at] = kept.shelf(limits[at])
+            put = {place: data for place, data in put.items() if place[0] != at}
+            whole.pop(at, None)
+        found = {place: shelves[place[0]].find(place[1]) for place in put}
+        held = {place: bytes(data) for place, data in found.items() if data is not None}
+        assert all(data == put[place] for place, data in held.items())
+        arrays = [shelf.rows for shelf in shelves]
+        assert all(rows is None or set(rows) == {whole[each]} for each, rows in enumerate(arrays))
+        sizes = [0 if rows is None else rows.nbytes for rows in arrays]
+        assert not any(rows is not None and place[0] == each for each, rows in enumerate(arrays) for place in held)
+        sizes = [size + sum(len(d) for place, d in held.items() if place[0] == each) for each, size in enumerate(sizes)]
+        assert all(size <= each for size, each in zip(sizes, limits, strict=True))
+        assert sum(sizes) <= kept.size_bytes <= limit
+    kept.begin_anew()
+    assert kept.size_bytes == 0
+    assert all(shelf.find(chunk) is None for shelf in shelves for chunk in range(10))
+    assert all(shelf.rows is None for shelf in shelves)
+
+
+def test_a_block_that_is_read_stays_and_one_that_is_not_goes() -> None:
+    kept = KeptChunks(100)
+    read, unread, new = (kept.shelf(100) for _ in range(3))
+    for shelf in (read, unread):
+        shelf.keep(0, memoryview(bytes(50)))
+    assert read.find(0) is not None
+    new.keep(0, memoryview(bytes(50)))
+    assert read.find(0) is not None
+    assert unread.find(0) is None
+
+
+def test_overlapping_windows_decode_a_chunk_once(files: dict[int, Path]) -> None:
+    source = Bytes(files[16].read_bytes())
+    for kept_bytes, most in ((2**20, 1 + -(-STEPS // 16)), (0, None)):
+        reader = open_wshard(source, kept_bytes=kept_bytes)["signal/u8"]
+        reader.window(0, 1)
+        source.asked = 0
+        for start in range(STEPS - 16):
+            reader.window(start, start + 16)
+        if most is None:
+            assert source.asked >= STEPS - 16
+        else:
+            assert source.asked <= most
+
+
+def test_threads_share_what_is_kept(files: dict[int, Path]) -> None:
+    """Within bounds so small that chunks come and go all the time."""
+    with open_wshard(files[7], kept_bytes=1_000) as file:
+
+        def read(seed: int) -> int:
+            rng = random.Random(seed)
+            for _ in range(300):
+                name, start = rng.choice(sorted(TYPES)), rng.randrange(STEPS - 20)
+                found = file[f"signal/{name}"].window(start, start + 20)
+                assert np.array_equal(found, arrays()[name][start : start + 20])
+            return 1
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(read, range(8))) == 8
+
+
+def test_a_block_that_is_read_again_and_again_becomes_one_array(files: dict[int, Path]) -> None:
+    """Then a window is a view of it, into `out` or not, and nothing is decoded any more."""
+    with open_wshard(files[16]) as file, pytest.MonkeyPatch.context() as patch:
+        for name, array in arrays().items():
+            reader = file[f"signal/{name}"]
+            for start in range(0, 2 * STEPS, 10):
+                reader.window(start % STEPS, start % STEPS + 10)
+            patch.setattr(SeekTable, "_decode", None)
+            view = reader.window(3, STEPS - 3)
+            assert np.shares_memory(view, reader.window(40, 60))
+            assert not view.flags.writeable
+            assert np.array_equal(view, array[3:-3])
+            room = np.ones((20, 6, 5), array.dtype)
+            assert np.array_equal(reader.window(50, 70, out=room), array[50:70])
+            patch.undo()
+
+
+def test_a_block_with_damage_elsewhere_gives_what_is_sound(files: dict[int, Path], tmp_path: Path) -> None:
+    """Also when all of it is about to be kept."""
+    data = bytearray(files[16].read_bytes())
+    start, end = open_wshard(files[16])["signal/i64"].span(160, 170)
+    data[(start + end) // 2] ^= 0xFF
+    path = tmp_path / "damaged.wshard"
+    path.write_bytes(data)
+    reader = open_wshard(path)["signal/i64"]
+    for _ in range(3 * STEPS // 32):
+        assert np.array_equal(reader.window(0, 32), arrays()["i64"][:32])
+    with pytest.raises(EpisodeCorruptedError):
+        reader.window(150, 180)
+
+
+def test_no_array_takes_the_room_of_others() -> None:
+    kept = KeptChunks(100)
+    first, second, small = kept.shelf(100), kept.shelf(100), kept.shelf(40)
+    assert not first.deserves_all(59, 60)
+    assert first.deserves_all(1, 60)
+    first.keep(0, memoryview(bytes(20)))
+    first.keep_rows(np.zeros(60, np.uint8))
+    assert kept.size_bytes == 60, "chunks go when the whole comes"
+    assert not second.deserves_all(60, 60)
+    assert not small.deserves_all(60, 60)
+    first.clear()
+    assert second.deserves_all(60, 60)
+    assert not small.deserves_all(60, 60), "that is more than it may have"
+
+
+def test_damage_is_found_beside_chunks_that_are_kept(files: dict[int, Path]) -> None:
+    source = Bytes(files[16].read_bytes())
+    reader = open_wshard(source)["signal/i64"]
+    sound = reader.window(0, 16).copy()
+    start, end = reader.span(16, 32)
+    place = (start + end) // 2
+    source.data[place] ^= 0xFF
+    for _ in range(2):
+        with pytest.raises(EpisodeCorruptedError):
+            reader.window(0, 32)
+    assert np.array_equal(reader.window(0, 16), sound), "this one was sound, and still is"
+    source.data[place] ^= 0xFF
+    assert np.array_equal(reader.window(0, 32), arrays()["i64"][:32]), "what is damaged is not kept"
+
+
+def test_memory_goes_with_the_reader(files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = KeptChunks(2**20)
+    monkeypatch.setattr(reading, "KEPT", kept)
+
+    def reader() -> BlockReader:
+        return open_wshard(files[16])["signal/u8"]
+
+    reader().window(0, STEPS)
+    assert kept.size_bytes >= STEPS * 30
+    gc.collect()
+    last = reader()
+    last.window(0, 1)
+    assert kept.size_bytes == 16 * 30, "what nobody can ask for was cleared away"
+
+
+@pytest.mark.parametrize(
+    "out", [np.empty((3, 6, 5), np.uint8), np.empty((4, 6, 5), np.int8), np.empty((4, 30), np.uint8)]
+)
+def test_an_array_that_does_not_fit_is_refused(files: dict[int, Path], out: Any) -> None:
+    with open_wshard(files[16]) as file, pytest.raises(BadInputError, match="out is"):
+        file["signal/u8"].window(0, 4, out=out)
+
+
+@pytest.mark.parametrize("amount", [-1, 1.5, True, None])
+def test_an_amount_that_is_none_is_refused(files: dict[int, Path], amount: Any) -> None:
+    with pytest.raises(BadInputError, match="kept_bytes"):
+        open_wshard(files[16], kept_bytes=amount)

@@ -1,0 +1,101 @@
+"""If these fail, people are told that the cache saved or cost something other than it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import pytest
+
+from tests.storage.cache.scenes import Scene, members, read_members
+from warpdata.errors import ObjectNotFoundError
+from warpdata.limits import MIB
+from warpdata.primitives.hashing import blob_key
+from warpdata.storage import ByteRange, LocalStore, Reader
+from warpdata.storage.cache import FILL_EAGERLY, Counters, CountingReader, Counts
+from warpdata.testing import FaultyStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FaultyStore:
+    made = FaultyStore(LocalStore(tmp_path / "store"))
+    made.create("a/k", bytes(3 * MIB))
+    made.clear()
+    return made
+
+
+ASKED: dict[str, tuple[Callable[[Reader], object], int, int]] = {
+    "read": (lambda reader: reader.read("a/k"), 1, 3 * MIB),
+    "read_if_changed": (lambda reader: reader.read_if_changed("a/k", "tag"), 1, 3 * MIB),
+    "read_range": (lambda reader: reader.read_range("a/k", ByteRange(5, 15)), 1, 10),
+    "one request": (lambda reader: reader.read_ranges("a/k", [ByteRange(0, 10), ByteRange(90, 100)]), 1, 100),
+    "two requests": (
+        lambda reader: reader.read_ranges("a/k", [ByteRange(0, 10), ByteRange(90, 100)], gap_bytes=9),
+        2,
+        20,
+    ),
+    "no request": (lambda reader: reader.read_ranges("a/k", [ByteRange(4, 4)]), 0, 0),
+    "stream": (lambda reader: list(reader.stream("a/k")), 1, 3 * MIB),
+    "stat": (lambda reader: reader.stat("a/k"), 1, 0),
+    "list_objects": (lambda reader: list(reader.list_objects("")), 1, 0),
+    "list_folders": (lambda reader: reader.list_folders(""), 1, 0),
+    "local_path": (lambda reader: reader.local_path("a/k"), 0, 0),
+    "distrust": (lambda reader: reader.distrust("a/k"), 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_requests_and_bytes_are_those_that_are_sent(store: FaultyStore, name: str) -> None:
+    ask, requests, size = ASKED[name]
+    counters = Counters()
+    reader = CountingReader(store, counters)
+    assert isinstance(reader, Reader)
+    assert reader.url == store.url
+    assert ask(reader) == ask(store)
+    assert counters.snapshot() == Counts(requests=requests, bytes_fetched=size)
+
+
+def test_what_fails_was_asked_all_the_same(store: FaultyStore) -> None:
+    counters = Counters()
+    with pytest.raises(ObjectNotFoundError):
+        CountingReader(store, counters).read_range("absent", ByteRange(0, 5))
+    assert counters.snapshot() == Counts(requests=1)
+
+
+def test_threads_do_not_lose_counts() -> None:
+    counters = Counters()
+
+    def count(_: int) -> None:
+        for _ in range(2000):
+            counters.hit(3)
+            counters.add("misses")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(count, range(8)))
+    assert counters.snapshot() == Counts(hits=16_000, hit_bytes=48_000, misses=16_000)
+
+
+def test_a_name_that_is_none_is_our_mistake() -> None:
+    with pytest.raises(KeyError):
+        Counters().add("mises")
+
+
+def test_the_story_of_a_blob_in_numbers(scene: Scene) -> None:
+    blob, data = scene.blob(MIB)
+    reader = scene.reader(FILL_EAGERLY)
+    reader.fill(blob)
+    read_members(reader, blob, data, members(MIB, 1))
+    reader.distrust(blob_key(blob.hash))
+    counts = asdict(scene.counters.snapshot())
+    assert len(counts) == len(fields(Counts)) == 15
+    assert {name: value for name, value in counts.items() if value} == {
+        "requests": 1,
+        "bytes_fetched": MIB,
+        "hits": 64,
+        "hit_bytes": MIB,
+        "fills": 1,
+        "fill_bytes": MIB,
+        "healed": 1,
+    }

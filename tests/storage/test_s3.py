@@ -1,0 +1,95 @@
+"""If these fail, an S3 bucket is not a store: versions may be lost or won twice where teams share data."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from warpdata.errors import InvalidSourceError
+from warpdata.limits import SINGLE_PUT_BYTES
+from warpdata.primitives.hashing import fingerprint_file
+from warpdata.storage import Writer, open_store
+from warpdata.testing import S3Endpoint, StoreSuite
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.fixture
+def store(s3_server: S3Endpoint, s3_url: str) -> Writer:
+    return open_store(s3_url, s3_server.settings())
+
+
+class TestS3Store(StoreSuite):
+    @pytest.fixture
+    def store(self, s3_server: S3Endpoint, s3_url: str) -> Writer:
+        return open_store(s3_url, s3_server.settings())
+
+
+def test_listings_longer_than_a_page_are_complete(store: Writer) -> None:
+    keys = [f"many/{number:05}" for number in range(1100)]
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(lambda key: store.create(key, b""), keys))
+    assert [info.key for info in store.list_objects("many")] == keys
+
+
+def test_a_root_sees_nothing_of_its_neighbours(s3_server: S3Endpoint, s3_url: str) -> None:
+    inner, outer = (open_store(s3_url + suffix, s3_server.settings()) for suffix in ("/in", ""))
+    beside = open_store(s3_url + "/in-between", s3_server.settings())
+    inner.create("k", b"inner")
+    beside.create("k", b"beside")
+    assert [info.key for info in inner.list_objects("")] == ["k"]
+    assert inner.read("k").data == b"inner"
+    assert [info.key for info in outer.list_objects("")] == ["in-between/k", "in/k"]
+    assert outer.list_folders("") == ["in", "in-between"]
+
+
+def test_a_given_up_upload_is_ended_on_the_server(store: Writer, s3_server: S3Endpoint, tmp_path: Path) -> None:
+    """Parts of an upload that nobody ends stay on the bill for ever."""
+    source = tmp_path / "source.bin"
+    source.write_bytes(b"x" * (SINGLE_PUT_BYTES * 2))
+    fingerprint = fingerprint_file(source)
+    source.write_bytes(b"x" * (SINGLE_PUT_BYTES * 2 - 1) + b"y")
+    with pytest.raises(InvalidSourceError):
+        store.create_file("blobs/x", source, fingerprint)
+    prefix = store.url.removeprefix(f"s3://{s3_server.bucket}/")
+    assert _open_uploads(s3_server, prefix) == []
+    _client(s3_server).create_multipart_upload(Bucket=s3_server.bucket, Key=f"{prefix}/left open")
+    assert _open_uploads(s3_server, prefix) == [f"{prefix}/left open"], "the server shows what is open"
+
+
+def test_a_signed_url_opens_one_object_to_anybody(store: Writer) -> None:
+    store.create("a/with space", b"public for a minute")
+    url = store.signed_url("a/with space", 60)
+    with urllib.request.urlopen(url, timeout=10) as reply:  # noqa: S310  (our own server's)
+        assert reply.read() == b"public for a minute"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(url.replace("with%20space", "without"), timeout=10)  # noqa: S310
+    with caught.value as refusal:
+        assert refusal.code == 403
+
+
+def test_secrets_stay_out_of_sight(store: Writer, s3_server: S3Endpoint) -> None:
+    settings = s3_server.settings()
+    for shown in (store.url, repr(store), repr(settings), str(settings)):
+        assert s3_server.secret_access_key not in shown
+
+
+def _open_uploads(endpoint: S3Endpoint, prefix: str) -> list[str]:
+    reply = _client(endpoint).list_multipart_uploads(Bucket=endpoint.bucket)
+    return [upload["Key"] for upload in reply.get("Uploads", []) if upload["Key"].startswith(prefix)]
+
+
+def _client(endpoint: S3Endpoint) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint.endpoint_url,
+        aws_access_key_id=endpoint.access_key_id,
+        aws_secret_access_key=endpoint.secret_access_key,
+        region_name="us-east-1",
+    )
