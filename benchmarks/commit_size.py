@@ -18,11 +18,11 @@ from benchmarks.data import many_small_files, scratch
 from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave, megabytes, seconds
 from benchmarks.published import DATASET, publish, shards_of
 from warpdata.datasets import open_dataset
-from warpdata.primitives.hashing import Fingerprint, OnBytes, blob_key, unwatched
+from warpdata.primitives.hashing import Fingerprint, OnBytes, blob_key, ignore_bytes
 from warpdata.publish import DatasetBuilder
 from warpdata.repository.catalog import MAIN, Transaction, commit, parse_address
 from warpdata.repository.manifest import Manifest, Shard, TableEntry, page_shards
-from warpdata.session import Connection, connect
+from warpdata.session import Session, connect
 from warpdata.settings import Settings
 from warpdata.storage import Writer
 from warpdata.testing import FaultyStore
@@ -36,7 +36,7 @@ _MOST_OF_THE_LIST = 0.05
 class _Base:
     """A published table, and the size of the pages that list its shards."""
 
-    link: Connection
+    session: Session
     list_bytes: int
 
 
@@ -59,7 +59,7 @@ class _Measuring(FaultyStore):
         self.written.append(len(data))
         return super().create(key, data)
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
         assert fingerprint.blob.byte_size, "the shard's own bytes, which are not the commit's"
         return super().create_file(key, path, fingerprint, on_bytes)
 
@@ -90,15 +90,15 @@ def run(effort: Effort) -> Report:
 def _base(shard_count: int, files: list[Path], settings: Settings) -> _Base:
     store = f"memory://bench-{shard_count}"
     publish(files[:1], store, settings)
-    link = connect(store, settings)
-    first = shards_of(open_dataset(link, parse_address(DATASET)).table("main"))[0]
+    session = connect(store, settings)
+    first = shards_of(open_dataset(session, parse_address(DATASET)).table("main"))[0]
     paged = page_shards([first, *(_invented(first, number) for number in range(1, shard_count))])
     for digest, data in paged.new_pages.items():
-        link.writer.create(blob_key(digest), data)
+        session.writer.create(blob_key(digest), data)
     manifest = Manifest(DATASET, {"main": TableEntry(paged.shards)})
-    txn = Transaction(DATASET, MAIN, link.new_id(), "replace", "bench", "the base", link.timestamp())
-    commit(link.writer, txn, lambda _: manifest, link.pause)
-    return _Base(link, sum(len(data) for data in paged.new_pages.values()))
+    txn = Transaction(DATASET, MAIN, session.new_id(), "replace", "bench", "the base", session.timestamp())
+    commit(session.writer, txn, lambda _: manifest, session.pause)
+    return _Base(session, sum(len(data) for data in paged.new_pages.values()))
 
 
 def _invented(like: Shard, number: int) -> Shard:
@@ -106,16 +106,16 @@ def _invented(like: Shard, number: int) -> Shard:
 
 
 def _append(base: _Base, path: Path) -> _Written:
-    store = _Measuring(base.link.writer)
-    link = Connection(store, store, base.link.settings)
-    published = DatasetBuilder(DATASET, link).append_table("main", path).publish()
+    store = _Measuring(base.session.writer)
+    session = Session(store, store, base.session.settings)
+    published = DatasetBuilder(DATASET, session).append_table("main", path).publish()
     assert published.changed
     return _Written(len(store.written), sum(store.written))
 
 
 def _opening(base: _Base) -> Arm:
     def open_once() -> int:
-        table = open_dataset(base.link, parse_address(DATASET)).table("main")
+        table = open_dataset(base.session, parse_address(DATASET)).table("main")
         assert len(table.schema()) == 2
         return int(table.head(5).num_rows)
 

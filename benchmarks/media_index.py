@@ -23,7 +23,7 @@ from warpdata.kinds.artifacts import ArtifactEntry, Member, PackedMember, write_
 from warpdata.primitives.hashing import blob_key, fingerprint_file
 from warpdata.repository.catalog import MAIN, Transaction, commit
 from warpdata.repository.manifest import Manifest, Shard, page_shards
-from warpdata.session import Connection, connect
+from warpdata.session import Session, connect
 from warpdata.settings import Settings
 
 __all__ = ["run"]
@@ -59,20 +59,20 @@ def _store(member_count: int) -> str:
 
 
 def _publish(member_count: int, folder: Path) -> None:
-    link = connect(folder.as_uri(), Settings(store_url=folder.as_uri(), cache_dir=scratch("media-cache")))
+    session = connect(folder.as_uri(), Settings(store_url=folder.as_uri(), cache_dir=scratch("media-cache")))
     shards = [
         Shard(hashlib.sha256(number.to_bytes(8, "little")).hexdigest(), _SHARD_MEMBERS * _MEMBER_BYTES)
         for number in range(-(-member_count // _SHARD_MEMBERS))
     ]
     paged = page_shards(shards)
     for digest, data in paged.new_pages.items():
-        link.writer.create(blob_key(digest), data)
+        session.writer.create(blob_key(digest), data)
     staged = scratch("media-index") / "members"
     written = write_index(_members(member_count), len(shards), staged)
     fingerprint = fingerprint_file(staged)
-    link.writer.create_file(blob_key(fingerprint.blob.hash), staged, fingerprint)
+    session.writer.create_file(blob_key(fingerprint.blob.hash), staged, fingerprint)
     entry = ArtifactEntry("tar_shards", paged.shards, fingerprint.blob, written.footer, member_count)
-    _commit(link, Manifest(MEDIA, artifacts={ARTIFACT: entry.payload()}))
+    _commit(session, Manifest(MEDIA, artifacts={ARTIFACT: entry.payload()}))
     scratch("media-index")
 
 
@@ -87,9 +87,9 @@ def _path(number: int) -> str:
     return f"train/{number // 1000:05d}/{number:08d}.jpg"
 
 
-def _commit(link: Connection, manifest: Manifest) -> None:
-    txn = Transaction(MEDIA, MAIN, link.new_id(), "replace", "bench", "members", link.timestamp())
-    commit(link.writer, txn, lambda _: manifest, link.pause)
+def _commit(session: Session, manifest: Manifest) -> None:
+    txn = Transaction(MEDIA, MAIN, session.new_id(), "replace", "bench", "members", session.timestamp())
+    commit(session.writer, txn, lambda _: manifest, session.pause)
 
 
 def _opening(store: str, member_count: int, peer: Peer | None, cache: Path, effort: Effort) -> Finding:

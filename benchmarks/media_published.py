@@ -76,7 +76,7 @@ def artifact_shards(store: str, settings: Settings) -> list[tuple[str, Shard]]:
     """The shards of the artifact with their keys, in the order that members name them."""
     opened = wd.dataset(MEDIA, store=store, settings=settings)
     shards = opened.artifact(ARTIFACT).entry.shards
-    return [(blob_key(shard.hash), shard) for shard in iter_shards(shards, opened.connection.catalog.load_page)]
+    return [(blob_key(shard.hash), shard) for shard in iter_shards(shards, opened.session.catalog.load_page)]
 
 
 def shuffled(count: int, seed: int, limit: int | None = None) -> list[int]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warpdata import errors, ingest
-    from warpdata.datasets import Dataset, dataset, diff, list_datasets, mix, plan, resolve
+    from warpdata.datasets import Dataset, dataset, diff, find_commit, list_datasets, mix
     from warpdata.formats.tensors import SourcePolicy, narrow, open_tensors, transpose
     from warpdata.kinds.artifacts import Artifact, AudioRef, FileRef, ImageRef, VideoRef, read_many
     from warpdata.kinds.episodes import Episodes, StoredEpisode
@@ -48,11 +48,10 @@ _HOMES = {
     "list_datasets": "warpdata.datasets",
     "load_settings": "warpdata.settings",
     "mix": "warpdata.datasets",
-    "plan": "warpdata.datasets",
     "narrow": "warpdata.formats.tensors",
     "open_tensors": "warpdata.formats.tensors",
     "read_many": "warpdata.kinds.artifacts",
-    "resolve": "warpdata.datasets",
+    "find_commit": "warpdata.datasets",
     "transpose": "warpdata.formats.tensors",
     "verify": "warpdata.publish",
 }
@@ -79,15 +78,14 @@ __all__ = [
     "dataset",
     "diff",
     "errors",
+    "find_commit",
     "ingest",
     "list_datasets",
     "load_settings",
     "mix",
     "narrow",
     "open_tensors",
-    "plan",
     "read_many",
-    "resolve",
     "transpose",
     "verify",
 ]

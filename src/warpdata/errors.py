@@ -179,7 +179,7 @@ class AlreadyExistsError(ConflictError, FileExistsError):
 class CommitUnknownError(ConflictError):
     """The commit was sent and its fate could not be learned.
 
-    `txn_id` names it: `warpdata.resolve(dataset, txn_id)` says later whether it landed.
+    `txn_id` names it: `warpdata.find_commit(dataset, txn_id)` says later whether it landed.
     """
 
     kind = "commit_unknown"

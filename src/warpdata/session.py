@@ -13,23 +13,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from warpdata.repository.catalog import Address, Catalog, Resolved, is_sound, key_policy
+from warpdata.repository.catalog import Address, Catalog, VersionRef, is_sound, key_policy
 from warpdata.settings import Settings, load_settings
-from warpdata.storage import MetadataCache, Reader, RememberedObjects, Writer, normalize_url, open_store
+from warpdata.storage import MetadataCache, MetadataCacheFiles, Reader, Writer, normalize_url, open_store
 from warpdata.storage.cache import (
     FILL_EAGERLY,
     FILL_FOR_MEDIA,
     FILL_FOR_TABLES,
     BlobCache,
     CachedReader,
-    Counters,
-    CountingReader,
+    IOMetrics,
+    MeteredReader,
     Mode,
     OfflineReader,
     parse_mode,
 )
 
-__all__ = ["Connection", "VersionAddress", "connect", "open_cache"]
+__all__ = ["Session", "VersionAddress", "connect", "open_cache"]
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
@@ -41,7 +41,7 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True)
-class Connection:
+class Session:
     """A store opened for use. `reader` and `media` may be served from this machine; `writer` never is.
 
     They differ in when they fetch more than was asked for: tables are read in large parts and rarely
@@ -57,7 +57,7 @@ class Connection:
     timer: Callable[[], float] = time.perf_counter
     mode: Mode = Mode.AUTO
     media: Reader | None = None
-    counters: Counters = field(default_factory=Counters)
+    counters: IOMetrics = field(default_factory=IOMetrics)
     cache: BlobCache | None = None
 
     @property
@@ -85,25 +85,25 @@ class Connection:
         self.sleep(self.chance.uniform(0, longest))
 
 
-def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Connection:
+def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Session:
     """Open the store named, or the one the settings name. Makes no request."""
     settings = settings or load_settings()
     url, chosen = normalize_url(store or settings.store_url), parse_mode(mode or settings.mode)
     writer = open_store(url, settings)
-    counters = Counters()
+    counters = IOMetrics()
     cache = open_cache(settings, counters)
     if url.startswith(("file://", "memory://")):
-        return Connection(writer, writer, settings, mode=chosen, counters=counters, cache=cache)
-    asked = CountingReader(writer, counters)
+        return Session(writer, writer, settings, mode=chosen, counters=counters, cache=cache)
+    asked = MeteredReader(writer, counters)
     if chosen is Mode.REMOTE:
-        return Connection(writer, asked, settings, mode=chosen, counters=counters)
+        return Session(writer, asked, settings, mode=chosen, counters=counters)
     remembered = settings.cache_dir / "metadata"
     if chosen is Mode.LOCAL:
-        offline = OfflineReader(url, cache, RememberedObjects(url, remembered), _OFFLINE)
-        return Connection(writer, offline, settings, mode=chosen, counters=counters, cache=cache)
+        offline = OfflineReader(url, cache, MetadataCacheFiles(url, remembered), _OFFLINE)
+        return Session(writer, offline, settings, mode=chosen, counters=counters, cache=cache)
     tables, media = (FILL_EAGERLY, FILL_EAGERLY) if chosen is Mode.HYBRID else (FILL_FOR_TABLES, FILL_FOR_MEDIA)
     cached = CachedReader(MetadataCache(asked, remembered, key_policy, is_sound), cache, tables)
-    return Connection(writer, cached, settings, mode=chosen, media=cached.under(media), counters=counters, cache=cache)
+    return Session(writer, cached, settings, mode=chosen, media=cached.under(media), counters=counters, cache=cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +117,18 @@ class VersionAddress:
     settings: Settings
 
     @staticmethod
-    def of(link: Connection, resolved: Resolved) -> VersionAddress:
-        return VersionAddress(link.reader.url, resolved.dataset_id, resolved.version, link.mode.value, link.settings)
+    def of(session: Session, resolved: VersionRef) -> VersionAddress:
+        return VersionAddress(
+            session.reader.url, resolved.dataset_id, resolved.version, session.mode.value, session.settings
+        )
 
-    def open(self, version: str | None = None) -> tuple[Connection, Resolved]:
+    def open(self, version: str | None = None) -> tuple[Session, VersionRef]:
         """A connection of its own, and this version or another."""
-        link = connect(self.store, self.settings, mode=self.mode)
-        return link, link.catalog.resolve(Address(self.dataset_id, version or self.version))
+        session = connect(self.store, self.settings, mode=self.mode)
+        return session, session.catalog.resolve(Address(self.dataset_id, version or self.version))
 
 
-def open_cache(settings: Settings | None = None, counters: Counters | None = None) -> BlobCache:
+def open_cache(settings: Settings | None = None, counters: IOMetrics | None = None) -> BlobCache:
     """The cache on this machine, shared by all stores and processes. Touches no file."""
     settings = settings or load_settings()
     return BlobCache(settings.cache_dir, settings.cache_limit_bytes, time.time, counters)

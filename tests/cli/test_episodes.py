@@ -110,9 +110,9 @@ def test_verify_finds_damage_wherever_it_is(recorded: list[Path]) -> None:
     assert found.exit_code == 8
     assert "checksum" in found.stdout
     assert "1 episode of 3" in found.stderr
-    link = wd.connect()
+    session = wd.connect()
     key = blob_key(wd.dataset("acme/robot").episodes()[2].hash)
-    link.writer.replace(key, link.writer.read(key).data[:-1] + b"\xff")
+    session.writer.replace(key, session.writer.read(key).data[:-1] + b"\xff")
     document = json.loads(run("episodes", "verify", "acme/robot", "--json").stdout)
     assert [entry["problem"] is None for entry in document["episodes"]] == [True, True, False]
 
@@ -157,9 +157,9 @@ def test_an_episode_in_chunks_is_one_episode(tmp_path: Path, monkeypatch: pytest
     manifest = tmp_path / "rec" / "long_manifest.wshard"
     manifest.write_bytes(manifest.read_bytes()[:-1])
     assert run("episodes", "verify", "rec").exit_code == 8
-    link = wd.connect()
+    session = wd.connect()
     key = blob_key(wd.dataset("acme/robot").episodes()["long"].chunks[2].hash)
-    link.writer.replace(key, link.writer.read(key).data[:-1] + b"\xff")
+    session.writer.replace(key, session.writer.read(key).data[:-1] + b"\xff")
     document = json.loads(run("episodes", "verify", "acme/robot", "--json").stdout)
     assert [entry["problem"] is None for entry in document["episodes"]] == [True, False]
 

@@ -130,7 +130,7 @@ def test_damage_is_named_and_has_an_exit_code(file: Path, tmp_path: Path) -> Non
     assert "is whole" in run("tensors", "verify", "acme/model").stdout
     dataset = wd.dataset("acme/model")
     (shard,) = dataset.manifest.tensors["weights"].shards.shards
-    path = Path(dataset.connection.reader.url.removeprefix("file://")) / blob_key(shard.hash)
+    path = Path(dataset.session.reader.url.removeprefix("file://")) / blob_key(shard.hash)
     path.chmod(0o600)
     data = bytearray(path.read_bytes())
     data[9] ^= 1

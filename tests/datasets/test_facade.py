@@ -151,10 +151,10 @@ def test_moving_a_store_keeps_its_versions(tmp_path_factory: pytest.TempPathFact
 def test_resolve_finds_a_transaction() -> None:
     publish("a/b", 1)
     txn = wd.dataset("a/b").history()[0].txn_id
-    found = wd.resolve("a/b", txn)
+    found = wd.find_commit("a/b", txn)
     assert found is not None
     assert found.txn_id == txn
-    assert wd.resolve("a/b", "unheard-of") is None
+    assert wd.find_commit("a/b", "unheard-of") is None
 
 
 @pytest.mark.parametrize(

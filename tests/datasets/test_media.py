@@ -118,7 +118,7 @@ def test_references_come_back_after_sql(folder: Path) -> None:
     rows = dataset.table().to_arrow()  # noqa: F841
     found = duckdb.sql("SELECT id, image FROM rows WHERE id % 10 = 7 ORDER BY id DESC").to_arrow_table()
     assert found["image"].to_pylist() == [name(n) for n in (37, 27, 17, 7)]
-    assert wd.read_many(dataset.attach(found)["image"]) == [picture(n) for n in (37, 27, 17, 7)]
+    assert wd.read_many(dataset.as_refs(found)["image"]) == [picture(n) for n in (37, 27, 17, 7)]
     assert dataset.table().filter("image LIKE 'deep/%' AND id < 3").to_arrow()["image"][0].path == name(1)
     assert dataset.table().duckdb().aggregate("count(*)").fetchall() == [(COUNT,)]
     assert dataset.table().pandas()["image"].tolist() == [name(n) for n in range(COUNT)]

@@ -87,19 +87,19 @@ def test_few_of_many_again_and_again_do_not_cost_more_and_more(settings: Setting
 def test_what_lies_close_is_fetched_whole(
     settings: Settings, share: float, member_bytes: float, expected: object
 ) -> None:
-    link = connect(settings.store_url, mode="auto", settings=settings)
-    chosen, settle = for_selection(link, DATA_BYTES, member_bytes)
+    session = connect(settings.store_url, mode="auto", settings=settings)
+    chosen, settle = for_selection(session, DATA_BYTES, member_bytes)
     assert isinstance(chosen.media_reader, CachedReader)
     assert settle is not None
     settle(share)
     assert chosen.media_reader.policy == expected
-    assert isinstance(link.media_reader, CachedReader)
-    assert link.media_reader.policy == FILL_FOR_MEDIA, "other readers of the same store are not concerned"
+    assert isinstance(session.media_reader, CachedReader)
+    assert session.media_reader.policy == FILL_FOR_MEDIA, "other readers of the same store are not concerned"
 
 
 def test_media_that_do_not_fit_are_not_fetched_whole(settings: Settings) -> None:
-    link = connect(settings.store_url, mode="auto", settings=replace(settings, cache_limit_bytes=DATA_BYTES))
-    chosen, settle = for_selection(link, DATA_BYTES, MEMBER_BYTES)
+    session = connect(settings.store_url, mode="auto", settings=replace(settings, cache_limit_bytes=DATA_BYTES))
+    chosen, settle = for_selection(session, DATA_BYTES, MEMBER_BYTES)
     assert isinstance(chosen.media_reader, CachedReader)
     assert settle is not None
     settle(1.0)
@@ -108,5 +108,5 @@ def test_media_that_do_not_fit_are_not_fetched_whole(settings: Settings) -> None
 
 def test_other_modes_keep_their_ways(settings: Settings) -> None:
     for mode in (Mode.REMOTE, Mode.HYBRID):
-        link = connect(settings.store_url, mode=mode, settings=settings)
-        assert for_selection(link, DATA_BYTES, MEMBER_BYTES) == (link, None)
+        session = connect(settings.store_url, mode=mode, settings=settings)
+        assert for_selection(session, DATA_BYTES, MEMBER_BYTES) == (session, None)

@@ -56,7 +56,7 @@ def test_remote_writes_nothing_to_disk(settings: Settings, server: WebServer) ->
     dataset = wd.dataset("acme/files", mode="remote", settings=settings)
     read_all(dataset)
     assert not settings.cache_dir.exists()
-    counts = dataset.counters
+    counts = dataset.io_stats
     assert counts.requests >= MEMBERS, "one by one, each is asked for"
     assert counts.requests == len(server.requests)
     assert (counts.hits, counts.fills) == (0, 0)
@@ -94,8 +94,8 @@ def test_auto_asks_for_each_byte_once_and_then_for_nothing(settings: Settings, s
     assert opened - asked <= 2, "the hint and what stands after it; the manifest is remembered"
     read_all(again, seed=2)
     assert len(server.requests) == opened
-    assert again.counters.hits >= MEMBERS
-    assert again.counters.bytes_fetched < 2000
+    assert again.io_stats.hits >= MEMBERS
+    assert again.io_stats.bytes_fetched < 2000
 
 
 def test_two_versions_share_what_they_share(settings: Settings, server: WebServer, root: Path) -> None:
@@ -115,7 +115,7 @@ def test_auto_does_not_wait_for_the_cache(settings: Settings, server: WebServer)
     first = next(dataset.table().batch_dicts(4))["file"]
     for ref in first:
         ref.read_bytes()
-    counts = dataset.counters
+    counts = dataset.io_stats
     assert (counts.fills, counts.waits) == (0, 0)
     assert counts.bytes_fetched < DATA_BYTES / 2
 
@@ -126,12 +126,12 @@ def test_hybrid_reads_ahead(settings: Settings, server: WebServer) -> None:
     assert next(batches)["file"][0].read_bytes() == CONTENT["m/0000.bin"]
     read_all(dataset)
     for _ in range(500):
-        if dataset.counters.fills >= dataset.info().artifacts[0].shards:
+        if dataset.io_stats.fills >= dataset.info().artifacts[0].shards:
             break
         time.sleep(0.01)
     else:
-        pytest.fail(f"the shards are not here: {dataset.counters}")
-    assert dataset.counters.prefetched > 0
+        pytest.fail(f"the shards are not here: {dataset.io_stats}")
+    assert dataset.io_stats.prefetched > 0
     assert server.sent_bytes <= 1.1 * dataset.info().size_bytes + 60_000
 
 

@@ -55,13 +55,13 @@ def test_large_blobs_go_in_parts_and_have_urls(on_s3: str, tmp_path: Path) -> No
     pq.write_table(pa.table({"x": noise}), tmp_path / "big.parquet", compression=None)
     wd.DatasetBuilder("acme/big").add_table("main", tmp_path / "big.parquet").publish()
     dataset = wd.dataset("acme/big")
-    link = wd.connect()
-    (shard,) = iter_shards(dataset.manifest.tables["main"].shards, link.catalog.load_page)
+    session = wd.connect()
+    (shard,) = iter_shards(dataset.manifest.tables["main"].shards, session.catalog.load_page)
     assert shard.byte_size > 2 * SINGLE_PUT_BYTES
     assert wd.verify(dataset).problems == ()
     import urllib.request
 
-    url = link.reader.signed_url(blob_key(shard.hash), 60)
+    url = session.reader.signed_url(blob_key(shard.hash), 60)
     with urllib.request.urlopen(urllib.request.Request(url, headers={"Range": "bytes=0-3"})) as reply:  # noqa: S310
         assert reply.read() == b"PAR1"
 

@@ -22,7 +22,7 @@ from warpdata.errors import (
 )
 from warpdata.kinds.tensors import TensorsEntry
 from warpdata.primitives.hashing import Blob, blob_key
-from warpdata.repository.catalog import Resolved
+from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import Payload, iter_shards
 from warpdata.session import open_cache
 from warpdata.settings import Settings, load_settings
@@ -73,7 +73,7 @@ def settings(server: WebServer, tmp_path: Path) -> Settings:
 
 def shards_of(dataset: wd.Dataset) -> list[Blob]:
     payload = dataset.manifest.tensors["weights"]
-    return [shard.blob for shard in iter_shards(payload.shards, dataset.connection.catalog.load_page)]
+    return [shard.blob for shard in iter_shards(payload.shards, dataset.session.catalog.load_page)]
 
 
 def one_eighth(rank: int) -> dict[str, Any]:
@@ -121,9 +121,9 @@ def test_requests_and_bytes_are_those_that_were_told(settings: Settings, server:
         art.view({"embed": crop(slice(0, 4096, 512))}, names=["embed"]),
     ):
         told = view.explain(verify=verify)
-        before, seen = dataset.counters, len(server.requests)
+        before, seen = dataset.io_stats, len(server.requests)
         view.materialize(verify=verify)
-        spent = dataset.counters.since(before)
+        spent = dataset.io_stats.since(before)
         assert (spent.requests, spent.bytes_fetched) == (told.requests, told.bytes_read)
         assert len(server.requests) - seen == told.requests
 
@@ -143,9 +143,9 @@ def test_on_s3_a_slice_costs_what_was_told(s3_server: S3Endpoint, s3_url: str, m
     wd.DatasetBuilder("acme/model", s3_url).add_tensors("weights", ARRAYS).publish()
     dataset = wd.dataset("acme/model", store=s3_url, mode="remote")
     view = dataset.tensors().view(one_eighth(5), names=LARGE)
-    told, before = view.explain(verify=True), dataset.counters
+    told, before = view.explain(verify=True), dataset.io_stats
     out = view.materialize(verify=True)
-    spent = dataset.counters.since(before)
+    spent = dataset.io_stats.since(before)
     assert (spent.requests, spent.bytes_fetched) == (told.requests, told.bytes_read)
     for name in LARGE:
         eighth = len(ARRAYS[name]) // 8
@@ -193,7 +193,7 @@ def test_a_copy_that_is_damaged_is_fetched_again(settings: Settings) -> None:
     _flip(entry.path, 1000)
     again = wd.dataset("acme/model", settings=settings)
     assert np.array_equal(again.tensors()["embed"].numpy(verify=True), ARRAYS["embed"])
-    assert again.counters.healed == 1
+    assert again.io_stats.healed == 1
 
 
 def test_a_flipped_bit_is_named_by_tensor_and_range(own_root: Path) -> None:
@@ -290,7 +290,7 @@ def test_an_index_of_other_tensors_is_refused(own_root: Path) -> None:
     ):
         payload = replace(dataset.manifest.tensors["weights"], index=_index(wd.dataset(other, store=store)))
         manifest = replace(dataset.manifest, tensors={"weights": payload})
-        mixed = wd.Dataset(dataset.connection, Resolved(dataset.id, dataset.version), manifest)
+        mixed = wd.Dataset(dataset.session, VersionRef(dataset.id, dataset.version), manifest)
         with pytest.raises(error, match=told):
             mixed.tensors()
 
@@ -335,19 +335,19 @@ def test_other_sources_come_first_where_they_are_preferred(
     dataset = wd.dataset("acme/model", mode="remote", settings=settings)
     policy = wd.SourcePolicy(prefer=["replica", "store"], replicas=[tmp_path / "part"])
     art = dataset.tensors(sources=policy)
-    before = dataset.counters
+    before = dataset.io_stats
     assert np.array_equal(art["embed"][100:200].numpy(verify=True), ARRAYS["embed"][100:200])
-    assert dataset.counters == before, "the replica has it"
+    assert dataset.io_stats == before, "the replica has it"
     assert np.array_equal(art["layer.1.w"].numpy(verify=True), ARRAYS["layer.1.w"])
-    assert dataset.counters.since(before).requests > 0
+    assert dataset.io_stats.since(before).requests > 0
     only = dataset.tensors(sources=wd.SourcePolicy(prefer=["replica"], replicas=[tmp_path / "part"]))
     with pytest.raises(PartialCoverageError):
         only["layer.1.w"].numpy()
     with serve_tensors(local) as peer:
         by_peer = dataset.tensors(sources=wd.SourcePolicy(prefer=["peer", "store"], peers=[peer.url]))
-        before = dataset.counters
+        before = dataset.io_stats
         assert np.array_equal(by_peer["layer.1.w"].numpy(verify=True), ARRAYS["layer.1.w"])
-        assert dataset.counters == before
+        assert dataset.io_stats == before
     assert part.artifact_id == local.artifact_id
 
 

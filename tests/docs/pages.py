@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Block", "anchors", "blocks", "links", "pages", "prose", "sections"]
+__all__ = ["ROOT", "Block", "anchors", "blocks", "links", "pages", "prose", "sections", "strip_code"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,8 +41,14 @@ def blocks(page: Path, info: str) -> list[Block]:
 
 
 def prose(page: Path) -> str:
-    """The page without its fenced blocks and without code in the text."""
-    return re.sub(r"`[^`\n]*`", "``", _FENCE.sub("", page.read_text(encoding="utf-8")))
+    """Return the page without its fenced blocks and without code in the text."""
+    return strip_code(page.read_text(encoding="utf-8"))
+
+
+def strip_code(text: str) -> str:
+    """Remove fenced blocks and inline code from Markdown. Line numbers stay the same."""
+    without = _FENCE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return re.sub(r"`[^`\n]*`", "``", without)
 
 
 def links(page: Path) -> Iterator[str]:

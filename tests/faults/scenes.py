@@ -9,15 +9,15 @@ import pyarrow as pa
 
 import warpdata as wd
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.session import Connection
+from warpdata.session import Session
 from warpdata.settings import load_settings
 from warpdata.storage import Writer, open_store
 from warpdata.testing import Fault, FaultyStore
 
 
-def link(store: Writer, seed: int = 0) -> Connection:
+def link(store: Writer, seed: int = 0) -> Session:
     """A connection whose clock stands still and whose waits take no time."""
-    return Connection(
+    return Session(
         writer=store,
         reader=store,
         settings=load_settings(),
@@ -40,7 +40,7 @@ def rows(start: int, count: int = 4) -> pa.Table:
     return pa.table({"n": pa.array(range(start, start + count), pa.int64())})
 
 
-def numbers(connection: Connection, address: str = "a/b", table: str = "main") -> list[int]:
+def numbers(connection: Session, address: str = "a/b", table: str = "main") -> list[int]:
     from warpdata.datasets import open_dataset
     from warpdata.repository.catalog import parse_address
 
@@ -48,11 +48,11 @@ def numbers(connection: Connection, address: str = "a/b", table: str = "main") -
     return found
 
 
-def replace(connection: Connection, start: int, expected_version: str | None = None) -> None:
+def replace(connection: Session, start: int, expected_version: str | None = None) -> None:
     builder = wd.DatasetBuilder("a/b", connection)
     builder.add_table("main", rows(start)).add_table("other", rows(start + 1000))
     builder.publish(expected_version=expected_version)
 
 
-def append(connection: Connection, start: int) -> None:
+def append(connection: Session, start: int) -> None:
     wd.DatasetBuilder("a/b", connection).append_table("main", rows(start)).publish()

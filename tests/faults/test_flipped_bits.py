@@ -12,7 +12,7 @@ from warpdata.datasets import open_dataset
 from warpdata.errors import CorruptError, ManifestCorruptedError, PointerCorruptedError
 from warpdata.primitives.hashing import blob_key
 from warpdata.repository.catalog import Catalog, is_sound, key_policy, parse_address
-from warpdata.session import Connection
+from warpdata.session import Session
 from warpdata.settings import load_settings
 from warpdata.storage import MetadataCache, Writer, open_store
 
@@ -166,7 +166,7 @@ def test_a_damaged_cached_pointer_is_fetched_again(tmp_path: Path) -> None:
     plain = open_store((tmp_path / "store").as_uri(), load_settings())
     replace(link(plain), 0)
     cached = MetadataCache(plain, tmp_path / "cache", key_policy, is_sound)
-    connection = Connection(plain, cached, load_settings())
+    connection = Session(plain, cached, load_settings())
     first = open_dataset(connection, parse_address("a/b"))
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert files

@@ -20,12 +20,12 @@ from warpdata.errors import (
 )
 from warpdata.repository.catalog import Catalog, Transaction, commit, find_transaction, parse_address
 from warpdata.repository.manifest import Manifest
-from warpdata.session import Connection
-from warpdata.storage import Fetched, Writer
+from warpdata.session import Session
+from warpdata.storage import GetResult, Writer
 from warpdata.testing import DropReplies, DropReply, FaultyStore
 
 
-def history(connection: Connection) -> list[str]:
+def history(connection: Session) -> list[str]:
     return [entry.txn_id for entry in open_dataset(connection, parse_address("a/b")).history()]
 
 
@@ -70,7 +70,7 @@ class _SilentAboutHeads(FaultyStore):
             raise WriteUnknownError("the reply was lost")
         return made
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         if "/heads/" in key and self.counts()["create"] > 3:
             raise StorageError("the line is dead")
         return super().read(key)
@@ -102,7 +102,7 @@ class _HeardThenRefused(FaultyStore):
         self.taken = super().create(key, data)
         raise WriteUnknownError("the reply was lost")
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         if "/heads/" in key:
             raise ObjectNotFoundError("not visible yet")
         return super().read(key)

@@ -87,7 +87,7 @@ def test_a_shard_damaged_in_the_cache_heals(server: WebServer, settings: Setting
     assert damaged
     dataset = wd.dataset("a/b", mode=mode, settings=settings)
     assert outcomes(dataset) == CONTENT
-    assert dataset.counters.healed == damaged
+    assert dataset.io_stats.healed == damaged
 
 
 def test_a_table_damaged_in_the_cache_heals(server: WebServer, settings: Settings) -> None:
@@ -103,7 +103,7 @@ def test_a_table_damaged_in_the_cache_heals(server: WebServer, settings: Setting
         entry.write_bytes(data)
         dataset = wd.dataset("a/b", settings=settings)
         assert dataset.table().stored().to_arrow().equals(whole)
-        assert dataset.counters.healed == 1
+        assert dataset.io_stats.healed == 1
 
 
 def test_a_damaged_index_in_the_cache_heals(server: WebServer, settings: Settings) -> None:
@@ -115,7 +115,7 @@ def test_a_damaged_index_in_the_cache_heals(server: WebServer, settings: Setting
     entry.write_bytes(bytes(byte ^ 0xFF for byte in entry.read_bytes()))
     again = wd.dataset("a/b", settings=settings)
     assert outcomes(again) == CONTENT
-    assert again.counters.healed == 1
+    assert again.io_stats.healed == 1
 
 
 def test_offline_there_is_nothing_to_heal_from(server: WebServer, settings: Settings) -> None:

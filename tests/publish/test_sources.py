@@ -57,9 +57,9 @@ def test_files_are_kept_byte_for_byte(tmp_path: Path) -> None:
         published = wd.DatasetBuilder("a/b").add_table("main", source).publish()
         dataset = wd.dataset("a/b")
         assert dataset.version == published.version
-        link = wd.connect()
-        shards = list(iter_shards(dataset.manifest.tables["main"].shards, link.catalog.load_page))
-        stored = [link.reader.read(blob_key(shard.hash)).data for shard in shards]
+        session = wd.connect()
+        shards = list(iter_shards(dataset.manifest.tables["main"].shards, session.catalog.load_page))
+        stored = [session.reader.read(blob_key(shard.hash)).data for shard in shards]
         assert stored == [path.read_bytes() for path in paths]
     assert len(wd.dataset("a/b").history()) == 1
 

@@ -20,7 +20,7 @@ from warpdata.datasets import Dataset, open_dataset
 from warpdata.errors import BadInputError, InvalidSourceError, NotFoundError, TensorsCorruptedError
 from warpdata.repository.catalog import parse_address
 from warpdata.repository.manifest import iter_shards
-from warpdata.session import Connection
+from warpdata.session import Session
 from warpdata.storage import read_blob
 from warpdata.tensors import Tensors, open_arrays, open_tensors, write_tensors
 from warpdata.testing import KillAt, Killed
@@ -41,11 +41,11 @@ def checkpoint(seed: int = 0) -> dict[str, Any]:
     return made
 
 
-def opened(connection: Connection, ref: str = "main") -> Dataset:
+def opened(connection: Session, ref: str = "main") -> Dataset:
     return open_dataset(connection, parse_address(f"a/b@{ref}"))
 
 
-def publish(connection: Connection, source: Any) -> Any:
+def publish(connection: Session, source: Any) -> Any:
     return wd.DatasetBuilder("a/b", connection).add_tensors("weights", source).publish()
 
 

@@ -58,11 +58,11 @@ def test_a_blob_that_was_stored_anew_is_seen_after_distrust(tmp_path: Path) -> N
     store, key = LocalStore(tmp_path), blob_key(sha256_hex(b"right"))
     store.create(key, b"wrong")
     assert bytes(store.read_range(key, ByteRange(0, 5))) == b"wrong"
-    assert not store.distrust(key), "the file is the one that was read: there is nothing nearer"
+    assert not store.invalidate(key), "the file is the one that was read: there is nothing nearer"
     assert bytes(store.read_range(key, ByteRange(0, 5))) == b"wrong"
     store.delete(key)
     store.create(key, b"right")
-    assert store.distrust(key)
+    assert store.invalidate(key)
     assert bytes(store.read_range(key, ByteRange(0, 5))) == b"right"
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from warpdata.errors import ObjectNotFoundError
 from warpdata.limits import MAX_PAGE_BYTES
-from warpdata.storage import ByteRange, KeyPolicy, LocalStore, MetadataCache, Reader, RememberedObjects
+from warpdata.storage import ByteRange, KeyPolicy, LocalStore, MetadataCache, MetadataCacheFiles, Reader
 from warpdata.testing import FaultyStore
 
 PINNED, HINT, HEAD = "manifests/v1.json", "latest.json", "heads/1.json"
 DATA = {PINNED: b"manifest of version 1", HINT: b"hint", HEAD: b"head"}
-POLICIES = {PINNED: KeyPolicy.FOREVER, HINT: KeyPolicy.WHILE_TAG_HOLDS, HEAD: KeyPolicy.NEVER}
+POLICIES = {PINNED: KeyPolicy.FOREVER, HINT: KeyPolicy.REVALIDATE, HEAD: KeyPolicy.NEVER}
 
 
 def _policy(key: str) -> KeyPolicy:
@@ -174,9 +174,9 @@ def test_an_entry_in_the_wrong_place_is_noticed(cache: MetadataCache, origin: Fa
 
 @pytest.mark.parametrize("key", [PINNED, HINT])
 def test_what_is_distrusted_is_fetched_again(cache: MetadataCache, origin: FaultyStore, folder: Path, key: str) -> None:
-    assert cache.distrust(key) is False, "nothing was remembered yet"
+    assert cache.invalidate(key) is False, "nothing was remembered yet"
     cache.read(key)
-    assert cache.distrust(key) is True
+    assert cache.invalidate(key) is True
     assert _entries(folder) == []
     origin.clear()
     assert cache.read(key).data == DATA[key]
@@ -185,23 +185,23 @@ def test_what_is_distrusted_is_fetched_again(cache: MetadataCache, origin: Fault
 
 def test_distrust_is_passed_on(origin: FaultyStore, folder: Path) -> None:
     class Nearer(FaultyStore):
-        def distrust(self, key: str) -> bool:
+        def invalidate(self, key: str) -> bool:
             return key == PINNED
 
     cache = MetadataCache(Nearer(origin), folder, _policy, _believe)
-    assert (cache.distrust(PINNED), cache.distrust(HINT)) == (True, False)
+    assert (cache.invalidate(PINNED), cache.invalidate(HINT)) == (True, False)
 
 
 def test_what_is_remembered_can_be_seen_without_the_store(cache: MetadataCache, folder: Path, tmp_path: Path) -> None:
     cache.read(PINNED)
     cache.read(HINT)
-    kept = RememberedObjects(cache.url, folder)
+    kept = MetadataCacheFiles(cache.url, folder)
     for key in (PINNED, HINT):
         found = kept.load(key)
         assert found is not None
         assert found.data == DATA[key]
     assert kept.load(HEAD) is None
-    assert RememberedObjects((tmp_path / "elsewhere").as_uri(), folder).load(PINNED) is None
+    assert MetadataCacheFiles((tmp_path / "elsewhere").as_uri(), folder).load(PINNED) is None
 
 
 # A disk that does not help

@@ -18,8 +18,8 @@ from warpdata.errors import ColumnNotFoundError, ManifestCorruptedError, Storage
 from warpdata.limits import MAX_LISTED_NAMES_BYTES
 from warpdata.repository.catalog import parse_address
 from warpdata.repository.manifest import JsonObject, TableEntry
-from warpdata.session import Connection, connect
-from warpdata.storage import ByteRange, Fetched
+from warpdata.session import Session, connect
+from warpdata.storage import ByteRange, GetResult
 from warpdata.testing import FaultyStore
 
 DELAY_S = 0.15
@@ -41,8 +41,8 @@ class Far(FaultyStore):
         finally:
             self.reads.append((begun, time.perf_counter()))
 
-    def read(self, key: str) -> Fetched:
-        found: Fetched = self._waited(lambda: FaultyStore.read(self, key))
+    def read(self, key: str) -> GetResult:
+        found: GetResult = self._waited(lambda: FaultyStore.read(self, key))
         return found
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
@@ -74,7 +74,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def opened(far: FaultyStore, url: str) -> wd.Dataset:
-    return open_dataset(Connection(far, far, connect(url).settings), parse_address("a/b"))
+    return open_dataset(Session(far, far, connect(url).settings), parse_address("a/b"))
 
 
 def test_the_first_batch_takes_four_rounds(store: str) -> None:
@@ -104,13 +104,13 @@ def test_names_of_columns_are_checked_without_a_read(store: str) -> None:
 
 
 def test_a_manifest_that_names_no_columns_is_as_good(store: str) -> None:
-    link = connect(store)
+    session = connect(store)
     dataset = wd.dataset("a/b", store=store)
     entry = dataset.manifest.tables["main"]
     odd: list[JsonObject | None] = [None, {}, {"columns": "id"}, {"columns": ["id", 7]}]
     for schema in odd:
         manifest = replace(dataset.manifest, tables={"main": replace(entry, schema=schema)})
-        plain = wd.Dataset(link, dataset._resolved, manifest)
+        plain = wd.Dataset(session, dataset._resolved, manifest)
         assert plain.table().select(["x"]).head(1).to_pylist() == [{"x": 0}]
         with pytest.raises(ColumnNotFoundError):
             plain.table().select(["y"])
@@ -151,12 +151,12 @@ class Lying(FaultyStore):
         super().__init__(reader)
         self._answer = answer
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         if "/manifests/" in key and self._answer is not None:
             answer, self._answer = self._answer, None
             if isinstance(answer, BaseException):
                 raise answer
-            return Fetched(answer, None)
+            return GetResult(answer, None)
         return super().read(key)
 
 
@@ -169,10 +169,10 @@ def test_a_manifest_that_did_not_come_early_is_asked_for_again(store: str) -> No
 
 def test_what_comes_early_is_thrown_away_where_the_hint_lags(tmp_path: Path) -> None:
     url = f"memory://{tmp_path.name}"
-    link = connect(url)
+    session = connect(url)
     hint = "datasets/a/b/latest.json"
     wd.DatasetBuilder("a/b", url).add_table("main", pa.table({"n": [1]})).publish()
-    old = link.writer.read(hint).data
+    old = session.writer.read(hint).data
     newest = wd.DatasetBuilder("a/b", url).add_table("main", pa.table({"n": [1, 2]})).publish()
-    link.writer.replace(hint, old)
+    session.writer.replace(hint, old)
     assert wd.dataset("a/b", store=url).version == newest.version

@@ -340,7 +340,7 @@ def test_it_says_beforehand_what_it_will_do(store: str) -> None:
 
 
 def test_a_plan_with_a_filter_is_told_before_the_filter_is_applied(store: str) -> None:
-    planned = wd.plan("a/main", store=store, filter="half = 1", batch_size=10)
+    planned = wd.dataset("a/main", store=store).stream(filter="half = 1", batch_size=10)
     told = planned.explain()
     assert not told.is_exact
     assert told.samples == ROWS

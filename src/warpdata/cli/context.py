@@ -11,7 +11,7 @@ from warpdata.cli.progress import Meter
 
 if TYPE_CHECKING:
     from warpdata.datasets import Dataset
-    from warpdata.session import Connection
+    from warpdata.session import Session
 
 __all__ = ["Invocation"]
 
@@ -26,7 +26,7 @@ class Invocation:
     debug: bool = False
     as_json: bool = False
 
-    def connect(self) -> Connection:
+    def connect(self) -> Session:
         """The store asked for, or the one that the settings name. Makes no request."""
         return warpdata.connect(self.store, mode=self.mode)
 

@@ -18,7 +18,7 @@ from warpdata.cli.context import Invocation
 from warpdata.cli.parameters import ParameterType
 
 if TYPE_CHECKING:
-    from warpdata.session import Connection
+    from warpdata.session import Session
 
 __all__ = ["ADDRESS", "DATASET_ID", "STORE_URL", "NameType"]
 
@@ -42,8 +42,8 @@ class NameType(ParameterType):
             return []
         return [CompletionItem(text) for text in found[:_MOST_SUGGESTIONS]]
 
-    def _suggest(self, link: Connection, incomplete: str) -> Iterator[str]:
-        catalog = link.catalog
+    def _suggest(self, session: Session, incomplete: str) -> Iterator[str]:
+        catalog = session.catalog
         dataset_id, at, ref = incomplete.partition("@")
         if at:
             if self._takes_ref:
@@ -51,7 +51,7 @@ class NameType(ParameterType):
                 yield from (f"{dataset_id}@{name}" for name in sorted(names) if name.startswith(ref))
             return
         workspace, slash, _ = incomplete.partition("/")
-        workspaces = [workspace] if slash else link.reader.list_folders("datasets")
+        workspaces = [workspace] if slash else session.reader.list_folders("datasets")
         for found in [name for name in workspaces if name.startswith(workspace)][:_MOST_WORKSPACES]:
             yield from (name for name in catalog.datasets(found) if name.startswith(incomplete))
 
@@ -65,7 +65,7 @@ class StoreType(ParameterType):
         return [CompletionItem(incomplete, type="dir")]
 
 
-def _connect_impatiently(store: str | None) -> Connection:
+def _connect_impatiently(store: str | None) -> Session:
     settings = replace(
         warpdata.load_settings(),
         timeout_s=_PATIENCE_S,

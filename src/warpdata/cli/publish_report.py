@@ -18,7 +18,7 @@ from warpdata.kinds.artifacts import ShardRecipe
 from warpdata.primitives.hashing import is_digest
 from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
 from warpdata.repository.catalog import Address
-from warpdata.session import Connection
+from warpdata.session import Session
 
 __all__ = [
     "DRY_RUN_KEYS",
@@ -108,14 +108,14 @@ def packing_options(function: _F) -> _F:
 
 
 def perform(
-    builder: DatasetBuilder, link: Connection, request: PublishRequest, meter: Meter
+    builder: DatasetBuilder, session: Session, request: PublishRequest, meter: Meter
 ) -> Published | PublishPlan:
     """Publish, or plan to."""
     if request.dry_run:
         return builder.plan(progress=meter)
     expected = request.expected
     if expected is not None and not is_digest(expected):
-        expected = link.catalog.resolve(Address(request.dataset_id, expected)).version
+        expected = session.catalog.resolve(Address(request.dataset_id, expected)).version
     return builder.publish(
         request.message,
         branch=request.branch,
@@ -128,20 +128,20 @@ def perform(
     )
 
 
-def tell(invocation: Invocation, link: Connection, request: PublishRequest, done: Published | PublishPlan) -> None:
+def tell(invocation: Invocation, session: Session, request: PublishRequest, done: Published | PublishPlan) -> None:
     """Print what was done or would be, for people or as JSON."""
     if invocation.as_json:
-        print_json(document(link, request, done))
+        print_json(document(session, request, done))
     elif isinstance(done, PublishPlan):
-        _show_plan(link, done)
+        _show_plan(session, done)
     else:
         _show_published(request, done)
 
 
-def document(link: Connection, request: PublishRequest, done: Published | PublishPlan) -> dict[str, Any]:
+def document(session: Session, request: PublishRequest, done: Published | PublishPlan) -> dict[str, Any]:
     """As JSON: `PUBLISH_KEYS`, in a dry run also `DRY_RUN_KEYS`."""
     if isinstance(done, PublishPlan):
-        return _plan_document(link, done)
+        return _plan_document(session, done)
     return {
         "dataset_id": done.dataset_id,
         "version": done.version,
@@ -166,7 +166,7 @@ def _show_published(request: PublishRequest, done: Published) -> None:
     )
 
 
-def _show_plan(link: Connection, plan: PublishPlan) -> None:
+def _show_plan(session: Session, plan: PublishPlan) -> None:
     kept = len(plan.files) - plan.upload_files
     print_facts(
         {
@@ -181,16 +181,16 @@ def _show_plan(link: Connection, plan: PublishPlan) -> None:
         }
     )
     print_line()
-    print_table(("file", ">size", "hash", ""), _file_rows(link, plan))
+    print_table(("file", ">size", "hash", ""), _file_rows(session, plan))
     if len(plan.files) > _LISTED_FILES:
         print_line(f"… and {len(plan.files) - _LISTED_FILES:,} more", style="dim")
 
 
-def _file_rows(link: Connection, plan: PublishPlan) -> Iterable[tuple[str, str, str, str]]:
+def _file_rows(session: Session, plan: PublishPlan) -> Iterable[tuple[str, str, str, str]]:
     here = Path.cwd()
     for file in plan.files[:_LISTED_FILES]:
         blob = file.fingerprint.blob
-        path = _path(link, file)
+        path = _path(session, file)
         shown = str(path.relative_to(here) if path.is_relative_to(here) else path)
         packed = _packed_count(file)
         if packed is not None:
@@ -198,7 +198,7 @@ def _file_rows(link: Connection, plan: PublishPlan) -> Iterable[tuple[str, str, 
         yield shown, bytes_text(blob.byte_size), short(blob.hash), "there" if file.is_present else "to send"
 
 
-def _plan_document(link: Connection, plan: PublishPlan) -> dict[str, Any]:
+def _plan_document(session: Session, plan: PublishPlan) -> dict[str, Any]:
     return {
         "dataset_id": plan.dataset_id,
         "version": plan.version,
@@ -210,7 +210,7 @@ def _plan_document(link: Connection, plan: PublishPlan) -> dict[str, Any]:
         "tensors": dict(plan.tensors),
         "files": [
             {
-                "path": str(_path(link, file)),
+                "path": str(_path(session, file)),
                 "hash": file.fingerprint.blob.hash,
                 "byte_size": file.fingerprint.blob.byte_size,
                 "is_present": file.is_present,
@@ -221,9 +221,9 @@ def _plan_document(link: Connection, plan: PublishPlan) -> dict[str, Any]:
     }
 
 
-def _path(link: Connection, file: PlannedFile) -> Path:
+def _path(session: Session, file: PlannedFile) -> Path:
     """Of a file that is only staged its name: where it lies now is nobody's business, and soon not true."""
-    return Path(file.path.name) if file.path.is_relative_to(link.settings.cache_dir) else file.path
+    return Path(file.path.name) if file.path.is_relative_to(session.settings.cache_dir) else file.path
 
 
 def _packed_count(file: PlannedFile) -> int | None:

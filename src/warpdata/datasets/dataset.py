@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from warpdata.datasets.artifacts import for_stream, open_artifact
 from warpdata.datasets.info import DatasetInfo, describe
@@ -17,10 +17,10 @@ from warpdata.datasets.warm import Warmed, choose, warm_blobs
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
 from warpdata.formats.parquet import ShardOpener
 from warpdata.kinds.artifacts import Artifact
-from warpdata.kinds.tables import Foresee, Present, Table
+from warpdata.kinds.tables import LookaheadHook, SchemaTransform, Table
 from warpdata.kinds.tensors import find_tensors
 from warpdata.primitives.hashing import Blob
-from warpdata.primitives.progress import Progress, Tally, silent
+from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.sizes import parse_size
 from warpdata.query import retyped_table
 from warpdata.repository.catalog import (
@@ -28,7 +28,7 @@ from warpdata.repository.catalog import (
     Address,
     HistoryEntry,
     Label,
-    Resolved,
+    VersionRef,
     check_dataset_id,
     create_branch,
     create_label,
@@ -36,14 +36,14 @@ from warpdata.repository.catalog import (
     parse_address,
 )
 from warpdata.repository.manifest import Difference, LoadPage, Manifest, ShardList, compare, iter_shards, kept_blobs
-from warpdata.session import Connection, VersionAddress, connect
+from warpdata.session import Session, VersionAddress, connect
 from warpdata.settings import Settings
-from warpdata.storage.cache import CachedReader, Counts, Mode
+from warpdata.storage.cache import CachedReader, IOStats, Mode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from warpdata.datasets.stream_request import StreamAddress, StreamKeywords, StreamRequest
+    from warpdata.datasets.stream_request import StreamAddress, StreamRequest
     from warpdata.formats.tensors import Engine, SourcePolicy, Tensors
     from warpdata.kinds.episodes import Episodes
     from warpdata.streaming import OnSelection, OpenStream, Stop, Stream, StreamOptions, Traffic
@@ -53,11 +53,10 @@ __all__ = [
     "Revision",
     "dataset",
     "diff",
+    "find_commit",
     "list_datasets",
     "mix",
     "open_dataset",
-    "plan",
-    "resolve",
 ]
 
 _REMEMBERED_PAGES = 64
@@ -80,28 +79,28 @@ class Revision:
 class Dataset(Streams):
     """One version of a dataset. It never changes; open the name again to see newer ones."""
 
-    def __init__(self, connection: Connection, resolved: Resolved, manifest: Manifest) -> None:
-        self._connection = connection
+    def __init__(self, connection: Session, resolved: VersionRef, manifest: Manifest) -> None:
+        self._session = connection
         self._resolved = resolved
         self._manifest = manifest
         self._artifacts: dict[str, Artifact] = {}
         self._episodes: dict[str | None, Episodes] = {}
-        self._presentations: dict[str, Present] = {}
+        self._presentations: dict[str, SchemaTransform] = {}
         self._shards = ShardOpener(connection.reader)
         self._load_page: LoadPage = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(connection.catalog.load_page)
 
     def __repr__(self) -> str:
-        return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._connection.reader.url!r})"
+        return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._session.reader.url!r})"
 
     @property
-    def connection(self) -> Connection:
+    def session(self) -> Session:
         """The store it was opened from."""
-        return self._connection
+        return self._session
 
     @property
     def is_local(self) -> bool:
         """Whether its store is a folder of this machine."""
-        return self._connection.is_local
+        return self._session.is_local
 
     @property
     def id(self) -> str:
@@ -134,9 +133,9 @@ class Dataset(Streams):
             entry,
             self._shards,
             self._load_page,
-            self._connection.settings,
+            self._session.settings,
             present=self._present(name),
-            foresee=self._foresee(name),
+            on_lookahead=self._on_lookahead(name),
         )
 
     @property
@@ -151,9 +150,7 @@ class Dataset(Streams):
                 raise ArtifactNotFoundError(f"{self.id} has {len(self.artifacts)} artifacts", hint=hint)
             name = self.artifacts[0]
         if name not in self._artifacts:
-            self._artifacts[name] = open_artifact(
-                self._connection, self._resolved, self._manifest, name, self._load_page
-            )
+            self._artifacts[name] = open_artifact(self._session, self._resolved, self._manifest, name, self._load_page)
         return self._artifacts[name]
 
     def episodes(self, name: str | None = None) -> Episodes:
@@ -161,7 +158,7 @@ class Dataset(Streams):
         from warpdata.datasets.episodes import open_episodes  # brings the file format
 
         if name not in self._episodes:
-            self._episodes[name] = open_episodes(self._connection, self._resolved, self._manifest, name)
+            self._episodes[name] = open_episodes(self._session, self._resolved, self._manifest, name)
         return self._episodes[name]
 
     def tensors(
@@ -174,10 +171,10 @@ class Dataset(Streams):
         from warpdata.kinds.tensors import TensorsPlace, open_published  # needs numpy
 
         name, entry = find_tensors(self.id, self._manifest, name)
-        place = TensorsPlace(self.id, name, entry, self._connection, self._load_page)
+        place = TensorsPlace(self.id, name, entry, self._session, self._load_page)
         return open_published(place, sources=sources, engine=engine)
 
-    def attach(self, rows: pa.Table | pa.RecordBatch, table: str | None = None) -> pa.Table:
+    def as_refs(self, rows: pa.Table | pa.RecordBatch, table: str | None = None) -> pa.Table:
         """References for rows that lost them on their way, such as the result of an SQL query.
 
         Columns with the names of bound columns of `table` become references again.
@@ -192,7 +189,7 @@ class Dataset(Streams):
         """The table that is meant where none is named."""
         return self.tables[0] if len(self.tables) == 1 else "main"
 
-    def _present(self, table: str) -> Present | None:
+    def _present(self, table: str) -> SchemaTransform | None:
         """How a table's bound columns become references; None where it has none."""
         if table not in self._presentations:
             present = _presentation(self._bound(table))
@@ -201,11 +198,11 @@ class Dataset(Streams):
             self._presentations[table] = present
         return self._presentations[table]
 
-    def _foresee(self, table: str) -> Foresee | None:
+    def _on_lookahead(self, table: str) -> LookaheadHook | None:
         """What fetches the shards that coming rows refer to; only where reading far ahead was asked for."""
         columns = {column: artifact for column, (artifact, _) in self._bound(table).items()}
-        reader = self._connection.media_reader
-        if not columns or self._connection.mode is not Mode.HYBRID or not isinstance(reader, CachedReader):
+        reader = self._session.media_reader
+        if not columns or self._session.mode is not Mode.HYBRID or not isinstance(reader, CachedReader):
             return None
         return Foresight(columns, reader)
 
@@ -217,7 +214,7 @@ class Dataset(Streams):
         }
 
     def info(self) -> DatasetInfo:
-        return describe(self._manifest, self._resolved, self._connection.reader.url)
+        return describe(self._manifest, self._resolved, self._session.reader.url)
 
     def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
         """As `stream`, from values that were checked."""
@@ -227,7 +224,7 @@ class Dataset(Streams):
         artifacts = {column: artifact for column, (artifact, _) in bound.items()}
         table = replace(self.table(request.table), present=_presentation(bound))
         outside = Outside(
-            self._connection.timer,
+            self._session.timer,
             self._traffic,
             lambda version: self._at(version).open_stream(request, options),
             on_selection,
@@ -238,34 +235,34 @@ class Dataset(Streams):
         """As `_bound`, by a reader that suits the stream; and who is to hear how much a filter keeps."""
         bound = self._bound(request.table)
         used = {a.name: a for name, (a, _) in bound.items() if request.columns is None or name in request.columns}
-        link, on_selection = for_stream(self._connection, used.values(), is_filtered=request.filter is not None)
-        if link is self._connection:
+        session, on_selection = for_stream(self._session, used.values(), is_filtered=request.filter is not None)
+        if session is self._session:
             return bound, on_selection
         opened = functools.cache(
-            lambda name: open_artifact(link, self._resolved, self._manifest, name, self._load_page)
+            lambda name: open_artifact(session, self._resolved, self._manifest, name, self._load_page)
         )
         return {column: (opened(artifact.name), kind) for column, (artifact, kind) in bound.items()}, on_selection
 
     def _traffic(self) -> Traffic:
         from warpdata.datasets.stream_request import Traffic
 
-        counts = self.counters
+        counts = self.io_stats
         return Traffic(counts.requests, counts.bytes_fetched, counts.hits, counts.misses)
 
     def _at(self, version: str) -> Dataset:
-        return open_dataset(self._connection, Address(self.id, version))
+        return open_dataset(self._session, Address(self.id, version))
 
     def reopening(self, request: StreamRequest, options: StreamOptions) -> OpenStream:
         """As `open_stream`, but later, and perhaps in another process."""
         from warpdata.datasets.stream_request import StreamAddress
 
-        where = VersionAddress.of(self._connection, self._resolved)
+        where = VersionAddress.of(self._session, self._resolved)
         return functools.partial(reopen_stream, StreamAddress(where, request, options))
 
     @property
-    def counters(self) -> Counts:
+    def io_stats(self) -> IOStats:
         """What this dataset's connection asked the store for, and what the cache spared it, so far."""
-        return self._connection.counters.snapshot()
+        return self._session.counters.snapshot()
 
     def warm(
         self,
@@ -285,8 +282,8 @@ class Dataset(Streams):
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
         wanted, left = choose(self._shards_of(tables, artifacts, episodes, tensors, shards), limit)
-        tally = Tally(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
-        done = warm_blobs(self._connection, wanted, tally)
+        tally = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
+        done = warm_blobs(self._session, wanted, tally)
         return replace(done, skipped_bytes=done.skipped_bytes + left)
 
     def _shards_of(
@@ -320,18 +317,18 @@ class Dataset(Streams):
 
     def history(self, limit: int | None = None) -> list[Revision]:
         """One entry per commit, newest first."""
-        return [_revision(entry) for entry in self._connection.catalog.history(self._resolved, limit)]
+        return [_revision(entry) for entry in self._session.catalog.history(self._resolved, limit)]
 
     def snapshot(self, label: str) -> Label:
         """Give this version a name that never moves."""
-        link = self._connection
-        return create_label(link.writer, self._resolved, label, link.timestamp(), link.pause)
+        session = self._session
+        return create_label(session.writer, self._resolved, label, session.timestamp(), session.pause)
 
     def branch(self, name: str) -> Dataset:
         """Start a branch at this version and open it."""
-        link = self._connection
-        create_branch(link.writer, self._resolved, name, link.new_id(), link.pause)
-        return open_dataset(link, Address(self.id, name))
+        session = self._session
+        create_branch(session.writer, self._resolved, name, session.new_id(), session.pause)
+        return open_dataset(session, Address(self.id, name))
 
     def blobs(self) -> Iterator[Blob]:
         """Every blob this version needs, pages included."""
@@ -342,7 +339,7 @@ class Dataset(Streams):
         return compare(older.manifest, self._manifest, self._load_page)
 
 
-def _presentation(bound: Mapping[str, tuple[Artifact, str]]) -> Present | None:
+def _presentation(bound: Mapping[str, tuple[Artifact, str]]) -> SchemaTransform | None:
     if not bound:
         return None
     from warpdata.datasets.ref_columns import Presentation  # needs Arrow
@@ -361,26 +358,15 @@ def dataset(
     return open_dataset(connect(store, settings, mode=mode), parse_address(address))
 
 
-def open_dataset(connection: Connection, address: Address) -> Dataset:
+def open_dataset(connection: Session, address: Address) -> Dataset:
     """As `dataset`, over a connection that is already there; three small reads at most."""
     return Dataset(connection, *connection.catalog.open(address))
 
 
-def plan(
-    dataset: str | Dataset, table: str | None = None, *, store: str | None = None, **how: Unpack[StreamKeywords]
-) -> Stream:
-    """A stream to ask before anything is read: `plan("acme/photos", batch_size=256, shuffle=True).explain()`.
-
-    Takes what `Dataset.stream` takes, and can be iterated over as well. Reads the schema, at most.
-    """
-    opened = open_dataset(connect(store), parse_address(dataset)) if isinstance(dataset, str) else dataset
-    return opened.stream(table, **how)
-
-
 def reopen_stream(address: StreamAddress, version: str | None = None) -> Stream:
     """The stream that another process described, or the same of another version."""
-    link, resolved = address.where.open(version)
-    return Dataset(link, resolved, link.catalog.manifest(resolved)).open_stream(address.request, address.options)
+    session, resolved = address.where.open(version)
+    return Dataset(session, resolved, session.catalog.manifest(resolved)).open_stream(address.request, address.options)
 
 
 def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_exhausted") -> Stream:
@@ -396,8 +382,8 @@ def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_e
 
 def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> Difference:
     """What changed between two addresses, usually of one dataset."""
-    link = connect(store, settings)
-    return open_dataset(link, parse_address(newer)).diff(open_dataset(link, parse_address(older)))
+    session = connect(store, settings)
+    return open_dataset(session, parse_address(newer)).diff(open_dataset(session, parse_address(older)))
 
 
 def list_datasets(
@@ -407,15 +393,15 @@ def list_datasets(
     return connect(store, settings).catalog.datasets(workspace.rstrip("/") if workspace else None)
 
 
-def resolve(
+def find_commit(
     dataset_id: str, txn_id: str, *, branch: str = MAIN, store: str | None = None, settings: Settings | None = None
 ) -> Revision | None:
     """What became of a publish that ended in `CommitUnknownError`: its commit, or None if it is not there.
 
     None is final once a later commit stands on the branch; until then a delayed request may still land.
     """
-    link = connect(store, settings)
-    found = find_transaction(link.writer, check_dataset_id(dataset_id), branch, txn_id)
+    session = connect(store, settings)
+    found = find_transaction(session.writer, check_dataset_id(dataset_id), branch, txn_id)
     return None if found is None else _revision(found)
 
 

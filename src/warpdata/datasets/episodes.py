@@ -7,14 +7,14 @@ import functools
 
 from warpdata.errors import EpisodeNotFoundError
 from warpdata.kinds.episodes import Episodes, EpisodesEntry, Library, Origin
-from warpdata.repository.catalog import Resolved
+from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import Manifest
-from warpdata.session import Connection, VersionAddress
+from warpdata.session import Session, VersionAddress
 
 __all__ = ["EpisodesEntry", "open_episodes"]
 
 
-def open_episodes(link: Connection, resolved: Resolved, manifest: Manifest, name: str | None) -> Episodes:
+def open_episodes(session: Session, resolved: VersionRef, manifest: Manifest, name: str | None) -> Episodes:
     """Reads nothing. `EpisodeNotFoundError` names the sets there are; without a name the only one is meant."""
     names = sorted(manifest.episodes)
     if name is None:
@@ -30,16 +30,16 @@ def open_episodes(link: Connection, resolved: Resolved, manifest: Manifest, name
     origin = Origin(
         resolved.dataset_id,
         resolved.version,
-        link.media_reader,
-        link.settings,
-        link.timer,
-        functools.partial(_reopen, VersionAddress.of(link, resolved), name),
-        may_fork=link.is_local,
+        session.media_reader,
+        session.settings,
+        session.timer,
+        functools.partial(_reopen, VersionAddress.of(session, resolved), name),
+        may_fork=session.is_local,
     )
     return Episodes(Library(name, EpisodesEntry.of(name, payload), origin))
 
 
 def _reopen(where: VersionAddress, name: str) -> Episodes:
     """The same set, opened in another process."""
-    link, resolved = where.open()
-    return open_episodes(link, resolved, link.catalog.manifest(resolved), name)
+    session, resolved = where.open()
+    return open_episodes(session, resolved, session.catalog.manifest(resolved), name)

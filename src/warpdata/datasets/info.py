@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from warpdata.kinds.artifacts import ArtifactEntry
 from warpdata.kinds.tensors import TensorsEntry
-from warpdata.repository.catalog import Resolved
+from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import Binding, Manifest, Payload
 
 __all__ = ["ArtifactInfo", "DatasetInfo", "EpisodesInfo", "TableInfo", "TensorsInfo", "describe"]
@@ -65,7 +65,7 @@ class DatasetInfo:
     tensors: tuple[TensorsInfo, ...] = ()
 
 
-def describe(manifest: Manifest, resolved: Resolved, store: str) -> DatasetInfo:
+def describe(manifest: Manifest, resolved: VersionRef, store: str) -> DatasetInfo:
     return DatasetInfo(
         dataset_id=resolved.dataset_id,
         version=resolved.version,

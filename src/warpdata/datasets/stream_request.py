@@ -16,7 +16,7 @@ from warpdata.errors import BadInputError
 from warpdata.kinds.artifacts import Artifact
 from warpdata.kinds.tables import Table
 from warpdata.limits import STREAM_PREFETCH_BATCHES
-from warpdata.repository.catalog import Resolved
+from warpdata.repository.catalog import VersionRef
 from warpdata.session import VersionAddress
 from warpdata.streaming import (
     Collate,
@@ -77,7 +77,7 @@ class StreamAddress:
 
 def open_stream(
     table: Table,
-    resolved: Resolved,
+    resolved: VersionRef,
     bound: Mapping[str, Artifact],
     request: StreamRequest,
     options: StreamOptions,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from warpdata.errors import BadInputError
 from warpdata.primitives.hashing import Blob
-from warpdata.primitives.progress import Tally
-from warpdata.session import Connection
+from warpdata.primitives.progress import ProgressCounter
+from warpdata.session import Session
 from warpdata.storage.cache import CachedReader, Filled
 
 __all__ = ["Warmed", "choose", "warm_blobs"]
@@ -39,13 +39,13 @@ def choose(blobs: Iterable[Blob], max_bytes: int | None) -> tuple[list[Blob], in
     return chosen, left
 
 
-def warm_blobs(link: Connection, blobs: Sequence[Blob], tally: Tally) -> Warmed:
+def warm_blobs(session: Session, blobs: Sequence[Blob], tally: ProgressCounter) -> Warmed:
     """Have the blobs in the cache. On a local store they are here already."""
-    if link.reader is link.writer:
+    if session.reader is session.writer:
         return Warmed(len(blobs), 0, sum(blob.byte_size for blob in blobs), 0)
-    reader = link.media_reader
+    reader = session.media_reader
     if not isinstance(reader, CachedReader):
-        raise BadInputError(f"mode {link.mode.value!r} brings nothing to this machine", hint="Use mode='auto'.")
+        raise BadInputError(f"mode {session.mode.value!r} brings nothing to this machine", hint="Use mode='auto'.")
 
     def fill(blob: Blob) -> Filled:
         how = reader.fill(blob, tally.add_bytes)

@@ -18,7 +18,7 @@ from warpdata.ingest.pack import Packing
 from warpdata.ingest.report import Report, Survey, log_survey
 from warpdata.kinds.artifacts import MemberSource, list_sources
 from warpdata.publish import DatasetBuilder
-from warpdata.session import Connection
+from warpdata.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ def imagefolder(
     dataset_id: str,
     folder: str | Path,
     *,
-    store: str | Connection | None = None,
+    store: str | Session | None = None,
     table: str = "main",
     artifact: str = "raw_images",
     packing: Packing | None = None,
@@ -51,7 +51,7 @@ def audiofolder(
     dataset_id: str,
     folder: str | Path,
     *,
-    store: str | Connection | None = None,
+    store: str | Session | None = None,
     table: str = "main",
     artifact: str = "raw_audio",
     packing: Packing | None = None,

@@ -18,7 +18,7 @@ from warpdata.kinds.artifacts import list_sources
 from warpdata.limits import INGEST_LOOKED_AT_ROWS
 from warpdata.publish import DatasetBuilder
 from warpdata.query import near_columns
-from warpdata.session import Connection
+from warpdata.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,7 @@ def csv(
     dataset_id: str,
     source: FileSource,
     *,
-    store: str | Connection | None = None,
+    store: str | Session | None = None,
     table: str = "main",
     media: Mapping[str, Media | str | Path] | None = None,
     packing: Packing | None = None,

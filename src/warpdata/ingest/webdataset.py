@@ -8,7 +8,7 @@ from warpdata.ingest.report import Report, Survey, log_survey
 from warpdata.ingest.rows import FileSource, find_files
 from warpdata.ingest.samples import learn_columns, sample_batches
 from warpdata.publish import DatasetBuilder
-from warpdata.session import Connection
+from warpdata.session import Session
 
 __all__ = ["webdataset"]
 
@@ -17,7 +17,7 @@ def webdataset(
     dataset_id: str,
     source: FileSource,
     *,
-    store: str | Connection | None = None,
+    store: str | Session | None = None,
     table: str = "main",
     artifact: str = "raw",
     report: Report = log_survey,

@@ -21,10 +21,10 @@ __all__ = [
     "are_digests",
     "blob_key",
     "fingerprint_file",
+    "ignore_bytes",
     "is_digest",
     "sha256_chunks",
     "sha256_hex",
-    "unwatched",
 ]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -74,11 +74,11 @@ OnBytes: TypeAlias = Callable[[int], None]
 """Told how many bytes were just read or sent, so that long work can show where it is."""
 
 
-def unwatched(size_bytes: int) -> None:
+def ignore_bytes(size_bytes: int) -> None:
     """An `OnBytes` for when nobody looks."""
 
 
-def fingerprint_file(path: Path, on_bytes: OnBytes = unwatched) -> Fingerprint:
+def fingerprint_file(path: Path, on_bytes: OnBytes = ignore_bytes) -> Fingerprint:
     """Read the file once, with flat memory."""
     import xxhash
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Progress", "ProgressEvent", "Tally", "silent"]
+__all__ = ["Progress", "ProgressCounter", "ProgressEvent", "silent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def silent(event: ProgressEvent) -> None:
     """Ignore progress."""
 
 
-class Tally:
+class ProgressCounter:
     """Counts bytes and finished files from many threads and reports each step, one at a time."""
 
     def __init__(self, progress: Progress, stage: str, total_bytes: int, total_files: int) -> None:

@@ -23,7 +23,7 @@ from warpdata.kinds.artifacts import (
     write_index,
 )
 from warpdata.primitives.hashing import fingerprint_file
-from warpdata.primitives.progress import Progress, Tally
+from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.publish.bindings import Target, check_binding, some_paths
 from warpdata.publish.plan import Staged, StagedArtifact, StagedBlob, StagedFile
 from warpdata.publish.upload import in_parallel
@@ -120,7 +120,7 @@ def _existing(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob, 
     files = [source.content for source in list_sources(_expanded(spec.source)) if isinstance(source.content, Path)]
     if not files:
         raise InvalidSourceError(f"{spec.source!s} names no tar file")
-    tally = Tally(progress, "hash", sum(path.stat().st_size for path in files), len(files))
+    tally = ProgressCounter(progress, "hash", sum(path.stat().st_size for path in files), len(files))
 
     def scan(numbered: tuple[int, Path]) -> tuple[StagedBlob, PackedShard]:
         number, path = numbered
@@ -140,7 +140,7 @@ def _to_pack(
     else:
         parts = cut_by_content(sources) if spec.shard_bytes is None else cut_shards(sources, spec.shard_bytes)
         recipes = [ShardRecipe(tuple(part), number, spec.compression) for number, part in enumerate(parts)]
-    tally = Tally(progress, "hash", sum(source.size_bytes for source in sources), len(recipes))
+    tally = ProgressCounter(progress, "hash", sum(source.size_bytes for source in sources), len(recipes))
 
     def measure(recipe: ShardRecipe) -> tuple[StagedBlob, PackedShard]:
         packed = recipe.measure(tally.add_bytes)

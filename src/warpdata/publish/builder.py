@@ -25,7 +25,7 @@ from warpdata.errors import (
 from warpdata.kinds.artifacts import ArtifactInput
 from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
 from warpdata.primitives.hashing import Blob
-from warpdata.primitives.progress import Progress, Tally, silent
+from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.publish.artifacts import ArtifactSpec, stage_media
 from warpdata.publish.bindings import check_ref_type
 from warpdata.publish.change_set import Change
@@ -35,7 +35,7 @@ from warpdata.publish.tables import TableInput, stage_table
 from warpdata.publish.upload import drop_damaged, find_likely_present, find_present, fingerprint_all, upload_files
 from warpdata.repository.catalog import (
     MAIN,
-    Resolved,
+    VersionRef,
     check_dataset_id,
     check_ref_name,
     commit,
@@ -43,7 +43,7 @@ from warpdata.repository.catalog import (
     mark_store,
 )
 from warpdata.repository.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest
-from warpdata.session import Connection, connect
+from warpdata.session import Session, connect
 from warpdata.settings import Settings
 from warpdata.storage import Reader
 
@@ -73,9 +73,9 @@ class DatasetBuilder:
     the branch plus the new rows; the two do not mix. Nothing is written before `publish`.
     """
 
-    def __init__(self, dataset_id: str, store: str | Connection | None = None, *, settings: Settings | None = None):
+    def __init__(self, dataset_id: str, store: str | Session | None = None, *, settings: Settings | None = None):
         self._dataset_id = check_dataset_id(dataset_id)
-        self._link = store if isinstance(store, Connection) else connect(store, settings)
+        self._link = store if isinstance(store, Session) else connect(store, settings)
         self._inputs: dict[str, tuple[TableInput, bool]] = {}
         self._artifacts: dict[str, ArtifactSpec] = {}
         self._episodes: dict[str, EpisodesSpec] = {}
@@ -185,21 +185,21 @@ class DatasetBuilder:
         """
         _check_words(message, branch, label)
         encode_manifest(Manifest(self._dataset_id, metadata=metadata or {}))  # words that can not be stored fail early
-        link = self._link
+        session = self._link
         plan = self._plan(progress, find_likely_present if not repair else find_present)
         self._check_label(label, plan.version)
         self._check_branch(branch)
-        mark_store(link.writer, link.pause)
-        if repair and drop_damaged(link.writer, [file.fingerprint.blob for file in plan.files if file.is_present]):
+        mark_store(session.writer, session.pause)
+        if repair and drop_damaged(session.writer, [file.fingerprint.blob for file in plan.files if file.is_present]):
             plan = self.plan(progress=progress)
-        tally = Tally(progress, "upload", plan.total_bytes, len(plan.files))
-        upload_files(link.writer, plan.files, self._staging_folder(), tally, link.pause)
+        tally = ProgressCounter(progress, "upload", plan.total_bytes, len(plan.files))
+        upload_files(session.writer, plan.files, self._staging_folder(), tally, session.pause)
         change = self._change(self._stage(progress), metadata or {})
-        txn = change.transaction(branch, author or link.settings.author, message)
-        done = commit(link.writer, txn, change.proposal(expected_version), link.pause)
+        txn = change.transaction(branch, author or session.settings.author, message)
+        done = commit(session.writer, txn, change.proposal(expected_version), session.pause)
         if label is not None:
-            target = Resolved(self._dataset_id, done.version, done.commit)
-            create_label(link.writer, target, label, link.timestamp(), link.pause)
+            target = VersionRef(self._dataset_id, done.version, done.commit)
+            create_label(session.writer, target, label, session.timestamp(), session.pause)
         return Published(
             dataset_id=self._dataset_id,
             version=done.version,

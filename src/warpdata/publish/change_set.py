@@ -17,7 +17,7 @@ from warpdata.publish.bindings import Target, check_binding
 from warpdata.publish.manifest_builder import Addition, Layout, lay_out
 from warpdata.publish.plan import Staged, StagedArtifact, StagedBlob, StagedEpisodes, StagedTensors
 from warpdata.query import check_same_schema
-from warpdata.repository.catalog import Head, Propose, Resolved, Transaction, put_create_only, put_manifest
+from warpdata.repository.catalog import Head, Propose, Transaction, VersionRef, put_create_only, put_manifest
 from warpdata.repository.manifest import (
     JsonObject,
     LoadPage,
@@ -29,7 +29,7 @@ from warpdata.repository.manifest import (
     iter_shards,
     version_of,
 )
-from warpdata.session import Connection
+from warpdata.session import Session
 
 __all__ = ["Change"]
 
@@ -40,7 +40,7 @@ _FIT = "Cast the rows to the table's types, or publish the whole table anew with
 class Change:
     """A replacement is re-parented when another commit was first; an append is laid onto that commit."""
 
-    link: Connection
+    session: Session
     dataset_id: str
     staged: Staged
     metadata: JsonObject
@@ -50,11 +50,11 @@ class Change:
         return Transaction(
             dataset_id=self.dataset_id,
             branch=branch,
-            txn_id=self.link.new_id(),
+            txn_id=self.session.new_id(),
             operation="append" if self.appends else "replace",
             author=author,
             message=message,
-            time=self.link.timestamp(),
+            time=self.session.timestamp(),
         )
 
     def replacement_version(self) -> str:
@@ -81,7 +81,7 @@ class Change:
             for digest, data in layout.new_pages.items():
                 self._put_page(digest, data)
             if not self.appends and version_of(layout.manifest) == current:
-                put_manifest(self.link.writer, layout.manifest, self.link.pause)
+                put_manifest(self.session.writer, layout.manifest, self.session.pause)
                 return None
             return layout.manifest
 
@@ -90,23 +90,25 @@ class Change:
     def _base(self, head: Head | None) -> Manifest:
         if head is None or not self.appends:
             return Manifest(self.dataset_id)
-        resolved = Resolved(self.dataset_id, head.version)
-        base = self.link.catalog.manifest(resolved)
+        resolved = VersionRef(self.dataset_id, head.version)
+        base = self.session.catalog.manifest(resolved)
         for name, files in self.staged.tables.items():
             entry = base.tables.get(name)
             if entry is not None and files:
-                stored = Table(name, entry, ShardOpener(self.link.reader), self._load_page, self.link.settings).schema()
+                stored = Table(
+                    name, entry, ShardOpener(self.session.reader), self._load_page, self.session.settings
+                ).schema()
                 check_same_schema(stored, f"table {name!r}", files[0].source.schema, "the rows to append", _FIT)
         for binding in base.bindings:
             if self.staged.tables.get(binding.table):
-                artifact = open_artifact(self.link, resolved, base, binding.artifact, self._load_page)
+                artifact = open_artifact(self.session, resolved, base, binding.artifact, self._load_page)
                 check_binding(binding, self.staged.tables[binding.table], _target(artifact, self._load_page))
         return base
 
     def _put_page(self, digest: str, data: bytes) -> None:
         """Store a page, or mend the stored one if it is damaged."""
-        writer, key = self.link.writer, blob_key(digest)
-        if put_create_only(writer, key, data, self.link.pause):
+        writer, key = self.session.writer, blob_key(digest)
+        if put_create_only(writer, key, data, self.session.pause):
             return
         try:
             is_sound = writer.read(key).data == data
@@ -119,7 +121,7 @@ class Change:
         return lay_out(base, _addition(self.staged), self.metadata, self._load_page)
 
     def _load_page(self, page: Page) -> bytes:
-        return self.link.catalog.load_page(page)
+        return self.session.catalog.load_page(page)
 
 
 def _target(artifact: Artifact, load_page: LoadPage) -> Target:

@@ -17,7 +17,7 @@ from warpdata.formats.wshard import Episode, save_wshard
 from warpdata.kinds.episodes import IndexedEpisode, describe_episode, join_described, write_index
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.primitives.hashing import Fingerprint, fingerprint_file
-from warpdata.primitives.progress import Progress, Tally
+from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.publish.chunks import Found, group_chunks, resolve_manifests
 from warpdata.publish.plan import StagedBlob, StagedEpisodes
 from warpdata.publish.upload import in_parallel
@@ -46,7 +46,7 @@ def stage_episodes(name: str, spec: EpisodesSpec, folder: Path, progress: Progre
     if not given:
         raise InvalidSourceError(f"episodes {name!r} were given an empty list")
     paths, listings = resolve_manifests(given)
-    tally = Tally(progress, "hash", sum(_size(path) for path in paths), len(paths))
+    tally = ProgressCounter(progress, "hash", sum(_size(path) for path in paths), len(paths))
 
     def stage(path: Path) -> Found:
         # Hashed first: should the file change after that, sending it fails.
@@ -138,7 +138,7 @@ def _size(path: Path) -> int:
         raise _unreadable(path, error) from error
 
 
-def _fingerprint(path: Path, tally: Tally) -> Fingerprint:
+def _fingerprint(path: Path, tally: ProgressCounter) -> Fingerprint:
     try:
         return fingerprint_file(path, tally.add_bytes)
     except OSError as error:

@@ -29,7 +29,7 @@ from warpdata.formats.tensors import (
 )
 from warpdata.limits import VIEW_PIECE_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, fingerprint_file
-from warpdata.primitives.progress import Progress, Tally
+from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.publish.plan import StagedBlob, StagedTensors
 from warpdata.publish.upload import in_parallel
 
@@ -77,7 +77,7 @@ def stage_tensors(name: str, source: TensorsInput, folder: Path, progress: Progr
     art = _opened(name, source)
     canonical = CanonicalBytes(art.replica)
     recipes = [TensorRecipe(canonical, start, end) for start, end in cut_shards(art.index)]
-    tally = Tally(progress, "hash", sum(recipe.end - recipe.start for recipe in recipes), len(recipes))
+    tally = ProgressCounter(progress, "hash", sum(recipe.end - recipe.start for recipe in recipes), len(recipes))
 
     def measure(recipe: TensorRecipe) -> tuple[Fingerprint, dict[int, bytes]]:
         done = _measure(recipe, tally)
@@ -117,7 +117,7 @@ def _opened(name: str, source: TensorsInput) -> Tensors:
     return art
 
 
-def _measure(recipe: TensorRecipe, tally: Tally) -> tuple[Fingerprint, dict[int, bytes]]:
+def _measure(recipe: TensorRecipe, tally: ProgressCounter) -> tuple[Fingerprint, dict[int, bytes]]:
     """The shard, and the leaves that lie in it as a whole."""
     strong, quick = hashlib.sha256(), xxhash.xxh3_128()
     total = recipe.canonical.size

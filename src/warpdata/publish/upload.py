@@ -13,7 +13,7 @@ from warpdata.errors import ObjectNotFoundError, StorageError, WriteUnknownError
 from warpdata.formats.parquet import ParquetSource
 from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
-from warpdata.primitives.progress import Progress, Tally
+from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.publish.plan import PlannedFile, StagedFile
 from warpdata.repository.catalog import Pause
 from warpdata.storage import Reader, Writer, verify_blob
@@ -74,7 +74,7 @@ def in_parallel(work: Callable[[_In], _Out], items: Iterable[_In], workers: int 
 def fingerprint_all(sources: Mapping[str, list[ParquetSource]], progress: Progress) -> dict[str, list[StagedFile]]:
     """Hash every file of every table, several at a time."""
     listed = [source for files in sources.values() for source in files]
-    tally = Tally(progress, "hash", sum(source.path.stat().st_size for source in listed), len(listed))
+    tally = ProgressCounter(progress, "hash", sum(source.path.stat().st_size for source in listed), len(listed))
 
     def stage(source: ParquetSource) -> StagedFile:
         staged = StagedFile(source, fingerprint_file(source.path, tally.add_bytes))
@@ -113,7 +113,9 @@ def find_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
     return {blob.hash for blob, is_there in zip(blobs, there, strict=True) if is_there}
 
 
-def upload_files(writer: Writer, files: Sequence[PlannedFile], staging: Path, tally: Tally, pause: Pause) -> None:
+def upload_files(
+    writer: Writer, files: Sequence[PlannedFile], staging: Path, tally: ProgressCounter, pause: Pause
+) -> None:
     """Send what is missing. Shards that do not exist yet are packed into `staging`, and gone when sent."""
 
     def send(file: PlannedFile) -> None:
@@ -140,7 +142,7 @@ def _on_disk(file: PlannedFile, staging: Path) -> Iterator[Path]:
         packed.unlink(missing_ok=True)
 
 
-def ensure_file(writer: Writer, path: Path, fingerprint: Fingerprint, tally: Tally, pause: Pause) -> None:
+def ensure_file(writer: Writer, path: Path, fingerprint: Fingerprint, tally: ProgressCounter, pause: Pause) -> None:
     """The blob is in the store when this returns, or an error says why not."""
     blob = fingerprint.blob
     for attempt in range(_TRIES):

@@ -10,9 +10,9 @@ from warpdata.datasets import Dataset
 from warpdata.datasets import dataset as open_by_address
 from warpdata.errors import WarpError
 from warpdata.primitives.hashing import Blob
-from warpdata.primitives.progress import Progress, Tally, silent
+from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.publish.upload import in_parallel
-from warpdata.repository.catalog import Resolved
+from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import iter_shards
 from warpdata.storage import Reader, verify_blob
 
@@ -34,12 +34,12 @@ def verify(target: str | Dataset, *, store: str | None = None, progress: Progres
     Memory stays flat; a damaged blob is reported, not raised, so that all of them are found.
     """
     dataset = open_by_address(target, store=store) if isinstance(target, str) else target
-    reader: Reader = dataset.connection.writer  # not the one that remembers: this asks the store itself
+    reader: Reader = dataset.session.writer  # not the one that remembers: this asks the store itself
     try:
         blobs = sorted(set(dataset.blobs()))
     except WarpError as error:
         return Verification(0, 0, (f"the shard list cannot be read: {error.message}",))
-    tally = Tally(progress, "verify", sum(blob.byte_size for blob in blobs), len(blobs))
+    tally = ProgressCounter(progress, "verify", sum(blob.byte_size for blob in blobs), len(blobs))
 
     def check(position: int) -> str | None:
         blob = blobs[position]
@@ -56,10 +56,10 @@ def _damaged_tensors(dataset: Dataset, findings: Mapping[Blob, str]) -> Iterator
     """Of damaged shards of tensors, which tensors and which of their bytes."""
     if not findings:
         return
-    link = replace(dataset.connection, reader=dataset.connection.writer, media=None)
-    direct = Dataset(link, Resolved(dataset.id, dataset.version), dataset.manifest)
+    session = replace(dataset.session, reader=dataset.session.writer, media=None)
+    direct = Dataset(session, VersionRef(dataset.id, dataset.version), dataset.manifest)
     for name, payload in sorted(dataset.manifest.tensors.items()):
-        blobs = [shard.blob for shard in iter_shards(payload.shards, link.catalog.load_page)]
+        blobs = [shard.blob for shard in iter_shards(payload.shards, session.catalog.load_page)]
         borders = pairwise(accumulate((blob.byte_size for blob in blobs), initial=0))
         ranges = [span for blob, span in zip(blobs, borders, strict=True) if blob in findings]
         if not ranges or payload.index in findings:

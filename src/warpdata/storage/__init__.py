@@ -6,21 +6,21 @@ Knows nothing of datasets. docs/specs/store.md is the normative text.
 from warpdata.storage.blobs import read_blob, verify_blob
 from warpdata.storage.from_url import normalize_url, open_store, resolve_s3
 from warpdata.storage.local import LocalStore
-from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, RememberedObjects
+from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, MetadataCacheFiles
 from warpdata.storage.object_store import ObjectStore
 from warpdata.storage.ranges import Request, check_spans, coalesce, split_reply
-from warpdata.storage.types import ByteRange, Fetched, ObjectInfo, Reader, Writer
+from warpdata.storage.types import ByteRange, GetResult, ObjectInfo, Reader, Writer
 
 __all__ = [
     "ByteRange",
-    "Fetched",
+    "GetResult",
     "KeyPolicy",
     "LocalStore",
     "MetadataCache",
+    "MetadataCacheFiles",
     "ObjectInfo",
     "ObjectStore",
     "Reader",
-    "RememberedObjects",
     "Request",
     "Writer",
     "check_spans",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from warpdata.errors import BlobCorruptedError, CorruptError, ObjectNotFoundError
-from warpdata.primitives.hashing import Blob, OnBytes, blob_key, sha256_chunks, sha256_hex, unwatched
+from warpdata.primitives.hashing import Blob, OnBytes, blob_key, ignore_bytes, sha256_chunks, sha256_hex
 from warpdata.storage.types import Reader
 
 __all__ = ["read_blob", "verify_blob"]
@@ -19,7 +19,9 @@ def read_blob(reader: Reader, blob: Blob) -> bytes:
     return data
 
 
-def verify_blob(reader: Reader, blob: Blob, on_bytes: OnBytes = unwatched) -> CorruptError | ObjectNotFoundError | None:
+def verify_blob(
+    reader: Reader, blob: Blob, on_bytes: OnBytes = ignore_bytes
+) -> CorruptError | ObjectNotFoundError | None:
     """Re-read and re-hash a blob of any size; the finding, or None when it is sound."""
     try:
         seen = sha256_chunks(_watched(reader.stream(blob_key(blob.hash)), on_bytes))

@@ -37,11 +37,11 @@ from warpdata.limits import (
     SMALL_READ_BYTES,
     STREAM_CHUNK_BYTES,
 )
-from warpdata.primitives.hashing import Fingerprint, OnBytes, unwatched
+from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.storage.handles import Handle, Handles
 from warpdata.storage.keys import check_key
 from warpdata.storage.ranges import check_spans
-from warpdata.storage.types import ByteRange, Fetched, ObjectInfo
+from warpdata.storage.types import ByteRange, GetResult, ObjectInfo
 from warpdata.storage.upload_source import read_rechecked
 
 __all__ = ["LocalStore"]
@@ -66,14 +66,14 @@ class LocalStore:
         with self._translated(key):
             return path if path.is_file() else None
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         with self._translated(key), self._path(key).open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_size > MAX_SMALL_OBJECT_BYTES:
                 raise LimitExceededError(f"{key!r} has {status.st_size} bytes, too many to read whole")
-            return Fetched(file.read(), _etag(status))
+            return GetResult(file.read(), _etag(status))
 
-    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
         fetched = self.read(key)
         return None if fetched.etag == etag else fetched
 
@@ -134,10 +134,10 @@ class LocalStore:
         except ObjectNotFoundError:
             return []
 
-    def is_near(self, key: str) -> bool:
+    def is_local(self, key: str) -> bool:
         return True
 
-    def distrust(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         """A handle may outlive its file, when the object was taken away and stored anew."""
         path, handle = self._path(key), self._handles.drop(key)
         if handle is None:
@@ -156,7 +156,7 @@ class LocalStore:
             file.write(data)
             return self._publish(file, staged, self._path(key))
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
         if self._exists(key):
             return False
         with self._staged(key) as (file, staged):

@@ -17,9 +17,9 @@ from enum import Enum
 from pathlib import Path
 
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_PAGE_BYTES
-from warpdata.storage.types import ByteRange, Fetched, ObjectInfo, Reader
+from warpdata.storage.types import ByteRange, GetResult, ObjectInfo, Reader
 
-__all__ = ["KeyPolicy", "MetadataCache", "RememberedObjects"]
+__all__ = ["KeyPolicy", "MetadataCache", "MetadataCacheFiles"]
 
 _MAGIC = b"warp-meta-1\n"
 
@@ -28,7 +28,7 @@ class KeyPolicy(Enum):
     """How long a key's content may be remembered."""
 
     FOREVER = "forever"
-    WHILE_TAG_HOLDS = "while tag holds"
+    REVALIDATE = "while tag holds"
     NEVER = "never"
 
 
@@ -47,7 +47,7 @@ class MetadataCache:
         is_sound: Callable[[str, bytes], bool],
     ) -> None:
         self._reader = reader
-        self._remembered = RememberedObjects(reader.url, folder)
+        self._remembered = MetadataCacheFiles(reader.url, folder)
         self._policy = policy
         self._is_sound = is_sound
 
@@ -55,7 +55,7 @@ class MetadataCache:
     def url(self) -> str:
         return self._reader.url
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         policy = self._policy(key)
         if policy is KeyPolicy.NEVER:
             return self._reader.read(key)
@@ -74,7 +74,7 @@ class MetadataCache:
             self._remembered.keep(key, fetched)
         return fetched
 
-    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
         return self._reader.read_if_changed(key, etag)
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
@@ -100,18 +100,18 @@ class MetadataCache:
     def local_path(self, key: str) -> Path | None:
         return self._reader.local_path(key)
 
-    def is_near(self, key: str) -> bool:
-        return self._reader.is_near(key)
+    def is_local(self, key: str) -> bool:
+        return self._reader.is_local(key)
 
-    def distrust(self, key: str) -> bool:
-        dropped = self._reader.distrust(key)
+    def invalidate(self, key: str) -> bool:
+        dropped = self._reader.invalidate(key)
         return self._remembered.forget(key) or dropped
 
     def signed_url(self, key: str, expires_s: int) -> str:
         return self._reader.signed_url(key, expires_s)
 
 
-class RememberedObjects:
+class MetadataCacheFiles:
     """What the metadata cache in `folder` holds of the store at `url`. Needs no store, so it answers offline.
 
     Whether a remembered object is still current is for the caller to judge.
@@ -125,7 +125,7 @@ class RememberedObjects:
     def url(self) -> str:
         return self._url
 
-    def load(self, key: str) -> Fetched | None:
+    def load(self, key: str) -> GetResult | None:
         """The object, if its entry is whole: magic, checksum, tag length, tag, data."""
         try:
             raw = self._entry(key).read_bytes()
@@ -137,9 +137,9 @@ class RememberedObjects:
                 self._entry(key).unlink(missing_ok=True)
             return None
         tag_end = 4 + int.from_bytes(body[:4], "little")
-        return Fetched(body[tag_end:], body[4:tag_end].decode() or None)
+        return GetResult(body[tag_end:], body[4:tag_end].decode() or None)
 
-    def keep(self, key: str, fetched: Fetched) -> None:
+    def keep(self, key: str, fetched: GetResult) -> None:
         if len(fetched.data) > MAX_PAGE_BYTES:
             return
         tag = (fetched.etag or "").encode()

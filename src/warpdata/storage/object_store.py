@@ -37,12 +37,12 @@ from warpdata.limits import (
     STREAM_CHUNK_BYTES,
     STREAM_REQUEST_BYTES,
 )
-from warpdata.primitives.hashing import Fingerprint, OnBytes, unwatched
+from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.storage.error_mapping import explain, is_surely_unsent, was_retried
 from warpdata.storage.fork_guard import note_use
 from warpdata.storage.keys import check_key
 from warpdata.storage.ranges import coalesce, split_reply
-from warpdata.storage.types import ByteRange, Fetched, ObjectInfo
+from warpdata.storage.types import ByteRange, GetResult, ObjectInfo
 from warpdata.storage.upload_source import read_rechecked
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class ObjectStore:
         check_key(key)
         return None
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         fetched = self._fetch(key, {})
         assert fetched is not None, "an unconditional read cannot be 'not modified'"
         return fetched
 
-    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
         return self._fetch(key, {"if_none_match": etag})
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
@@ -163,10 +163,10 @@ class ObjectStore:
             listing = obstore.list_with_delimiter(self._backend, check_key(prefix) if prefix else None)
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in listing["common_prefixes"])
 
-    def is_near(self, key: str) -> bool:
+    def is_local(self, key: str) -> bool:
         return False
 
-    def distrust(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         check_key(key)
         return False
 
@@ -190,7 +190,7 @@ class ObjectStore:
                 return False
         return True
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
         size = fingerprint.blob.byte_size
         if size <= SINGLE_PUT_BYTES:
             return self.create(key, b"".join(read_rechecked(path, fingerprint, SINGLE_PUT_BYTES, on_bytes)))
@@ -219,7 +219,7 @@ class ObjectStore:
         with self._writing(key):
             obstore.delete(self._backend, check_key(key))
 
-    def _fetch(self, key: str, options: dict[str, Any]) -> Fetched | None:
+    def _fetch(self, key: str, options: dict[str, Any]) -> GetResult | None:
         import obstore
         from obstore.exceptions import NotModifiedError
 
@@ -231,7 +231,7 @@ class ObjectStore:
             size = reply.meta["size"]
             if size > MAX_SMALL_OBJECT_BYTES:
                 raise LimitExceededError(f"{key!r} has {size} bytes, too many to read whole")
-            return Fetched(bytes(reply.bytes()), reply.meta["e_tag"])
+            return GetResult(bytes(reply.bytes()), reply.meta["e_tag"])
 
     @contextmanager
     def _writing(self, key: str) -> Iterator[None]:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from warpdata.limits import COALESCE_GAP_BYTES
-from warpdata.primitives.hashing import Fingerprint, OnBytes, unwatched
+from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 
-__all__ = ["ByteRange", "Fetched", "ObjectInfo", "Reader", "Writer"]
+__all__ = ["ByteRange", "GetResult", "ObjectInfo", "Reader", "Writer"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,7 +41,7 @@ class ObjectInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class GetResult:
     """A whole small object, and the tag that says whether it has changed since."""
 
     data: bytes
@@ -57,11 +57,11 @@ class Reader(Protocol):
         """The root, as a user would write it; never contains secrets."""
         ...
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         """A whole small object; `ObjectNotFoundError` if absent."""
         ...
 
-    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
         """None when the object still has this tag."""
         ...
 
@@ -93,11 +93,11 @@ class Reader(Protocol):
         """Where the object lies on this machine, if it does, so that it can be mapped in place."""
         ...
 
-    def is_near(self, key: str) -> bool:
+    def is_local(self, key: str) -> bool:
         """Whether reading it asks no other machine, so that many reads gain nothing from many threads."""
         ...
 
-    def distrust(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         """Bytes read under this key did not verify. True: a nearer copy was dropped, now or just before by another
         thread, so reading again asks the store itself. False: there is nothing nearer.
         """
@@ -119,7 +119,7 @@ class Writer(Reader, Protocol):
         """
         ...
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
         """As `create`, from a file of any size with flat memory.
 
         The bytes sent are rechecked against the fingerprint; if the file changed in between, nothing

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from warpdata.errors import InvalidSourceError
-from warpdata.primitives.hashing import Fingerprint, OnBytes, unwatched
+from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 
 __all__ = ["read_rechecked"]
 
 
 def read_rechecked(
-    path: Path, fingerprint: Fingerprint, chunk_bytes: int, on_bytes: OnBytes = unwatched
+    path: Path, fingerprint: Fingerprint, chunk_bytes: int, on_bytes: OnBytes = ignore_bytes
 ) -> Iterator[bytes]:
     """The file's bytes, ending in `InvalidSourceError` if they are no longer those of the fingerprint.
 

@@ -17,8 +17,8 @@ from typing import Literal, TypeVar
 
 from warpdata.errors import StoreUnavailableError, WriteUnknownError
 from warpdata.limits import COALESCE_GAP_BYTES
-from warpdata.primitives.hashing import Fingerprint, OnBytes, unwatched
-from warpdata.storage import ByteRange, Fetched, ObjectInfo, Writer
+from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
+from warpdata.storage import ByteRange, GetResult, ObjectInfo, Writer
 
 __all__ = ["DropReplies", "DropReply", "FailReads", "Fault", "FaultyStore", "KillAt", "Killed", "Operation"]
 
@@ -76,7 +76,7 @@ class FaultyStore:
     """Implements `Writer`. Safe to share between threads, which then share one numbering.
 
     Streams and listings count once, when the first item is asked for. `url`, `local_path` and
-    `distrust` send nothing and are not counted. After a kill nothing gets through any more, as from a dead process:
+    `invalidate` send nothing and are not counted. After a kill nothing gets through any more, as from a dead process:
     clean-up code raises `Killed` again and leaves no trace.
     """
 
@@ -106,10 +106,10 @@ class FaultyStore:
     def url(self) -> str:
         return self._store.url
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         return self._run("read", key, lambda: self._store.read(key))
 
-    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
         return self._run("read_if_changed", key, lambda: self._store.read_if_changed(key, etag))
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
@@ -135,11 +135,11 @@ class FaultyStore:
     def local_path(self, key: str) -> Path | None:
         return self._store.local_path(key)
 
-    def is_near(self, key: str) -> bool:
-        return self._store.is_near(key)
+    def is_local(self, key: str) -> bool:
+        return self._store.is_local(key)
 
-    def distrust(self, key: str) -> bool:
-        return self._store.distrust(key)
+    def invalidate(self, key: str) -> bool:
+        return self._store.invalidate(key)
 
     def signed_url(self, key: str, expires_s: int) -> str:
         return self._run("signed_url", key, lambda: self._store.signed_url(key, expires_s))
@@ -147,7 +147,7 @@ class FaultyStore:
     def create(self, key: str, data: bytes) -> bool:
         return self._run("create", key, lambda: self._store.create(key, data))
 
-    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = unwatched) -> bool:
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
         return self._run("create_file", key, lambda: self._store.create_file(key, path, fingerprint, on_bytes))
 
     def replace(self, key: str, data: bytes) -> None:

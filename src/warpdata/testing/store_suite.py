@@ -36,7 +36,7 @@ READS: dict[str, Act] = {
     "stream": lambda store, key: list(store.stream(key)),
     "stat": lambda store, key: store.stat(key),
 }
-JUDGEMENTS: dict[str, Act] = {"distrust": lambda store, key: store.distrust(key)}
+JUDGEMENTS: dict[str, Act] = {"invalidate": lambda store, key: store.invalidate(key)}
 LISTS: dict[str, Act] = {
     "list_objects": lambda store, key: list(store.list_objects(key)),
     "list_folders": lambda store, key: store.list_folders(key),
@@ -181,10 +181,10 @@ class StoreSuite:
         store.create("a/k", b"said to be damaged")
         store.read("a/k")
         for _ in range(3):
-            said = store.distrust("a/k")
+            said = store.invalidate("a/k")
             assert said in (True, False)
             assert store.read("a/k").data == b"said to be damaged"
-        assert store.distrust("a/absent") is False
+        assert store.invalidate("a/absent") is False
 
     def test_readers_see_all_of_a_write_or_nothing(self, store: Writer) -> None:
         contents = [bytes([letter]) * (256 * 1024) for letter in b"ab"]

@@ -21,6 +21,7 @@ from tests.formats.tensors.artifacts import Counted, Sample, chosen_of, rows_of,
 from tests.formats.tensors.slow_device import SlowDevice, target_over
 from tests.reference import tensor_views as reference
 from warpdata.errors import MissingExtraError, StorageError, TensorsCorruptedError, ViewPreconditionError
+from warpdata.formats.tensors.cuda import verify as cuda_verify
 from warpdata.formats.tensors.cuda.pinned_pool import Staging
 from warpdata.formats.tensors.cuda.transfer import fill_device, slot_bytes_for
 from warpdata.formats.tensors.reads import Read
@@ -37,7 +38,6 @@ from warpdata.tensors import (
     View,
     create_tensors,
     crop,
-    device_checks,
     narrow,
     open_sources,
     open_tensors,
@@ -103,9 +103,9 @@ def test_files_reach_a_device_checked_or_not(
 
 def checked_there(patch: pytest.MonkeyPatch, every: bool = True, batch: int = 256) -> None:
     """On the device: every leaf that may be, or none."""
-    patch.setattr(device_checks, "VIEW_DEVICE_CHECK_LEAVES", 1 if every else 10**12)
-    patch.setattr(device_checks, "_LEAVES_MEANWHILE", 0)
-    patch.setattr(device_checks, "VIEW_DEVICE_BATCH_LEAVES", batch)
+    patch.setattr(cuda_verify, "VIEW_DEVICE_CHECK_LEAVES", 1 if every else 10**12)
+    patch.setattr(cuda_verify, "_LEAVES_MEANWHILE", 0)
+    patch.setattr(cuda_verify, "VIEW_DEVICE_BATCH_LEAVES", batch)
 
 
 def stored(sample: Sample, path: Path) -> Tensors:
@@ -204,7 +204,7 @@ def test_leaves_are_hashed_in_place_where_they_land_whole(art: Tensors, monkeypa
 def test_the_last_leaves_are_hashed_by_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int) -> None:
     """Of 12 leaves, a thread that hashes 7 while the device hashes one gets these. All are checked."""
     checked_there(monkeypatch, batch=2)
-    monkeypatch.setattr(device_checks, "_LEAVES_MEANWHILE", 7)
+    monkeypatch.setattr(cuda_verify, "_LEAVES_MEANWHILE", 7)
     leaf = 512 * 1024
     arrays = {"a": np.arange(12 * leaf // 4, dtype=np.int32)}
     cost = ReadCost(piece_bytes=leaf, scratch_bytes=leaf)

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.formats.wshard import reader as reader_module
 from warpdata.formats.wshard.chunk_cache import KeptChunks
 from warpdata.formats.wshard.seek_table import SeekTable
-from warpdata.wshard import BlockReader, Channel, Episode, open_wshard, reading, save_wshard
+from warpdata.wshard import BlockReader, Channel, Episode, open_wshard, save_wshard
 
 STEPS = 200
 TYPES = {"u8": np.uint8, "f32": np.float32, "i64": np.int64, "flag": np.bool_}
@@ -70,7 +71,7 @@ def test_a_window_is_a_slice_however_much_is_kept(
 ) -> None:
     kept = KeptChunks(all_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "KEPT", kept)
+        patch.setattr(reader_module, "KEPT", kept)
         with open_wshard(files[steps], kept_bytes=each) as file:
             for name, (start, stop), way in asked:
                 expected = arrays()[name][start:stop]
@@ -232,7 +233,7 @@ def test_damage_is_found_beside_chunks_that_are_kept(files: dict[int, Path]) -> 
 
 def test_memory_goes_with_the_reader(files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     kept = KeptChunks(2**20)
-    monkeypatch.setattr(reading, "KEPT", kept)
+    monkeypatch.setattr(reader_module, "KEPT", kept)
 
     def reader() -> BlockReader:
         return open_wshard(files[16])["signal/u8"]

@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as arrays
 from tests.formats.wshard.scenes import full_episode, same_episode
 from tests.reference import wshard_reader as reference
 from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError
+from warpdata.formats.wshard import libraries
 from warpdata.formats.wshard.canonical_json import encode_json
 from warpdata.formats.wshard.container_writer import is_decodable
 from warpdata.wshard import (
@@ -27,7 +28,6 @@ from warpdata.wshard import (
     Episode,
     Timebase,
     identity,
-    libraries,
     load_wshard,
     open_wshard,
     pack_residual,

@@ -24,7 +24,8 @@ from warpdata.errors import (
     SchemaMismatchError,
     StorageError,
 )
-from warpdata.wshard import DType, Timebase, WShardStreamWriter, identity, load_wshard, open_wshard, recover, writing
+from warpdata.formats.wshard import container_writer
+from warpdata.wshard import DType, Timebase, WShardStreamWriter, identity, load_wshard, open_wshard, recover
 
 CHANNELS: list[dict[str, Any]] = [
     {"id": "rgb", "dtype": "u8", "shape": [4, 4, 3], "compression": "zstd", "modality": "rgb"},
@@ -292,7 +293,7 @@ def test_time_chunks_that_no_reader_takes_are_not_made_at_the_end(
     """A recording may grow beyond what its settings were good for. It then ends uncompressed, not in an error."""
     path = tmp_path / "ep.wshard"
     with monkeypatch.context() as patch:
-        patch.setattr(writing, limit, 40)
+        patch.setattr(container_writer, limit, 40)
         record(path, 41, time_chunk_steps=1).end_episode()
     check(path, 41)
     assert reference.read_blocks(path.read_bytes())["signal/rgb"].flags == 0

@@ -192,7 +192,7 @@ class NearCopy(FaultyStore):
             return super().read_ranges(key, spans, gap_bytes=gap_bytes)
         return [memoryview(copy)[span.start : span.end] for span in spans]
 
-    def distrust(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         self.distrusted.append(key)
         if self._refills:
             return True

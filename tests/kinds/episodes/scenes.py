@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.session import Connection
+from warpdata.session import Session
 from warpdata.settings import load_settings
 from warpdata.storage import Writer, open_store
 from warpdata.wshard import Channel, Episode, Timebase, save_wshard
@@ -88,9 +88,9 @@ def naive_window(episode: Episode, name: str, span: tuple[int, int], step: int, 
     return np.stack(out)
 
 
-def link(store: Writer, seed: int = 0) -> Connection:
+def link(store: Writer, seed: int = 0) -> Session:
     """A connection whose clock stands still and whose waits take no time."""
-    return Connection(
+    return Session(
         writer=store,
         reader=store,
         settings=load_settings(),

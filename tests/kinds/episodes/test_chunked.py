@@ -255,7 +255,7 @@ def test_an_independent_reader_finds_the_chunks(recorded: Path, tmp_path: Path) 
 def index_of(dataset: wd.Dataset, folder: Path) -> pa.Table:
     index = dataset.manifest.episodes["demos"].index
     assert index is not None
-    (folder / "index.parquet").write_bytes(dataset.connection.reader.read(blob_key(index.hash)).data)
+    (folder / "index.parquet").write_bytes(dataset.session.reader.read(blob_key(index.hash)).data)
     return pq.read_table(folder / "index.parquet")
 
 

@@ -45,7 +45,7 @@ def publish(source: Any, **options: Any) -> wd.Dataset:
 def test_files_are_kept_byte_for_byte(tmp_path: Path, form: str) -> None:
     paths = save_all(tmp_path / "in", LENGTHS, **FORMS[form])
     dataset = publish(tmp_path / "in")
-    reader = dataset.connection.reader
+    reader = dataset.session.reader
     episodes = dataset.episodes()
     assert [reader.read(blob_key(episode.hash)).data for episode in episodes] == [path.read_bytes() for path in paths]
     assert [episode.identity for episode in episodes] == [identity(path) for path in paths]
@@ -98,7 +98,7 @@ def test_the_index_says_what_an_independent_reader_finds(tmp_path: Path) -> None
     payload = dataset.manifest.episodes["demos"]
     assert payload.index is not None
     index = tmp_path / "index.parquet"
-    index.write_bytes(dataset.connection.reader.read(blob_key(payload.index.hash)).data)
+    index.write_bytes(dataset.session.reader.read(blob_key(payload.index.hash)).data)
     assert payload.attributes["check_bytes"] == EPISODES_CHECK_BYTES
     for row, path in zip(pq.read_table(index).to_pylist(), paths, strict=True):
         data = path.read_bytes()
@@ -225,7 +225,7 @@ def _index_of(dataset: wd.Dataset, folder: Path) -> Path:
     index = dataset.manifest.episodes["demos"].index
     assert index is not None
     path = folder / "index.parquet"
-    path.write_bytes(dataset.connection.reader.read(blob_key(index.hash)).data)
+    path.write_bytes(dataset.session.reader.read(blob_key(index.hash)).data)
     return path
 
 

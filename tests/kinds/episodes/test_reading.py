@@ -29,8 +29,8 @@ from warpdata.kinds.episodes.window_source import WindowsPlan
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.primitives.hashing import blob_key
 from warpdata.repository.catalog import parse_address
-from warpdata.session import Connection
-from warpdata.storage.cache import Counters, CountingReader
+from warpdata.session import Session
+from warpdata.storage.cache import IOMetrics, MeteredReader
 from warpdata.testing import S3Endpoint
 from warpdata.wshard import Channel, Episode, load_wshard, save_wshard
 
@@ -84,7 +84,7 @@ def test_the_table_is_one_to_filter(episodes: Episodes) -> None:
 
 
 def test_where_gives_a_selection(episodes: Episodes) -> None:
-    some = episodes.where("length > 3").where("metadata.operator = 'person 0'")
+    some = episodes.filter("length > 3").filter("metadata.operator = 'person 0'")
     assert [episode.id for episode in some] == ["ep_000", "ep_002"]
     assert len(some) == some.table().count() == 2
     assert some[-1].id == some["ep_002"].id == "ep_002"
@@ -94,7 +94,7 @@ def test_where_gives_a_selection(episodes: Episodes) -> None:
         some["ep_001"]
     with pytest.raises(EpisodeNotFoundError, match="has 2 episodes"):
         some[2]
-    assert len(episodes.where("length > 1000")) == 0
+    assert len(episodes.filter("length > 1000")) == 0
     assert len(episodes) == 4
 
 
@@ -145,12 +145,12 @@ def _published(form: str, place: str) -> tuple[Episode, Any]:
     return _made[form, place]
 
 
-def counted(connection: Connection) -> tuple[Connection, Counters]:
+def counted(connection: Session) -> tuple[Session, IOMetrics]:
     """The same store, with a reader that counts what it is asked."""
     from dataclasses import replace
 
-    counters = Counters()
-    return replace(connection, reader=CountingReader(connection.writer, counters), media=None), counters
+    counters = IOMetrics()
+    return replace(connection, reader=MeteredReader(connection.writer, counters), media=None), counters
 
 
 def twenty(folder: Path) -> list[Path]:
@@ -174,9 +174,9 @@ def test_two_of_twenty_channels_cost_little_more_than_they_hold(
     whole = load_wshard(paths[1])
     for mode in ("remote", "auto"):
         dataset = wd.dataset("a/robot", store=s3_url, mode=mode)
-        before = dataset.counters
+        before = dataset.io_stats
         taken = dataset.episodes("demos")[1].read(["c03", "c17"])
-        spent = dataset.counters.since(before)
+        spent = dataset.io_stats.since(before)
         size = sum(array.nbytes for array in taken.values())
         assert size == 2 * 200_000
         assert spent.requests <= 3
@@ -313,7 +313,7 @@ def test_a_copy_nearer_than_the_store_heals(
     else:
         found = episode["rgb"].window(0, 3000) if how == "window" else episode.read(["rgb"])["rgb"]
     assert np.array_equal(found, make_episode(0, 3000).observations["rgb"].data)
-    assert dataset.counters.healed >= 1, "threads may notice at once"
+    assert dataset.io_stats.healed >= 1, "threads may notice at once"
 
 
 @pytest.mark.s3
@@ -337,7 +337,7 @@ def test_rows_that_were_compared_are_compared_again_in_another_copy(
     with copy.open("r+b") as open_copy:
         open_copy.seek(file["rgb"].entry.offset)
         open_copy.write(b"\xff" * 64)
-    assert file.source.distrust(file.source.copy)
+    assert file.source.invalidate(file.source.copy)
     assert track.ready(0, 300) is None
 
 
@@ -368,4 +368,4 @@ def test_a_damaged_table_of_time_chunks_heals(
     batches = list(dataset.episodes().windows(keys={"rgb": (0, 1)}, batch_size=100, shuffle=True, seed=1))
     found = {int(step): row for batch in batches for step, row in zip(batch["step"], batch["rgb"][:, 0], strict=True)}
     assert np.array_equal(np.stack([found[step] for step in range(1000)]), rows)
-    assert dataset.counters.healed >= 1
+    assert dataset.io_stats.healed >= 1

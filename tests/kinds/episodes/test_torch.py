@@ -18,7 +18,7 @@ from warpdata.datasets import open_dataset
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.kinds.episodes import Episodes
 from warpdata.repository.catalog import parse_address
-from warpdata.storage.cache import Counters, CountingReader
+from warpdata.storage.cache import IOMetrics, MeteredReader
 from warpdata.testing import S3Endpoint
 from warpdata.wshard import Channel, Episode
 
@@ -43,7 +43,7 @@ def episodes(tmp_path_factory: pytest.TempPathFactory) -> Episodes:
     chunks = cut(replace(make_episode(9, 30), id="long"), [0, 12, 20, 30], [0, 40, 70, 100])
     store = (root / "store").as_uri()
     wd.DatasetBuilder("a/robot", store).add_episodes("demos", [*paths, *chunks]).publish()
-    return wd.dataset("a/robot", store=store).episodes().where("length > 5").where("id <> 'ep_001'")
+    return wd.dataset("a/robot", store=store).episodes().filter("length > 5").filter("id <> 'ep_001'")
 
 
 def places(batches: Any) -> list[list[tuple[int, int]]]:
@@ -114,8 +114,8 @@ def test_a_worker_reads_no_step_more_often_than_one_process(shuffle: bool, begin
     wd.DatasetBuilder("a/r", link(store)).add_episodes("demos", made, compression="zstd", time_chunk_steps=16).publish()
 
     def spent(worker: int, workers: int) -> int:
-        counters = Counters()
-        connection = link(CountingReader(store, counters))  # type: ignore[arg-type]
+        counters = IOMetrics()
+        connection = link(MeteredReader(store, counters))  # type: ignore[arg-type]
         episodes = open_dataset(connection, parse_address("a/r")).episodes()
         stream = episodes.windows(keys={"rgb": (0, 16)}, batch_size=32, shuffle=shuffle).for_worker(worker, workers)
         stream.load_state_dict(stream.token_at(0, begin))

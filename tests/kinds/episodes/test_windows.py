@@ -25,7 +25,7 @@ from warpdata.kinds.episodes.window_source import choose_blocks
 from warpdata.kinds.episodes.window_spec import make_spec
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.repository.catalog import parse_address
-from warpdata.storage.cache import Counters, CountingReader
+from warpdata.storage.cache import IOMetrics, MeteredReader
 from warpdata.wshard import Channel, Episode, Timebase, save_wshard
 
 LENGTHS = [23, 1, 40, 0, 7, 12]
@@ -205,7 +205,7 @@ def test_a_token_of_other_windows_is_refused(episodes: Episodes) -> None:
         with pytest.raises(TokenMismatchError, match=r"windows|seed|shuffle"):
             episodes.windows(**(asked | change)).load_state_dict(token)
     with pytest.raises(TokenMismatchError, match="filter"):
-        episodes.where("length > 5").windows(**asked).load_state_dict(token)
+        episodes.filter("length > 5").windows(**asked).load_state_dict(token)
     wd.DatasetBuilder("a/rows").add_table("main", {"n": [1]}).publish()
     with pytest.raises(TokenMismatchError):
         wd.dataset("a/rows").stream().load_state_dict(token)
@@ -220,14 +220,14 @@ def test_neighbours_are_read_together(episodes: Episodes) -> None:
 
 
 def test_windows_of_a_selection(episodes: Episodes) -> None:
-    some = episodes.where("env_id = 'Lift-v1' AND length > 10")
+    some = episodes.filter("env_id = 'Lift-v1' AND length > 10")
     assert {number for number, _ in flat(places(some.windows(keys=["ctrl"], batch_size=5)))} == {0, 2}
     with pytest.raises(BadInputError, match="no episode to take windows from"):
-        episodes.where("length > 99").windows(keys=["ctrl"])
+        episodes.filter("length > 99").windows(keys=["ctrl"])
 
 
 def test_places_can_be_looked_up(episodes: Episodes) -> None:
-    stream = episodes.where("length > 10").windows(keys=["ctrl"], stride=3, shuffle=True, seed=5, batch_size=4)
+    stream = episodes.filter("length > 10").windows(keys=["ctrl"], stride=3, shuffle=True, seed=5, batch_size=4)
     found = places(stream.epoch(1))
     assert [stream.locate(step, epoch=1) for step in range(len(found))] == found
     for step, items in enumerate(found):
@@ -345,10 +345,10 @@ def test_episodes_of_another_kind_are_named() -> None:
     wd.DatasetBuilder("a/kinds").add_episodes("demos", made).publish()
     episodes = wd.dataset("a/kinds").episodes()
     with pytest.raises(BadInputError, match=r"f32\[3\] in episode 2 of 'demos', and f32\[2\] in another"):
-        episodes.where("id < 'e3'").windows(keys=["x"])
+        episodes.filter("id < 'e3'").windows(keys=["x"])
     with pytest.raises(NotFoundError, match="episode 3 of 'demos' has no channel 'x'"):
-        episodes.where("id <> 'e2'").windows(keys=["x"])
-    assert len(flat(places(episodes.where("id < 'e2'").windows(keys=["x"])))) == 10
+        episodes.filter("id <> 'e2'").windows(keys=["x"])
+    assert len(flat(places(episodes.filter("id < 'e2'").windows(keys=["x"])))) == 10
 
 
 def test_a_rate_without_a_time_to_align_it_to() -> None:
@@ -379,8 +379,8 @@ def test_an_epoch_from_elsewhere_reads_about_what_there_is(tmp_path: Path, form:
         episode = Episode(f"e{number}", 200, observations={"rgb": Channel("rgb", rgb), "x": Channel("x", rgb[:, 0])})
         save_wshard(episode, paths[-1], **FORMS[form])
     wd.DatasetBuilder("a/robot", link(store)).add_episodes("demos", paths).publish()
-    counters = Counters()
-    connection = link(CountingReader(store, counters))  # type: ignore[arg-type]
+    counters = IOMetrics()
+    connection = link(MeteredReader(store, counters))  # type: ignore[arg-type]
     episodes = open_dataset(connection, parse_address("a/robot")).episodes()
     stream = episodes.windows(keys={"rgb": (0, 16)}, shuffle=True, batch_size=32)
     before = counters.snapshot()
@@ -408,9 +408,9 @@ def test_windows_one_by_one_are_the_same(
 def test_windows_far_apart_do_not_read_what_lies_between(tmp_path: Path) -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (100, 256, 256), dtype=np.uint8)
     save_wshard(Episode("e", 100, observations={"rgb": Channel("rgb", rgb)}), tmp_path / "e.wshard")
-    store, counters = memory("far-apart"), Counters()
+    store, counters = memory("far-apart"), IOMetrics()
     wd.DatasetBuilder("a/robot", link(store)).add_episodes("demos", tmp_path / "e.wshard").publish()
-    connection = link(CountingReader(store, counters))  # type: ignore[arg-type]
+    connection = link(MeteredReader(store, counters))  # type: ignore[arg-type]
     episodes = open_dataset(connection, parse_address("a/robot")).episodes()
     episodes.windows(keys={"rgb": (0, 2)})
     before = counters.snapshot()

@@ -23,7 +23,7 @@ from warpdata.formats.parquet.mmap_cache import MAPPED
 from warpdata.primitives.hashing import blob_key
 from warpdata.repository.catalog import parse_address
 from warpdata.repository.manifest import iter_shards
-from warpdata.session import Connection, connect
+from warpdata.session import Session, connect
 from warpdata.storage import ByteRange, Writer
 from warpdata.testing import FaultyStore
 
@@ -349,7 +349,7 @@ class _Healing(FaultyStore):
     def local_path(self, key: str) -> Path | None:
         return self._copy
 
-    def distrust(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         self._copy.unlink()
         self._copy.write_bytes(self._sound)
         return True
@@ -373,13 +373,13 @@ def test_no_flipped_bit_in_our_own_files_is_ever_served(tmp_path: Path, scheme: 
     url = f"memory://{tmp_path.name}" if scheme == "memory" else (tmp_path / "store").as_uri()
     rows = pa.table({"n": np.arange(5000), "word": [f"w{n % 17}" for n in range(5000)]})
     wd.DatasetBuilder("a/b", url).add_table("main", rows).publish()
-    link = connect(url)
+    session = connect(url)
     dataset = wd.dataset("a/b", store=url)
-    (shard,) = iter_shards(dataset.manifest.tables["main"].shards, link.catalog.load_page)
+    (shard,) = iter_shards(dataset.manifest.tables["main"].shards, session.catalog.load_page)
     key = blob_key(shard.hash)
     served, caught = 0, 0
     for position in range(0, shard.byte_size, max(1, shard.byte_size // 150)):
-        _flip(link.writer, key, position)
+        _flip(session.writer, key, position)
         try:
             seen = dataset.table().to_arrow()
         except BlobCorruptedError:
@@ -387,7 +387,7 @@ def test_no_flipped_bit_in_our_own_files_is_ever_served(tmp_path: Path, scheme: 
         else:
             served += 1
             assert seen.equals(rows), f"byte {position} of {shard.byte_size}"
-        _flip(link.writer, key, position)
+        _flip(session.writer, key, position)
     assert caught > served
 
 
@@ -395,15 +395,15 @@ def test_every_byte_of_a_footer_is_covered(tmp_path: Path) -> None:
     """A flipped statistic would prune the wrong rows and nobody would notice."""
     url = f"memory://{tmp_path.name}"
     wd.DatasetBuilder("a/b", url).add_table("main", counted(0, 50)).publish()
-    link = connect(url)
+    session = connect(url)
     dataset = wd.dataset("a/b", store=url)
     (shard,) = dataset.manifest.tables["main"].shards.shards
     assert shard.footer is not None
     for position in range(shard.byte_size - shard.footer.byte_size, shard.byte_size):
-        _flip(link.writer, blob_key(shard.hash), position)
+        _flip(session.writer, blob_key(shard.hash), position)
         with pytest.raises(BlobCorruptedError):
             wd.dataset("a/b", store=url).table().schema()
-        _flip(link.writer, blob_key(shard.hash), position)
+        _flip(session.writer, blob_key(shard.hash), position)
     assert wd.dataset("a/b", store=url).table().count() == 50
 
 
@@ -411,9 +411,9 @@ def test_open_schema_and_head_take_six_requests_at_most(tmp_path: Path) -> None:
     store = f"memory://{tmp_path.name}"
     parts = [counted(n * 50, 50) for n in range(200)]
     published(parts, store, tmp_path, row_group_size=10)
-    link = connect(store)
-    counting = FaultyStore(link.writer)
-    watched = Connection(counting, counting, link.settings)
+    session = connect(store)
+    counting = FaultyStore(session.writer)
+    watched = Session(counting, counting, session.settings)
     table = open_dataset(watched, parse_address("a/b")).table()
     assert len(table.schema()) == 3
     assert table.head(5)["n"].to_pylist() == [0, 1, 2, 3, 4]
@@ -430,7 +430,7 @@ def test_a_small_shard_comes_whole_only_for_who_wants_most_of_it(tmp_path: Path)
             super().__init__(inner)
             self.spans: list[tuple[str, int]] = []
 
-        def is_near(self, key: str) -> bool:
+        def is_local(self, key: str) -> bool:
             return False
 
         def read_range(self, key: str, span: ByteRange) -> memoryview:
@@ -441,12 +441,12 @@ def test_a_small_shard_comes_whole_only_for_who_wants_most_of_it(tmp_path: Path)
             self.spans.append((key, sum(span.size_bytes for span in spans)))
             return super().read_ranges(key, spans, **options)
 
-    link = connect(store)
+    session = connect(store)
     sizes = [shard.byte_size for shard in wd.dataset("a/b", store=store).manifest.tables["main"].shards.shards]
 
     def reads(use: Callable[[wd.Table], object]) -> list[int]:
-        far = Far(link.writer)
-        use(open_dataset(Connection(far, far, link.settings), parse_address("a/b")).table())
+        far = Far(session.writer)
+        use(open_dataset(Session(far, far, session.settings), parse_address("a/b")).table())
         return [size for key, size in far.spans if key.startswith("blobs/")]
 
     few: list[Callable[[wd.Table], object]] = [
@@ -476,8 +476,8 @@ def test_head_of_a_large_row_group_reads_a_part_of_it(tmp_path: Path) -> None:
             self.fetched += sum(len(reply) for reply in replies)
             return replies
 
-    link = connect(store)
-    weighing = Weighing(link.writer)
-    dataset = open_dataset(Connection(weighing, weighing, link.settings), parse_address("a/b"))
+    session = connect(store)
+    weighing = Weighing(session.writer)
+    dataset = open_dataset(Session(weighing, weighing, session.settings), parse_address("a/b"))
     assert dataset.table().head(5)["n"].to_pylist() == [0, 1, 2, 3, 4]
     assert 0 < weighing.fetched < dataset.manifest.data_bytes / 4

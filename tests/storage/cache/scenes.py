@@ -14,7 +14,7 @@ from random import Random
 from warpdata.limits import COALESCE_GAP_BYTES, KIB, MIB
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.storage import ByteRange, LocalStore, Reader
-from warpdata.storage.cache import BlobCache, CachedReader, Counters, CountingReader, FillPolicy
+from warpdata.storage.cache import BlobCache, CachedReader, FillPolicy, IOMetrics, MeteredReader
 from warpdata.storage.cache.partial import Part
 from warpdata.testing import FaultyStore
 
@@ -84,14 +84,14 @@ class Scene:
 
     def __init__(self, folder: Path, limit_bytes: int = 1000 * MIB, clock: Callable[[], float] | None = None) -> None:
         self.clock = clock or Clock()
-        self.counters = Counters()
+        self.counters = IOMetrics()
         self.store = GatedStore(folder / "store")
         self.cache = BlobCache(folder / "cache", limit_bytes, self.clock, self.counters)
         self.shelves = folder / "cache" / "blobs"
         self.readers: list[CachedReader] = []
 
     def reader(self, policy: FillPolicy, store: Reader | None = None) -> CachedReader:
-        made = CachedReader(CountingReader(store or self.store, self.counters), self.cache, policy)
+        made = CachedReader(MeteredReader(store or self.store, self.counters), self.cache, policy)
         self.readers.append(made)
         return made
 

@@ -25,8 +25,8 @@ from warpdata.storage.cache import (
     FILL_FOR_TABLES,
     BlobCache,
     CachedReader,
-    Counters,
     FillPolicy,
+    IOMetrics,
     Refusal,
 )
 
@@ -41,7 +41,7 @@ def everything(reader: CachedReader, scene: Scene, seed: int = 0) -> None:
     read_members(reader, blob, data, [ByteRange(start, start + MIB) for start in (0, MIB)])
     assert reader.read(key).data == data
     assert b"".join(reader.stream(key)) == data
-    assert reader.distrust(key) in (True, False)
+    assert reader.invalidate(key) in (True, False)
     path = reader.local_path(key)
     assert path is None or path.read_bytes() == data
     reader.prefetch([blob])
@@ -56,7 +56,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path, policy: FillPolicy, depth
     scene.cache.folder.rmdir()
     folder = scene.cache.folder.joinpath(*["sub"] * depth)
     scene.cache.folder.write_bytes(b"not a folder")
-    counters = Counters()
+    counters = IOMetrics()
     reader = CachedReader(scene.store, BlobCache(folder, 100 * MIB, scene.clock, counters), policy)
     everything(reader, scene)
     reader.close()

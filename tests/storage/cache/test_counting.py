@@ -14,7 +14,7 @@ from warpdata.errors import ObjectNotFoundError
 from warpdata.limits import MIB
 from warpdata.primitives.hashing import blob_key
 from warpdata.storage import ByteRange, LocalStore, Reader
-from warpdata.storage.cache import FILL_EAGERLY, Counters, CountingReader, Counts
+from warpdata.storage.cache import FILL_EAGERLY, IOMetrics, IOStats, MeteredReader
 from warpdata.testing import FaultyStore
 
 
@@ -42,30 +42,30 @@ ASKED: dict[str, tuple[Callable[[Reader], object], int, int]] = {
     "list_objects": (lambda reader: list(reader.list_objects("")), 1, 0),
     "list_folders": (lambda reader: reader.list_folders(""), 1, 0),
     "local_path": (lambda reader: reader.local_path("a/k"), 0, 0),
-    "distrust": (lambda reader: reader.distrust("a/k"), 0, 0),
+    "invalidate": (lambda reader: reader.invalidate("a/k"), 0, 0),
 }
 
 
 @pytest.mark.parametrize("name", ASKED)
 def test_requests_and_bytes_are_those_that_are_sent(store: FaultyStore, name: str) -> None:
     ask, requests, size = ASKED[name]
-    counters = Counters()
-    reader = CountingReader(store, counters)
+    counters = IOMetrics()
+    reader = MeteredReader(store, counters)
     assert isinstance(reader, Reader)
     assert reader.url == store.url
     assert ask(reader) == ask(store)
-    assert counters.snapshot() == Counts(requests=requests, bytes_fetched=size)
+    assert counters.snapshot() == IOStats(requests=requests, bytes_fetched=size)
 
 
 def test_what_fails_was_asked_all_the_same(store: FaultyStore) -> None:
-    counters = Counters()
+    counters = IOMetrics()
     with pytest.raises(ObjectNotFoundError):
-        CountingReader(store, counters).read_range("absent", ByteRange(0, 5))
-    assert counters.snapshot() == Counts(requests=1)
+        MeteredReader(store, counters).read_range("absent", ByteRange(0, 5))
+    assert counters.snapshot() == IOStats(requests=1)
 
 
 def test_threads_do_not_lose_counts() -> None:
-    counters = Counters()
+    counters = IOMetrics()
 
     def count(_: int) -> None:
         for _ in range(2000):
@@ -74,12 +74,12 @@ def test_threads_do_not_lose_counts() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(count, range(8)))
-    assert counters.snapshot() == Counts(hits=16_000, hit_bytes=48_000, misses=16_000)
+    assert counters.snapshot() == IOStats(hits=16_000, hit_bytes=48_000, misses=16_000)
 
 
 def test_a_name_that_is_none_is_our_mistake() -> None:
     with pytest.raises(KeyError):
-        Counters().add("mises")
+        IOMetrics().add("mises")
 
 
 def test_the_story_of_a_blob_in_numbers(scene: Scene) -> None:
@@ -87,9 +87,9 @@ def test_the_story_of_a_blob_in_numbers(scene: Scene) -> None:
     reader = scene.reader(FILL_EAGERLY)
     reader.fill(blob)
     read_members(reader, blob, data, members(MIB, 1))
-    reader.distrust(blob_key(blob.hash))
+    reader.invalidate(blob_key(blob.hash))
     counts = asdict(scene.counters.snapshot())
-    assert len(counts) == len(fields(Counts)) == 15
+    assert len(counts) == len(fields(IOStats)) == 15
     assert {name: value for name, value in counts.items() if value} == {
         "requests": 1,
         "bytes_fetched": MIB,

@@ -415,7 +415,7 @@ def test_a_store_that_lies_is_read_on_without_cache(scene: Scene) -> None:
     for _ in range(2):
         reader.read_range(blob_key(blob.hash), ByteRange(0, 100))
         quiet(scene)
-        reader.distrust(blob_key(blob.hash))
+        reader.invalidate(blob_key(blob.hash))
     read_members(reader, blob, data, members(2 * MIB, 1)[:20])
     counts = scene.counters.snapshot()
     assert (counts.rejected, counts.failed_fills) == (1, 1), "it is not tried again at once"
@@ -501,7 +501,7 @@ def test_fill_begins_anew_when_what_came_is_distrusted(scene: Scene) -> None:
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(reader.fill, blob)
         reached(reader, blob)
-        assert reader.distrust(blob_key(blob.hash)) is True
+        assert reader.invalidate(blob_key(blob.hash)) is True
         gate.set()
         assert late.result(10) is Filled.FETCHED
 

@@ -23,7 +23,7 @@ from warpdata.errors import (
 from warpdata.limits import MIB
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.repository.catalog import is_sound, key_policy
-from warpdata.storage import ByteRange, LocalStore, MetadataCache, Reader, RememberedObjects, read_blob
+from warpdata.storage import ByteRange, LocalStore, MetadataCache, MetadataCacheFiles, Reader, read_blob
 from warpdata.storage.cache import BlobCache, Mode, OfflineReader, keep_bytes, parse_mode
 from warpdata.testing import FaultyStore
 
@@ -73,7 +73,7 @@ def reader(cache: BlobCache, store: Elsewhere, tmp_path: Path, monkeypatch: pyte
         raise AssertionError("a socket was opened")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    return OfflineReader(URL, cache, RememberedObjects(URL, tmp_path / "metadata"), HINT)
+    return OfflineReader(URL, cache, MetadataCacheFiles(URL, tmp_path / "metadata"), HINT)
 
 
 def test_it_is_a_reader(reader: OfflineReader) -> None:
@@ -146,11 +146,11 @@ def test_nothing_can_be_listed_or_signed(reader: OfflineReader) -> None:
 def test_damage_is_found_and_then_it_is_not_here(reader: OfflineReader, cache: BlobCache) -> None:
     (cache.folder / "blobs" / BLOB.hash[:2] / BLOB.hash).write_bytes(noise(2, len(DATA)))
     assert reader.read_range(KEY, ByteRange(0, 5)) != DATA[:5]
-    assert reader.distrust(KEY) is True
+    assert reader.invalidate(KEY) is True
     with pytest.raises(NotCachedError):
         reader.read_range(KEY, ByteRange(0, 5))
-    assert reader.distrust(KEY) is False
-    assert reader.distrust("datasets/acme/pets/latest.json") is True
+    assert reader.invalidate(KEY) is False
+    assert reader.invalidate("datasets/acme/pets/latest.json") is True
     with pytest.raises(NotCachedError):
         reader.read("datasets/acme/pets/latest.json")
 

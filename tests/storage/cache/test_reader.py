@@ -38,7 +38,7 @@ SPANS = st.tuples(st.integers(0, SIZE), st.sampled_from([0, 1, 17, 5000, 40_000,
 )
 READS = st.one_of(
     st.tuples(st.just("ranges"), st.lists(SPANS, max_size=5), st.sampled_from([0, 1000, MIB])),
-    st.tuples(st.sampled_from(["read", "stream", "path", "distrust", "fill", "forget", "wait", "clear"])),
+    st.tuples(st.sampled_from(["read", "stream", "path", "invalidate", "fill", "forget", "wait", "clear"])),
 )
 _fresh = itertools.count()
 
@@ -65,8 +65,8 @@ def test_whatever_is_read_equals_the_store(
                     path = reader.local_path(key)
                     assert path is not None
                     assert path.read_bytes() == data
-                case ("distrust",):
-                    reader.distrust(key)
+                case ("invalidate",):
+                    reader.invalidate(key)
                 case ("fill",):
                     assert reader.fill(blob) is not Filled.NO_ROOM
                 case ("forget",):
@@ -118,7 +118,7 @@ def test_other_objects_are_passed_on(scene: Scene) -> None:
             store.clear()
             assert ask(reader, key) == ask(store, key)
             assert store.counts() == {name: 2}
-            assert reader.distrust(key) is False
+            assert reader.invalidate(key) is False
     assert reader.url == store.url
     assert reader.local_path("datasets/a/latest.json") == store.local_path("datasets/a/latest.json")
     assert scene.files() == {}
@@ -204,10 +204,10 @@ def test_what_is_distrusted_is_fetched_again_and_healed(scene: Scene, where: int
         file.seek(where)
         file.write(bytes([data[where] ^ 255]))
     assert reader.read_range(key, span) != data[where : where + 1], "bytes of a range are not verified here"
-    assert reader.distrust(key) is True
+    assert reader.invalidate(key) is True
     assert reader.read_range(key, span) == data[where : where + 1]
     assert not path.exists()
-    assert reader.distrust(key) is False, "there is nothing nearer any more"
+    assert reader.invalidate(key) is False, "there is nothing nearer any more"
     assert scene.counters.snapshot().healed == 1
     assert reader.fill(blob) is Filled.FETCHED
     assert path.read_bytes() == data
@@ -239,7 +239,7 @@ def test_what_can_not_be_removed_is_not_used_again(scene: Scene, monkeypatch: py
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    assert reader.distrust(key) is True
+    assert reader.invalidate(key) is True
     monkeypatch.undo()
     assert reader.read_range(key, ByteRange(0, 10)) == data[:10]
 
@@ -312,7 +312,7 @@ def test_many_threads_see_the_same(scene: Scene, crowd: ThreadPoolExecutor, poli
             span = ByteRange(start, min(len(data), start + rng.choice([100, 10 * KIB, 600 * KIB])))
             assert reader.read_range(blob_key(blob.hash), span) == data[span.start : span.end]
             if rng.random() < 0.02:
-                reader.distrust(blob_key(blob.hash))
+                reader.invalidate(blob_key(blob.hash))
             if rng.random() < 0.02:
                 scene.cache.clear()
 

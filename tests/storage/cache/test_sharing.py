@@ -215,7 +215,7 @@ def test_a_damaged_part_of_others_is_not_asked_again(scene: Scene) -> None:
     part.write(0, memoryview(noise(9, MIB)))
     reader, key = scene.reader(FILL_FOR_EPOCHS), blob_key(blob.hash)
     assert reader.read_range(key, ByteRange(0, 1000)) == noise(9, MIB)[:1000]
-    assert reader.distrust(key) is True
+    assert reader.invalidate(key) is True
     assert reader.read_range(key, ByteRange(0, 1000)) == data[:1000]
     scene.cache.abandon(part)
 
@@ -248,12 +248,14 @@ def test_threads_that_meet_one_damaged_copy_all_read_again(scene: Scene) -> None
 
     def meet() -> bool:
         everybody_has_read.wait(10)
-        return reader.distrust(key)
+        return reader.invalidate(key)
 
     with ThreadPoolExecutor(4) as pool:
         said = [coming.result() for coming in [pool.submit(meet) for _ in range(4)]]
     assert said == [True] * 4
-    assert [reader.distrust(key) for _ in range(2)] == [True, False], "once for each thread, then the store is to blame"
+    assert [reader.invalidate(key) for _ in range(2)] == [True, False], (
+        "once for each thread, then the store is to blame"
+    )
 
 
 def test_filling_on_purpose_takes_the_place_of_what_only_collects(scene: Scene) -> None:

@@ -10,7 +10,7 @@ from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
 from warpdata.datasets import open_dataset
 from warpdata.repository.catalog import Address, parse_address
-from warpdata.session import Connection
+from warpdata.session import Session
 
 __all__ = ["branch"]
 
@@ -36,9 +36,9 @@ def branch(invocation: Invocation, address: str, name: str | None, lists: bool) 
     if name is not None and lists:
         raise click.UsageError("--list takes no NAME")
     with invocation.meter(f"Branches of {address}"):
-        link = invocation.connect()
+        session = invocation.connect()
         wanted = parse_address(address)
-        found = _list(link, wanted) if name is None else {name: open_dataset(link, wanted).branch(name).version}
+        found = _list(session, wanted) if name is None else {name: open_dataset(session, wanted).branch(name).version}
     if invocation.as_json:
         listed = [{"name": one, "version": version} for one, version in found.items()]
         print_json({"dataset_id": wanted.dataset_id, "branches": listed})
@@ -48,9 +48,9 @@ def branch(invocation: Invocation, address: str, name: str | None, lists: bool) 
         print_table(("branch", "version"), ((one, short(version)) for one, version in found.items()))
 
 
-def _list(link: Connection, wanted: Address) -> dict[str, str]:
+def _list(session: Session, wanted: Address) -> dict[str, str]:
     """Every branch and the version it stands at; a dataset that has none is not there, which opening it says."""
-    names = link.catalog.branches(wanted.dataset_id)
+    names = session.catalog.branches(wanted.dataset_id)
     if not names:
-        open_dataset(link, wanted)
-    return {name: link.catalog.resolve(Address(wanted.dataset_id, name)).version for name in names}
+        open_dataset(session, wanted)
+    return {name: session.catalog.resolve(Address(wanted.dataset_id, name)).version for name in names}

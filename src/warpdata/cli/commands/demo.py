@@ -17,7 +17,7 @@ from warpdata.kinds.artifacts import read_many
 from warpdata.kinds.tables import Table
 from warpdata.publish import DatasetBuilder
 from warpdata.repository.catalog import Address
-from warpdata.session import Connection
+from warpdata.session import Session
 
 __all__ = ["demo"]
 
@@ -39,9 +39,9 @@ def demo(invocation: Invocation) -> None:
     second run finds the version in the store and starts from it.
     """
     require_sklearn()
-    link = invocation.connect()
-    _publish(invocation, link)
-    opened = _open(link)
+    session = invocation.connect()
+    _publish(invocation, session)
+    opened = _open(session)
     _read_files(opened)
     training = _filter(opened)
     _stream(training)
@@ -49,12 +49,12 @@ def demo(invocation: Invocation) -> None:
     _suggest(invocation)
 
 
-def _publish(invocation: Invocation, link: Connection) -> None:
+def _publish(invocation: Invocation, session: Session) -> None:
     with invocation.meter("Loading the images"):
         images = digits_table()
     began = time.perf_counter()
     with invocation.meter("Publishing") as meter:
-        builder = DatasetBuilder(_NAME, link).add_table("main", images)
+        builder = DatasetBuilder(_NAME, session).add_table("main", images)
         builder.add_artifact("raw_images", digit_files(images)).bind("main", "file", "raw_images", "image")
         done = builder.publish("handwritten digits", progress=meter)
     taken = seconds_text(time.perf_counter() - began)
@@ -65,9 +65,9 @@ def _publish(invocation: Invocation, link: Connection) -> None:
         _step("publish", f"version {short(done.version)} is already there, so nothing was sent ({taken})")
 
 
-def _open(link: Connection) -> Dataset:
+def _open(session: Session) -> Dataset:
     began = time.perf_counter()
-    opened = open_dataset(link, Address(_NAME))
+    opened = open_dataset(session, Address(_NAME))
     rows = opened.table("main").stored().head(_SHOWN_IMAGES)
     _step("open", f"{_NAME} by name, first rows after {seconds_text(time.perf_counter() - began)}")
     print_line()

@@ -71,11 +71,11 @@ def _examine(store: str, settings: Settings) -> Iterator[Finding]:
     yield check_duckdb(hurried)
     yield check_cache(hurried.cache_dir)
     try:
-        link = warpdata.connect(store, hurried)
+        session = warpdata.connect(store, hurried)
     except WarpError as error:
         yield Finding("store", "failed", error.message, error.hint or "Check the store's URL.")
         return
-    yield from check_store(StoreProbe(link.writer, f"doctor/{link.new_id()}", link.clock))
+    yield from check_store(StoreProbe(session.writer, f"doctor/{session.new_id()}", session.clock))
 
 
 def _print(findings: list[Finding], failed: int) -> None:

@@ -61,7 +61,7 @@ def _ls(
             raise BadInputError("one dataset at a time can be listed", hint="A folder is written ./a/b.")
         with invocation.meter(f"Opening {targets[0]}"):
             found = open_set(invocation, targets[0], episodes)
-            table = (found if expression is None else found.where(expression)).table()
+            table = (found if expression is None else found.filter(expression)).table()
             rows = table.to_arrow(limit=limit, allow_large=True).to_pylist()
     else:
         if expression is not None:

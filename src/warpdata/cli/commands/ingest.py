@@ -25,11 +25,11 @@ from warpdata.cli.publish_report import (
 from warpdata.cli.values import escape
 from warpdata.ingest import Media, Packing, Report, Survey, audiofolder, csv, imagefolder, webdataset
 from warpdata.publish import DatasetBuilder
-from warpdata.session import Connection
+from warpdata.session import Session
 
 __all__ = ["ingest"]
 
-_Prepare = Callable[[Connection, Report], DatasetBuilder]
+_Prepare = Callable[[Session, Report], DatasetBuilder]
 
 _KEYS = {
     **PUBLISH_KEYS,
@@ -100,8 +100,8 @@ def _imagefolder(invocation: Invocation, /, source: str, table: str, **given: An
     """
     packing, request = _packing(given), PublishRequest(**given)
 
-    def prepare(link: Connection, report: Report) -> DatasetBuilder:
-        return imagefolder(request.dataset_id, source, store=link, table=table, packing=packing, report=report)
+    def prepare(session: Session, report: Report) -> DatasetBuilder:
+        return imagefolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
 
     _run(invocation, request, prepare)
 
@@ -117,8 +117,8 @@ def _audiofolder(invocation: Invocation, /, source: str, table: str, **given: An
     """
     packing, request = _packing(given), PublishRequest(**given)
 
-    def prepare(link: Connection, report: Report) -> DatasetBuilder:
-        return audiofolder(request.dataset_id, source, store=link, table=table, packing=packing, report=report)
+    def prepare(session: Session, report: Report) -> DatasetBuilder:
+        return audiofolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
 
     _run(invocation, request, prepare)
 
@@ -136,8 +136,8 @@ def _webdataset(invocation: Invocation, /, source: str, table: str, **given: Any
     """
     request = PublishRequest(**given)
 
-    def prepare(link: Connection, report: Report) -> DatasetBuilder:
-        return webdataset(request.dataset_id, source, store=link, table=table, report=report)
+    def prepare(session: Session, report: Report) -> DatasetBuilder:
+        return webdataset(request.dataset_id, source, store=session, table=table, report=report)
 
     _run(invocation, request, prepare)
 
@@ -156,8 +156,8 @@ def _csv(invocation: Invocation, /, source: str, table: str, **given: Any) -> No
     media = {column: Media(folder, ref_type) for column, folder, ref_type in given.pop("media")}
     packing, request = _packing(given), PublishRequest(**given)
 
-    def prepare(link: Connection, report: Report) -> DatasetBuilder:
-        return csv(request.dataset_id, source, store=link, table=table, media=media, packing=packing, report=report)
+    def prepare(session: Session, report: Report) -> DatasetBuilder:
+        return csv(request.dataset_id, source, store=session, table=table, media=media, packing=packing, report=report)
 
     _run(invocation, request, prepare)
 
@@ -171,15 +171,15 @@ def _packing(given: dict[str, Any]) -> Packing:
 def _run(invocation: Invocation, request: PublishRequest, prepare: _Prepare) -> None:
     found: list[Survey] = []
     with invocation.meter(f"Looking at what is there for {request.dataset_id}") as meter:
-        link = invocation.connect()
-        done = perform(prepare(link, found.append), link, request, meter)
+        session = invocation.connect()
+        done = perform(prepare(session, found.append), session, request, meter)
     (survey,) = found
     if invocation.as_json:
         counted = {name: getattr(survey, name) for name in ("rows", "members", "ignored", "undescribed")}
-        whole = {**document(link, request, done), **counted}
+        whole = {**document(session, request, done), **counted}
         print_json({key: whole[key] for key in _KEYS if key in whole})
         return
-    tell(invocation, link, request, done)
+    tell(invocation, session, request, done)
     _note(survey)
 
 

@@ -51,13 +51,13 @@ def inspect(invocation: Invocation, address: str, shown: int) -> None:
     A shard is one stored file, named by the SHA-256 of its content.
     """
     with invocation.meter(f"Opening {address}"):
-        link = invocation.connect()
-        opened = open_dataset(link, parse_address(address))
-        entries = list(_entries(opened.manifest, link.catalog.load_page, shown))
+        session = invocation.connect()
+        opened = open_dataset(session, parse_address(address))
+        entries = list(_entries(opened.manifest, session.catalog.load_page, shown))
     document = {
         "dataset_id": opened.id,
         "version": opened.version,
-        "store": link.reader.url,
+        "store": session.reader.url,
         "size_bytes": opened.manifest.data_bytes,
         "entries": entries,
         "bindings": [

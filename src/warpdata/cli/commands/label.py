@@ -12,7 +12,7 @@ from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_line, print_table
 from warpdata.datasets import open_dataset
 from warpdata.repository.catalog import Address, Label, parse_address
-from warpdata.session import Connection
+from warpdata.session import Session
 
 __all__ = ["label"]
 
@@ -40,9 +40,9 @@ def label(invocation: Invocation, address: str, name: str | None, lists: bool) -
     if name is not None and lists:
         raise click.UsageError("--list takes no NAME")
     with invocation.meter(f"Labels of {address}"):
-        link = invocation.connect()
+        session = invocation.connect()
         wanted = parse_address(address)
-        found = _list(link, wanted) if name is None else [open_dataset(link, wanted).snapshot(name)]
+        found = _list(session, wanted) if name is None else [open_dataset(session, wanted).snapshot(name)]
     if invocation.as_json:
         print_json({"dataset_id": wanted.dataset_id, "labels": [_document(one) for one in found]})
     elif name is not None:
@@ -54,11 +54,11 @@ def label(invocation: Invocation, address: str, name: str | None, lists: bool) -
         note(f"{wanted.dataset_id} has no labels")
 
 
-def _list(link: Connection, wanted: Address) -> list[Label]:
+def _list(session: Session, wanted: Address) -> list[Label]:
     """Every label; a dataset without any must at least be there, which opening it says."""
-    found = link.catalog.labels(wanted.dataset_id)
-    if not found and not link.catalog.branches(wanted.dataset_id):
-        open_dataset(link, wanted)
+    found = session.catalog.labels(wanted.dataset_id)
+    if not found and not session.catalog.branches(wanted.dataset_id):
+        open_dataset(session, wanted)
     return found
 
 

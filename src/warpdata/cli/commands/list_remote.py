@@ -25,12 +25,12 @@ def list_remote(invocation: Invocation, workspace: str | None) -> None:
     Reads no dataset: folders are listed, one request a workspace.
     """
     with invocation.meter("Listing datasets"):
-        link = invocation.connect()
-        found = link.catalog.datasets(workspace.rstrip("/") if workspace else None)
+        session = invocation.connect()
+        found = session.catalog.datasets(workspace.rstrip("/") if workspace else None)
     if invocation.as_json:
-        print_json({"store": link.reader.url, "datasets": found})
+        print_json({"store": session.reader.url, "datasets": found})
         return
     for name in found:
         click.echo(name)
     if not found:
-        note(f"no datasets in {link.reader.url}" + (f" under {workspace}" if workspace else ""))
+        note(f"no datasets in {session.reader.url}" + (f" under {workspace}" if workspace else ""))

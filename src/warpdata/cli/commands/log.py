@@ -30,11 +30,11 @@ _KEYS = {
 def log(invocation: Invocation, address: str, count: int) -> None:
     """Show the commits that led to a version, newest first."""
     with invocation.meter(f"Reading the history of {address}"):
-        link = invocation.connect()
-        opened = open_dataset(link, parse_address(address))
+        session = invocation.connect()
+        opened = open_dataset(session, parse_address(address))
         revisions = opened.history(limit=count + 1)
         labels = defaultdict(list)
-        for label in link.catalog.labels(opened.id):
+        for label in session.catalog.labels(opened.id):
             labels[label.commit].append(label.name)
     shown = revisions[:count]
     if invocation.as_json:

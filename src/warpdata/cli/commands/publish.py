@@ -20,7 +20,7 @@ from warpdata.cli.publish_report import (
     tell,
 )
 from warpdata.publish import DatasetBuilder
-from warpdata.session import Connection
+from warpdata.session import Session
 
 __all__ = ["publish"]
 
@@ -109,13 +109,13 @@ def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
     if content.compression and "tar_shards" not in {kind for _, kind, _ in content.artifacts}:
         raise click.UsageError("--compression is for artifacts that are packed, of kind tar_shards")
     with invocation.meter(f"Preparing {dataset_id}") as meter:
-        link = invocation.connect()
-        done = perform(_builder(link, dataset_id, content), link, request, meter)
-    tell(invocation, link, request, done)
+        session = invocation.connect()
+        done = perform(_builder(session, dataset_id, content), session, request, meter)
+    tell(invocation, session, request, done)
 
 
-def _builder(link: Connection, dataset_id: str, content: _Content) -> DatasetBuilder:
-    builder = DatasetBuilder(dataset_id, link)
+def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBuilder:
+    builder = DatasetBuilder(dataset_id, session)
     sources: dict[str, list[str]] = {}
     for name, source in content.tables:
         sources.setdefault(name, []).append(source)

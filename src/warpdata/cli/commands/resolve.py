@@ -35,7 +35,7 @@ def resolve(ctx: click.Context, invocation: Invocation, dataset_id: str, txn_id:
     TXN is the transaction that the error named. Exits with 0 if it landed, with 3 if it is not there.
     """
     with invocation.meter(f"Searching {dataset_id}"):
-        found = warpdata.resolve(dataset_id, txn_id, branch=branch, store=invocation.store)
+        found = warpdata.find_commit(dataset_id, txn_id, branch=branch, store=invocation.store)
     if invocation.as_json:
         print_json(
             {

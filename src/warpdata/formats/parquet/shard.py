@@ -103,7 +103,7 @@ def parse_tail(tail: memoryview | bytes) -> int:
 
 def _comes_whole(reader: Reader, shard: Shard) -> bool:
     """Whether it is so small, and so far away, that a second request would take longer than all of it."""
-    return shard.byte_size <= SMALL_SHARD_BYTES and not reader.is_near(blob_key(shard.hash))
+    return shard.byte_size <= SMALL_SHARD_BYTES and not reader.is_local(blob_key(shard.hash))
 
 
 def _read_whole(reader: Reader, shard: Shard) -> memoryview:
@@ -113,7 +113,7 @@ def _read_whole(reader: Reader, shard: Shard) -> memoryview:
         if sha256_hex(whole) == shard.hash:
             parse_tail(whole)
             return whole
-        if not reader.distrust(key):
+        if not reader.invalidate(key):
             break
     raise BlobCorruptedError(f"shard {shard.hash} does not have the bytes its name promises", hint=_REPAIR)
 
@@ -130,7 +130,7 @@ def _read_tail(reader: Reader, shard: Shard) -> memoryview:
         tail = _tail(reader, key, shard, shard.footer.byte_size)
         if xxhash.xxh3_64_hexdigest(tail) == shard.footer.xxh3:
             return tail
-        if not reader.distrust(key):
+        if not reader.invalidate(key):
             break
     raise BlobCorruptedError(f"the footer of shard {shard.hash} does not match its checksum", hint=_REPAIR)
 
@@ -253,17 +253,17 @@ class ShardFile:
         parts: Parts,
         dictionaries: Sequence[str] = (),
         *,
-        side_by_side: bool = False,
+        parallel_columns: bool = False,
         scratch: bool = False,
     ) -> pa.Table:
         """A row group's columns, every page checked, those of a mapped file once.
 
-        `side_by_side` on several cores; `scratch` if most of it will be thrown away at once.
+        `parallel_columns` on several cores; `scratch` if most of it will be thrown away at once.
         """
         leaves = self._leaf_indexes(columns)
 
         def read(reader: Any) -> pa.Table:
-            return self._takeable(reader.read_row_group(group, column_indices=leaves, use_threads=side_by_side))
+            return self._takeable(reader.read_row_group(group, column_indices=leaves, use_threads=parallel_columns))
 
         way = _Way(tuple(dictionaries), scratch)
         place = self._place(way) if self.is_local else None
@@ -368,7 +368,7 @@ class ShardFile:
                 _latest.wanted = None  # a file that is damaged here may be sound when it is opened again
                 damage = BlobCorruptedError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR)
                 damage.__cause__ = error
-            if not self._reader.distrust(blob_key(self.shard.hash)):
+            if not self._reader.invalidate(blob_key(self.shard.hash)):
                 break
             reader = self._open(self._source([]), way)
         raise damage

@@ -130,7 +130,7 @@ class StoreShards(_Shards):
         for_each(range(len(parts)), min(len(parts), VIEW_THREADS), lambda: nullcontext(read))
         return b"".join(pieces)
 
-    def distrust(self, start: int, end: int) -> bool:
+    def invalidate(self, start: int, end: int) -> bool:
         if self._doubt is None:
             return False
         # All are told, because nobody knows which of them is to blame.

@@ -91,7 +91,7 @@ class DoubtedSource(Protocol):
 
     def read_range(self, start: int, end: int) -> bytes | bytearray | memoryview: ...
 
-    def distrust(self, start: int, end: int) -> bool:
+    def invalidate(self, start: int, end: int) -> bool:
         """Whether asking again may give other bytes."""
         ...
 

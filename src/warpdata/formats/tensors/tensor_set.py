@@ -28,7 +28,7 @@ from warpdata.formats.tensors.tensor import Tensor
 from warpdata.formats.tensors.verify import Damage, find_damage
 from warpdata.formats.tensors.view import View
 from warpdata.formats.tensors.write_back import block_to_write, written_over
-from warpdata.primitives.hashing import OnBytes, unwatched
+from warpdata.primitives.hashing import OnBytes, ignore_bytes
 
 __all__ = ["Tensors", "open_arrays", "open_shards", "open_sources", "open_tensors"]
 
@@ -121,7 +121,7 @@ class Tensors:
         return Deferred(self._replica, device, cost)
 
     def find_damage(
-        self, ranges: Sequence[tuple[int, int]] | None = None, *, on_bytes: OnBytes = unwatched
+        self, ranges: Sequence[tuple[int, int]] | None = None, *, on_bytes: OnBytes = ignore_bytes
     ) -> list[Damage]:
         """Read everything, or some ranges of canonical bytes, and say which parts are not what was written.
 
@@ -144,7 +144,7 @@ class Tensors:
         *,
         metadata: Mapping[str, str] | None = None,
         verify: bool = True,
-        on_bytes: OnBytes = unwatched,
+        on_bytes: OnBytes = ignore_bytes,
     ) -> None:
         """Write all tensors, or a view's, as one safetensors file. `verify` checks them where hashes are known."""
         if view is not None and view.artifact_index_multihash != self.index_multihash:

@@ -144,7 +144,7 @@ def _checked(read: Read, source: Any, leaves: Leaves, data: memoryview) -> memor
     try:
         leaves.check(read.leaves, data)
     except TensorsCorruptedError:
-        if not isinstance(source, DoubtedSource) or not source.distrust(read.start, read.end):
+        if not isinstance(source, DoubtedSource) or not source.invalidate(read.start, read.end):
             raise
         data = memoryview(source.read_range(read.start, read.end)).cast("B")
         leaves.check(read.leaves, data)

@@ -83,7 +83,7 @@ class MemberIndex:
 
     def prepare(self, paths: Sequence[str]) -> None:
         """Have what looking these up takes brought at once, instead of a page at a time."""
-        if len(paths) < _MANY or self._reader.is_near(blob_key(self._blob.hash)):
+        if len(paths) < _MANY or self._reader.is_local(blob_key(self._blob.hash)):
             return
         if self._blob.byte_size <= INDEX_WHOLE_BYTES:
             if len(self._tail[1]) < self._blob.byte_size:
@@ -196,7 +196,7 @@ class MemberIndex:
             if xxhash.xxh3_64_intdigest(data) == xxh3:
                 return data
             self._tail = (0, b"")
-            if not self._reader.distrust(key):
+            if not self._reader.invalidate(key):
                 break
         raise self._damaged(f"bytes {span.start}…{span.end} do not have their checksum")
 

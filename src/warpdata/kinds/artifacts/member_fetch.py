@@ -86,7 +86,7 @@ def _divided(reader: Reader, pieces: Sequence[Piece], compression: str | None) -
     near: list[int] = []
     far: list[_Request] = []
     for key, positions in _by_shard(pieces).items():
-        if reader.is_near(key):
+        if reader.is_local(key):
             near += positions
         else:
             spans = [_span(pieces[position]) for position in positions]
@@ -130,7 +130,7 @@ def fetch_piece(reader: Reader, piece: Piece, compression: str | None) -> bytes:
     """The content of one, in one read."""
     key, span = blob_key(piece.blob.hash), _span(piece)
     content = _content(piece, reader.read_range(key, span), compression)
-    if content is None and reader.distrust(key):
+    if content is None and reader.invalidate(key):
         content = _content(piece, reader.read_range(key, span), compression)
     if content is None:
         raise _damage(reader, piece)

@@ -21,7 +21,7 @@ from warpdata.kinds.artifacts.index_writer import PackedMember
 from warpdata.kinds.artifacts.member import Chunk, Member
 from warpdata.kinds.artifacts.source_files import MemberSource, read_pieces
 from warpdata.limits import ARTIFACT_CUT_BYTES
-from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, unwatched
+from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, ignore_bytes
 
 __all__ = ["COMPRESSIONS", "PackedShard", "ShardRecipe", "cut_by_content", "cut_shards", "pack_file", "pack_shard"]
 
@@ -51,14 +51,14 @@ class ShardRecipe:
     compression: str | None
     is_archive: bool = True
 
-    def measure(self, on_bytes: OnBytes = unwatched) -> PackedShard:
+    def measure(self, on_bytes: OnBytes = ignore_bytes) -> PackedShard:
         """What it would be, written nowhere."""
         return self._pack(None, on_bytes)
 
     def write(self, path: Path, promised: Fingerprint) -> None:
         """`InvalidSourceError` if the files are no longer those that were measured."""
         with path.open("wb") as file:
-            made = self._pack(file, unwatched)
+            made = self._pack(file, ignore_bytes)
         if made.fingerprint != promised:
             first, last = self.sources[0].where, self.sources[-1].where
             raise InvalidSourceError(f"a file changed while it was being published: one of {first} … {last}")
@@ -105,7 +105,7 @@ def pack_shard(
     shard: int,
     compression: str | None,
     out: BinaryIO | None,
-    on_bytes: OnBytes = unwatched,
+    on_bytes: OnBytes = ignore_bytes,
 ) -> PackedShard:
     """Pack into `out`, or nowhere: without it, only what would be written is learned."""
     sink = _Sink(out)
@@ -119,7 +119,7 @@ def pack_shard(
     return PackedShard(sink.fingerprint(), tuple(members))
 
 
-def pack_file(source: MemberSource, shard: int, out: BinaryIO | None, on_bytes: OnBytes = unwatched) -> PackedShard:
+def pack_file(source: MemberSource, shard: int, out: BinaryIO | None, on_bytes: OnBytes = ignore_bytes) -> PackedShard:
     """A file that is a shard of its own, as it is."""
     sink = _Sink(out)
     member = _add_content(source, shard, sink, _plain, on_bytes)

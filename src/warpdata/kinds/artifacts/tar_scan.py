@@ -20,7 +20,7 @@ from warpdata.kinds.artifacts.member import Chunk, Member
 from warpdata.kinds.artifacts.names import check_member_path
 from warpdata.kinds.artifacts.tar_pack import PackedShard
 from warpdata.limits import COPY_CHUNK_BYTES, MAX_TAR_EXTENSION_BYTES, MEMBER_CHUNK_BYTES
-from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, unwatched
+from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, ignore_bytes
 
 __all__ = ["scan_tar"]
 
@@ -47,7 +47,7 @@ _EXTENSIONS = (
 _COMPRESSED = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ", "xz"))
 
 
-def scan_tar(path: Path, shard: int, on_bytes: OnBytes = unwatched) -> PackedShard:
+def scan_tar(path: Path, shard: int, on_bytes: OnBytes = ignore_bytes) -> PackedShard:
     """The members in the order of the archive; `InvalidSourceError` says what is wrong and where."""
     try:
         with path.open("rb") as file:

@@ -8,7 +8,7 @@ from pathlib import Path
 from warpdata.limits import COALESCE_GAP_BYTES
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, blob_key
-from warpdata.storage import ByteRange, Fetched, ObjectInfo, Reader, read_blob
+from warpdata.storage import ByteRange, GetResult, ObjectInfo, Reader, read_blob
 
 __all__ = ["HeldBlob"]
 
@@ -28,11 +28,11 @@ class HeldBlob:
     def url(self) -> str:
         return self._reader.url
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         self._check(key)
-        return Fetched(self._data, None)
+        return GetResult(self._data, None)
 
-    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
         return self.read(key)
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
@@ -60,10 +60,10 @@ class HeldBlob:
     def local_path(self, key: str) -> Path | None:
         return self._reader.local_path(key)
 
-    def is_near(self, key: str) -> bool:
+    def is_local(self, key: str) -> bool:
         return True
 
-    def distrust(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         """What is held was verified, so a nearer copy can not be to blame."""
         return False
 

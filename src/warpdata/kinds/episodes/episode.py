@@ -211,7 +211,7 @@ class FileEpisode(StoredEpisode):
         try:
             return read()
         except EpisodeCorruptedError:
-            if not self.source.distrust(copy):
+            if not self.source.invalidate(copy):
                 raise
             self.file.forget()
         return read()

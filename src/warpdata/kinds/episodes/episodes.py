@@ -63,7 +63,7 @@ class Episodes:
         """
         return self._table if self._table is not None else self._library.table()
 
-    def where(self, expression: str) -> Episodes:
+    def filter(self, expression: str) -> Episodes:
         """Those for which an SQL expression over the columns of `table()` is true; several filters must all be."""
         return Episodes(self._library, self.table().filter(expression))
 
@@ -219,4 +219,4 @@ def _open_windows(
 ) -> Stream:
     """The stream that another process described."""
     episodes = reopen()
-    return (episodes.where(filter_text) if filter_text else episodes).open_windows(request, options)
+    return (episodes.filter(filter_text) if filter_text else episodes).open_windows(request, options)

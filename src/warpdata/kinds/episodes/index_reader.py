@@ -127,7 +127,7 @@ class Library:
         """A small index is fetched whole, with one request; of a large one the parts that are needed."""
         reader, blob = self.origin.reader, self.entry.index
         is_small = blob.byte_size <= EPISODES_WHOLE_INDEX_BYTES
-        return HeldBlob(reader, blob) if is_small and not reader.is_near(blob_key(blob.hash)) else reader
+        return HeldBlob(reader, blob) if is_small and not reader.is_local(blob_key(blob.hash)) else reader
 
 
 def _no_page(_page: Page) -> bytes:

@@ -133,20 +133,20 @@ class EpisodeSource:
             bad = next((w for w, got in zip(wider, data, strict=True) if not self._is_sound(w, got)), None)
             if bad is None:
                 return [got[s - w[0] : e - w[0]] for (s, e), w, got in zip(spans, wider, data, strict=True)]
-            if not self.distrust(copy):
+            if not self.invalidate(copy):
                 break
         assert bad is not None
         raise BlobCorruptedError(
             f"bytes {bad[0]}…{bad[1]} of the episode file {self._blob.hash} do not match their checksum", hint=_REPAIR
         )
 
-    def distrust(self, copy: int) -> bool:
+    def invalidate(self, copy: int) -> bool:
         """Bytes read when so many copies had been dropped did not verify: drop one more. True if it is worth
         reading again; also when another thread was faster."""
         with self._lock:
             if copy != self.copy:
                 return True
-            if not self._reader.distrust(self._key):
+            if not self._reader.invalidate(self._key):
                 return False
             self._mapped = None  # nobody may take what was compared in the old copy for compared in the new one
             for block in self._blocks:

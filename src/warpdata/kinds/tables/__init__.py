@@ -6,12 +6,12 @@ normative text.
 
 from warpdata.kinds.tables.assign import RowRange, assign_rows, check_rank, snap
 from warpdata.kinds.tables.batches import rebatch
-from warpdata.kinds.tables.table import Foresee, Present, Table, TakeRows
+from warpdata.kinds.tables.table import LookaheadHook, SchemaTransform, Table, TakeRows
 
 __all__ = [
-    "Foresee",
-    "Present",
+    "LookaheadHook",
     "RowRange",
+    "SchemaTransform",
     "Table",
     "TakeRows",
     "assign_rows",

@@ -41,7 +41,7 @@ class Unit:
     group_rows: int
     first_row: int
     """The number of its first row, counted over the table."""
-    side_by_side: bool = False
+    parallel_columns: bool = False
     """Whether its columns may be decoded at once, because cores would be idle otherwise."""
 
 
@@ -101,7 +101,7 @@ class FilteredRows:
             yield chosen.before(wanted).of(unit.file.decode_prefix(unit.group, self._rest, wanted))
             return
         parts = unit.file.fetch(unit.group, self._rest)
-        for some in [self._rest] if unit.side_by_side else unit.file.runs(unit.group, self._rest, _RUN_BYTES):
+        for some in [self._rest] if unit.parallel_columns else unit.file.runs(unit.group, self._rest, _RUN_BYTES):
             yield chosen.of(_decode(unit, some, parts, encoded, scratch=True))
 
 
@@ -143,7 +143,9 @@ def _decode(
     unit: Unit, columns: Sequence[str], parts: Parts, encoded: Sequence[str], *, scratch: bool = False
 ) -> pa.Table:
     """The wanted rows of these columns, the encoded ones as dictionaries."""
-    rows = unit.file.decode(unit.group, columns, parts, encoded, side_by_side=unit.side_by_side, scratch=scratch)
+    rows = unit.file.decode(
+        unit.group, columns, parts, encoded, parallel_columns=unit.parallel_columns, scratch=scratch
+    )
     return rows if unit.take == unit.group_rows else rows.slice(unit.skip, unit.take)
 
 

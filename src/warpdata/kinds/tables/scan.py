@@ -121,7 +121,7 @@ def _spread(units: Iterator[Unit], cores: int) -> Iterator[Unit]:
     first = list(islice(units, 1))
     if first and first[0].file.is_local:
         first += islice(units, cores - 1)
-        yield from (replace(unit, side_by_side=len(first) < cores) for unit in first)
+        yield from (replace(unit, parallel_columns=len(first) < cores) for unit in first)
     else:
         yield from first
     yield from units

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
     from numpy.typing import NDArray
 
-__all__ = ["Foresee", "Present", "Table", "TakeRows"]
+__all__ = ["LookaheadHook", "SchemaTransform", "Table", "TakeRows"]
 
-Present: TypeAlias = Callable[["pa.Schema"], "pa.Schema"]
-Foresee: TypeAlias = Callable[["pa.RecordBatch"], None]
+SchemaTransform: TypeAlias = Callable[["pa.Schema"], "pa.Schema"]
+LookaheadHook: TypeAlias = Callable[["pa.RecordBatch"], None]
 TakeRows: TypeAlias = Callable[["Sequence[int] | NDArray[np.int64]"], "pa.Table"]
 
 _READ = ("_stored_schema", "_lookup")
@@ -56,9 +56,9 @@ class Table:
     settings: Settings
     columns: tuple[str, ...] | None = None
     filters: tuple[RowFilter, ...] = ()
-    present: Present | None = None
+    present: SchemaTransform | None = None
     """Gives columns another type over the same stored values, such as references; reading applies it last."""
-    foresee: Foresee | None = None
+    on_lookahead: LookaheadHook | None = None
     """Told of each batch one batch before it is handed out, so that what its rows refer to can be fetched."""
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Table:
 
     def stored(self) -> Table:
         """The same rows with references as they are stored: as paths, or as places in a shard."""
-        return self._with(present=None, foresee=None)
+        return self._with(present=None, on_lookahead=None)
 
     def count(self) -> int:
         """How many rows: from the manifest, or by reading the filter's columns."""
@@ -119,8 +119,8 @@ class Table:
         _check_counts(batch_size, limit)
         wanted = self if columns is None else self.select(columns)
         batches = rebatch(wanted.stored().tables(shard, limit), batch_size)
-        if self.foresee is not None:
-            batches = announced(batches, self.foresee)
+        if self.on_lookahead is not None:
+            batches = announced(batches, self.on_lookahead)
         if wanted.present is None:
             return batches
         schema = wanted.schema()

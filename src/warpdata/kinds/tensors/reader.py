@@ -33,7 +33,7 @@ from warpdata.kinds.tensors.entry import TensorsEntry
 from warpdata.limits import MAX_TENSOR_INDEX_BYTES, VIEW_STORE_REQUEST_COST_BYTES
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.repository.manifest import LoadPage, iter_shards
-from warpdata.session import Connection
+from warpdata.session import Session
 from warpdata.storage import ByteRange, Reader
 from warpdata.storage.cache import Mode
 
@@ -47,7 +47,7 @@ class TensorsPlace:
     dataset_id: str
     name: str
     entry: TensorsEntry
-    link: Connection
+    session: Session
     load_page: LoadPage
 
     def shards(self) -> list[Blob]:
@@ -60,8 +60,8 @@ def open_published(
 ) -> Tensors:
     """Reads the index and the list of shards, and no data."""
     blobs = place.shards()
-    tail = _read_index(place.link.reader, place)
-    paths = _local_paths(place.link, blobs)
+    tail = _read_index(place.session.reader, place)
+    paths = _local_paths(place.session, blobs)
     if paths is not None:
         shards, there = _files(blobs, paths)
         cost = ReadCost()
@@ -99,16 +99,16 @@ def _files(blobs: Sequence[Blob], paths: Sequence[Path | None]) -> tuple[FileSha
 
 def _objects(place: TensorsPlace, blobs: Sequence[Blob]) -> tuple[FileShards | StoreShards, list[bool]]:
     """Blobs of a store that is asked for ranges. Without a network, what is not here is known beforehand."""
-    link, keys = place.link, [blob_key(blob.hash) for blob in blobs]
-    reader = link.reader
+    session, keys = place.session, [blob_key(blob.hash) for blob in blobs]
+    reader = session.reader
     starts = list(accumulate((blob.byte_size for blob in blobs), initial=0))
     index_multihash = place.entry.artifact_id.split(":")[1]
     shards = StoreShards(
         [blob.byte_size for blob in blobs],
         lambda number: _Part(reader, keys[number], starts[number], index_multihash),
-        lambda number: reader.distrust(keys[number]),
+        lambda number: reader.invalidate(keys[number]),
     )
-    return shards, [link.mode is not Mode.LOCAL or reader.local_path(key) is not None for key in keys]
+    return shards, [session.mode is not Mode.LOCAL or reader.local_path(key) is not None for key in keys]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +132,11 @@ class _Part:
             ) from error
 
 
-def _local_paths(link: Connection, blobs: Sequence[Blob]) -> list[Path | None] | None:
+def _local_paths(session: Session, blobs: Sequence[Blob]) -> list[Path | None] | None:
     """Where each blob lies, `None` for those that are gone; `None` if they do not lie on this machine at all."""
-    if link.reader is not link.writer or not link.reader.url.startswith("file:"):
+    if session.reader is not session.writer or not session.reader.url.startswith("file:"):
         return None
-    return [link.reader.local_path(blob_key(blob.hash)) for blob in blobs]
+    return [session.reader.local_path(blob_key(blob.hash)) for blob in blobs]
 
 
 def _read_index(reader: Reader, place: TensorsPlace) -> bytes:
@@ -149,7 +149,7 @@ def _read_index(reader: Reader, place: TensorsPlace) -> bytes:
         data = bytes(reader.read_range(key, ByteRange(0, blob.byte_size)))
         if sha256_hex(data) == blob.hash:
             return data
-        if not reader.distrust(key):
+        if not reader.invalidate(key):
             break
     raise BlobCorruptedError(
         f"the index of tensors {place.name!r} in {reader.url} is not what was published (blob {blob.hash})",

@@ -3,7 +3,7 @@
 docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
 """
 
-from warpdata.repository.catalog.catalog import Catalog, Resolved
+from warpdata.repository.catalog.catalog import Catalog, VersionRef
 from warpdata.repository.catalog.layout import STORE_MARKER, is_sound, key_policy
 from warpdata.repository.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
 from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry, Label
@@ -33,8 +33,8 @@ __all__ = [
     "Label",
     "Pause",
     "Propose",
-    "Resolved",
     "Transaction",
+    "VersionRef",
     "check_dataset_id",
     "check_ref_name",
     "commit",

@@ -26,14 +26,14 @@ from warpdata.repository.catalog.records import Commit, HistoryEntry, Label
 from warpdata.repository.manifest import Manifest, Page, parse_manifest
 from warpdata.storage import Reader, read_blob
 
-__all__ = ["Catalog", "Resolved"]
+__all__ = ["Catalog", "VersionRef"]
 
 _PREFIX_LENGTH = 8
 _PARALLEL_READS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class VersionRef:
     """What an address means right now. `commit` is None for a bare version, which many may share."""
 
     dataset_id: str
@@ -49,7 +49,7 @@ class Catalog:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    def open(self, address: Address) -> tuple[Resolved, Manifest]:
+    def open(self, address: Address) -> tuple[VersionRef, Manifest]:
         """As `resolve` and `manifest`. While a hint is being proven, the manifest that it names is on its way."""
         if address.ref is not None:
             resolved = self.resolve(address)
@@ -66,12 +66,12 @@ class Catalog:
                 return resolved, _checked(coming.result(), resolved)
         return resolved, self.manifest(resolved)
 
-    def resolve(self, address: Address) -> Resolved:
+    def resolve(self, address: Address) -> VersionRef:
         """At most two small reads for the main branch; a full version needs none."""
         if address.ref is None:
             return self._resolve_branch(address.dataset_id, MAIN) or self._fail(address)
         if is_digest(address.ref):
-            return Resolved(address.dataset_id, address.ref)
+            return VersionRef(address.dataset_id, address.ref)
         return (
             self._resolve_label(address.dataset_id, address.ref)
             or self._resolve_branch(address.dataset_id, address.ref)
@@ -79,7 +79,7 @@ class Catalog:
             or self._fail(address)
         )
 
-    def manifest(self, resolved: Resolved) -> Manifest:
+    def manifest(self, resolved: VersionRef) -> Manifest:
         """Fetched and verified: its content hashes to the version asked for."""
         try:
             data = self._manifest_bytes(resolved.dataset_id, resolved.version)
@@ -90,7 +90,7 @@ class Catalog:
     def load_page(self, page: Page) -> bytes:
         return read_blob(self._reader, page.blob)
 
-    def history(self, resolved: Resolved, limit: int | None = None) -> Iterator[HistoryEntry]:
+    def history(self, resolved: VersionRef, limit: int | None = None) -> Iterator[HistoryEntry]:
         """Commits from the newest back, following first parents."""
         if resolved.commit is None:
             known = self._all_commits(resolved.dataset_id)
@@ -135,15 +135,15 @@ class Catalog:
     def _manifest_bytes(self, dataset_id: str, version: str) -> bytes:
         return self._reader.read(manifest_key(dataset_id, version)).data
 
-    def _resolve_branch(self, dataset_id: str, branch: str, on_hint: OnHint | None = None) -> Resolved | None:
+    def _resolve_branch(self, dataset_id: str, branch: str, on_hint: OnHint | None = None) -> VersionRef | None:
         head = find_head(self._reader, dataset_id, branch, on_hint)
-        return None if head is None else Resolved(dataset_id, head.version, head.commit, branch=branch)
+        return None if head is None else VersionRef(dataset_id, head.version, head.commit, branch=branch)
 
-    def _resolve_label(self, dataset_id: str, name: str) -> Resolved | None:
+    def _resolve_label(self, dataset_id: str, name: str) -> VersionRef | None:
         label = self.label(dataset_id, name)
-        return None if label is None else Resolved(dataset_id, label.version, label.commit, label=name)
+        return None if label is None else VersionRef(dataset_id, label.version, label.commit, label=name)
 
-    def _resolve_prefix(self, dataset_id: str, prefix: str) -> Resolved | None:
+    def _resolve_prefix(self, dataset_id: str, prefix: str) -> VersionRef | None:
         if len(prefix) < _PREFIX_LENGTH or not set(prefix) <= set("0123456789abcdef"):
             return None
         matches = [name for name in self._names_in(manifests_prefix(dataset_id)) if name.startswith(prefix)]
@@ -151,7 +151,7 @@ class Catalog:
             raise RefNotFoundError(
                 f"{dataset_id}@{prefix} could be {len(matches)} versions", hint="Write more digits of the version."
             )
-        return Resolved(dataset_id, matches[0]) if matches else None
+        return VersionRef(dataset_id, matches[0]) if matches else None
 
     def _all_commits(self, dataset_id: str) -> dict[str, Commit]:
         """Read many commits at once: one at a time, a long history is all latency."""
@@ -189,7 +189,7 @@ class Catalog:
             return []
 
 
-def _checked(data: bytes, resolved: Resolved) -> Manifest:
+def _checked(data: bytes, resolved: VersionRef) -> Manifest:
     manifest = parse_manifest(data, resolved.version)
     if manifest.dataset_id != resolved.dataset_id:
         raise ManifestCorruptedError(f"the manifest of {resolved.dataset_id} says it is {manifest.dataset_id}'s")

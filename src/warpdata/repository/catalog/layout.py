@@ -82,7 +82,7 @@ def key_policy(key: str) -> KeyPolicy:
     parts = key.split("/")
     if parts[0] == "blobs" or (parts[0] == "datasets" and parts[3:4] in (["manifests"], ["commits"])):
         return KeyPolicy.FOREVER
-    return KeyPolicy.WHILE_TAG_HOLDS if parts[0] == "datasets" else KeyPolicy.NEVER
+    return KeyPolicy.REVALIDATE if parts[0] == "datasets" else KeyPolicy.NEVER
 
 
 def is_sound(key: str, data: bytes) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpdata.errors import AlreadyExistsError, RefNotFoundError
 from warpdata.repository.catalog.branches import find_head, read_head, read_label
-from warpdata.repository.catalog.catalog import Catalog, Resolved
+from warpdata.repository.catalog.catalog import Catalog, VersionRef
 from warpdata.repository.catalog.layout import head_key, label_key
 from warpdata.repository.catalog.names import check_ref_name
 from warpdata.repository.catalog.records import Head, Label, encode_record
@@ -14,7 +14,7 @@ from warpdata.storage import Writer
 __all__ = ["create_branch", "create_label"]
 
 
-def create_label(writer: Writer, target: Resolved, name: str, time: str, pause: Pause) -> Label:
+def create_label(writer: Writer, target: VersionRef, name: str, time: str, pause: Pause) -> Label:
     """Name a version for good. Doing it again for the same version is fine; for another it is refused."""
     check_ref_name(name, "label")
     if read_head(writer, target.dataset_id, name, 1) is not None:
@@ -33,7 +33,7 @@ def create_label(writer: Writer, target: Resolved, name: str, time: str, pause: 
     return seen
 
 
-def create_branch(writer: Writer, target: Resolved, name: str, txn_id: str, pause: Pause) -> Head:
+def create_branch(writer: Writer, target: VersionRef, name: str, txn_id: str, pause: Pause) -> Head:
     """Start a branch at a version. An existing branch is refused, wherever it stands."""
     check_ref_name(name, "branch")
     catalog = Catalog(writer)
@@ -48,7 +48,7 @@ def create_branch(writer: Writer, target: Resolved, name: str, txn_id: str, paus
     return head
 
 
-def _commit_of(writer: Writer, target: Resolved) -> str:
+def _commit_of(writer: Writer, target: VersionRef) -> str:
     """A bare version may have been committed more than once; the newest commit stands for it."""
     if target.commit is not None:
         return target.commit

@@ -6,7 +6,7 @@ Knows stores and blobs, nothing of datasets. docs/specs/cache.md is the normativ
 from warpdata.storage.cache.blob_cache import BlobCache, CacheStats, Damage, Refusal
 from warpdata.storage.cache.blob_state import Filled
 from warpdata.storage.cache.eviction import Collected
-from warpdata.storage.cache.metrics import Counters, CountingReader, Counts
+from warpdata.storage.cache.metrics import IOMetrics, IOStats, MeteredReader
 from warpdata.storage.cache.offline import OfflineReader
 from warpdata.storage.cache.policy import (
     FILL_EAGERLY,
@@ -30,12 +30,12 @@ __all__ = [
     "CacheStats",
     "CachedReader",
     "Collected",
-    "Counters",
-    "CountingReader",
-    "Counts",
     "Damage",
     "FillPolicy",
     "Filled",
+    "IOMetrics",
+    "IOStats",
+    "MeteredReader",
     "Mode",
     "OfflineReader",
     "Refusal",

@@ -20,13 +20,13 @@ from pathlib import Path
 
 from warpdata.errors import StorageError, WarpError
 from warpdata.limits import CACHE_REST_S, STREAM_CHUNK_BYTES
-from warpdata.primitives.hashing import Blob, OnBytes, unwatched
+from warpdata.primitives.hashing import Blob, OnBytes, ignore_bytes
 from warpdata.storage.cache.dir_scan import survey
 from warpdata.storage.cache.entries import Entry, OpenEntries, read_record
 from warpdata.storage.cache.eviction import Collected, Room
 from warpdata.storage.cache.layout import Places, Record, encode_record, sync_folder
 from warpdata.storage.cache.locks import Handle
-from warpdata.storage.cache.metrics import Counters, Counts
+from warpdata.storage.cache.metrics import IOMetrics, IOStats
 from warpdata.storage.cache.partial import (
     MAP_BEAT_BYTES,
     TRAILER_BYTES,
@@ -83,18 +83,18 @@ class BlobCache:
     """
 
     def __init__(
-        self, folder: Path, limit_bytes: int, clock: Callable[[], float], counters: Counters | None = None
+        self, folder: Path, limit_bytes: int, clock: Callable[[], float], counters: IOMetrics | None = None
     ) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self.clock = clock
-        self.counters = counters or Counters()
+        self.counters = counters or IOMetrics()
         self._places = Places(folder / "blobs")
         self.opened = OpenEntries(self._places, clock)
         self._room = Room(self.opened, limit_bytes, clock, self.counters)
         self._ledger = Ledger(self._places.ledger)
         self._rest_until = 0.0
-        self._saved = Counts()
+        self._saved = IOStats()
         self._has_complained = False
 
     def save_counts(self) -> None:
@@ -341,7 +341,7 @@ class BlobCache:
         """Evict everything that nobody uses."""
         return self.collect(0)
 
-    def verify(self, on_bytes: OnBytes = unwatched) -> list[Damage]:
+    def verify(self, on_bytes: OnBytes = ignore_bytes) -> list[Damage]:
         """Hash every entry again, and drop those that are damaged."""
         with self._explained():
             found = survey(self._places)

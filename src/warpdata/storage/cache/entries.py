@@ -20,7 +20,7 @@ from warpdata.limits import CACHE_UNUSED_PIN_S as UNUSED_PIN_S
 from warpdata.primitives.hashing import blob_key
 from warpdata.storage import ByteRange, check_spans
 from warpdata.storage.cache.layout import MAX_RECORD_BYTES, Places, Record, decode_record
-from warpdata.storage.cache.locks import Handle, tell_after_fork
+from warpdata.storage.cache.locks import Handle, register_after_fork
 
 __all__ = ["Entry", "OpenEntries", "read_record"]
 
@@ -81,7 +81,7 @@ class OpenEntries:
         self._swept_at = 0.0
         self.by_key: dict[str, Entry] = {}
         self.after_fork()
-        tell_after_fork(self)
+        register_after_fork(self)
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()

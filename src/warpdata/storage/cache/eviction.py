@@ -16,7 +16,7 @@ from warpdata.storage.cache.dir_scan import Survey, survey
 from warpdata.storage.cache.entries import OpenEntries
 from warpdata.storage.cache.layout import Places
 from warpdata.storage.cache.locks import Handle
-from warpdata.storage.cache.metrics import Counters
+from warpdata.storage.cache.metrics import IOMetrics
 from warpdata.storage.cache.quota import Account
 
 __all__ = ["Collected", "Room"]
@@ -34,7 +34,7 @@ class Collected:
 class Room:
     """The room of one cache folder, as this process may use it."""
 
-    def __init__(self, opened: OpenEntries, limit_bytes: int, clock: Callable[[], float], counters: Counters) -> None:
+    def __init__(self, opened: OpenEntries, limit_bytes: int, clock: Callable[[], float], counters: IOMetrics) -> None:
         self._places: Places = opened.places
         self._opened = opened
         self._limit_bytes = limit_bytes

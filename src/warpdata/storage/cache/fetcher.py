@@ -19,7 +19,7 @@ from warpdata.limits import CACHE_BUSY_REST_S, CACHE_CLOSE_PATIENCE_S, CACHE_RES
 from warpdata.storage import ByteRange, Reader
 from warpdata.storage.cache.blob_cache import BlobCache, Refusal
 from warpdata.storage.cache.blob_state import Filled, Phase, Piece, Watched
-from warpdata.storage.cache.locks import tell_after_fork
+from warpdata.storage.cache.locks import register_after_fork
 from warpdata.storage.cache.partial import Claim, Part
 from warpdata.storage.cache.scheduler import Board, Step, StepKind
 from warpdata.storage.cache.worker_pool import Crew, Job
@@ -38,7 +38,7 @@ class Filler:
         self._reader = reader
         self._cache = cache
         self.after_fork()
-        tell_after_fork(self)
+        register_after_fork(self)
 
     def after_fork(self) -> None:
         """A child begins with an empty board. The parts are the parent's, who goes on filling them."""

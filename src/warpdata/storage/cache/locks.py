@@ -18,7 +18,7 @@ from weakref import WeakSet
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Handle", "tell_after_fork"]
+__all__ = ["Handle", "register_after_fork"]
 
 
 class Handle:
@@ -90,12 +90,12 @@ _handles: WeakSet[Handle] = WeakSet()
 _forkables: WeakSet[Forkable] = WeakSet()
 
 
-def tell_after_fork(who: Forkable) -> None:
+def register_after_fork(who: Forkable) -> None:
     """Have `who.after_fork()` called in each child, as long as it lives."""
     _forkables.add(who)
 
 
-def _begin_childhood() -> None:
+def _after_fork_in_child() -> None:
     for handle in [*_handles]:
         with suppress(OSError):
             handle.close()
@@ -104,4 +104,4 @@ def _begin_childhood() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_childhood)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -11,14 +11,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from warpdata.limits import COALESCE_GAP_BYTES
-from warpdata.storage import ByteRange, Fetched, ObjectInfo, Reader, coalesce
-from warpdata.storage.cache.locks import tell_after_fork
+from warpdata.storage import ByteRange, GetResult, ObjectInfo, Reader, coalesce
+from warpdata.storage.cache.locks import register_after_fork
 
-__all__ = ["Counters", "CountingReader", "Counts"]
+__all__ = ["IOMetrics", "IOStats", "MeteredReader"]
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class IOStats:
     """`requests` and `bytes_fetched` are what the store was asked; the others are what the cache did.
 
     `hits` were served from this machine and `misses` by the store; `waits` stood still for a fill. `healed`
@@ -43,21 +43,21 @@ class Counts:
     stepped_aside: int = 0
     prefetched: int = 0
 
-    def since(self, earlier: Counts) -> Counts:
+    def since(self, earlier: IOStats) -> IOStats:
         """What was counted after `earlier`; of counters that began anew, everything."""
         differences = {name: getattr(self, name) - getattr(earlier, name) for name in _NAMES}
-        return self if min(differences.values()) < 0 else Counts(**differences)
+        return self if min(differences.values()) < 0 else IOStats(**differences)
 
 
-_NAMES = tuple(field.name for field in fields(Counts))
+_NAMES = tuple(field.name for field in fields(IOStats))
 
 
-class Counters:
+class IOMetrics:
     """Counts that grow. Safe to share between threads."""
 
     def __init__(self) -> None:
         self.after_fork()
-        tell_after_fork(self)
+        register_after_fork(self)
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
@@ -77,20 +77,20 @@ class Counters:
             self._amounts["requests"] += requests
             self._amounts["bytes_fetched"] += bytes_fetched
 
-    def snapshot(self) -> Counts:
+    def snapshot(self) -> IOStats:
         """All counts as of one moment."""
         with self._lock:
-            return Counts(**self._amounts)
+            return IOStats(**self._amounts)
 
 
-class CountingReader:
+class MeteredReader:
     """Implements `Reader` by passing everything on. Put it directly around a store, so that what it counts is
     what is sent: ranges that share a request count once, with the bytes between them.
 
     Streams count by chunk for bytes and once for requests; retries inside a store are not seen.
     """
 
-    def __init__(self, reader: Reader, counters: Counters) -> None:
+    def __init__(self, reader: Reader, counters: IOMetrics) -> None:
         self._reader = reader
         self._counters = counters
 
@@ -98,13 +98,13 @@ class CountingReader:
     def url(self) -> str:
         return self._reader.url
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         self._counters.sent(1, 0)
         fetched = self._reader.read(key)
         self._counters.sent(0, len(fetched.data))
         return fetched
 
-    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
         self._counters.sent(1, 0)
         fetched = self._reader.read_if_changed(key, etag)
         self._counters.sent(0, len(fetched.data) if fetched is not None else 0)
@@ -146,11 +146,11 @@ class CountingReader:
     def local_path(self, key: str) -> Path | None:
         return self._reader.local_path(key)
 
-    def is_near(self, key: str) -> bool:
-        return self._reader.is_near(key)
+    def is_local(self, key: str) -> bool:
+        return self._reader.is_local(key)
 
-    def distrust(self, key: str) -> bool:
-        return self._reader.distrust(key)
+    def invalidate(self, key: str) -> bool:
+        return self._reader.invalidate(key)
 
     def signed_url(self, key: str, expires_s: int) -> str:
         return self._reader.signed_url(key, expires_s)

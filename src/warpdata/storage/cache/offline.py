@@ -10,7 +10,7 @@ from pathlib import Path
 
 from warpdata.errors import LimitExceededError, NotCachedError, UnsupportedError
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
-from warpdata.storage import ByteRange, Fetched, ObjectInfo, RememberedObjects
+from warpdata.storage import ByteRange, GetResult, MetadataCacheFiles, ObjectInfo
 from warpdata.storage.cache.blob_cache import BlobCache
 from warpdata.storage.cache.entries import Entry
 from warpdata.storage.cache.reader import digest_of
@@ -24,7 +24,7 @@ class OfflineReader:
     Small objects are as they were when they were last seen. `hint` is what to do about those missing.
     """
 
-    def __init__(self, url: str, cache: BlobCache, remembered: RememberedObjects, hint: str) -> None:
+    def __init__(self, url: str, cache: BlobCache, remembered: MetadataCacheFiles, hint: str) -> None:
         self._url = url
         self._cache = cache
         self._remembered = remembered
@@ -34,18 +34,18 @@ class OfflineReader:
     def url(self) -> str:
         return self._url
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         entry = self._find(key, whole=True)
         if entry is not None:
             if entry.size_bytes > MAX_SMALL_OBJECT_BYTES:
                 raise LimitExceededError(f"{key!r} has {entry.size_bytes} bytes, too many to read whole")
-            return Fetched(bytes(entry.view), None)
+            return GetResult(bytes(entry.view), None)
         remembered = self._remembered.load(key)
         if remembered is None:
             raise self._missing(key)
         return remembered
 
-    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
         """Nobody can say whether it changed; what is remembered is all there is."""
         fetched = self.read(key)
         return None if fetched.etag == etag else fetched
@@ -86,10 +86,10 @@ class OfflineReader:
         entry = self._find(key, whole=True)
         return None if entry is None else entry.path
 
-    def is_near(self, key: str) -> bool:
+    def is_local(self, key: str) -> bool:
         return True
 
-    def distrust(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         """Drops what is damaged. Reading again then finds it missing, which is the truth."""
         digest = digest_of(key)
         dropped = digest is not None and self._cache.heal(digest)

@@ -23,8 +23,8 @@ from warpdata.limits import (
     MAX_SMALL_OBJECT_BYTES,
     STREAM_CHUNK_BYTES,
 )
-from warpdata.primitives.hashing import Blob, OnBytes, blob_key, is_digest, unwatched
-from warpdata.storage import ByteRange, Fetched, ObjectInfo, Reader, coalesce, split_reply
+from warpdata.primitives.hashing import Blob, OnBytes, blob_key, ignore_bytes, is_digest
+from warpdata.storage import ByteRange, GetResult, ObjectInfo, Reader, coalesce, split_reply
 from warpdata.storage.cache.blob_cache import BlobCache
 from warpdata.storage.cache.blob_state import Filled, Piece, total_bytes
 from warpdata.storage.cache.entries import Entry
@@ -100,13 +100,13 @@ class CachedReader:
             return self._serve(plan, spans)
         return split_reply(spans, requests, self._carry_out(plan, wanted, gap_bytes))
 
-    def read(self, key: str) -> Fetched:
+    def read(self, key: str) -> GetResult:
         digest = digest_of(key)
         entry = None if digest is None else self._cache.find_whole(digest)
         if entry is not None:
             if entry.size_bytes > MAX_SMALL_OBJECT_BYTES:
                 raise LimitExceededError(f"{key!r} has {entry.size_bytes} bytes, too many to read whole")
-            return Fetched(bytes(self._serve(entry, [ByteRange(0, entry.size_bytes)])[0]), None)
+            return GetResult(bytes(self._serve(entry, [ByteRange(0, entry.size_bytes)])[0]), None)
         fetched = self._reader.read(key)
         if digest is not None:
             self._counters.add("misses")
@@ -137,11 +137,11 @@ class CachedReader:
         entry = None if digest is None else self._cache.find_whole(digest)
         return self._reader.local_path(key) if entry is None else entry.path
 
-    def is_near(self, key: str) -> bool:
+    def is_local(self, key: str) -> bool:
         digest = digest_of(key)
-        return (digest is not None and self._cache.find(digest) is not None) or self._reader.is_near(key)
+        return (digest is not None and self._cache.find(digest) is not None) or self._reader.is_local(key)
 
-    def distrust(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         digest = digest_of(key)
         dropped = False
         if digest is not None:
@@ -150,7 +150,7 @@ class CachedReader:
                 dropped = self._filler.forget(digest) or dropped
                 dropped = self._reads.sharing.doubt(digest) or dropped
                 dropped = self._has_news(digest, dropped=dropped)
-        return self._reader.distrust(key) or dropped
+        return self._reader.invalidate(key) or dropped
 
     def _has_news(self, digest: str, *, dropped: bool) -> bool:
         """Whether a copy was dropped, now or since this thread last asked: another one may have read the same bytes."""
@@ -173,7 +173,7 @@ class CachedReader:
                 self._filler.board.line_up(blobs, self.policy)
                 self._filler.crew.wake()
 
-    def fill(self, blob: Blob, on_bytes: OnBytes = unwatched) -> Filled:
+    def fill(self, blob: Blob, on_bytes: OnBytes = ignore_bytes) -> Filled:
         """Have the blob in the cache, evicting whatever nobody uses, and wait for it.
 
         Raises what kept it from being fetched or written. `on_bytes` hears of bytes as they come.
@@ -188,7 +188,7 @@ class CachedReader:
 
     # Everything else is the store's
 
-    def read_if_changed(self, key: str, etag: str) -> Fetched | None:
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
         return self._reader.read_if_changed(key, etag)
 
     def stat(self, key: str) -> ObjectInfo:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from warpdata.storage.cache.locks import Handle
-from warpdata.storage.cache.metrics import Counts
+from warpdata.storage.cache.metrics import IOStats
 
 __all__ = ["add_to_totals", "read_totals"]
 
@@ -22,7 +22,7 @@ _NAME = "totals.json"
 _MOST_BYTES = 4096
 
 
-def add_to_totals(folder: Path, counts: Counts) -> bool:
+def add_to_totals(folder: Path, counts: IOStats) -> bool:
     """Whether they were added. A folder that nobody made yet, or that somebody else writes, is left alone."""
     if not any(asdict(counts).values()) or not folder.is_dir():
         return False
@@ -39,17 +39,17 @@ def add_to_totals(folder: Path, counts: Counts) -> bool:
     return False
 
 
-def read_totals(folder: Path) -> Counts:
+def read_totals(folder: Path) -> IOStats:
     """All zero where nothing was added yet."""
     with suppress(OSError):
         return _parse((folder / _NAME).read_bytes()[:_MOST_BYTES])
-    return Counts()
+    return IOStats()
 
 
-def _parse(data: bytes) -> Counts:
+def _parse(data: bytes) -> IOStats:
     """What can not be read counts as nothing, and is written anew."""
     try:
         found = msgspec.json.decode(data, type=dict[str, int])
     except msgspec.MsgspecError:
-        return Counts()
-    return Counts(**{field.name: max(0, found.get(field.name, 0)) for field in fields(Counts)})
+        return IOStats()
+    return IOStats(**{field.name: max(0, found.get(field.name, 0)) for field in fields(IOStats)})
