@@ -18,7 +18,7 @@ from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave
 from benchmarks.peers import connect_duckdb, duckdb_rows, parquet_list
 from benchmarks.published import open_table, publish, shard_sources
 from warpdata.formats.parquet.mmap_cache import MAPPED
-from warpdata.primitives.machine import usable_cores
+from warpdata.primitives.parallel import usable_cores
 from warpdata.settings import Settings
 from warpdata.testing import S3Server
 

@@ -22,10 +22,10 @@ PYTHON = ROOT / "docs" / "reference" / "python.md"
 PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 ANSWERS = {
     "warpdata.repository.catalog": ("Label",),
-    "warpdata.storage.cache": ("Counts",),
+    "warpdata.storage.cache": ("IOStats",),
     "warpdata.datasets": (
         "ArtifactInfo",
-        "Connection",
+        "Session",
         "DatasetInfo",
         "EpisodesInfo",
         "Revision",

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TypeAlias, TypeVar
 
 from warpdata.limits import VIEW_THREADS
-from warpdata.primitives.machine import usable_cores
+from warpdata.primitives.parallel import usable_cores
 
 __all__ = ["Begin", "for_each", "processors"]
 

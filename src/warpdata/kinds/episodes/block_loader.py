@@ -21,7 +21,7 @@ from warpdata.kinds.episodes.gather import Gathering, Group, Part, Stretch, inte
 from warpdata.kinds.episodes.open_channels import OpenTracks
 from warpdata.kinds.episodes.source import Fetched
 from warpdata.limits import EPISODES_DECODED_BYTES, EPISODES_LOAD_THREADS
-from warpdata.primitives.machine import usable_cores
+from warpdata.primitives.parallel import usable_cores
 
 __all__ = ["BlockLoads", "Loaded"]
 

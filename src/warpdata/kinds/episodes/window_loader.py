@@ -18,7 +18,7 @@ from warpdata.kinds.episodes.open_channels import OpenTracks, step_form
 from warpdata.kinds.episodes.padding import fill_window, inside
 from warpdata.kinds.episodes.window_spec import EPISODE, STEP, Places, mask_name
 from warpdata.limits import STREAM_THREADS
-from warpdata.primitives.machine import usable_cores
+from warpdata.primitives.parallel import usable_cores
 from warpdata.streaming import Order
 
 if TYPE_CHECKING:

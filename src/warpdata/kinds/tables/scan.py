@@ -19,7 +19,7 @@ from warpdata.formats.parquet import Parts, ShardFile, ShardOpener
 from warpdata.kinds.tables.assign import RowRange
 from warpdata.kinds.tables.row_group_scan import FilteredRows, Unit, is_short, read_prefix, read_whole
 from warpdata.limits import MIB, SCAN_AHEAD_BYTES
-from warpdata.primitives.machine import usable_cores
+from warpdata.primitives.parallel import usable_cores
 from warpdata.query import RowFilter, can_match, columns_of
 from warpdata.repository.manifest import LoadPage, Shard, ShardList, iter_rows
 

@@ -1,0 +1,38 @@
+"""Local paths as a user writes them: a file, a directory or a glob."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["expand_glob", "find_files", "is_glob"]
+
+_WILDCARDS = frozenset("*?[")
+
+
+def is_glob(path: str | Path) -> bool:
+    """Return whether the path has wildcards. A path that exists is itself, not a glob."""
+    return not _WILDCARDS.isdisjoint(str(path)) and not Path(path).expanduser().exists()
+
+
+def expand_glob(pattern: str | Path) -> list[Path]:
+    """Return the matching files and directories, sorted. `**` matches directories of any depth."""
+    return sorted(map(Path, glob.glob(str(Path(pattern).expanduser()), recursive=True)))  # noqa: PTH207
+
+
+def find_files(source: str | Path, suffixes: Sequence[str], *, ignore_case: bool = False) -> list[Path]:
+    """Return the files that `source` names, sorted; an empty list if there are none.
+
+    Of a directory, these are the files at any depth whose name ends with one of the suffixes. Of a glob, all
+    matching files. Any other path is returned as it is, whether it exists or not.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        found = (file for file in path.rglob("*") if _ends_with(file.name, tuple(suffixes), ignore_case=ignore_case))
+        return sorted(file for file in found if file.is_file())
+    return [file for file in expand_glob(path) if file.is_file()] if is_glob(path) else [path]
+
+
+def _ends_with(name: str, suffixes: tuple[str, ...], *, ignore_case: bool) -> bool:
+    return (name.lower() if ignore_case else name).endswith(suffixes)

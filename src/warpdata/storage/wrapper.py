@@ -1,0 +1,63 @@
+"""A `Reader` around another one, for readers that change only some of its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from warpdata.limits import COALESCE_GAP_BYTES
+from warpdata.storage.types import ByteRange, GetResult, ObjectInfo, Reader
+
+__all__ = ["ReaderWrapper"]
+
+
+class ReaderWrapper:
+    """Implements `Reader` by delegating every member to `self._reader`. Subclasses override what differs.
+
+    Members do not call each other: `read_range` goes to the wrapped reader even if `read_ranges` is overridden.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    @property
+    def url(self) -> str:
+        return self._reader.url
+
+    def read(self, key: str) -> GetResult:
+        return self._reader.read(key)
+
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
+        return self._reader.read_if_changed(key, etag)
+
+    def read_range(self, key: str, span: ByteRange) -> memoryview:
+        return self._reader.read_range(key, span)
+
+    def read_ranges(
+        self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
+    ) -> list[memoryview]:
+        return self._reader.read_ranges(key, spans, gap_bytes=gap_bytes)
+
+    def stream(self, key: str) -> Iterator[memoryview]:
+        return self._reader.stream(key)
+
+    def stat(self, key: str) -> ObjectInfo:
+        return self._reader.stat(key)
+
+    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self._reader.list_objects(prefix)
+
+    def list_folders(self, prefix: str) -> list[str]:
+        return self._reader.list_folders(prefix)
+
+    def local_path(self, key: str) -> Path | None:
+        return self._reader.local_path(key)
+
+    def is_local(self, key: str) -> bool:
+        return self._reader.is_local(key)
+
+    def invalidate(self, key: str) -> bool:
+        return self._reader.invalidate(key)
+
+    def signed_url(self, key: str, expires_s: int) -> str:
+        return self._reader.signed_url(key, expires_s)
