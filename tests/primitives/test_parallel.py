@@ -252,8 +252,9 @@ def test_a_task_may_close_its_own_executor(pool: WorkerPool) -> None:
 def fail_at(bad: int, seen: list[int]) -> Callable[[int], int]:
     def run(n: int) -> int:
         seen.append(n)
-        if n >= bad:
+        if n == bad:
             raise ValueError(f"item {n}")
+        time.sleep(0.001)
         return n
 
     return run
@@ -392,7 +393,9 @@ def test_an_interrupt_leaves_no_thread_at_work(pool: WorkerPool) -> None:
         assert gauge._running == 0
 
 
-def test_results_are_not_kept_by_idle_threads(pool: WorkerPool) -> None:
+def test_results_are_not_kept_by_idle_threads(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_IDLE_S", 2 * WAIT_S)
+
     class Large:
         pass
 
@@ -453,6 +456,8 @@ def test_a_process_does_not_wait_for_a_task_that_hangs() -> None:
         from warpdata.primitives import CPU_POOL, IO_POOL
         IO_POOL.executor(1).submit(time.sleep, 60)
         CPU_POOL.executor(1).submit(time.sleep, 60)
+        results = IO_POOL.map_ordered(time.sleep, [0, 60, 60, 60], ahead=3)
+        next(results)
         """
     )
     assert took_s < 15
