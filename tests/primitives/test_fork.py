@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 import warnings
 import weakref
 from collections.abc import Callable
@@ -54,6 +56,12 @@ def test_a_bound_method_does_not_keep_its_object() -> None:
     gc.collect()
     assert gone() is None
     run_in_fork(lambda: log == [])
+
+
+def test_owners_that_live_until_exit_end_in_silence() -> None:
+    script = "from warpdata.primitives import ByteLRU; caches = [ByteLRU(1) for _ in range(9)]"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_a_failing_callback_does_not_stop_the_others() -> None:

@@ -14,7 +14,6 @@ import atexit
 import itertools
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
@@ -216,13 +215,10 @@ class WorkerPool:
         The interpreter stops daemon threads wherever they are, perhaps with the lock held. So from here on the
         threads that are left count no more, and new tasks run where they are awaited.
         """
-        deadline = time.monotonic() + timeout_s
         for executor in list(self._executors):
             executor.shutdown(wait=False, cancel_futures=True)
         with self.lock:
-            while any(executor._running for executor in self._executors):
-                if not self.finished.wait(deadline - time.monotonic()):
-                    break
+            self.finished.wait_for(lambda: not any(one._running for one in self._executors), timeout_s)
         self._is_exiting = True
         self._reset()
 
