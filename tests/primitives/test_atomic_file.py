@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from warpdata.primitives import AtomicFile, make_directories, replacing, staged_path, sync_directory
+from warpdata.primitives.atomic_file import AtomicFile, make_directories, replacing, staged_path, sync_directory
 
 
 def names(directory: Path) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.primitives.test_fork import run_in_fork
-from warpdata.primitives import ByteLRU
+from warpdata.primitives.byte_lru import ByteLRU
 
 KEYS = st.integers(0, 5)
 MAX_BYTES, MAX_ENTRIES = 20, 4

@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 
-from warpdata.primitives import register_after_fork
+from warpdata.primitives.fork import register_after_fork
 
 
 def run_in_fork(check: Callable[[], object], timeout_s: int = 20) -> None:
@@ -59,7 +59,7 @@ def test_a_bound_method_does_not_keep_its_object() -> None:
 
 
 def test_owners_that_live_until_exit_end_in_silence() -> None:
-    script = "from warpdata.primitives import ByteLRU; caches = [ByteLRU(1) for _ in range(9)]"
+    script = "from warpdata.primitives.byte_lru import ByteLRU; caches = [ByteLRU(1) for _ in range(9)]"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.primitives.test_fork import run_in_fork
-from warpdata.primitives import BoundedExecutor, WorkerPool, parallel, usable_cores
+from warpdata.primitives import parallel
+from warpdata.primitives.parallel import BoundedExecutor, WorkerPool, usable_cores
 
 WAIT_S = 10.0
 
@@ -453,7 +454,7 @@ def test_a_process_does_not_wait_for_a_task_that_hangs() -> None:
     took_s = run_script(
         """
         import time
-        from warpdata.primitives import CPU_POOL, IO_POOL
+        from warpdata.primitives.parallel import CPU_POOL, IO_POOL
         IO_POOL.executor(1).submit(time.sleep, 60)
         CPU_POOL.executor(1).submit(time.sleep, 60)
         results = IO_POOL.map_ordered(time.sleep, [0, 60, 60, 60], ahead=3)
@@ -468,11 +469,11 @@ def test_pools_still_work_while_a_process_exits() -> None:
         """
         import atexit, os
         def work():
-            from warpdata.primitives import IO_POOL
+            from warpdata.primitives.parallel import IO_POOL
             good = IO_POOL.map_all(abs, range(9)) == list(IO_POOL.map_ordered(abs, range(9))) == list(range(9))
             os._exit(0 if good else 1)
         atexit.register(work)
-        from warpdata.primitives import IO_POOL
+        from warpdata.primitives.parallel import IO_POOL
         IO_POOL.map_all(abs, range(9))
         """
     )
@@ -482,7 +483,7 @@ def test_pools_still_work_while_a_process_exits() -> None:
 def test_a_process_with_an_abandoned_iterator_ends(_: int) -> None:
     run_script(
         """
-        from warpdata.primitives import IO_POOL
+        from warpdata.primitives.parallel import IO_POOL
         results = IO_POOL.map_ordered(abs, range(10**9), limit=4)
         assert next(results) == 0
         """

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from warpdata.errors import BadInputError
-from warpdata.primitives import ByteRange, RangeSet, coalesce, split_reply
+from warpdata.primitives.ranges import ByteRange, RangeSet, coalesce, split_reply
 
 SIZE = 60
 DATA = bytes(range(SIZE))

@@ -10,9 +10,9 @@ from unittest.mock import MagicMock
 import pytest
 
 from warpdata.errors import BlobCorruptedError, CorruptError
-from warpdata.store import ByteRange, LocalStore, Reader
-from warpdata.store.verified_read import read_verified, retry_corrupt
-from warpdata.store.wrapper import ReaderWrapper
+from warpdata.storage import ByteRange, LocalStore, Reader
+from warpdata.storage.verified_read import read_verified, retry_corrupt
+from warpdata.storage.wrapper import ReaderWrapper
 
 MEMBERS = sorted(name for name in vars(Reader) if not name.startswith("_"))
 SPAN = ByteRange(0, 4)
@@ -54,7 +54,7 @@ class CorruptCache(ReaderWrapper):
         self.reads += 1
         return memoryview(b"junk") if self.reads <= self.invalid_reads else super().read_range(key, span)
 
-    def distrust(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         return self.can_drop
 
 
@@ -80,7 +80,7 @@ def test_a_range_is_read_again_once_if_a_copy_was_dropped(
 ) -> None:
     attempts: list[Callable[[Reader], str]] = [
         lambda cache: read_verified(cache, "a/k", SPAN, check),
-        lambda cache: retry_corrupt(lambda: check(cache.read_range("a/k", SPAN)), lambda: cache.distrust("a/k")),
+        lambda cache: retry_corrupt(lambda: check(cache.read_range("a/k", SPAN)), lambda: cache.invalidate("a/k")),
     ]
     for attempt in attempts:
         cache = CorruptCache(store, invalid_reads=invalid_reads, can_drop=can_drop)
