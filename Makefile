@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-gpu check format bench soak wshard-js clean
+.PHONY: demo test test-gpu check format bench soak docs wshard-js clean
 
 demo: $(STAMP)
 	$(BIN)/warp demo
@@ -32,6 +32,11 @@ soak: $(STAMP)
 # PYTHON is one that has torch, numpy, pytest and hypothesis; nothing is installed.
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest tests/tensors/test_devices.py
+
+# The documentation as a site in build/site; broken links and pages outside the navigation are errors.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 # The TypeScript library: `make test` builds and tests it too, in a folder of its own, where node is.
 wshard-js:
