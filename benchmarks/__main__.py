@@ -15,34 +15,34 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.data import DATA, clean
-from benchmarks.harness import Effort, Report, describe_machine
-from benchmarks.stream_plot import draw_plot
+from benchmarks.harness.data import DATA, clean
+from benchmarks.harness.timing import Effort, Report, describe_machine
+from benchmarks.plots import draw_plot
 
 NAMES = (
-    "open_many_shards",
-    "full_scan",
-    "filters",
-    "publish_rate",
-    "startup",
-    "commit_size",
-    "media_references",
-    "media_batches",
-    "media_index",
-    "media_first",
-    "media_cold_shard",
-    "media_packing",
-    "tensors_s3",
-    "streams_s1",
-    "streams_s2",
-    "streams_s3",
-    "streams_s4",
-    "streams_s5",
-    "streams_s6",
-    "episodes_windows",
-    "episodes_open",
-    "episodes_s3",
-    "episodes_append",
+    "tables.open",
+    "tables.scan",
+    "tables.filters",
+    "tables.publish",
+    "tables.startup",
+    "tables.commit",
+    "media.references",
+    "media.batches",
+    "media.lookup",
+    "media.first_read",
+    "media.shared_shard",
+    "media.packing",
+    "tensors.remote_read",
+    "streams.throughput",
+    "streams.first_batch",
+    "streams.selective_read",
+    "streams.resume",
+    "streams.shuffle_quality",
+    "streams.shared_cache",
+    "episodes.windows",
+    "episodes.open",
+    "episodes.remote_read",
+    "episodes.recorder",
 )
 _RESULTS = Path(__file__).parent / "RESULTS.md"
 

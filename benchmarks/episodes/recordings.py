@@ -1,0 +1,146 @@
+"""Episodes to be measured: made from fixed seeds, kept in the formats of all arms under `.data`.
+
+An episode has a camera of 84×84 bytes and two channels of seven floats. The camera is `rendered`, as simulators
+give it, or `noisy`, as sensors do: a scene that stands still, things that move in it, and noise in the low bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import warpdata as wd
+from benchmarks.harness.data import made, scratch
+from warpdata.digest import blob_key
+from warpdata.settings import Settings
+from warpdata.wshard import Channel, Episode, Timebase, save_wshard
+
+__all__ = [
+    "CHANNELS",
+    "CHUNK_STEPS",
+    "LEVEL",
+    "SIDE",
+    "Recordings",
+    "npy_path",
+    "open_episodes",
+    "publish_files",
+    "to_episode",
+]
+
+SIDE = 84
+CHUNK_STEPS = 16
+LEVEL = 3
+CHANNELS = ("rgb", "joint", "ctrl")
+_JOINTS = 7
+_THINGS = 4
+_SET = "demos"
+Arrays = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recordings:
+    """So many episodes of so many steps. Every format is a folder that is written when it is first asked for."""
+
+    episodes: int
+    steps: int
+    camera: str = "rendered"
+
+    def arrays(self, number: int) -> Arrays:
+        rng = np.random.default_rng(number)
+        floats = rng.normal(size=(2, self.steps, _JOINTS)).cumsum(axis=1).astype(np.float32)
+        return {"rgb": self._film(rng), "joint": floats[0], "ctrl": floats[1]}
+
+    def all(self) -> Iterator[tuple[int, Arrays]]:
+        for number in range(self.episodes):
+            yield number, self.arrays(number)
+
+    def folder(self, kind: str, make: Callable[[Recordings, Path], None]) -> Path:
+        return made(f"episodes-{self.episodes}x{self.steps}-{self.camera}-{kind}", lambda folder: make(self, folder))
+
+    def memmaps(self) -> Path:
+        """A `.npy` file for each channel of each episode."""
+        return self.folder("npy", _write_npy)
+
+    def published(self, compression: str) -> wd.Episodes:
+        """Ours, from a store in a folder: `none`, or `zstd` in time chunks."""
+        return open_episodes(self._store(compression))
+
+    def paths(self, compression: str) -> list[Path]:
+        """The files of the published episodes."""
+        store = self._store(compression)
+        reader = wd.connect(store.as_uri(), _settings(store)).reader
+        found = [reader.local_path(blob_key(episode.hash)) for episode in self.published(compression)]
+        return [path for path in found if path is not None]
+
+    def _store(self, compression: str) -> Path:
+        return self.folder(f"store-{compression}", lambda _, folder: _publish(self, folder, compression))
+
+    def _film(self, rng: np.random.Generator) -> Any:
+        """Frames of a still scene with things that bounce within it."""
+        coarse = rng.integers(0, 200, (SIDE // 12 + 1, SIDE // 12 + 1)).astype(np.float64)
+        scene = np.kron(coarse, np.ones((12, 12)))[:SIDE, :SIDE] + np.linspace(0, 40, SIDE)
+        film = np.repeat(scene.astype(np.uint8)[None], self.steps, axis=0)
+        begin, speed = rng.uniform(0, SIDE, (_THINGS, 2)), rng.uniform(-2, 2, (_THINGS, 2))
+        room = SIDE - 12
+        for thing in range(_THINGS):
+            way = np.abs((begin[thing] + np.arange(self.steps)[:, None] * speed[thing]) % (2 * room) - room)
+            for step, (y, x) in enumerate(way.astype(int)):
+                film[step, y : y + 10, x : x + 8] = 60 * thing + 30
+        if self.camera == "noisy":
+            film += rng.integers(0, 4, film.shape, np.uint8)
+        return film
+
+
+def open_episodes(store: Path) -> wd.Episodes:
+    return wd.dataset("bench/episodes", store=store.as_uri(), settings=_settings(store)).episodes(_SET)
+
+
+@functools.cache
+def _settings(store: Path) -> Settings:
+    return Settings(store_url=store.as_uri(), cache_dir=scratch("episodes-cache"))
+
+
+def publish_files(files: Path, store: Path) -> None:
+    """A file, or a folder of them, into a store in a folder."""
+    store.mkdir(exist_ok=True)
+    builder = wd.DatasetBuilder("bench/episodes", store.as_uri(), settings=_settings(store))
+    builder.add_episodes(_SET, files).publish()
+
+
+def to_episode(name: str, arrays: Arrays, actions: tuple[str, ...] = ("ctrl",)) -> Episode:
+    length = len(next(iter(arrays.values())))
+    channels = {key: Channel(key, array) for key, array in arrays.items()}
+    return Episode(
+        name,
+        length,
+        "Bench-v1",
+        Timebase("ticks", 30.0),
+        observations={key: channel for key, channel in channels.items() if key not in actions},
+        actions={key: channel for key, channel in channels.items() if key in actions},
+        metadata={"success": len(name) % 2 == 0},
+    )
+
+
+def npy_path(folder: Path, number: int, channel: str) -> Path:
+    return folder / f"{number:04d}-{channel}.npy"
+
+
+def _publish(recordings: Recordings, folder: Path, compression: str) -> None:
+    files = scratch("episodes-files")
+    how = ("zstd", LEVEL) if compression == "zstd" else "none"
+    for number, arrays in recordings.all():
+        path = files / f"{number:04d}.wshard"
+        save_wshard(to_episode(path.stem, arrays), path, compression=how, time_chunk_steps=CHUNK_STEPS)
+    publish_files(files, folder)
+    scratch("episodes-files")  # empties it
+
+
+def _write_npy(recordings: Recordings, folder: Path) -> None:
+    for number, arrays in recordings.all():
+        for name, array in arrays.items():
+            np.save(npy_path(folder, number, name), array)
