@@ -1,7 +1,7 @@
-"""The data that is measured: made once from fixed seeds, kept under `.data`, reused by later runs.
+"""Generated data: made once from fixed seeds, kept under `.data`, and reused by later runs.
 
-A folder is named after everything that decides its content and appears whole or not at all, so a run
-that was stopped half-way can simply be started again.
+The name of a directory contains everything that decides its content. A directory appears complete or not at all,
+so that an interrupted run can simply start again.
 """
 
 from __future__ import annotations
@@ -16,40 +16,48 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DATA", "clean", "doubles_file", "made", "many_small_files", "media_files", "scratch", "trips"]
+__all__ = [
+    "DATA",
+    "make_doubles_file",
+    "make_media_files",
+    "make_once",
+    "make_small_files",
+    "make_trips",
+    "remove_data",
+    "scratch",
+]
 
 DATA = Path(__file__).parents[1] / ".data"
 _CITIES = ("amsterdam", "berlin", "cairo", "delhi", "nyc")
 _GROUP_ROWS = 200_000
 
 
-def trips(file_count: int, rows_per_file: int) -> list[Path]:
-    """Wide, zstd-compressed files with page checksums: ids, sorted times, floats, a few words, many notes.
+def make_trips(file_count: int, rows_per_file: int) -> list[Path]:
+    """Return wide, zstd-compressed Parquet files with page checksums.
 
-    1,600,000 rows make about 95 MB in 8 row groups.
+    Columns are ids, sorted times, floats, a city of five, and distinct notes. 1,600,000 rows take about 95 MB in
+    8 row groups.
     """
 
-    def make(folder: Path) -> None:
+    def make(directory: Path) -> None:
         import pyarrow.parquet as pq
 
         for number in range(file_count):
-            table = _trips_table(number, rows_per_file)
-            path = folder / f"trips-{number}.parquet"
             pq.write_table(
-                table,
-                path,
+                _trips_table(number, rows_per_file),
+                directory / f"trips-{number}.parquet",
                 compression="zstd",
                 row_group_size=min(_GROUP_ROWS, rows_per_file),
                 write_page_checksum=True,
             )
 
-    return _files(made(f"trips-{file_count}x{rows_per_file}", make))
+    return _files(make_once(f"trips-{file_count}x{rows_per_file}", make))
 
 
-def many_small_files(file_count: int, size_bytes: int) -> list[Path]:
-    """Distinct files of about one size with four row groups each."""
+def make_small_files(file_count: int, size_bytes: int) -> list[Path]:
+    """Return distinct Parquet files of about one size, with four row groups each."""
 
-    def make(folder: Path) -> None:
+    def make(directory: Path) -> None:
         import numpy as np
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -58,20 +66,22 @@ def many_small_files(file_count: int, size_bytes: int) -> list[Path]:
         row_count = size_bytes // 16
         for number in range(file_count):
             first = number * row_count
-            table = pa.table({"id": np.arange(first, first + row_count), "value": rng.random(row_count)})
-            path = folder / f"part-{number:05d}.parquet"
             pq.write_table(
-                table, path, compression="none", use_dictionary=False, row_group_size=row_count // 4,
+                pa.table({"id": np.arange(first, first + row_count), "value": rng.random(row_count)}),
+                directory / f"part-{number:05d}.parquet",
+                compression="none",
+                use_dictionary=False,
+                row_group_size=row_count // 4,
                 write_page_checksum=True,
-            )  # fmt: skip
+            )
 
-    return _files(made(f"small-{file_count}x{size_bytes}", make))
+    return _files(make_once(f"small-{file_count}x{size_bytes}", make))
 
 
-def doubles_file(size_bytes: int) -> Path:
-    """One file of about this size, of numbers that do not compress; written in parts, so memory stays flat."""
+def make_doubles_file(size_bytes: int) -> Path:
+    """Return one Parquet file of incompressible doubles, written in parts so that memory stays flat."""
 
-    def make(folder: Path) -> None:
+    def make(directory: Path) -> None:
         import numpy as np
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -79,50 +89,50 @@ def doubles_file(size_bytes: int) -> Path:
         rng = np.random.default_rng(2)
         schema = pa.schema([("value", pa.float64())])
         options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
-        with pq.ParquetWriter(folder / "doubles.parquet", schema, **options) as writer:
+        with pq.ParquetWriter(directory / "doubles.parquet", schema, **options) as writer:
             rows_left = size_bytes // 8
             while rows_left:
                 rows = min(rows_left, 4_000_000)
                 writer.write_table(pa.table({"value": rng.random(rows)}))
                 rows_left -= rows
 
-    return _files(made(f"doubles-{size_bytes}", make))[0]
+    return _files(make_once(f"doubles-{size_bytes}", make))[0]
 
 
-def media_files(file_count: int) -> Path:
-    """A folder of distinct files of 5 to 15 kB that do not compress, a thousand to a subfolder."""
+def make_media_files(file_count: int) -> Path:
+    """Return a directory of distinct incompressible files of 5 to 15 kB, a thousand per subdirectory."""
 
-    def make(folder: Path) -> None:
+    def make(directory: Path) -> None:
         rng = random.Random(3)
         for number in range(file_count):
-            path = folder / f"{number // 1000:04d}" / f"{number:06d}.bin"
+            path = directory / f"{number // 1000:04d}" / f"{number:06d}.bin"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(rng.randbytes(rng.randrange(5_000, 15_000)))
 
-    return made(f"media-{file_count}", make)
+    return make_once(f"media-{file_count}", make)
 
 
-def made(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder of that name, which `make` fills if it is not there yet."""
-    folder = DATA / name
-    if not folder.is_dir():
+def make_once(name: str, make: Callable[[Path], None]) -> Path:
+    """Return the directory of that name; `make` fills it on the first use."""
+    directory = DATA / name
+    if not directory.is_dir():
         partial = DATA / f"{name}.partial-{os.getpid()}"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         make(partial)
-        partial.rename(folder)
-    return folder
+        partial.rename(directory)
+    return directory
 
 
 def scratch(name: str) -> Path:
-    """An empty folder of this run's own; what an earlier run left there is gone."""
-    folder = DATA / f"scratch-{name}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
+    """Return an empty directory; remove the content that an earlier call or run left there."""
+    directory = DATA / f"scratch-{name}"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
 
 
-def clean() -> None:
+def remove_data() -> None:
     shutil.rmtree(DATA, ignore_errors=True)
 
 
@@ -148,5 +158,5 @@ def _trips_table(number: int, row_count: int) -> pa.Table:
     )
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir())
+def _files(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir())

@@ -1,7 +1,6 @@
-"""Processes that read on command: one line of JSON in, one line of JSON out.
+"""Worker processes that read on command, one line of JSON each way, and wait for their turn in between.
 
-Both sides of a comparison sit in processes of their own and wait for their turn, so that runs interleave
-within one round, whichever libraries they need.
+Each side of a comparison has a process of its own, so that rounds interleave libraries that cannot share one.
 """
 
 from __future__ import annotations
@@ -15,19 +14,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.harness.timing import Timings
+from benchmarks.harness.data import DATA, make_once
+from benchmarks.harness.timing import RunOptions
 
-__all__ = ["Child", "per_reference", "reader"]
+__all__ = ["CHECKOUT", "Worker", "create_environment"]
 
-_CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[2]
 
 
-class Child:
-    """Context manager around a process that obeys. What it says on the error stream is not shown."""
+class Worker:
+    """Context manager around a worker process. Its error stream is discarded."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -35,46 +36,45 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=_CHECKOUT,
+            cwd=CHECKOUT,
             env={**os.environ, **environ},
             start_new_session=True,
         )
 
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Have it do something and wait for the answer."""
-        self.tell(do, **arguments)
-        return self.hear()
-
-    def ask_within(self, patience_s: float, do: str, **arguments: Any) -> dict[str, Any]:
-        """The same for those that may hang: then it is ended, and what it was asked has failed."""
-        timer = threading.Timer(patience_s, self.kill)
-        timer.start()
+    def call(self, method: str, *, timeout_s: float | None = None, **arguments: Any) -> dict[str, Any]:
+        """Run a command and wait for the answer; kill a process that exceeds the timeout."""
+        timer = threading.Timer(timeout_s, self.kill) if timeout_s is not None else None
+        if timer is not None:
+            timer.start()
         try:
-            return self.ask(do, **arguments)
+            self.send(method, **arguments)
+            return self.receive()
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
 
-    def tell(self, do: str, **arguments: Any) -> None:
-        """Have it begin; `hear` waits."""
+    def send(self, method: str, **arguments: Any) -> None:
+        """Start a command; `receive` waits for its answer."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
+        self._process.stdin.write(json.dumps({"method": method, **arguments}).encode() + b"\n")
         self._process.stdin.flush()
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "it ended without an answer"}
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "the process ended without an answer"}
         if "error" in answer:
-            raise RuntimeError(f"{self._process.args!r}: {answer['error']}")
+            module = next((part for part in map(str, self._process.args) if part.startswith("benchmarks.")), "worker")  # type: ignore[arg-type]
+            raise RuntimeError(f"{module}: {answer['error']}")
         return answer
 
     def has_answered(self) -> bool:
-        """Whether `hear` would return at once; also when the process has ended."""
+        """Return whether `receive` would return at once, also because the process has ended."""
         assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def kill(self) -> None:
-        """With all processes it started, at once and without a word: as a machine that loses power."""
+        """Send SIGKILL to the process and all processes that it started, as a power failure would end them."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -89,11 +89,24 @@ class Child:
         self.close()
 
 
-def reader(environ: Mapping[str, str]) -> Child:
-    """A process that reads with us."""
-    return Child([sys.executable, "-m", "benchmarks.media.worker"], environ)
+def create_environment(name: str, installs: Sequence[Sequence[str]], options: RunOptions) -> Path | None:
+    """Return the interpreter of a virtual environment for peers, created on the first use.
+
+    Each element of `installs` is the argument list of one `pip install`. A smoke run installs nothing. Return None
+    if the environment does not exist and cannot be created.
+    """
+    python = DATA / name / "bin" / "python"
+    if not python.exists() and not options.is_smoke:
+        try:
+            make_once(name, partial(_install, installs))
+        except subprocess.CalledProcessError as error:
+            print(f"({error})", file=sys.stderr)
+    return python if python.exists() else None
 
 
-def per_reference(timings: Timings, counts: Mapping[str, int]) -> Timings:
-    """Seconds for one reference, where arms read different numbers of them."""
-    return Timings({arm: [took_s / counts[arm] for took_s in times] for arm, times in timings.by_arm.items()})
+def _install(installs: Sequence[Sequence[str]], directory: Path) -> None:
+    run = partial(subprocess.run, check=True, stdout=subprocess.DEVNULL)
+    run([sys.executable, "-m", "venv", str(directory)])
+    pip = [str(directory / "bin" / "python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    for arguments in installs:
+        run([*pip, *arguments])

@@ -1,13 +1,14 @@
-"""A reverse proxy on loopback as far away as a real object store: each request waits, each connection is slow.
+"""Reverse proxy on loopback that counts requests and bytes, and adds the latency of a real object store.
 
-A server without latency rewards the wrong design, such as one request for every sample. Here a request is
-passed on only after `delay_s`, and a connection's answers are paced to `bytes_per_s`. Bytes are passed on as they
-come, heads included, so signatures made for the proxy's address still hold.
+A server without latency rewards the wrong design, such as one request per sample. The proxy forwards a request
+after `delay_s` and paces the responses of a connection to `bytes_per_s`. It forwards bytes unchanged, headers
+included, so that signatures made for the proxy's address stay valid.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import socket
 import threading
@@ -18,9 +19,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from benchmarks.harness.counting_proxy import Exchange
-
-__all__ = ["LatencyProxy"]
+__all__ = ["Exchange", "S3Proxy"]
 
 _CHUNK_BYTES = 128 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
@@ -29,25 +28,35 @@ _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _BODILESS = {204, 304}
 
 
-class LatencyProxy:
-    """Context manager; `endpoint_url` is where to send requests meant for `upstream_url`."""
+@dataclass(slots=True)
+class Exchange:
+    """A request and the number of body bytes sent in response; `body_bytes` grows during the transfer."""
 
-    def __init__(self, upstream_url: str, delay_s: float = 0.02, bytes_per_s: float = 60e6) -> None:
+    method: str
+    path: str
+    status: int
+    body_bytes: int = 0
+
+
+class S3Proxy:
+    """Context manager; clients send requests for `upstream_url` to `endpoint_url`."""
+
+    def __init__(self, upstream_url: str, *, delay_s: float = 0.0, bytes_per_s: float = math.inf) -> None:
         self.delay_s = delay_s
         self.bytes_per_s = bytes_per_s
         upstream = urlsplit(upstream_url)
         self._upstream = (upstream.hostname or "127.0.0.1", upstream.port or 80)
-        self._seen: list[_Answer] = []
+        self._exchanges: list[Exchange] = []
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self._thread = threading.Thread(target=self._accept, name="latency-proxy", daemon=True)
+        self._thread = threading.Thread(target=self._accept, name="s3-proxy", daemon=True)
         self.endpoint_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def take(self) -> list[Exchange]:
-        """What was seen since the last call. An answer that is still being sent counts with what went out so far."""
-        taken = self._seen[:]
-        del self._seen[: len(taken)]
-        return [Exchange(answer.method, answer.path, answer.status, answer.sent_bytes) for answer in taken]
+        """Return the exchanges since the last call. An unfinished response counts the bytes sent so far."""
+        taken = self._exchanges[:]
+        del self._exchanges[: len(taken)]
+        return [Exchange(each.method, each.path, each.status, each.body_bytes) for each in taken]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -66,69 +75,58 @@ class LatencyProxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        """One connection, until either side ends it."""
+        """Serve one connection until either side closes it."""
         self._open.add(client)
         with client, contextlib.suppress(OSError), socket.create_connection(self._upstream) as upstream:
             for side in (client, upstream):
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            from_client, from_upstream = _Inflow(client), _Inflow(upstream)
-            while (request := from_client.head()) is not None:
+            requests, responses = _HttpReader(client), _HttpReader(upstream)
+            while (request := requests.head()) is not None:
                 time.sleep(self.delay_s)
                 upstream.sendall(request)
-                for piece in from_client.body(request):
+                for piece in requests.body(request):
                     upstream.sendall(piece)
-                if not self._answer(request, from_upstream, client):
+                if not self._respond(request, responses, client):
                     break
         self._open.discard(client)
 
-    def _answer(self, request: bytes, upstream: _Inflow, client: socket.socket) -> bool:
+    def _respond(self, request: bytes, responses: _HttpReader, client: socket.socket) -> bool:
         method, path, _ = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
-        head = upstream.head()
+        head = responses.head()
         while head is not None and head[9:12] == b"100":
             client.sendall(head)
-            head = upstream.head()
+            head = responses.head()
         if head is None:
             return False
-        status = int(head[9:12])
-        answer = _Answer(method, path, status)
-        self._seen.append(answer)
+        exchange = Exchange(method, path, int(head[9:12]))
+        self._exchanges.append(exchange)
         client.sendall(head)
-        begun = time.perf_counter()
-        if method != "HEAD" and status not in _BODILESS:
-            for piece in upstream.body(head):
-                ahead_s = answer.sent_bytes / self.bytes_per_s - (time.perf_counter() - begun)
+        start = time.perf_counter()
+        if method != "HEAD" and exchange.status not in _BODILESS:
+            for piece in responses.body(head):
+                ahead_s = exchange.body_bytes / self.bytes_per_s - (time.perf_counter() - start)
                 if ahead_s > 0:
                     time.sleep(ahead_s)
-                answer.sent_bytes += len(piece)
+                exchange.body_bytes += len(piece)  # before sending: the client may look as soon as it has the body
                 client.sendall(piece)
         return True
 
 
-@dataclass(slots=True)
-class _Answer:
-    """Grows while it is sent, so that a client that has all of it finds it counted."""
-
-    method: str
-    path: str
-    status: int
-    sent_bytes: int = 0
-
-
-class _Inflow:
-    """What comes in on a socket, cut into heads and bodies; bytes stay as they are."""
+class _HttpReader:
+    """Splits the bytes of a socket into heads and bodies, unchanged."""
 
     def __init__(self, source: socket.socket) -> None:
         self._source = source
-        self._held = b""
+        self._buffer = b""
 
     def head(self) -> bytes | None:
-        """Up to and with the empty line; None where the other side has ended."""
-        while (end := self._held.find(b"\r\n\r\n")) < 0:
-            came = self._source.recv(_CHUNK_BYTES)
-            if not came or len(self._held) > _MAX_HEAD_BYTES:
+        """Return the bytes up to and including the empty line, or None at the end of the connection."""
+        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
+            received = self._source.recv(_CHUNK_BYTES)
+            if not received or len(self._buffer) > _MAX_HEAD_BYTES:
                 return None
-            self._held += came
-        head, self._held = self._held[: end + 4], self._held[end + 4 :]
+            self._buffer += received
+        head, self._buffer = self._buffer[: end + 4], self._buffer[end + 4 :]
         return head
 
     def body(self, head: bytes) -> Iterator[bytes]:
@@ -138,13 +136,13 @@ class _Inflow:
         length = _LENGTH.search(head)
         yield from self._exactly(int(length[1]) if length else 0)
 
-    def _exactly(self, left: int) -> Iterator[bytes]:
-        while left > 0:
-            piece, self._held = self._held[:left], self._held[left:]
-            piece = piece or self._source.recv(min(left, _CHUNK_BYTES))
+    def _exactly(self, remaining_bytes: int) -> Iterator[bytes]:
+        while remaining_bytes > 0:
+            piece, self._buffer = self._buffer[:remaining_bytes], self._buffer[remaining_bytes:]
+            piece = piece or self._source.recv(min(remaining_bytes, _CHUNK_BYTES))
             if not piece:
-                raise ConnectionError("cut off")
-            left -= len(piece)
+                raise ConnectionError("the connection closed in the middle of a body")
+            remaining_bytes -= len(piece)
             yield piece
 
     def _chunks(self) -> Iterator[bytes]:
@@ -157,10 +155,10 @@ class _Inflow:
             yield self._line()
 
     def _line(self) -> bytes:
-        while (end := self._held.find(b"\r\n")) < 0:
-            came = self._source.recv(_CHUNK_BYTES)
-            if not came:
-                raise ConnectionError("cut off")
-            self._held += came
-        line, self._held = self._held[: end + 2], self._held[end + 2 :]
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            received = self._source.recv(_CHUNK_BYTES)
+            if not received:
+                raise ConnectionError("the connection closed in the middle of a line")
+            self._buffer += received
+        line, self._buffer = self._buffer[: end + 2], self._buffer[end + 2 :]
         return line

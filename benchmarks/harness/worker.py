@@ -1,6 +1,6 @@
-"""The other end of a child process: commands come as lines of JSON, each is a method, its result the answer.
+"""Server loop of a worker process: each input line is a JSON command, each output line its JSON answer.
 
-Imports nothing but the standard library, as it also serves under interpreters that do not have our package.
+The module imports only the standard library, because it also runs under interpreters without warpdata.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ __all__ = ["serve"]
 
 
 def serve(reader: object) -> None:
-    """Until the input ends. What a library prints goes to the error stream, so that answers stay alone."""
+    """Call the method that each command names, until the input ends.
+
+    Prints of libraries go to the error stream, so that the output carries only answers.
+    """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
         command = json.loads(line)
-        act: Callable[..., dict[str, Any]] = getattr(reader, command.pop("do"))
+        method: Callable[..., dict[str, Any]] = getattr(reader, command.pop("method"))
         try:
-            answer = act(**command)
+            answer = method(**command)
         except Exception:  # noqa: BLE001
             answer = {"error": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")

@@ -1,8 +1,8 @@
-"""`read_many` in batches of 256 random references, beside the same ranges fetched bare.
+"""Batches of 256 random references with `read_many`, over S3 and from a local store.
 
-The ceiling is `obstore` asked for exactly the bytes of these members, with as many requests at once as
-suits it best; it knows where they are and verifies nothing. WebDataset streams whole tars in order, and
-Lance takes blobs of its own format by row: they do something else, and stand here to compare with.
+The ceiling is `obstore` with the exact byte ranges of the members and the best number of concurrent requests; it
+verifies nothing. WebDataset streams whole tars in order, and Lance takes blobs of its own format by row: they do
+other work and serve as a scale.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from functools import partial
 
 import warpdata as wd
-from benchmarks.harness.data import media_files, scratch
-from benchmarks.harness.process import per_reference
-from benchmarks.harness.timing import Arm, Effort, Finding, Report, Timings, interleave, megabytes
-from benchmarks.media.dataset import ARTIFACT, MEDIA, Media, artifact_shards, open_references, publish_media, shuffled
-from benchmarks.media.peers import (
-    has_lance,
-    has_webdataset,
-    lance_bytes,
-    lance_options,
-    open_lance,
-    streamed_bytes,
-    write_lance,
+from benchmarks.harness.bare_store import ByteRange, open_bare_store, read_ranges, upload_in_one_part
+from benchmarks.harness.data import make_media_files, scratch
+from benchmarks.harness.machine import is_installed, skip_lines
+from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave
+from benchmarks.media.dataset import (
+    ARTIFACT,
+    DATASET,
+    MediaFiles,
+    artifact_shards,
+    open_references,
+    publish_media,
+    shuffle_positions,
 )
-from benchmarks.media.ranges import Range, bare_store, put_in_one_piece, read_ranges
+from benchmarks.media.peers import lance_options, open_lance, read_lance, stream_tars, write_lance
+from benchmarks.results import Measurement, Outcome
 from warpdata.artifacts import FileRef
 from warpdata.settings import Settings
 from warpdata.testing import S3Endpoint, S3Server
@@ -33,15 +34,16 @@ from warpdata.testing import S3Endpoint, S3Server
 __all__ = ["run"]
 
 _BATCH = 256
-_AT_ONCE = (16, 32, 64)
-_OF_BARE = 0.8
+_CONCURRENCY = (16, 32, 64)
+_UNIT = "references/s"
+_PEERS = {"lance": "Lance blobs, taken by row", "webdataset": "WebDataset, whole tars in order"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """The references to read, in batches, and what they come to."""
+class _Workload:
+    """References to read, in batches."""
 
-    media: Media
+    media: MediaFiles
     batches: Sequence[Sequence[int]]
 
     @property
@@ -53,124 +55,101 @@ class _Work:
         return sum(self.media.size_of(batch) for batch in self.batches)
 
 
-def run(effort: Effort) -> Report:
-    media = Media.of(media_files(300 if effort.quick else 20_000))
-    order = shuffled(len(media), seed=5, limit=2 * _BATCH if effort.quick else 16 * _BATCH)
-    work = _Work(media, [order[start : start + _BATCH] for start in range(0, len(order), _BATCH)])
+def run(options: RunOptions) -> Outcome:
+    media = MediaFiles.of(make_media_files(300 if options.is_smoke else 20_000))
+    order = shuffle_positions(len(media), seed=5, limit=2 * _BATCH if options.is_smoke else 16 * _BATCH)
+    workload = _Workload(media, [order[start : start + _BATCH] for start in range(0, len(order), _BATCH)])
     with S3Server() as s3:
-        remote = _over_s3(work, s3, effort)
-    local = _locally(work, effort)
-    findings = [
-        _finding("S3, against bare obstore ranges", remote, _best(remote), _OF_BARE),
-        *(_finding(f"S3, against {name}", remote, arm) for name, arm in _OTHERS if arm in remote.by_arm),
-        *(_finding(f"local store, against {name}", local, arm) for name, arm in _OTHERS if arm in local.by_arm),
-    ]
-    bare = ", ".join(f"{_rate(remote, str(at_once))} with {at_once}" for at_once in _AT_ONCE)
-    return Report(
-        f"Batches of {_BATCH} references in random order",
-        f"{work.reference_count:,} of {len(media):,} members of 5 to 15 kB, {megabytes(work.size_bytes)}; "
-        "over S3 in mode `remote`.",
-        findings,
-        [f"Bare ranges by how many are asked for at once: {bare}.", *_absent()],
+        remote = _time_remote(workload, s3, options)
+    local = _time_local(workload, options)
+    best = min(map(str, _CONCURRENCY), key=remote.median_s)
+    measurements = [_measure("S3", remote, best, "bare obstore ranges", "batch-remote")]
+    for case, timings in (("S3", remote), ("local store", local)):
+        measurements += [_measure(case, timings, arm, name) for arm, name in _PEERS.items() if arm in timings.by_arm]
+    if not any(measurement.case == "local store" for measurement in measurements):
+        measurements.append(Measurement(case="local store", unit=_UNIT, ours=local.value("ours", _UNIT)))
+    bare = ", ".join(f"{remote.value(str(number), _UNIT):,.0f}/s with {number}" for number in _CONCURRENCY)
+    return Outcome(
+        title=f"Batches of {_BATCH} references in random order",
+        method=f"{workload.reference_count:,} of {len(media):,} members of 5 to 15 kB, "
+        f"{format_bytes(workload.size_bytes)}; over S3 in mode `remote`.",
+        measurements=measurements,
+        notes=[f"Bare ranges by the number of concurrent requests: {bare}."],
+        skipped=skip_lines(["webdataset", "pylance"]),
     )
 
 
-_OTHERS = (("Lance blobs, taken by row", "lance"), ("WebDataset, whole tars in order", "webdataset"))
-
-
-def _over_s3(work: _Work, s3: S3Endpoint, effort: Effort) -> Timings:
+def _time_remote(workload: _Workload, s3: S3Endpoint, options: RunOptions) -> Timings:
     store, settings = s3.url("batches"), s3.settings(cache_dir=scratch("media-cache"))
-    publish_media(work.media, store, settings)
-    bare, ranges = bare_store(s3, "batches"), _ranges(work, store, settings)
-    arms: dict[str, Arm] = {"ours": _ours(work, open_references(store, settings, "remote"))}
-    for at_once in _AT_ONCE:
-        arms[str(at_once)] = partial(_counted, partial(read_ranges, bare, ranges, at_once), work.size_bytes)
-    if has_lance():
-        options = lance_options(s3)
-        write_lance(work.media, s3.url("lance"), options)
-        arms["lance"] = _lance(work, open_lance(s3.url("lance"), options))
-    put_in_one_piece(s3)
-    if has_webdataset():
+    publish_media(workload.media, store, settings)
+    bare, ranges = open_bare_store(s3, "batches"), _find_ranges(workload, store, settings)
+    arms: dict[str, Arm] = {"ours": _ours(workload, open_references(store, settings, "remote"))}
+    for concurrency in _CONCURRENCY:
+        read = partial(read_ranges, bare, ranges, concurrency)
+        arms[str(concurrency)] = partial(_missing_bytes, read, workload.size_bytes)
+    if is_installed("pylance"):
+        write_lance(workload.media, s3.url("lance"), lance_options(s3))
+        arms["lance"] = _lance(workload, open_lance(s3.url("lance"), lance_options(s3)))
+    upload_in_one_part(s3)
+    if is_installed("webdataset"):
         reader = wd.connect(store, settings).reader
         tars = [reader.signed_url(key, 3600) for key, _ in artifact_shards(store, settings)]
-        arms["webdataset"] = partial(_counted, partial(streamed_bytes, tars), work.media.size_bytes)
-    return _measured(arms, work, effort)
+        arms["webdataset"] = partial(_missing_bytes, partial(stream_tars, tars), workload.media.size_bytes)
+    return _interleave(arms, workload, options)
 
 
-def _locally(work: _Work, effort: Effort) -> Timings:
+def _time_local(workload: _Workload, options: RunOptions) -> Timings:
     store = scratch("media-store").as_uri()
     settings = Settings(store_url=store, cache_dir=scratch("media-cache"))
-    publish_media(work.media, store, settings)
-    arms: dict[str, Arm] = {"ours": _ours(work, open_references(store, settings))}
-    if has_lance():
-        place = str(scratch("media-lance") / "media.lance")
-        write_lance(work.media, place)
-        arms["lance"] = _lance(work, open_lance(place))
-    if has_webdataset():
+    publish_media(workload.media, store, settings)
+    arms: dict[str, Arm] = {"ours": _ours(workload, open_references(store, settings))}
+    if is_installed("pylance"):
+        path = str(scratch("media-lance") / "media.lance")
+        write_lance(workload.media, path)
+        arms["lance"] = _lance(workload, open_lance(path))
+    if is_installed("webdataset"):
         reader = wd.connect(store, settings).reader
         tars = [str(reader.local_path(key)) for key, _ in artifact_shards(store, settings)]
-        arms["webdataset"] = partial(_counted, partial(streamed_bytes, tars), work.media.size_bytes)
-    timings = _measured(arms, work, effort)
+        arms["webdataset"] = partial(_missing_bytes, partial(stream_tars, tars), workload.media.size_bytes)
+    timings = _interleave(arms, workload, options)
     for name in ("media-store", "media-cache", "media-lance"):
         scratch(name)
     return timings
 
 
-def _measured(arms: dict[str, Arm], work: _Work, effort: Effort) -> Timings:
-    counts = dict.fromkeys(arms, work.reference_count) | {"webdataset": len(work.media)}
-    return per_reference(interleave(arms, effort.rounds), counts)
+def _interleave(arms: dict[str, Arm], workload: _Workload, options: RunOptions) -> Timings:
+    counts = dict.fromkeys(arms, workload.reference_count) | {"webdataset": len(workload.media)}
+    return interleave(arms, options.rounds).per_item(counts)
 
 
-def _ours(work: _Work, references: Sequence[FileRef]) -> Arm:
-    batches = [[references[position] for position in batch] for batch in work.batches]
+def _ours(workload: _Workload, references: Sequence[FileRef]) -> Arm:
+    batches = [[references[position] for position in batch] for batch in workload.batches]
 
     def read() -> int:
         return sum(len(content or b"") for batch in batches for content in wd.read_many(batch))
 
-    return partial(_counted, read, work.size_bytes)
+    return partial(_missing_bytes, read, workload.size_bytes)
 
 
-def _lance(work: _Work, opened: object) -> Arm:
-    return partial(_counted, partial(lance_bytes, opened, work.batches), work.size_bytes)
+def _lance(workload: _Workload, opened: object) -> Arm:
+    return partial(_missing_bytes, partial(read_lance, opened, workload.batches), workload.size_bytes)
 
 
-def _counted(read: Callable[[], int], expected_bytes: int) -> Callable[[], int]:
-    """How many bytes were missing, so that arms which read different parts can agree."""
+def _missing_bytes(read: Callable[[], int], expected_bytes: int) -> Callable[[], int]:
+    """Wrap a read so that arms of different sizes agree on a count of zero."""
     return lambda: expected_bytes - read()
 
 
-def _ranges(work: _Work, store: str, settings: Settings) -> list[list[Range]]:
-    """Where the members lie, for those who do not look them up."""
-    artifact = wd.dataset(MEDIA, store=store, settings=settings).artifact(ARTIFACT)
+def _find_ranges(workload: _Workload, store: str, settings: Settings) -> list[list[ByteRange]]:
+    artifact = wd.dataset(DATASET, store=store, settings=settings).artifact(ARTIFACT)
     keys = [key for key, _ in artifact_shards(store, settings)]
 
-    def place(position: int) -> Range:
-        member = artifact.member(work.media.paths[position])
+    def find(position: int) -> ByteRange:
+        member = artifact.member(workload.media.paths[position])
         return keys[member.shard], member.offset, member.offset + member.stored_bytes
 
-    return [[place(position) for position in batch] for batch in work.batches]
+    return [[find(position) for position in batch] for batch in workload.batches]
 
 
-def _best(timings: Timings) -> str:
-    return min(map(str, _AT_ONCE), key=timings.median_s)
-
-
-def _absent() -> list[str]:
-    names = [name for name, is_there in (("webdataset", has_webdataset()), ("pylance", has_lance())) if not is_there]
-    return [f"{name} is not installed; it was not measured." for name in names]
-
-
-def _finding(case: str, timings: Timings, peer: str, least: float | None = None) -> Finding:
-    ratio = timings.speed_ratio("ours", peer)
-    return Finding(
-        case,
-        _rate(timings, "ours"),
-        _rate(timings, peer),
-        f"{ratio:.2f} ({timings.spread('ours', peer)})",
-        "" if least is None else f"≥ {least}",
-        None if least is None else ratio >= least,
-    )
-
-
-def _rate(timings: Timings, arm: str) -> str:
-    return f"{1 / timings.median_s(arm):,.0f}/s"
+def _measure(case: str, timings: Timings, peer: str, peer_name: str, promise: str = "") -> Measurement:
+    return timings.compare(case, "ours", peer, peer_name=peer_name, unit=_UNIT, promise=promise)

@@ -1,93 +1,85 @@
-"""How many requests stand between a newcomer and the first reference.
+"""Requests until the first reference of an unknown dataset.
 
-A process that has never seen the dataset, with an empty cache, behind a proxy that counts. Once it takes
-the first row of the table and reads what that refers to; once it asks the artifact for a member by name.
-What belongs to opening (the name, the manifest) is told apart from what comes after.
+A new process with an empty cache reads behind a counting proxy, either through the first row of the table or by the
+path of a member. Requests that open the version (head and manifest) are listed but not counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import warpdata as wd
-from benchmarks.harness.counting_proxy import CountingProxy, Exchange
-from benchmarks.harness.data import media_files, scratch
-from benchmarks.harness.process import reader
-from benchmarks.harness.timing import Effort, Finding, Report, megabytes
-from benchmarks.media.dataset import ARTIFACT, COLUMN, MEDIA, Media, artifact_shards, publish_media
+from benchmarks.harness.data import make_media_files, scratch
+from benchmarks.harness.proxy import Exchange, S3Proxy
+from benchmarks.harness.timing import RunOptions, format_bytes
+from benchmarks.media.dataset import (
+    ARTIFACT,
+    COLUMN,
+    DATASET,
+    MediaFiles,
+    artifact_shards,
+    publish_media,
+    start_reader,
+)
+from benchmarks.results import Measurement, Outcome
 from warpdata.digest import blob_key
 from warpdata.settings import Settings
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]
 
-_MOST_REQUESTS = 5
 _TINY_BYTES = 100
+_ACCESSES = (
+    ("the first row of the table", "remote"),
+    ("the first row of the table", "auto"),
+    ("a member by path", "auto"),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """A published dataset, and what its blobs are, by key."""
-
+class _PublishedMedia:
     store: str
     member_count: int
     path: str
     kinds: dict[str, str]
+    """Kind of each blob by key."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """From the first row of the table, or straight from the artifact."""
-
-    by_table: bool
-    mode: str
-
-
-_WAYS = (_Way(True, "remote"), _Way(True, "auto"), _Way(False, "auto"))
-
-
-@dataclass(frozen=True, slots=True)
-class _First:
-    """What a first read took."""
-
-    case: _Case
-    way: _Way
+class _FirstRead:
+    case: str
+    published: _PublishedMedia
     seen: Sequence[Exchange]
 
-    @property
-    def title(self) -> str:
-        asked = "the first row of the table" if self.way.by_table else "a member by its path"
-        return f"{asked}, {self.case.member_count:,} members, mode `{self.way.mode}`"
 
-
-def run(effort: Effort) -> Report:
-    few, many = (300, 2000) if effort.quick else (20_000, 100_000)
-    with S3Server() as s3, CountingProxy(s3.endpoint_url) as proxy:
+def run(options: RunOptions) -> Outcome:
+    few, many = (300, 2000) if options.is_smoke else (20_000, 100_000)
+    with S3Server() as s3, S3Proxy(s3.endpoint_url) as proxy:
         settings = s3.settings(cache_dir=scratch("media-publish"))
         small, large = s3.url("first-small"), s3.url("first-large")
-        media = Media.of(media_files(few))
+        media = MediaFiles.of(make_media_files(few))
         publish_media(media, small, settings)
         _publish_tiny(many, large, settings)
-        cases = [_case(small, settings, media.paths[0]), _case(large, settings, _path(0))]
+        published = [_describe(small, settings, media.paths[0]), _describe(large, settings, _path(0))]
         through = replace(s3, endpoint_url=proxy.endpoint_url)
-        counted = [_counted(case, way, through, proxy) for case in cases for way in _WAYS]
-    return Report(
-        "The first reference of a dataset never seen before",
-        "Loopback S3, an empty cache, a fresh process. Background requests that fill the cache count as well.",
-        [_finding(first) for first in counted],
-        [f"{first.title}: {', '.join(_listed(first))}." for first in counted],
+        reads = [_read(each, access, mode, through, proxy) for each in published for access, mode in _ACCESSES]
+    return Outcome(
+        title="The first reference of an unknown dataset",
+        method="Loopback S3, an empty cache, a new process. Background requests that fill the cache count as well.",
+        measurements=[_measure(read) for read in reads],
+        notes=[f"{read.case}: {_list_requests(read)}." for read in reads],
         is_timed=False,
     )
 
 
 def _publish_tiny(member_count: int, store: str, settings: Settings) -> None:
-    """Many members that are hardly there: what counts is how many the index has."""
+    """Publish many tiny members; only the size of the index matters."""
     import pyarrow as pa
 
     files = {_path(number): number.to_bytes(_TINY_BYTES, "little") for number in range(member_count)}
     table = pa.table({"id": list(range(member_count)), COLUMN: list(files)})
-    builder = wd.DatasetBuilder(MEDIA, store, settings=settings).add_table("main", table)
+    builder = wd.DatasetBuilder(DATASET, store, settings=settings).add_table("main", table)
     builder.add_artifact(ARTIFACT, files).bind("main", COLUMN, ARTIFACT, "file").publish()
 
 
@@ -95,40 +87,44 @@ def _path(number: int) -> str:
     return f"{number // 1000:04d}/{number:06d}.bin"
 
 
-def _case(store: str, settings: Settings, path: str) -> _Case:
-    opened = wd.dataset(MEDIA, store=store, settings=settings)
+def _describe(store: str, settings: Settings, path: str) -> _PublishedMedia:
+    opened = wd.dataset(DATASET, store=store, settings=settings)
     artifact = opened.artifact(ARTIFACT)
     kinds = {blob_key(blob.hash): "table" for blob in opened.blobs()}
     kinds |= {key: "member" for key, _ in artifact_shards(store, settings)}
     kinds[blob_key(artifact.entry.index.hash)] = "member index"
-    return _Case(store, len(artifact), path, kinds)
+    return _PublishedMedia(store, len(artifact), path, kinds)
 
 
-def _counted(case: _Case, way: _Way, through: S3Endpoint, proxy: CountingProxy) -> _First:
-    environ = {**through.environ(), "WARP_CACHE_DIR": str(scratch("media-cache")), "WARP_MODE": way.mode}
-    with reader(environ) as child:
+def _read(published: _PublishedMedia, access: str, mode: str, through: S3Endpoint, proxy: S3Proxy) -> _FirstRead:
+    environ = {**through.environ(), "WARP_CACHE_DIR": str(scratch("media-cache")), "WARP_MODE": mode}
+    with start_reader(environ) as worker:
         proxy.take()
-        if way.by_table:
-            child.ask("first", store=case.store)
+        if access == "a member by path":
+            worker.call("read_member", store=published.store, path=published.path)
         else:
-            child.ask("member", store=case.store, path=case.path)
-        return _First(case, way, proxy.take())
+            worker.call("read_first", store=published.store)
+        return _FirstRead(f"{access}, {published.member_count:,} members, mode `{mode}`", published, proxy.take())
 
 
-def _finding(first: _First) -> Finding:
-    after = [exchange for exchange in first.seen if "/blobs/" in exchange.path]
-    return Finding(
-        f"requests after the manifest, {first.title}",
-        f"{len(after)} ({megabytes(sum(exchange.body_bytes for exchange in after))})",
-        target=f"≤ {_MOST_REQUESTS}",
-        is_met=len(after) <= _MOST_REQUESTS,
+def _measure(read: _FirstRead) -> Measurement:
+    counted = [exchange for exchange in read.seen if "/blobs/" in exchange.path]
+    return Measurement(
+        case=read.case,
+        unit="requests",
+        ours=len(counted),
+        detail=format_bytes(sum(exchange.body_bytes for exchange in counted)),
+        promise="first-read-requests",
     )
 
 
-def _listed(first: _First) -> Iterator[str]:
-    for exchange in first.seen:
-        key = "blobs/" + exchange.path.rpartition("/blobs/")[2].partition("?")[0]
-        kind = first.case.kinds.get(key) or next(
-            (kind for kind in ("latest.json", "heads", "manifests") if f"/{kind}" in exchange.path), "other"
-        )
-        yield f"{exchange.method} {kind} ({exchange.status}, {megabytes(exchange.body_bytes)})"
+def _list_requests(read: _FirstRead) -> str:
+    return ", ".join(
+        f"{each.method} {_kind(read, each.path)} ({each.status}, {format_bytes(each.body_bytes)})" for each in read.seen
+    )
+
+
+def _kind(read: _FirstRead, path: str) -> str:
+    key = "blobs/" + path.rpartition("/blobs/")[2].partition("?")[0]
+    kinds = ("latest.json", "heads", "manifests")
+    return read.published.kinds.get(key) or next((kind for kind in kinds if f"/{kind}" in path), "other")

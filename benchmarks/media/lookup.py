@@ -1,8 +1,8 @@
-"""Finding one member among many must not cost a look at all of them, in time or in memory.
+"""Finding one member among many: time and peak memory.
 
-The indexes are real and written by the code that publishes, but no shard has a blob: looking up never
-asks for one. Ours opens the dataset by name and finds a member; the peer is handed the file of its index.
-Memory is the peak of a process of its own that looks up members from all over the index.
+The indexes are real and written by the publishing code, but no shard has a blob, because a look-up never reads one.
+warpdata opens the dataset by name and finds a member; the peer receives the path of its index file. The peak memory
+is that of a process that looks up members from all over the index.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from functools import partial
 from pathlib import Path
 
 import warpdata as wd
-from benchmarks.harness.data import made, scratch
-from benchmarks.harness.process import Child, reader
-from benchmarks.harness.timing import Arm, Effort, Finding, Report, interleave, megabytes
-from benchmarks.media.dataset import ARTIFACT, MEDIA
-from benchmarks.media.pypi_peer import ABSENT, PEER, Peer, find_peer
+from benchmarks.harness.data import make_once, scratch
+from benchmarks.harness.process import Worker
+from benchmarks.harness.timing import Arm, RunOptions, interleave
+from benchmarks.media.dataset import ARTIFACT, DATASET, start_reader
+from benchmarks.media.pypi_peer import PEER_ABSENT, PEER_NAME, PypiPeer, find_pypi_peer
+from benchmarks.results import Measurement, Outcome
 from warpdata.artifacts import ArtifactEntry, Member, PackedMember, write_index
 from warpdata.catalog import MAIN, Transaction, commit
-from warpdata.datasets import Connection, connect
+from warpdata.datasets import connect
 from warpdata.digest import blob_key, fingerprint_file
 from warpdata.manifest import Manifest, Shard, page_shards
 from warpdata.settings import Settings
@@ -30,36 +31,37 @@ __all__ = ["run"]
 
 _MEMBER_BYTES = 10_000
 _SHARD_MEMBERS = 10_000
-_LOOKED_UP = 1000
-_TIMES_FASTER = 50
-_FLAT = 1.2
+_LOOKUPS = 1000
 
 
-def run(effort: Effort) -> Report:
-    few, many = (2000, 20_000) if effort.quick else (100_000, 10_000_000)
-    peer = find_peer(effort)
+def run(options: RunOptions) -> Outcome:
+    few, many = (2000, 20_000) if options.is_smoke else (100_000, 10_000_000)
+    peer = find_pypi_peer(options)
     cache = scratch("media-cache")
-    small, large = (_store(member_count) for member_count in (few, many))
-    findings = [
-        _opening(small, few, peer, cache, effort),
-        _memory((small, few), (large, many), cache),
-        _memory_of_more((large, many), cache),
+    small, large = (make_once(f"members-{count}", partial(_publish, count)).as_uri() for count in (few, many))
+    peaks = [
+        _find_in_process(small, few, _LOOKUPS, cache),
+        _find_in_process(large, many, _LOOKUPS, cache),
+        _find_in_process(large, many, 20 * _LOOKUPS, cache),
     ]
-    return Report(
-        "Find one member among many",
-        "A local store.",
-        findings,
-        ["Ours opens the dataset by name as well; the peer only opens its index.", *([] if peer else [ABSENT])],
+    case = f"peak memory of {{:,}} look-ups among {many:,} members"
+    return Outcome(
+        title="Find one member among many",
+        method="A local store.",
+        measurements=[
+            _measure_time(small, few, peer, cache, options),
+            _measure_memory(case.format(_LOOKUPS), peaks[1], peaks[0], f"{few:,} members", "lookup-memory"),
+            _measure_memory(case.format(20 * _LOOKUPS), peaks[2], peaks[1], f"{_LOOKUPS:,} look-ups"),
+        ],
+        notes=["warpdata also opens the dataset by name; the peer only opens its index."],
+        skipped=[] if peer else [PEER_ABSENT],
     )
 
 
-def _store(member_count: int) -> str:
-    """A store with one dataset whose artifact has that many members."""
-    return made(f"members-{member_count}", partial(_publish, member_count)).as_uri()
-
-
-def _publish(member_count: int, folder: Path) -> None:
-    link = connect(folder.as_uri(), Settings(store_url=folder.as_uri(), cache_dir=scratch("media-cache")))
+def _publish(member_count: int, directory: Path) -> None:
+    """Publish a dataset whose artifact has an index of `member_count` members and no blobs."""
+    store = directory.as_uri()
+    link = connect(store, Settings(store_url=store, cache_dir=scratch("media-cache")))
     shards = [
         Shard(hashlib.sha256(number.to_bytes(8, "little")).hexdigest(), _SHARD_MEMBERS * _MEMBER_BYTES)
         for number in range(-(-member_count // _SHARD_MEMBERS))
@@ -72,14 +74,16 @@ def _publish(member_count: int, folder: Path) -> None:
     fingerprint = fingerprint_file(staged)
     link.writer.create_file(blob_key(fingerprint.blob.hash), staged, fingerprint)
     entry = ArtifactEntry("tar_shards", paged.shards, fingerprint.blob, written.footer, member_count)
-    _commit(link, Manifest(MEDIA, artifacts={ARTIFACT: entry.payload()}))
+    manifest = Manifest(DATASET, artifacts={ARTIFACT: entry.payload()})
+    txn = Transaction(DATASET, MAIN, link.new_id(), "replace", "bench", "members", link.timestamp())
+    commit(link.writer, txn, lambda _: manifest, link.pause)
     scratch("media-index")
 
 
 def _members(member_count: int) -> Iterator[PackedMember]:
     for number in range(member_count):
-        shard, place = divmod(number, _SHARD_MEMBERS)
-        offset = place * _MEMBER_BYTES + 512
+        shard, position = divmod(number, _SHARD_MEMBERS)
+        offset = position * _MEMBER_BYTES + 512
         yield PackedMember(Member(_path(number), shard, offset, _MEMBER_BYTES - 512, _MEMBER_BYTES - 512, number))
 
 
@@ -87,81 +91,59 @@ def _path(number: int) -> str:
     return f"train/{number // 1000:05d}/{number:08d}.jpg"
 
 
-def _commit(link: Connection, manifest: Manifest) -> None:
-    txn = Transaction(MEDIA, MAIN, link.new_id(), "replace", "bench", "members", link.timestamp())
-    commit(link.writer, txn, lambda _: manifest, link.pause)
-
-
-def _opening(store: str, member_count: int, peer: Peer | None, cache: Path, effort: Effort) -> Finding:
+def _measure_time(
+    store: str, member_count: int, peer: PypiPeer | None, cache: Path, options: RunOptions
+) -> Measurement:
     case = f"open an index of {member_count:,} members and find one"
     settings = Settings(store_url=store, cache_dir=cache)
-    chance = random.Random(6)
+    rng = random.Random(6)
 
     def ours() -> Callable[[], int]:
-        path = _path(chance.randrange(member_count))
+        path = _path(rng.randrange(member_count))
         return lambda: int(
-            wd.dataset(MEDIA, store=store, settings=settings).artifact(ARTIFACT).member(path).path == path
+            wd.dataset(DATASET, store=store, settings=settings).artifact(ARTIFACT).member(path).path == path
         )
 
     arms: dict[str, Arm] = {"ours": ours}
     if peer is None:
-        return Finding(case, _ms(interleave(arms, effort.rounds).median_s("ours")))
+        return Measurement(case=case, unit="ms", ours=interleave(arms, options.rounds).value("ours", "ms"))
     index = scratch("peer-index") / "index.parquet"
-    with peer.start({}) as child:
-        child.ask("write_index", paths=[_path(number) for number in range(member_count)], index=str(index))
+    with peer.start({}) as worker:
+        worker.call("write_index", paths=[_path(number) for number in range(member_count)], index=str(index))
 
         def theirs() -> Callable[[], int]:
-            path = _path(chance.randrange(member_count))
-            return partial(_found, child, index, path)
+            return partial(_find_with_peer, worker, index, _path(rng.randrange(member_count)))
 
-        timings = interleave(arms | {"peer": theirs}, effort.rounds)
+        timings = interleave(arms | {"peer": theirs}, options.rounds)
     scratch("peer-index")
-    ratio = timings.speed_ratio("ours", "peer")
-    return Finding(
-        f"{case}, against {PEER}",
-        _ms(timings.median_s("ours")),
-        _ms(timings.median_s("peer")),
-        f"1/{ratio:,.0f} of the time ({timings.spread('ours', 'peer')})",
-        f"≤ 1/{_TIMES_FASTER}",
-        ratio >= _TIMES_FASTER,
+    return timings.compare(case, "ours", "peer", peer_name=PEER_NAME, promise="lookup-time")
+
+
+def _find_with_peer(worker: Worker, index: Path, path: str) -> int:
+    return int(worker.call("find", index=str(index), path=path)["found"])
+
+
+def _measure_memory(
+    case: str, peak_bytes: int, baseline_bytes: int, baseline_name: str, promise: str = ""
+) -> Measurement:
+    return Measurement(
+        case=case,
+        unit="MB",
+        ours=peak_bytes / 1e6,
+        peer=baseline_bytes / 1e6,
+        peer_name=baseline_name,
+        is_baseline=True,
+        ratio=peak_bytes / baseline_bytes,
+        quantity="memory",
+        promise=promise,
     )
 
 
-def _found(child: Child, index: Path, path: str) -> int:
-    return int(child.ask("find", index=str(index), path=path)["found"])
-
-
-def _memory(small: tuple[str, int], large: tuple[str, int], cache: Path) -> Finding:
-    fewer, more = (_peak_bytes(store, count, _LOOKED_UP, cache) for store, count in (small, large))
-    return Finding(
-        f"peak memory of {_LOOKED_UP:,} look-ups among {large[1]:,} members, against {small[1]:,}",
-        megabytes(more),
-        megabytes(fewer),
-        f"{more / fewer:.2f}× the memory",
-        f"≤ {_FLAT}×",
-        more / fewer <= _FLAT,
-    )
-
-
-def _memory_of_more(large: tuple[str, int], cache: Path) -> Finding:
-    store, count = large
-    fewer, more = (_peak_bytes(store, count, looked_up, cache) for looked_up in (_LOOKED_UP, 20 * _LOOKED_UP))
-    return Finding(
-        f"peak memory of {20 * _LOOKED_UP:,} look-ups among {count:,} members, against {_LOOKED_UP:,}",
-        megabytes(more),
-        megabytes(fewer),
-        f"{more / fewer:.2f}× the memory",
-    )
-
-
-def _peak_bytes(store: str, member_count: int, looked_up: int, cache: Path) -> int:
-    chance = random.Random(7)
-    paths = [_path(chance.randrange(member_count)) for _ in range(looked_up)]
-    with reader({"WARP_CACHE_DIR": str(cache)}) as child:
-        answer = child.ask("find", store=store, paths=paths)
-    assert answer["found"] == looked_up
+def _find_in_process(store: str, member_count: int, lookup_count: int, cache: Path) -> int:
+    """Look up members in a new process and return its peak memory."""
+    rng = random.Random(7)
+    paths = [_path(rng.randrange(member_count)) for _ in range(lookup_count)]
+    with start_reader({"WARP_CACHE_DIR": str(cache)}) as worker:
+        answer = worker.call("find", store=store, paths=paths)
+    assert answer["found"] == lookup_count
     return int(answer["peak_bytes"])
-
-
-def _ms(took_s: float) -> str:
-    return f"{took_s * 1e3:,.1f} ms"

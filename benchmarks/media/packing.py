@@ -1,7 +1,7 @@
-"""Packing a folder into shards and publishing them, beside `tar` and a SHA-256 of what it wrote.
+"""Packing a directory into shards and publishing them, beside `tar` and a SHA-256 of its output.
 
-Both write to the same disk and wait until it is there. Publishing reads every file twice, once to learn
-what each shard will be and once to write it, hashes twice, and commits; `tar` and `sha256` do each once.
+Both write to the same disk and wait for it. Publishing reads every file twice, to compute the version and to write
+the shard, hashes twice, and commits; `tar` and SHA-256 do each once.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from benchmarks.harness.data import media_files, scratch
-from benchmarks.harness.timing import Arm, Effort, Finding, Report, Timings, interleave, megabytes, seconds
-from benchmarks.media.dataset import Media, publish_media
+from benchmarks.harness.data import make_media_files, scratch
+from benchmarks.harness.timing import Arm, RunOptions, format_bytes, interleave
+from benchmarks.media.dataset import MediaFiles, publish_media
+from benchmarks.results import Measurement, Outcome
 from warpdata.settings import Settings
 
 __all__ = ["run"]
 
 
-def run(effort: Effort) -> Report:
-    media = Media.of(media_files(300 if effort.quick else 20_000))
+def run(options: RunOptions) -> Outcome:
+    media = MediaFiles.of(make_media_files(300 if options.is_smoke else 20_000))
     numbers = count()
 
     def ours() -> Callable[[], int]:
@@ -36,40 +37,30 @@ def run(effort: Effort) -> Report:
     if program is not None:
         tar = partial(_tar, program, media)
         arms["tar"] = lambda: partial(tar, scratch(f"packing/{next(numbers)}") / "all.tar")
-    timings = interleave(arms, effort.rounds)
+    timings = interleave(arms, options.rounds)
     scratch("packing")
-    return Report(
-        "Packing a folder",
-        f"{len(media):,} files, {megabytes(media.size_bytes)} together, into a local store.",
-        [_finding(timings, media)],
-        [] if "tar" in arms else ["`tar` is not installed; it was not measured."],
+    if program is None:
+        measurement = Measurement(case="publish", unit="ms", ours=timings.value("ours", "ms"))
+    else:
+        rates = [media.size_bytes / timings.median_s(arm) / 1e6 for arm in arms]
+        detail = f"{rates[0]:,.0f} MB/s against {rates[1]:,.0f} MB/s"
+        measurement = timings.compare("publish", "ours", "tar", peer_name="`tar` and SHA-256", detail=detail)
+    return Outcome(
+        title="Packing a directory",
+        method=f"{len(media):,} files, {format_bytes(media.size_bytes)} in total, into a local store.",
+        measurements=[measurement],
+        skipped=[] if program else ["`tar` is not installed; it was not measured."],
     )
 
 
-def _publish(media: Media, store: str, settings: Settings) -> int:
+def _publish(media: MediaFiles, store: str, settings: Settings) -> int:
     publish_media(media, store, settings)
     return len(media)
 
 
-def _tar(program: str, media: Media, path: Path) -> int:
-    subprocess.run([program, "-cf", str(path), "-C", str(media.folder), "."], check=True)
+def _tar(program: str, media: MediaFiles, path: Path) -> int:
+    subprocess.run([program, "-cf", str(path), "-C", str(media.directory), "."], check=True)
     with path.open("rb") as file:
         os.fsync(file.fileno())
         assert hashlib.file_digest(file, "sha256").digest()
     return len(media)
-
-
-def _finding(timings: Timings, media: Media) -> Finding:
-    if "tar" not in timings.by_arm:
-        return Finding("publish", _rate(timings, "ours", media))
-    return Finding(
-        "publish, against `tar` and SHA-256",
-        _rate(timings, "ours", media),
-        _rate(timings, "tar", media),
-        f"{timings.speed_ratio('ours', 'tar'):.2f} ({timings.spread('ours', 'tar')})",
-    )
-
-
-def _rate(timings: Timings, arm: str, media: Media) -> str:
-    took_s = timings.median_s(arm)
-    return f"{seconds(took_s)}, {media.size_bytes / took_s / 1e6:,.0f} MB/s"

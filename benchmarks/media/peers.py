@@ -1,45 +1,33 @@
-"""Peers with media formats of their own: WebDataset, which streams tars, and Lance, which takes blobs by row.
-
-Both are optional; what is not installed is left out.
-"""
+"""Peers with media formats of their own: WebDataset, which streams tars, and Lance, which takes blobs by row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.media.dataset import Media
+from benchmarks.media.dataset import MediaFiles
 from warpdata.testing import S3Endpoint
 
-__all__ = ["has_lance", "has_webdataset", "lance_bytes", "lance_options", "open_lance", "streamed_bytes", "write_lance"]
+__all__ = ["lance_options", "open_lance", "read_lance", "stream_tars", "write_lance"]
 
 _COLUMN = "blob"
 
 
-def has_webdataset() -> bool:
-    return find_spec("webdataset") is not None
-
-
-def has_lance() -> bool:
-    return find_spec("lance") is not None
-
-
-def streamed_bytes(tars: Sequence[str]) -> int:
-    """Every sample of every tar, front to back. URLs are fetched as WebDataset does it, by `curl`."""
+def stream_tars(tars: Sequence[str]) -> int:
+    """Read every sample of every tar in order and return the bytes. WebDataset fetches URLs with `curl`."""
     import webdataset
 
     samples = webdataset.WebDataset(list(tars), shardshuffle=False)
     return sum(len(sample["bin"]) for sample in samples)
 
 
-def write_lance(media: Media, uri: str, options: Mapping[str, str] | None = None) -> None:
-    """A row with a blob for each file, in the order of `media`."""
+def write_lance(media: MediaFiles, uri: str, options: Mapping[str, str] | None = None) -> None:
+    """Write a row with a blob for each file, in the order of `media`."""
     import lance
     import pyarrow as pa
 
     schema = pa.schema([lance.blob_field(_COLUMN)])
-    contents = ((media.folder / path).read_bytes() for path in media.paths)
+    contents = ((media.directory / path).read_bytes() for path in media.paths)
     table = pa.table({_COLUMN: lance.blob_array(list(contents))}, schema=schema)
     lance.write_dataset(table, uri, storage_options=dict(options or {}), data_storage_version="2.2")
 
@@ -50,8 +38,8 @@ def open_lance(uri: str, options: Mapping[str, str] | None = None) -> Any:
     return lance.dataset(uri, storage_options=dict(options or {}))
 
 
-def lance_bytes(opened: Any, batches: Sequence[Sequence[int]]) -> int:
-    """Whole blobs by row, a batch in one call, in the way its documentation recommends for training."""
+def read_lance(opened: Any, batches: Sequence[Sequence[int]]) -> int:
+    """Read whole blobs by row, a batch per call, as its documentation recommends for training."""
     total = 0
     for batch in batches:
         total += sum(len(content) for _, content in opened.read_blobs(_COLUMN, indices=list(batch)))

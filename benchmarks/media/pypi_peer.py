@@ -1,48 +1,45 @@
-"""The peer that shares our name, `warpdata` 3.0.27 from PyPI: in an environment of its own, made on demand.
-
-A smoke run installs nothing; where the environment is not there and can not be made, the peer is left out.
-"""
+"""Peer `warpdata` 3.0.27 from PyPI, an unrelated package of the same name, in an environment of its own."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from benchmarks.harness.data import DATA, made, scratch
-from benchmarks.harness.process import Child
-from benchmarks.harness.timing import Effort
-from benchmarks.media.dataset import COLUMN, Media
+from benchmarks.harness.data import scratch
+from benchmarks.harness.process import CHECKOUT, Worker, create_environment
+from benchmarks.harness.timing import RunOptions
+from benchmarks.media.dataset import COLUMN, MediaFiles
 
-__all__ = ["ABSENT", "PEER", "Peer", "find_peer"]
+__all__ = ["PEER_ABSENT", "PEER_NAME", "PeerCopy", "PypiPeer", "find_pypi_peer"]
 
 _VERSION = "3.0.27"
-PEER = f"warpdata {_VERSION} (PyPI)"
-ABSENT = f"{PEER} is not installed; it was not measured."
-_CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+PEER_NAME = f"warpdata {_VERSION} (PyPI)"
+PEER_ABSENT = f"{PEER_NAME} is not installed; it was not measured."
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """An interpreter that has the peer."""
+class PypiPeer:
+    """Interpreter that has the peer installed."""
 
     python: Path
 
-    def start(self, environ: Mapping[str, str]) -> Child:
-        return Child([str(self.python), "-m", "benchmarks.media.pypi_worker"], environ)
+    def start(self, environ: Mapping[str, str]) -> Worker:
+        return Worker([str(self.python), "-m", "benchmarks.media.pypi_worker"], environ)
 
-    def publish(self, media: Media, base: str, environ: Mapping[str, str], shard_bytes: int) -> str:
-        """Have it publish the folder with a table of references, below `base`. The version it gave."""
+    def publish(self, media: MediaFiles, base: str, environ: Mapping[str, str], shard_bytes: int) -> str:
+        """Publish the directory with a table of references below `base` and return the version."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         staging = scratch("peer-staging")
         table = staging / "table.parquet"
-        _write_table(media, table)
-        with self.start(environ) as child:
-            answer = child.ask(
+        pq.write_table(pa.table({"id": list(range(len(media))), COLUMN: list(media.paths)}), table)
+        with self.start(environ) as worker:
+            answer = worker.call(
                 "publish",
-                folder=str(media.folder),
+                directory=str(media.directory),
                 table=str(table),
                 base=base,
                 staging=str(staging),
@@ -52,27 +49,36 @@ class Peer:
         return str(answer["version"])
 
 
-def find_peer(effort: Effort) -> Peer | None:
-    """None where it is not installed and must not or can not be."""
-    name = f"peer-warpdata-{_VERSION}"
-    python = DATA / name / "bin" / "python"
-    if not python.exists() and not effort.quick:
-        try:
-            made(name, _install)
-        except subprocess.CalledProcessError as error:
-            print(f"({error})", file=sys.stderr)
-    return Peer(python) if python.exists() else None
+@dataclass(frozen=True, slots=True)
+class PeerCopy:
+    """A version that the peer published, the directory it may cache in, and its mode."""
+
+    peer: PypiPeer
+    environ: Mapping[str, str]
+    base: str
+    version: str
+    workspace: Path
+    mode: str
+
+    @contextmanager
+    def open(self, media: MediaFiles, order: Sequence[int], *, is_cold: bool = False) -> Iterator[Worker]:
+        """Start a process that has opened the version. Unless it is cold, its index is loaded."""
+        with self.peer.start(self.environ) as worker:
+            worker.call(
+                "open",
+                base=self.base,
+                version=self.version,
+                workspace=str(self.workspace),
+                mode=self.mode,
+                paths=list(media.paths),
+                is_cold=is_cold,
+            )
+            worker.call("set_order", positions=list(order))
+            yield worker
 
 
-def _install(folder: Path) -> None:
-    run = partial(subprocess.run, check=True, stdout=subprocess.DEVNULL)
-    run([sys.executable, "-m", "venv", str(folder)])
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-    run([*pip, "--constraint", str(_CONSTRAINTS), f"warpdata=={_VERSION}", "boto3"])
-
-
-def _write_table(media: Media, path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"id": list(range(len(media))), COLUMN: list(media.paths)}), path)
+def find_pypi_peer(options: RunOptions) -> PypiPeer | None:
+    """Return None if the peer is not installed and cannot be."""
+    install = ["--constraint", str(CHECKOUT / "constraints.txt"), f"warpdata=={_VERSION}", "boto3"]
+    python = create_environment(f"peer-warpdata-{_VERSION}", [install], options)
+    return None if python is None else PypiPeer(python)

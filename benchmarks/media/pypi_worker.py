@@ -1,7 +1,6 @@
-"""Reads with another package that is called `warpdata`, on command, one line of JSON each way.
+"""Worker process of the PyPI peer. Runs under an interpreter without our package.
 
-Runs under an interpreter that has that package instead of ours, so nothing of ours is imported here but
-what serves. Its references are made as its tables make them: one resolver for all, handed to `create_ref`.
+References are created as the peer's tables create them: one resolver for all, passed to `create_ref`.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ __all__: list[str] = []
 _DATASET = "bench/media"
 
 
-class _Reader:
+class _PeerReader:
     def __init__(self) -> None:
         self.references: list[Any] = []
         self.positions: list[int] = []
 
-    def publish(self, folder: str, table: str, base: str, staging: str, shard_bytes: int) -> dict[str, str]:
-        """Pack the folder, and publish it with a table that refers to its files.
+    def publish(self, directory: str, table: str, base: str, staging: str, shard_bytes: int) -> dict[str, str]:
+        """Pack the directory and publish it with a table that refers to its files.
 
-        The version answered is the one under which the manifest is found. The pointer to the latest version
-        names another one in this release.
+        Return the version under which the manifest is stored. In this release the pointer to the latest version
+        names another one.
         """
         publish = import_module("warpdata.publish")
-        shards = publish.pack_directory_to_tar_shards(Path(folder), Path(staging), shard_size_bytes=shard_bytes)
+        shards = publish.pack_directory_to_tar_shards(Path(directory), Path(staging), shard_size_bytes=shard_bytes)
         builder = publish.ManifestBuilder(_DATASET, base, temp_dir=Path(staging))
         builder.add_table("main", [Path(table)]).add_artifact("raw", shards)
         builder.add_binding("main", "file", "raw")
@@ -44,7 +43,7 @@ class _Reader:
     def open(
         self, base: str, version: str, workspace: str, mode: str, paths: list[str], is_cold: bool
     ) -> dict[str, int]:
-        """Open a version. Unless it is to stay cold, the first reference is read, so that the index is loaded."""
+        """Open a version. Unless it is cold, read the first reference, which loads the index."""
         settings = import_module("warpdata.config").Settings(
             workspace_root=Path(workspace),
             manifest_base=base,
@@ -59,7 +58,7 @@ class _Reader:
         self.references = [create_ref("raw", path, "file", resolver) for path in paths]
         return {"bytes": 0 if is_cold else len(self.references[0].read_bytes())}
 
-    def order(self, positions: list[int]) -> dict[str, int]:
+    def set_order(self, positions: list[int]) -> dict[str, int]:
         self.positions = positions
         return {"references": len(positions)}
 
@@ -68,7 +67,7 @@ class _Reader:
         return {"bytes": sum(len(references[position].read_bytes()) for position in self.positions)}
 
     def write_index(self, paths: list[str], index: str) -> dict[str, int]:
-        """An index as its publishing writes one."""
+        """Write an index as the peer's publishing code does."""
         entries = [
             {"ref": path, "shard_idx": 0, "payload_offset": 10_000 * number, "payload_size": 9000}
             for number, path in enumerate(paths)
@@ -77,7 +76,7 @@ class _Reader:
         return {"members": len(entries)}
 
     def find(self, index: str, path: str) -> dict[str, int]:
-        """Open an index and look one member up."""
+        """Open an index and look up one member."""
         opened = import_module("warpdata.artifacts.index").ArtifactIndex.from_parquet(Path(index))
         return {"found": int(opened.lookup(path) is not None)}
 
@@ -88,4 +87,4 @@ def _endpoint() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    serve(_Reader())
+    serve(_PeerReader())

@@ -1,9 +1,8 @@
-"""References one by one, in random order: from a local store, over S3, through the cache, beside a peer.
+"""References read one by one in random order: local store, S3, and the cache.
 
-Every side reads in a process of its own, which opened the dataset and holds a reference for each row
-before the clock starts. Ours come from a column of a table and verify what they read. The peer reads
-tars of the same files that it packed itself; it is slow enough that a part of the order must do, and
-speeds are compared by the reference.
+Every arm reads in a process of its own, which has opened the dataset and holds all references before the clock
+starts. warpdata's references come from a table column and are verified. The peer packs the same files into tars. It
+is slow, so it reads a part of the order, and speeds are compared per reference.
 """
 
 from __future__ import annotations
@@ -15,236 +14,198 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from benchmarks.harness.data import media_files, scratch
-from benchmarks.harness.process import Child, per_reference, reader
-from benchmarks.harness.timing import Arm, Effort, Finding, Report, Timings, interleave, megabytes
-from benchmarks.media.dataset import Media, publish_media, shuffled
-from benchmarks.media.pypi_peer import ABSENT, PEER, Peer, find_peer
-from benchmarks.media.ranges import put_in_one_piece
+from benchmarks.harness.bare_store import upload_in_one_part
+from benchmarks.harness.data import make_media_files, scratch
+from benchmarks.harness.process import Worker
+from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave
+from benchmarks.media.dataset import MediaFiles, publish_media, shuffle_positions, start_reader
+from benchmarks.media.pypi_peer import PEER_ABSENT, PEER_NAME, PeerCopy, PypiPeer, find_pypi_peer
+from benchmarks.results import Measurement, Outcome
 from warpdata.limits import ARTIFACT_SHARD_BYTES
 from warpdata.settings import load_settings
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]
 
-_LOCALLY = 10.0
-_OVER_S3 = 2.0
-_OVER_AN_EPOCH = 10.0
-_OF_PLAIN_FILES = 0.9
+_UNIT = "references/s"
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """What one process reads when asked, and what that must come to."""
+class _Read:
+    """A command for a process, and the bytes it must return."""
 
-    child: Child
-    do: str
+    worker: Worker
+    method: str
     expected_bytes: int
 
     def __call__(self) -> int:
-        """How many bytes were missing, so that arms which read different parts can agree."""
-        return self.expected_bytes - int(self.child.ask(self.do)["bytes"])
+        """Return the number of missing bytes, on which arms of different sizes can agree."""
+        return self.expected_bytes - int(self.worker.call(self.method)["bytes"])
 
 
-def run(effort: Effort) -> Report:
-    media = Media.of(media_files(300 if effort.quick else 20_000))
-    peer = find_peer(effort)
-    findings = _locally(media, peer, effort)
+def run(options: RunOptions) -> Outcome:
+    media = MediaFiles.of(make_media_files(300 if options.is_smoke else 20_000))
+    peer = find_pypi_peer(options)
+    measurements = _measure_local(media, peer, options)
     with S3Server() as s3:
         store = s3.url("references")
         publish_media(media, store, s3.settings(cache_dir=scratch("media-publish")))
         version = peer and peer.publish(media, s3.url("peer"), s3.environ(), ARTIFACT_SHARD_BYTES)
-        put_in_one_piece(s3)
-        bench = _Bench(media, s3, store, peer, version or "", effort)
-        findings += [_one_by_one(bench), *_first_epoch(bench), _second_epoch(bench)]
-    return Report(
-        "References in random order",
-        f"{len(media):,} members of 5 to 15 kB, {megabytes(media.size_bytes)} together; everything is in the page "
-        "cache of the system.",
-        findings,
-        ["The peer reads its local tars in its default mode, `hybrid`."] if peer else [ABSENT],
+        upload_in_one_part(s3)
+        bench = _Bench(media, s3, store, peer, version or "", options)
+        measurements += [_measure_remote(bench), *_measure_cold_epoch(bench), _measure_cached_epoch(bench)]
+    return Outcome(
+        title="References in random order",
+        method=f"{len(media):,} members of 5 to 15 kB, {format_bytes(media.size_bytes)} in total, "
+        "all in the page cache.",
+        measurements=measurements,
+        notes=["The peer reads its local tars in its default mode, `hybrid`."] if peer else [],
+        skipped=[] if peer else [PEER_ABSENT],
     )
-
-
-def _locally(media: Media, peer: Peer | None, effort: Effort) -> list[Finding]:
-    store, cache = scratch("media-store").as_uri(), scratch("media-cache")
-    publish_media(media, store, load_settings({"WARP_CACHE_DIR": str(cache)}))
-    part = 50 if effort.quick else 5000
-    order = shuffled(len(media), seed=1)
-    counts = {"ours": len(order), "scalars": len(order), "peer": part}
-    with ExitStack() as stack:
-        ours = stack.enter_context(_our_reader({"WARP_CACHE_DIR": str(cache)}, store, order))
-        turns = {name: _Turn(ours, do, media.size_bytes) for name, do in (("ours", "read"), ("scalars", "scalars"))}
-        if peer is not None:
-            place = scratch("peer-store")
-            version = peer.publish(media, place.as_uri(), {}, ARTIFACT_SHARD_BYTES)
-            opened = _PeerOpening(peer, {}, place.as_uri(), version, place, "hybrid")
-            turns["peer"] = stack.enter_context(opened.turn(media, order[:part]))
-        timings = _interleaved(turns, counts, effort)
-    scratch("peer-store")
-    scratch("media-store")
-    return [
-        _against_peer("local store", timings, "ours", "peer", _LOCALLY),
-        _against_peer("local store, elements of the Arrow column", timings, "scalars", "peer", None),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """Media published on S3 by both."""
+    """Media that warpdata and the peer published to S3."""
 
-    media: Media
+    media: MediaFiles
     s3: S3Endpoint
     store: str
-    peer: Peer | None
+    peer: PypiPeer | None
     version: str
-    effort: Effort
+    options: RunOptions
 
     def environ(self, cache: Path, mode: str) -> dict[str, str]:
         return {**self.s3.environ(), "WARP_CACHE_DIR": str(cache), "WARP_MODE": mode}
 
-    def peer_opening(self, peer: Peer, mode: str, place: str = "peer-workspace") -> _PeerOpening:
-        return _PeerOpening(peer, self.s3.environ(), self.s3.url("peer"), self.version, scratch(place), mode)
+    def peer_copy(self, peer: PypiPeer, mode: str, workspace: str = "peer-workspace") -> PeerCopy:
+        return PeerCopy(peer, self.s3.environ(), self.s3.url("peer"), self.version, scratch(workspace), mode)
 
 
-def _one_by_one(bench: _Bench) -> Finding:
-    """Mode `remote`: every reference is a request."""
-    part = 20 if bench.effort.quick else 500
-    order = shuffled(len(bench.media), seed=2, limit=part)
+def _measure_local(media: MediaFiles, peer: PypiPeer | None, options: RunOptions) -> list[Measurement]:
+    store, cache = scratch("media-store").as_uri(), scratch("media-cache")
+    publish_media(media, store, load_settings({"WARP_CACHE_DIR": str(cache)}))
+    part = 50 if options.is_smoke else 5000
+    order = shuffle_positions(len(media), seed=1)
+    counts = {"ours": len(order), "scalars": len(order), "peer": part}
+    with ExitStack() as stack:
+        ours = stack.enter_context(_open_reader({"WARP_CACHE_DIR": str(cache)}, store, order))
+        methods = {"ours": "read", "scalars": "read_scalars"}
+        reads = {arm: _Read(ours, method, media.size_bytes) for arm, method in methods.items()}
+        if peer is not None:
+            workspace = scratch("peer-store")
+            version = peer.publish(media, workspace.as_uri(), {}, ARTIFACT_SHARD_BYTES)
+            copy = PeerCopy(peer, {}, workspace.as_uri(), version, workspace, "hybrid")
+            worker = stack.enter_context(copy.open(media, order[:part]))
+            reads["peer"] = _Read(worker, "read", media.size_of(order[:part]))
+        timings = _interleave(reads, counts, options)
+    scratch("peer-store")
+    scratch("media-store")
+    return [
+        _measure("local store", timings, "ours", "peer", "reference-local"),
+        _measure("local store, elements of the Arrow column", timings, "scalars", "peer"),
+    ]
+
+
+def _measure_remote(bench: _Bench) -> Measurement:
+    """Measure mode `remote`, in which every reference is a request."""
+    part = 20 if bench.options.is_smoke else 500
+    order = shuffle_positions(len(bench.media), seed=2, limit=part)
     size = bench.media.size_of(order)
     environ = bench.environ(scratch("media-cache"), "remote")
     with ExitStack() as stack:
-        ours = stack.enter_context(_our_reader(environ, bench.store, order))
-        turns = {"ours": _Turn(ours, "read", size)}
+        reads = {"ours": _Read(stack.enter_context(_open_reader(environ, bench.store, order)), "read", size)}
         if bench.peer is not None:
-            turns["peer"] = stack.enter_context(bench.peer_opening(bench.peer, "remote").turn(bench.media, order))
-        timings = _interleaved(turns, {"ours": part, "peer": part}, bench.effort)
-    return _against_peer("S3, mode `remote`", timings, "ours", "peer", _OVER_S3)
+            copy = bench.peer_copy(bench.peer, "remote")
+            reads["peer"] = _Read(stack.enter_context(copy.open(bench.media, order)), "read", size)
+        timings = _interleave(reads, {"ours": part, "peer": part}, bench.options)
+    return _measure("S3, mode `remote`", timings, "ours", "peer", "reference-remote")
 
 
-def _first_epoch(bench: _Bench) -> list[Finding]:
-    """Mode `auto`, all members once, with nothing cached. The peer also in its own mode that keeps shards."""
-    order = shuffled(len(bench.media), seed=3)
-    part = 20 if bench.effort.quick else 500
+def _measure_cold_epoch(bench: _Bench) -> list[Measurement]:
+    """Measure mode `auto` over all members with an empty cache, and the peer also in its caching mode."""
+    order = shuffle_positions(len(bench.media), seed=3)
+    part = 20 if bench.options.is_smoke else 500
     numbers = count()
     with ExitStack() as stack:
-        rounds = stack.enter_context(ExitStack())
+        previous_round = stack.enter_context(ExitStack())
 
         def ours() -> Callable[[], int]:
-            rounds.close()
+            previous_round.close()
             cache = scratch(f"media-cache/{next(numbers)}")
-            child = rounds.enter_context(_our_reader(bench.environ(cache, "auto"), bench.store, order))
-            return _Turn(child, "read", bench.media.size_bytes)
+            worker = previous_round.enter_context(_open_reader(bench.environ(cache, "auto"), bench.store, order))
+            return _Read(worker, "read", bench.media.size_bytes)
 
         arms: dict[str, Arm] = {"ours": ours}
         if bench.peer is not None:
-            asking = bench.peer_opening(bench.peer, "remote").turn(bench.media, order[:part])
-            arms["peer"] = partial(_same, stack.enter_context(asking))
-            arms["keeping"] = _keeping_peer(bench, bench.peer, order, stack)
-        counts = {"ours": len(order), "peer": part, "keeping": len(order)}
-        timings = per_reference(interleave(arms, bench.effort.rounds), counts)
+            worker = stack.enter_context(bench.peer_copy(bench.peer, "remote").open(bench.media, order[:part]))
+            arms["peer"] = partial(_prepared, _Read(worker, "read", bench.media.size_of(order[:part])))
+            arms["caching"] = _caching_peer(bench, bench.peer, order, stack)
+        counts = {"ours": len(order), "peer": part, "caching": len(order)}
+        timings = interleave(arms, bench.options.rounds).per_item(counts)
     scratch("media-cache")
-    scratch("peer-keeping")
-    findings = [_against_peer("S3, mode `auto`, a whole epoch from cold", timings, "ours", "peer", _OVER_AN_EPOCH)]
+    scratch("peer-caching")
+    case = "S3, mode `auto`, a cold epoch"
+    measurements = [_measure(case, timings, "ours", "peer", "reference-epoch")]
     if bench.peer is not None:
-        findings.append(_against_peer("the same, it in its mode `hybrid`", timings, "ours", "keeping", None))
-    return findings
+        measurements.append(_measure(f"{case}, peer in its mode `hybrid`", timings, "ours", "caching"))
+    return measurements
 
 
-def _keeping_peer(bench: _Bench, peer: Peer, order: Sequence[int], stack: ExitStack) -> Arm:
+def _caching_peer(bench: _Bench, peer: PypiPeer, order: Sequence[int], stack: ExitStack) -> Arm:
     numbers = count()
-    rounds = stack.enter_context(ExitStack())
+    previous_round = stack.enter_context(ExitStack())
 
     def prepare() -> Callable[[], int]:
-        rounds.close()
-        opening = bench.peer_opening(peer, "hybrid", f"peer-keeping/{next(numbers)}")
-        return rounds.enter_context(opening.turn(bench.media, order, is_cold=True))
+        previous_round.close()
+        copy = bench.peer_copy(peer, "hybrid", f"peer-caching/{next(numbers)}")
+        worker = previous_round.enter_context(copy.open(bench.media, order, is_cold=True))
+        return _Read(worker, "read", bench.media.size_of(order))
 
     return prepare
 
 
-def _second_epoch(bench: _Bench) -> Finding:
-    """Everything cached, against one plain file for each member."""
-    order = shuffled(len(bench.media), seed=4)
-    files = [str(bench.media.folder / path) for path in bench.media.paths]
+def _measure_cached_epoch(bench: _Bench) -> Measurement:
+    order = shuffle_positions(len(bench.media), seed=4)
+    files = [str(bench.media.directory / path) for path in bench.media.paths]
     environ = bench.environ(scratch("media-cache"), "auto")
-    with _our_reader(environ, bench.store, order, files) as child:
+    with _open_reader(environ, bench.store, order, files) as worker:
         for _ in range(2):
-            child.ask("read")
-        turns = {name: _Turn(child, do, bench.media.size_bytes) for name, do in (("ours", "read"), ("files", "plain"))}
-        timings = _interleaved(turns, {"ours": len(order), "files": len(order)}, bench.effort)
+            worker.call("read")
+        methods = {"ours": "read", "files": "read_plain"}
+        reads = {arm: _Read(worker, method, bench.media.size_bytes) for arm, method in methods.items()}
+        timings = _interleave(reads, dict.fromkeys(methods, len(order)), bench.options)
     scratch("media-cache")
-    ratio = timings.speed_ratio("ours", "files")
-    return Finding(
-        "S3, mode `auto`, the second epoch, against a plain file for each member",
-        _rate(timings, "ours"),
-        _rate(timings, "files"),
-        f"{ratio:.2f} ({timings.spread('ours', 'files')})",
-        f"≥ {_OF_PLAIN_FILES}",
-        ratio >= _OF_PLAIN_FILES,
+    return timings.compare(
+        "S3, mode `auto`, a second epoch from the cache",
+        "ours",
+        "files",
+        peer_name="one plain file per member",
+        unit=_UNIT,
+        promise="reference-cached",
     )
 
 
 @contextmanager
-def _our_reader(
+def _open_reader(
     environ: Mapping[str, str], store: str, order: Sequence[int], files: Sequence[str] = ()
-) -> Iterator[Child]:
-    with reader(environ) as child:
-        child.ask("open", store=store)
-        child.ask("order", positions=list(order), files=list(files))
-        yield child
+) -> Iterator[Worker]:
+    with start_reader(environ) as worker:
+        worker.call("open", store=store)
+        worker.call("set_order", positions=list(order), files=list(files))
+        yield worker
 
 
-@dataclass(frozen=True, slots=True)
-class _PeerOpening:
-    """Where the peer finds what it published, and what it may keep where."""
-
-    peer: Peer
-    environ: Mapping[str, str]
-    base: str
-    version: str
-    workspace: Path
-    mode: str
-
-    @contextmanager
-    def turn(self, media: Media, order: Sequence[int], *, is_cold: bool = False) -> Iterator[_Turn]:
-        """Unless it is to be cold, the peer has loaded its index when the clock starts."""
-        with self.peer.start(self.environ) as child:
-            child.ask(
-                "open",
-                base=self.base,
-                version=self.version,
-                workspace=str(self.workspace),
-                mode=self.mode,
-                paths=list(media.paths),
-                is_cold=is_cold,
-            )
-            child.ask("order", positions=list(order))
-            yield _Turn(child, "read", media.size_of(order))
+def _interleave(reads: Mapping[str, _Read], counts: Mapping[str, int], options: RunOptions) -> Timings:
+    arms: dict[str, Arm] = {name: partial(_prepared, read) for name, read in reads.items()}
+    return interleave(arms, options.rounds).per_item(counts)
 
 
-def _interleaved(turns: Mapping[str, _Turn], counts: Mapping[str, int], effort: Effort) -> Timings:
-    arms: dict[str, Arm] = {name: partial(_same, turn) for name, turn in turns.items()}
-    return per_reference(interleave(arms, effort.rounds), counts)
+def _prepared(read: _Read) -> Callable[[], int]:
+    return read
 
 
-def _same(turn: _Turn) -> Callable[[], int]:
-    return turn
-
-
-def _against_peer(case: str, timings: Timings, ours: str, peer: str, least: float | None) -> Finding:
+def _measure(case: str, timings: Timings, ours: str, peer: str, promise: str = "") -> Measurement:
     if peer not in timings.by_arm:
-        return Finding(case, _rate(timings, ours))
-    ratio = timings.speed_ratio(ours, peer)
-    return Finding(
-        f"{case}, against {PEER}",
-        _rate(timings, ours),
-        _rate(timings, peer),
-        f"{ratio:.1f} ({timings.spread(ours, peer)})",
-        "" if least is None else f"≥ {least:.0f}",
-        None if least is None else ratio >= least,
-    )
-
-
-def _rate(timings: Timings, arm: str) -> str:
-    return f"{1 / timings.median_s(arm):,.0f}/s"
+        return Measurement(case=case, unit=_UNIT, ours=timings.value(ours, _UNIT))
+    return timings.compare(case, ours, peer, peer_name=PEER_NAME, unit=_UNIT, promise=promise)

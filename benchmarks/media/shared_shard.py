@@ -1,7 +1,7 @@
-"""Several processes meet one cold shard: does each byte leave the server once?
+"""Bytes that a server sends for one cold shard which several processes read at once.
 
-Every process reads all members, each in another random order, with a cache that all of them share and
-that is empty at first. A proxy counts what the server sends of the shard.
+Every process reads all members in another random order, with a shared cache that is empty at first. A proxy counts
+the bytes of the shard.
 """
 
 from __future__ import annotations
@@ -9,61 +9,64 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 
-from benchmarks.harness.counting_proxy import CountingProxy, Exchange
-from benchmarks.harness.data import media_files, scratch
-from benchmarks.harness.process import reader
-from benchmarks.harness.timing import Effort, Finding, Report, megabytes
-from benchmarks.media.dataset import Media, artifact_shards, publish_media, shuffled
-from warpdata.manifest import Shard
+from benchmarks.harness.data import make_media_files, scratch
+from benchmarks.harness.proxy import Exchange, S3Proxy
+from benchmarks.harness.timing import RunOptions, format_bytes
+from benchmarks.media.dataset import MediaFiles, artifact_shards, publish_media, shuffle_positions, start_reader
+from benchmarks.results import Measurement, Outcome
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]
 
-_MOST = 1.1
-_PROCESSES = (1, 8)
+_PROCESS_COUNTS = (1, 8)
 
 
-def run(effort: Effort) -> Report:
-    media = Media.of(media_files(300 if effort.quick else 5000))
-    with S3Server() as s3, CountingProxy(s3.endpoint_url) as proxy:
+def run(options: RunOptions) -> Outcome:
+    media = MediaFiles.of(make_media_files(300 if options.is_smoke else 5000))
+    with S3Server() as s3, S3Proxy(s3.endpoint_url) as proxy:
         store, settings = s3.url("cold"), s3.settings(cache_dir=scratch("media-publish"))
         publish_media(media, store, settings)
         ((key, shard),) = artifact_shards(store, settings)
         through = replace(s3, endpoint_url=proxy.endpoint_url)
-        findings = []
-        for process_count in _PROCESSES:
+        measurements = []
+        for process_count in _PROCESS_COUNTS:
             proxy.take()
             _read_all(media, store, through, process_count)
-            findings.append(_finding(process_count, key, shard, proxy.take()))
-    return Report(
-        "Bytes that leave the server, one cold shard",
-        f"Loopback S3, {len(media):,} members in one shard of {megabytes(shard.byte_size)}, mode `auto`; every process "
-        "reads all of them one by one.",
-        findings,
+            measurements.append(_measure(process_count, key, shard.byte_size, proxy.take()))
+    return Outcome(
+        title="Bytes sent for one cold shard",
+        method=f"Loopback S3, {len(media):,} members in one shard of {format_bytes(shard.byte_size)}, mode `auto`; "
+        "every process reads all members one by one.",
+        measurements=measurements,
         is_timed=False,
     )
 
 
-def _read_all(media: Media, store: str, through: S3Endpoint, process_count: int) -> None:
+def _read_all(media: MediaFiles, store: str, through: S3Endpoint, process_count: int) -> None:
     environ = {**through.environ(), "WARP_CACHE_DIR": str(scratch("media-cache")), "WARP_MODE": "auto"}
     with ExitStack() as stack:
-        children = [stack.enter_context(reader(environ)) for _ in range(process_count)]
-        for number, child in enumerate(children):
-            child.ask("open", store=store)
-            child.ask("order", positions=shuffled(len(media), seed=number))
-        for child in children:
-            child.tell("read")
-        for child in children:
-            assert child.hear()["bytes"] == media.size_bytes
+        workers = [stack.enter_context(start_reader(environ)) for _ in range(process_count)]
+        for number, worker in enumerate(workers):
+            worker.call("open", store=store)
+            worker.call("set_order", positions=shuffle_positions(len(media), seed=number))
+        for worker in workers:
+            worker.send("read")
+        for worker in workers:
+            assert worker.receive()["bytes"] == media.size_bytes
 
 
-def _finding(process_count: int, key: str, shard: Shard, seen: list[Exchange]) -> Finding:
+def _measure(process_count: int, key: str, shard_bytes: int, seen: list[Exchange]) -> Measurement:
     sent = [exchange for exchange in seen if f"/{key}" in exchange.path]
-    share = sum(exchange.body_bytes for exchange in sent) / shard.byte_size
-    return Finding(
-        f"{process_count} {'process' if process_count == 1 else 'processes'}",
-        f"{megabytes(share * shard.byte_size)} in {len(sent):,} requests",
-        ratio=f"{share:.3f}× the shard",
-        target=f"≤ {_MOST}×",
-        is_met=share <= _MOST,
+    sent_bytes = sum(exchange.body_bytes for exchange in sent)
+    return Measurement(
+        case=f"{process_count} {'process' if process_count == 1 else 'processes'}",
+        unit="MB",
+        ours=sent_bytes / 1e6,
+        peer=shard_bytes / 1e6,
+        peer_name="the shard",
+        is_baseline=True,
+        ratio=sent_bytes / shard_bytes,
+        quantity="bytes",
+        detail=f"{len(sent):,} requests",
+        promise="shared-shard-bytes",
     )

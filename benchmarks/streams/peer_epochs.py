@@ -1,7 +1,7 @@
-"""How each peer steps through an epoch on several ranks, and goes on from what it calls its state.
+"""Epochs of the stream peers on several ranks, resumed from the state that each peer defines.
 
-A walk gives the ids of this rank's batch and the state after it, as JSON. `states` are those of all ranks of the
-run before, which may have been more or fewer. Runs under the peers' interpreters.
+An epoch yields the ids of this rank's batch and the state after it, as JSON. `states` are those of all ranks of the
+previous run, which may have had more or fewer ranks. The module runs under the peers' interpreters.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from benchmarks.streams.spec import Spec
+from benchmarks.streams.spec import ReadSpec
 
-__all__ = ["WALKS", "clean_up_mosaic", "import_litdata", "open_lance"]
+__all__ = ["EPOCHS", "clean_up_mosaic", "import_litdata", "open_lance"]
 
-Walk: TypeAlias = Iterator[tuple[list[int], Any]]
+Epoch: TypeAlias = Iterator[tuple[list[int], Any]]
 _SPLITS = 4
 _LITDATA_CLIENT = "_OBSTORE_CLIENT_OPTIONS"
 
 
 def import_litdata() -> Any:
-    """Its S3 client refuses plain `http://`, which only a loopback server has; that is lifted."""
+    """Import litdata and let its S3 client accept plain `http://`, which the loopback server uses."""
     getattr(import_module("litdata.streaming.downloader"), _LITDATA_CLIENT)["allow_http"] = True
     return import_module("litdata")
 
 
 def clean_up_mosaic() -> None:
-    """What earlier turns left in shared memory when they were killed, as its documentation says; all ranks together."""
+    """Remove shared memory of killed processes, as its documentation says; a collective call of all ranks."""
     import_module("streaming.base.util").clean_stale_shared_memory()
 
 
@@ -42,8 +42,8 @@ def open_lance(url: str) -> Any:
     return import_module("lancedb").connect(url, storage_options=options).open_table("samples")
 
 
-def _lancedb(spec: Spec, rank: int, world_size: int, states: list[Any] | None) -> Walk:
-    """Merges the states of all ranks; its splits are fixed, as many as there are ranks at the most."""
+def _lancedb(spec: ReadSpec, rank: int, world_size: int, states: list[Any] | None) -> Epoch:
+    """Merge the states of all ranks; the number of splits is fixed at the largest number of ranks."""
     streaming = import_module("lancedb.streaming")
     dataset = streaming.StreamingDataset(
         open_lance(spec.url),
@@ -60,8 +60,8 @@ def _lancedb(spec: Spec, rank: int, world_size: int, states: list[Any] | None) -
         yield batch, dataset.state_dict()
 
 
-def _mosaic(spec: Spec, rank: int, world_size: int, states: list[Any] | None) -> Walk:
-    """Finds its ranks by `torch.distributed`. Its loader counts the samples of all; any rank's state will do."""
+def _mosaic(spec: ReadSpec, rank: int, world_size: int, states: list[Any] | None) -> Epoch:
+    """Use `torch.distributed` for the ranks. The loader counts global samples, so the state of any rank suffices."""
     import torch.distributed
 
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size)
@@ -77,8 +77,8 @@ def _mosaic(spec: Spec, rank: int, world_size: int, states: list[Any] | None) ->
         yield batch["id"], loader.state_dict()
 
 
-def _litdata(spec: Spec, rank: int, world_size: int, states: list[Any] | None) -> Walk:
-    """Finds its ranks by `torch.distributed`; each has a state of its own."""
+def _litdata(spec: ReadSpec, rank: int, world_size: int, states: list[Any] | None) -> Epoch:
+    """Use `torch.distributed` for the ranks; each rank has a state of its own."""
     import torch.distributed
 
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size)
@@ -91,8 +91,8 @@ def _litdata(spec: Spec, rank: int, world_size: int, states: list[Any] | None) -
         yield batch, loader.state_dict()
 
 
-def _datasets(spec: Spec, rank: int, world_size: int, states: list[Any] | None) -> Walk:
-    """A rank has every so-manieth shard; a state belongs to the rank that wrote it."""
+def _datasets(spec: ReadSpec, rank: int, world_size: int, states: list[Any] | None) -> Epoch:
+    """Split the shards over the ranks; a state belongs to the rank that wrote it."""
     library = import_module("datasets")
     whole = library.load_dataset(
         "parquet",
@@ -106,18 +106,18 @@ def _datasets(spec: Spec, rank: int, world_size: int, states: list[Any] | None) 
     )
     if states:
         mine.load_state_dict(states[min(rank, len(states) - 1)])
-    held: list[int] = []
+    pending: list[int] = []
     for sample in mine:
-        held.append(sample["id"])
-        if len(held) == spec.batch_size:
-            yield held, mine.state_dict()
-            held = []
-    if held:
-        yield held, mine.state_dict()
+        pending.append(sample["id"])
+        if len(pending) == spec.batch_size:
+            yield pending, mine.state_dict()
+            pending = []
+    if pending:
+        yield pending, mine.state_dict()
 
 
 def _named_ids(samples: list[Any]) -> dict[str, list[int]]:
-    """In the form whose length its loader can tell."""
+    """Return a dictionary, of which the loader can count the samples."""
     return {"id": _ids(samples)}
 
 
@@ -125,7 +125,7 @@ def _ids(samples: list[Any]) -> list[int]:
     return [int(sample["id"]) for sample in samples]
 
 
-WALKS: dict[str, Callable[[Spec, int, int, list[Any] | None], Walk]] = {
+EPOCHS: dict[str, Callable[[ReadSpec, int, int, list[Any] | None], Epoch]] = {
     "lancedb": _lancedb,
     "mosaicml-streaming": _mosaic,
     "litdata": _litdata,

@@ -1,6 +1,6 @@
-"""Each peer's own format, written by its own writer with its own defaults, shards of 64 MB where it has none.
+"""Formats of the stream peers, each written by the peer's own writer with its defaults.
 
-Runs under the peers' interpreters.
+Peers without a default shard size get shards of 64 MB. The module runs under the peers' interpreters.
 """
 
 from __future__ import annotations
@@ -12,40 +12,31 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.streams.images import Pictures
-from benchmarks.streams.spec import FEATURES, features
+from benchmarks.streams.images import ImageFiles
+from benchmarks.streams.spec import FEATURES, SourceSpec, make_features
 
-__all__ = ["WRITERS", "Source"]
+__all__ = ["WRITERS", "SampleSource"]
 
 _SHARD_BYTES = 64 * 2**20
 _PARQUET_GROUP_ROWS = 100
 
 
-class Source:
-    """What to write: pictures of a folder, or as many rows. `shard_rows` cuts shards by rows instead of by bytes."""
+class SampleSource:
+    """Samples of a `SourceSpec`, one by one or as Arrow tables."""
 
-    def __init__(
-        self,
-        kind: str,
-        count: int,
-        folder: str = "",
-        *,
-        shard_rows: int | None = None,
-        first: int = 0,
-        shard_bytes: int | None = None,
-    ) -> None:
-        self.kind, self.count, self.shard_rows, self.first = kind, count, shard_rows, first
-        self.shard_bytes = shard_bytes or _SHARD_BYTES
-        self.pictures = Pictures(Path(folder), count)
+    def __init__(self, spec: SourceSpec) -> None:
+        self.kind, self.count, self.shard_rows, self.first = spec.kind, spec.count, spec.shard_rows, spec.first
+        self.shard_bytes = spec.shard_bytes or _SHARD_BYTES
+        self.images = ImageFiles(Path(spec.directory), spec.count)
 
     def sample(self, number: int) -> dict[str, Any]:
         if self.kind == "rows":
-            return {"id": number, "x": features(number, 1)[0]}
-        content = (self.pictures.folder / f"{number:08d}.jpg").read_bytes()
+            return {"id": number, "x": make_features(number, 1)[0]}
+        content = (self.images.directory / f"{number:08d}.jpg").read_bytes()
         return {
             "id": number,
-            "label": self.pictures.label(number),
-            "score": self.pictures.score(number),
+            "label": self.images.label(number),
+            "score": self.images.score(number),
             "image": content,
         }
 
@@ -53,21 +44,21 @@ class Source:
         return map(self.sample, range(self.first, self.first + self.count))
 
     def tables(self, rows: int) -> Iterator[Any]:
-        """The same as Arrow tables of so many rows."""
+        """Yield Arrow tables of `rows` rows."""
         pa = import_module("pyarrow")
         end = self.first + self.count
         for first in range(self.first, end, rows):
             count = min(rows, end - first)
             if self.kind == "rows":
-                values = features(first, count)
+                values = make_features(first, count)
                 columns = {f"x{n}": values[:, n] for n in range(FEATURES)}
                 yield pa.table({"id": pa.array(range(first, first + count)), **columns})
             else:
                 yield pa.Table.from_pylist([self.sample(number) for number in range(first, first + count)])
 
 
-def _litdata(source: Source, out: Path) -> None:
-    """`optimize`, one worker; its chunks."""
+def _litdata(source: SampleSource, out: Path) -> None:
+    """Write chunks with `optimize` and one worker."""
     os.environ["DATA_OPTIMIZER_CACHE_FOLDER"] = str(out.parent / "litdata-optimizing")
     limit = {"chunk_size": source.shard_rows} if source.shard_rows else {"chunk_bytes": "64MB"}
     import_module("litdata").optimize(
@@ -79,11 +70,11 @@ def _litdata(source: Source, out: Path) -> None:
     )
 
 
-def _sample_of(source: Source, number: int) -> dict[str, Any]:
+def _sample_of(source: SampleSource, number: int) -> dict[str, Any]:
     return source.sample(number)
 
 
-def _mosaic(source: Source, out: Path) -> None:
+def _mosaic(source: SampleSource, out: Path) -> None:
     columns = {"id": "int", "label": "int", "score": "float64", "image": "bytes"}
     if source.kind == "rows":
         columns = {"id": "int", "x": f"ndarray:float32:{FEATURES}"}
@@ -94,9 +85,9 @@ def _mosaic(source: Source, out: Path) -> None:
             writer.write(sample)
 
 
-def _webdataset(source: Source, out: Path) -> None:
-    """Its writer's default, 3 GB, leaves workers without a shard; eight shards or more serve it best here."""
-    eighth = 0 if source.shard_rows else source.pictures.size_bytes // 8
+def _webdataset(source: SampleSource, out: Path) -> None:
+    """Write at least eight shards: the default of 3 GB would leave workers without a shard."""
+    eighth = 0 if source.shard_rows else source.images.size_bytes // 8
     limit = {"maxcount": source.shard_rows} if source.shard_rows else {"maxsize": min(_SHARD_BYTES, eighth)}
     pattern = str(out / "%06d.tar")
     with import_module("webdataset").ShardWriter(pattern, verbose=0, **limit) as writer:
@@ -105,18 +96,18 @@ def _webdataset(source: Source, out: Path) -> None:
             if source.kind == "rows":
                 writer.write({"__key__": key, "npy": sample["x"]})
             else:
-                facts = {"label": sample["label"], "score": sample["score"]}
-                writer.write({"__key__": key, "jpg": sample["image"], "json": facts})
+                metadata = {"label": sample["label"], "score": sample["score"]}
+                writer.write({"__key__": key, "jpg": sample["image"], "json": metadata})
 
 
-def _parquet(source: Source, out: Path) -> None:
+def _parquet(source: SampleSource, out: Path) -> None:
     pq = import_module("pyarrow.parquet")
     rows = source.shard_rows or max(1, source.count // 8)
     for number, table in enumerate(source.tables(rows)):
         pq.write_table(table, out / f"{number:05d}.parquet", row_group_size=source.shard_rows or _PARQUET_GROUP_ROWS)
 
 
-def _lance(source: Source, out: Path) -> None:
+def _lance(source: SampleSource, out: Path) -> None:
     rows = source.shard_rows or 1024
     tables = source.tables(rows)
     first = next(tables)
@@ -133,7 +124,7 @@ def _batches(first: Any, others: Iterator[Any]) -> Iterator[Any]:
         yield from table.to_batches()
 
 
-WRITERS: dict[str, Callable[[Source, Path], None]] = {
+WRITERS: dict[str, Callable[[SampleSource, Path], None]] = {
     "litdata": _litdata,
     "mosaicml-streaming": _mosaic,
     "webdataset": _webdataset,

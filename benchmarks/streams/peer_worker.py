@@ -1,7 +1,7 @@
-"""`python -m benchmarks.streams.peer_worker PEER`: streams with a peer on command, one line of JSON each way.
+"""Worker process that streams with a peer: `python -m benchmarks.streams.peer_worker PEER`.
 
-Each is used as its documentation says, with its defaults; no tuning for it, none against it. Where to find S3
-comes from the environment. Runs under an interpreter that has the peer and not our package.
+Each peer is used as its documentation says, with its defaults. The S3 endpoint comes from the environment. The
+process runs under an interpreter that has the peer and not warpdata.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import io
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.worker import serve
-from benchmarks.streams.peer_epochs import WALKS, clean_up_mosaic, import_litdata, open_lance
-from benchmarks.streams.peer_formats import WRITERS, Source
-from benchmarks.streams.spec import FEATURES, PAUSE_S, Spec, collate, consume, decode
+from benchmarks.streams.peer_epochs import EPOCHS, clean_up_mosaic, import_litdata, open_lance
+from benchmarks.streams.peer_formats import WRITERS, SampleSource
+from benchmarks.streams.spec import FEATURES, ReadSpec, SourceSpec, collate, consume, decode, write_log
 
 __all__: list[str] = []
 
@@ -29,12 +28,12 @@ _MOSAIC_DOWNLOADER = "_downloader"
 _BUFFER = 1000
 
 
-class _Reader:
+class _PeerStreamReader:
     def __init__(self, peer: str) -> None:
         self.peer = peer
 
-    def ready(self) -> dict[str, Any]:
-        """Everything that is imported once."""
+    def warm_up(self) -> dict[str, Any]:
+        """Import everything before the clock starts."""
         import_module(_MODULES.get(self.peer, self.peer))
         import PIL.Image
         import torch.utils.data
@@ -43,37 +42,31 @@ class _Reader:
             clean_up_mosaic()
         return {"torch": torch.__version__, "pillow": PIL.__version__}
 
-    def prepare(self, out: str, **source: Any) -> dict[str, Any]:
+    def write(self, out: str, **source: Any) -> dict[str, Any]:
         """Write the samples in the peer's format."""
-        WRITERS[self.peer](Source(**source), Path(out))
+        WRITERS[self.peer](SampleSource(SourceSpec(**source)), Path(out))
         return {}
 
-    def walk(self, log: str, rank: int, world_size: int, states: list[Any] | None, **spec: Any) -> dict[str, Any]:
-        """Take this rank's batches to the end of the epoch, and write each down with the state after it."""
-        steps = WALKS[self.peer](Spec(**spec), rank, world_size, states)
-        with Path(log).open("w", encoding="utf-8") as written:
-            for ids, state in steps:
-                time.sleep(PAUSE_S)
-                written.write(json.dumps({"ids": ids, "state": state}) + "\n")
-                written.flush()
+    def read_epoch(self, limit: int | None = None, **spec: Any) -> dict[str, Any]:
+        return consume(lambda: LOADERS[self.peer](ReadSpec(**spec)), limit)
+
+    def log_epoch(self, log: str, rank: int, world_size: int, states: list[Any] | None, **spec: Any) -> dict[str, Any]:
+        """Read the batches of this rank to the end of the epoch and log each with the state after it."""
+        write_log(log, EPOCHS[self.peer](ReadSpec(**spec), rank, world_size, states))
         return {}
 
-    def epoch(self, limit: int | None = None, **spec: Any) -> dict[str, Any]:
-        return consume(lambda: LOADERS[self.peer](Spec(**spec)), limit)
 
-
-def picture(sample: Any) -> Any:
-    """A sample as it came, with its picture decoded."""
+def decode_sample(sample: Any) -> Any:
     return {**sample, "image": decode(sample["image"])} if "image" in sample else sample
 
 
-def pictured(samples: list[Any], keep: float | None = None) -> dict[str, Any]:
-    """A batch. Where the library knows no filter, samples read in vain are dropped before they are decoded."""
+def decode_batch(samples: list[Any], keep: float | None = None) -> dict[str, Any]:
+    """Decode and collate a batch; drop filtered samples before decoding, for peers without a filter."""
     kept = [sample for sample in samples if keep is None or sample["score"] < keep]
-    return collate([picture(sample) for sample in kept])
+    return collate([decode_sample(sample) for sample in kept])
 
 
-def _litdata(spec: Spec) -> Iterable[Any]:
+def _litdata(spec: ReadSpec) -> Iterable[Any]:
     litdata = import_litdata()
     dataset = litdata.StreamingDataset(
         spec.url,
@@ -86,15 +79,15 @@ def _litdata(spec: Spec) -> Iterable[Any]:
         dataset,
         batch_size=spec.batch_size,
         num_workers=spec.workers,
-        collate_fn=functools.partial(pictured, keep=spec.keep),
+        collate_fn=functools.partial(decode_batch, keep=spec.keep),
     )
 
 
-def _mosaic(spec: Spec) -> Iterable[Any]:
-    """Its client for S3 has fetched the index, and would be inherited by the workers with its open connection.
+def _mosaic(spec: ReadSpec) -> Iterable[Any]:
+    """Close the S3 client before the workers start, so that each worker opens its own.
 
-    Over plain `http://` two workers then take each other's answers, and shards have wrong bytes. So it is told to
-    let go of the client, and each worker makes its own.
+    The client fetches the index in the main process, and forked workers inherit its open connection. Over plain
+    `http://` they receive each other's responses, and shards have wrong bytes.
     """
     import torch.utils.data
 
@@ -112,11 +105,11 @@ def _mosaic(spec: Spec) -> Iterable[Any]:
         dataset,
         batch_size=spec.batch_size,
         num_workers=spec.workers,
-        collate_fn=functools.partial(pictured, keep=spec.keep),
+        collate_fn=functools.partial(decode_batch, keep=spec.keep),
     )
 
 
-def _webdataset(spec: Spec) -> Iterable[Any]:
+def _webdataset(spec: ReadSpec) -> Iterable[Any]:
     import torch.utils.data
 
     Path(spec.cache).mkdir(parents=True, exist_ok=True)
@@ -149,11 +142,11 @@ def _from_tar(sample: Any) -> Any:
     return {"id": number, "x": np.load(io.BytesIO(sample["npy"]))}
 
 
-def _datasets(spec: Spec) -> Iterable[Any]:
-    """A stream straight from S3; it keeps nothing."""
+def _datasets(spec: ReadSpec) -> Iterable[Any]:
+    """Stream from S3 without a cache."""
     import torch.utils.data
 
-    columns = ["id", "image"] if spec.kind == "pictures" else ["id", *(f"x{n}" for n in range(FEATURES))]
+    columns = ["id", "image"] if spec.kind == "images" else ["id", *(f"x{n}" for n in range(FEATURES))]
     dataset = import_module("datasets").load_dataset(
         "parquet",
         data_files=list(spec.files),
@@ -170,7 +163,7 @@ def _datasets(spec: Spec) -> Iterable[Any]:
     )
 
 
-def _lancedb(spec: Spec) -> Iterable[Any]:
+def _lancedb(spec: ReadSpec) -> Iterable[Any]:
     streaming = import_module("lancedb.streaming")
     dataset = streaming.StreamingDataset(
         open_lance(spec.url),
@@ -178,7 +171,7 @@ def _lancedb(spec: Spec) -> Iterable[Any]:
         shuffle=spec.shuffle,
         shuffle_seed=spec.seed,
         epoch=spec.epoch,
-        columns=["id", "image"] if spec.kind == "pictures" else None,
+        columns=["id", "image"] if spec.kind == "images" else None,
         filter=None if spec.keep is None else f"score < {spec.keep}",
         transform=_from_arrow,
     )
@@ -203,11 +196,11 @@ def _from_row(row: Any) -> Any:
     import numpy as np
 
     if "image" in row:
-        return picture(row)
+        return decode_sample(row)
     return {"id": row["id"], "x": np.array([row[f"x{n}"] for n in range(FEATURES)], np.float32)}
 
 
-LOADERS: dict[str, Callable[[Spec], Iterable[Any]]] = {
+LOADERS: dict[str, Callable[[ReadSpec], Iterable[Any]]] = {
     "litdata": _litdata,
     "mosaicml-streaming": _mosaic,
     "webdataset": _webdataset,
@@ -217,4 +210,4 @@ LOADERS: dict[str, Callable[[Spec], Iterable[Any]]] = {
 
 
 if __name__ == "__main__":
-    serve(_Reader(sys.argv[1]))
+    serve(_PeerStreamReader(sys.argv[1]))

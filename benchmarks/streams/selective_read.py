@@ -1,84 +1,92 @@
-"""A filtered epoch of pictures, of which a half, a tenth or a hundredth is kept: what is fetched for each kept sample.
+"""A filtered epoch of images that keeps a half, a tenth or a hundredth: bytes fetched per kept sample.
 
-The score that is filtered by has nothing to do with where a picture lies. litdata, mosaicml-streaming and WebDataset
-know no filter: they read everything and drop, before decoding. Lance and datasets are given the filter.
+The score of the filter is unrelated to the position of an image. litdata, mosaicml-streaming and WebDataset have no
+filter: they read everything and drop samples before decoding. Lance and datasets apply the filter themselves.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from benchmarks.harness.timing import Effort, Finding, Report, megabytes, seconds
-from benchmarks.streams.images import Pictures, pictures
-from benchmarks.streams.peers import OURS, peer_versions
-from benchmarks.streams.testbed import MakeSpec, Source, Stage, last_line, lost_and_repeated, open_stage
+from benchmarks.harness.timing import RunOptions, format_bytes, format_seconds
+from benchmarks.results import Measurement, Outcome
+from benchmarks.streams.images import ImageFiles, make_images
+from benchmarks.streams.peers import OURS, peer_notes
+from benchmarks.streams.testbed import MakeSpec, Testbed, image_source, last_line, open_testbed
 
 __all__ = ["run"]
 
-_KEPT = (0.5, 0.1, 0.01)
-_TARGET_AT = 0.01
-_TARGET = 10.0
-_DROPPING = ("litdata", "mosaicml-streaming", "webdataset")
+_KEPT_SHARES = (0.5, 0.1, 0.01)
+_PROMISED_SHARE = 0.01
+_UNFILTERED = ("litdata", "mosaicml-streaming", "webdataset")
 
 
-def run(effort: Effort) -> Report:
-    drawn = pictures(400 if effort.quick else 8_000)
-    with open_stage(effort) as stage:
-        specs, notes = stage.prepare_all(Source.of(drawn))
-        findings = []
-        for keep in _KEPT:
-            arms = {}
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    bytes_per_sample: float
+    took_s: float
+    request_count: int
+
+    @property
+    def words(self) -> str:
+        return f"{self.request_count:,} requests in {format_seconds(self.took_s)}"
+
+
+def run(options: RunOptions) -> Outcome:
+    images = make_images(400 if options.is_smoke else 8_000)
+    measurements = []
+    with open_testbed(options) as testbed:
+        specs, notes = testbed.prepare_all(image_source(images))
+        for share in _KEPT_SHARES:
+            epochs = {}
             for arm, make in specs.items():
                 try:
-                    arms[arm] = _epoch(stage, drawn, arm, make, keep)
+                    epochs[arm] = _read(testbed, images, arm, make, share)
                 except RuntimeError as error:
-                    notes.append(f"{arm}, {keep:.0%} kept, does not score: {last_line(error)}")
-            findings += _findings(arms, keep)
-        return Report(
-            "S3: a filtered epoch",
-            f"{drawn.count:,} JPEGs, {megabytes(drawn.size_bytes)}; {stage.distance}; empty cache, one epoch each. "
-            "The ratio is how many times as many bytes the peer fetches for a sample that is kept.",
-            findings,
-            [*notes, peer_versions(stage.peers)],
+                    notes.append(f"{arm}, {share:.0%} kept, does not score: {last_line(error)}.")
+            measurements += _measure(epochs, share)
+        versions, skipped = peer_notes(testbed.peers)
+        return Outcome(
+            title="A filtered epoch",
+            method=f"{images.count:,} JPEGs, {format_bytes(images.size_bytes)}; {testbed.distance}; empty cache, one "
+            "epoch each. The ratio is the bytes that the peer fetches per kept sample, relative to ours.",
+            measurements=measurements,
+            notes=[*notes, *versions],
+            skipped=skipped,
             is_timed=False,
         )
 
 
-def _epoch(stage: Stage, drawn: Pictures, arm: str, make: MakeSpec, keep: float) -> tuple[float, float, int]:
-    """Bytes for each kept sample, seconds, requests."""
-    with stage.start(arm) as child:
-        turn = stage.turn(child, replace(make(stage.fresh_cache()), keep=keep))
-    if turn.failure:
-        raise RuntimeError(turn.failure)
-    expected = [number for number in range(drawn.count) if drawn.score(number) < keep]
-    lost, repeated = lost_and_repeated(turn.ids, expected)
-    if lost or repeated:
-        raise RuntimeError(f"{lost} samples lost, {repeated} repeated")
-    return turn.fetched_bytes / len(expected), turn.answer["took_s"], turn.request_count
+def _read(testbed: Testbed, images: ImageFiles, arm: str, make: MakeSpec, share: float) -> _Epoch:
+    with testbed.start(arm) as worker:
+        run = testbed.read(worker, replace(make(testbed.fresh_cache()), keep=share))
+    expected = [number for number in range(images.count) if images.score(number) < share]
+    run.check_ids(expected)
+    return _Epoch(run.fetched_bytes / len(expected), run.answer["took_s"], run.request_count)
 
 
-def _findings(arms: dict[str, tuple[float, float, int]], keep: float) -> list[Finding]:
-    findings = []
-    dropping = [arm for arm in arms if arm in _DROPPING]
-    best = min(dropping, key=lambda arm: arms[arm][0], default=None)
-    ours = arms.get(OURS)
-    for arm, figures in arms.items():
-        if arm == OURS or ours is None:
-            continue
-        ratio = figures[0] / ours[0]
-        is_judged = arm == best and keep == _TARGET_AT
-        findings.append(
-            Finding(
-                case=f"{keep:.0%} kept, against {arm}" + (" (reads and drops)" if arm in _DROPPING else ""),
-                ours=_told(*ours),
-                peer=_told(*figures),
-                ratio=f"{ratio:.1f}× the bytes",
-                target=f"≥ {_TARGET:.0f}×" if is_judged else "",
-                is_met=ratio >= _TARGET if is_judged else None,
-            )
+def _measure(epochs: Mapping[str, _Epoch], share: float) -> list[Measurement]:
+    ours = epochs.get(OURS)
+    if ours is None:
+        return []
+    case, ours_kb = f"{share:.0%} kept", ours.bytes_per_sample / 1e3
+    peers = {arm: epoch for arm, epoch in epochs.items() if arm != OURS}
+    if not peers:
+        return [Measurement(case=case, unit="kB per sample", ours=ours_kb, detail=ours.words)]
+    unfiltered = [arm for arm in peers if arm in _UNFILTERED]
+    best = min(unfiltered, key=lambda arm: peers[arm].bytes_per_sample, default=None)
+    return [
+        Measurement(
+            case=case,
+            unit="kB per sample",
+            ours=ours_kb,
+            peer=epoch.bytes_per_sample / 1e3,
+            peer_name=f"{arm}, reads and drops" if arm in _UNFILTERED else arm,
+            ratio=epoch.bytes_per_sample / ours.bytes_per_sample,
+            quantity="bytes",
+            detail=f"{ours.words}, against {epoch.words}",
+            promise="selective-bytes" if arm == best and share == _PROMISED_SHARE else "",
         )
-    return findings
-
-
-def _told(bytes_each: float, took_s: float, requests: int) -> str:
-    return f"{megabytes(bytes_each)} each, {requests:,} requests, {seconds(took_s)}"
+        for arm, epoch in peers.items()
+    ]

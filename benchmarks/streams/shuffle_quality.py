@@ -1,7 +1,7 @@
-"""Pictures that lie sorted by class, shuffled with a cache that holds a quarter of them: how mixed are the batches?
+"""Mixing of batches when sorted images are shuffled with a cache that holds a quarter of them.
 
-Mixed is measured by the entropy of the labels in a batch, against what a full shuffle would give. What it costs is
-counted in requests, against the same arm reading in order.
+The measure is the entropy of the labels in a batch, relative to a full shuffle. The cost is the number of requests,
+relative to the same arm reading in order.
 """
 
 from __future__ import annotations
@@ -10,105 +10,139 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from benchmarks.harness.timing import Effort, Finding, Report, megabytes, seconds
-from benchmarks.streams.images import CLASSES, Pictures, pictures
-from benchmarks.streams.peers import OURS, peer_versions
-from benchmarks.streams.testbed import MakeSpec, Source, Stage, Turn, last_line, lost_and_repeated, open_stage
+from benchmarks.harness.timing import RunOptions, format_bytes, format_seconds
+from benchmarks.results import Measurement, Outcome
+from benchmarks.streams.images import CLASS_COUNT, ImageFiles, make_images
+from benchmarks.streams.peers import OURS, peer_notes
+from benchmarks.streams.testbed import MakeSpec, StreamRun, Testbed, image_source, last_line, open_testbed
 
 __all__ = ["run"]
 
 _BATCH = 64
-_MIXED = 0.98
-_REQUESTS = 1.3
 _TRIALS = 5
 _NEEDS_SMALL_SHARDS = "mosaicml-streaming"
 
 
-def run(effort: Effort) -> Report:
-    drawn = pictures(400 if effort.quick else 8_000)
-    limit_bytes = drawn.size_bytes // 4
-    ideal = _ideal(drawn)
-    with open_stage(effort) as stage:
-        specs, notes = stage.prepare_all(Source.of(drawn), without=(_NEEDS_SMALL_SHARDS,))
-        for peer in (peer for peer in stage.peers if peer.name == _NEEDS_SMALL_SHARDS):
-            specs[peer.name] = stage.prepare(peer, replace(Source.of(drawn), shard_bytes=limit_bytes // 6))
-            notes.append(f"{peer.name} wants a cache of four shards at least, so its shards are cut smaller here.")
-        findings = []
+@dataclass(frozen=True, slots=True)
+class _Quality:
+    entropy: float
+    """Share of the entropy of a full shuffle."""
+    shuffled: StreamRun
+    in_order_requests: int
+
+    @property
+    def request_ratio(self) -> float:
+        return self.shuffled.request_count / max(self.in_order_requests, 1)
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.shuffled.request_count:,} requests, {format_bytes(self.shuffled.fetched_bytes)}, "
+            f"{format_seconds(self.shuffled.answer['took_s'])}"
+        )
+
+
+def run(options: RunOptions) -> Outcome:
+    images = make_images(400 if options.is_smoke else 8_000)
+    limit_bytes = images.size_bytes // 4
+    ideal = _full_shuffle_entropy(images)
+    found: dict[str, _Quality] = {}
+    with open_testbed(options) as testbed:
+        source = image_source(images)
+        specs, notes = testbed.prepare_all(source, without=(_NEEDS_SMALL_SHARDS,))
+        for peer in (peer for peer in testbed.peers if peer.name == _NEEDS_SMALL_SHARDS):
+            specs[peer.name] = testbed.prepare(peer, replace(source, shard_bytes=limit_bytes // 6))
+            notes.append(f"{peer.name} needs a cache of at least four shards, so its shards are smaller here.")
         for arm, make in specs.items():
             try:
-                in_order = _epoch(stage, drawn, arm, make, limit_bytes, shuffle=False)
-                shuffled = _epoch(stage, drawn, arm, make, limit_bytes, shuffle=True)
+                in_order = _read(testbed, images, arm, make, limit_bytes, shuffle=False)
+                shuffled = _read(testbed, images, arm, make, limit_bytes, shuffle=True)
             except RuntimeError as error:
-                notes.append(f"{arm} does not score: {last_line(error)}")
+                notes.append(f"{arm} does not score: {last_line(error)}.")
                 continue
-            findings += _findings(arm, drawn, in_order, shuffled, ideal)
-        return Report(
-            "S5: sorted data under a small cache",
-            f"{drawn.count:,} JPEGs in {CLASSES} classes that lie one after another; a cache of at most "
-            f"{megabytes(limit_bytes)} of {megabytes(drawn.size_bytes)}; {stage.distance}; one epoch each.",
-            findings,
-            [*notes, f"A full shuffle has {ideal:.3f} bits in a batch of {_BATCH}.", peer_versions(stage.peers)],
+            entropy = _mean_entropy(shuffled.answer["batches"], images.label) / ideal
+            found[arm] = _Quality(entropy, shuffled, in_order.request_count)
+        versions, skipped = peer_notes(testbed.peers)
+        return Outcome(
+            title="Shuffle quality of sorted data under a small cache",
+            method=f"{images.count:,} JPEGs in {CLASS_COUNT} classes, stored class by class; a cache of at most "
+            f"{format_bytes(limit_bytes)} of {format_bytes(images.size_bytes)}; {testbed.distance}; one epoch each.",
+            measurements=_measure(found),
+            notes=[*notes, f"A full shuffle has {ideal:.3f} bits in a batch of {_BATCH}.", *versions],
+            skipped=skipped,
             is_timed=False,
         )
 
 
-def _findings(arm: str, drawn: Pictures, in_order: Turn, shuffled: Turn, ideal: float) -> list[Finding]:
-    mixed = _entropy(shuffled.answer["batches"], drawn.label) / ideal
-    times = shuffled.request_count / max(in_order.request_count, 1)
-    is_ours = arm == OURS
-    told = f"{mixed:.3f} of ideal; {shuffled.request_count:,} requests, {megabytes(shuffled.fetched_bytes)}"
-    told += f", {seconds(shuffled.answer['took_s'])}"
-    return [
-        Finding(
-            case=f"{arm}: entropy of a batch, against a full shuffle",
-            ours=told if is_ours else "",
-            peer="" if is_ours else told,
-            ratio=f"{mixed:.3f}",
-            target=f"≥ {_MIXED}" if is_ours else "",
-            is_met=mixed >= _MIXED if is_ours else None,
+def _measure(found: Mapping[str, _Quality]) -> list[Measurement]:
+    ours = found[OURS]
+    measurements = [
+        Measurement(
+            case="entropy of a batch",
+            unit="of a full shuffle",
+            ours=round(ours.entropy, 3),
+            peer=1,
+            peer_name="a full shuffle",
+            is_baseline=True,
+            ratio=round(ours.entropy, 3),
+            quantity="entropy",
+            detail=ours.words,
+            promise="shuffle-entropy",
         ),
-        Finding(
-            case=f"{arm}: requests, against reading in order",
-            ours=f"{shuffled.request_count:,} / {in_order.request_count:,}" if is_ours else "",
-            peer="" if is_ours else f"{shuffled.request_count:,} / {in_order.request_count:,}",
-            ratio=f"{times:.2f}×",
-            target=f"≤ {_REQUESTS}×" if is_ours else "",
-            is_met=times <= _REQUESTS if is_ours else None,
+        Measurement(
+            case="requests of a shuffled epoch",
+            unit="requests",
+            ours=ours.shuffled.request_count,
+            peer=ours.in_order_requests,
+            peer_name="in order",
+            is_baseline=True,
+            ratio=ours.request_ratio,
+            quantity="requests",
+            promise="shuffle-requests",
         ),
     ]
+    for arm, quality in ((arm, quality) for arm, quality in found.items() if arm != OURS):
+        measurements.append(
+            Measurement(
+                case="entropy of a batch",
+                unit="of a full shuffle",
+                ours=round(ours.entropy, 3),
+                peer=round(quality.entropy, 3),
+                peer_name=arm,
+                ratio=ours.entropy / quality.entropy,
+                quantity="entropy",
+                detail=f"{arm}: {quality.words}; {quality.request_ratio:.2f}× the requests of reading in order",
+            )
+        )
+    return measurements
 
 
-def _epoch(stage: Stage, drawn: Pictures, arm: str, make: MakeSpec, limit_bytes: int, *, shuffle: bool) -> Turn:
-    spec = replace(make(stage.fresh_cache()), cache_limit_bytes=limit_bytes, shuffle=shuffle, batch_size=_BATCH)
-    with stage.start(arm) as child:
-        turn = stage.turn(child, spec)
-    if turn.failure:
-        raise RuntimeError(turn.failure)
-    lost, repeated = lost_and_repeated(turn.ids, range(drawn.count))
-    if lost or repeated:
-        raise RuntimeError(f"{lost} samples lost, {repeated} repeated")
-    return turn
+def _read(
+    testbed: Testbed, images: ImageFiles, arm: str, make: MakeSpec, limit_bytes: int, *, shuffle: bool
+) -> StreamRun:
+    spec = replace(make(testbed.fresh_cache()), cache_limit_bytes=limit_bytes, shuffle=shuffle, batch_size=_BATCH)
+    with testbed.start(arm) as worker:
+        return testbed.read(worker, spec).check_ids(range(images.count))
 
 
-def _entropy(batches: Sequence[Sequence[int]], label: Callable[[int], int]) -> float:
-    """Bits, on average over the whole batches."""
-    whole = [batch for batch in batches if len(batch) == _BATCH]
-    return statistics.fmean(_bits(Counter(map(label, batch))) for batch in whole)
+def _mean_entropy(batches: Sequence[Sequence[int]], label: Callable[[int], int]) -> float:
+    """Return the mean entropy of the full batches, in bits."""
+    full = [batch for batch in batches if len(batch) == _BATCH]
+    return statistics.fmean(_entropy(Counter(map(label, batch))) for batch in full)
 
 
-def _bits(counts: Counter[int]) -> float:
+def _entropy(counts: Counter[int]) -> float:
     total = counts.total()
     return -sum(count / total * math.log2(count / total) for count in counts.values())
 
 
-def _ideal(drawn: Pictures) -> float:
-    """The average over a few full shuffles."""
-    rng, numbers, found = random.Random(5), list(range(drawn.count)), []
+def _full_shuffle_entropy(images: ImageFiles) -> float:
+    rng, numbers, found = random.Random(5), list(range(images.count)), []
     for _ in range(_TRIALS):
         rng.shuffle(numbers)
-        batches = [numbers[at : at + _BATCH] for at in range(0, len(numbers), _BATCH)]
-        found.append(_entropy(batches, drawn.label))
+        batches = [numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH)]
+        found.append(_mean_entropy(batches, images.label))
     return statistics.fmean(found)

@@ -1,32 +1,54 @@
-"""What every arm of the stream benchmarks does alike: what is asked of it, how it decodes, how it is timed.
+"""Work that all stream arms share: the specification of a read, decoding, collation, and the timed loop.
 
-Runs under the peers' interpreters too, so it imports nothing of ours.
+The module also runs under the peers' interpreters, so it imports nothing of warpdata.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-__all__ = ["FEATURES", "PAUSE_S", "Spec", "collate", "consume", "decode", "features"]
+__all__ = ["FEATURES", "ReadSpec", "SourceSpec", "collate", "consume", "decode", "make_features", "write_log"]
 
 FEATURES = 8
-PAUSE_S = 0.01
-"""What a step of training takes where one is only walked through."""
+_STEP_S = 0.01
+"""Pause that stands for a training step."""
 
-_SPARSE = 37
+_DIGEST_STRIDE = 37
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """What to stream. `kind` is `pictures` or `rows`; `keep` is a filter: only scores below it."""
+class SourceSpec:
+    """Data to write: images of a directory, or `count` rows in shards of `shard_rows`."""
+
+    kind: str
+    count: int
+    directory: str = ""
+    shard_rows: int | None = None
+    first: int = 0
+    """Id of the first row."""
+
+    shard_bytes: int | None = None
+    """Shard size for a peer that needs other shards than its defaults."""
+
+    @property
+    def name(self) -> str:
+        shape = Path(self.directory).name if self.directory else f"{self.count}by{self.shard_rows}from{self.first}"
+        return f"{self.kind}-{shape}" + (f"-{self.shard_bytes}" if self.shard_bytes else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSpec:
+    """Data to stream. `kind` is `images` or `rows`; `keep` is a filter that keeps scores below it."""
 
     url: str
     cache: str
-    kind: str = "pictures"
+    kind: str = "images"
     batch_size: int = 64
     workers: int = 2
     shuffle: bool = True
@@ -35,16 +57,16 @@ class Spec:
     keep: float | None = None
     cache_limit_bytes: int | None = None
     files: tuple[str, ...] = ()
-    """The objects that hold samples, for peers that want to be told."""
+    """Objects with samples, for peers that need a list."""
     version: str = ""
-    """Ours: which version is meant, else the newest."""
+    """Version for warpdata; empty for the newest."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "files", tuple(self.files))
 
 
 def decode(content: bytes) -> Any:
-    """JPEG → pixels, height × width × 3, as every arm does it."""
+    """Decode a JPEG into height × width × 3 pixels."""
     import numpy as np
     from PIL import Image
 
@@ -52,7 +74,7 @@ def decode(content: bytes) -> Any:
 
 
 def collate(samples: list[Any]) -> dict[str, Any]:
-    """Samples with decoded pictures, or rows with features → a batch of tensors."""
+    """Stack decoded images or row features into a batch of tensors."""
     import numpy as np
     import torch
 
@@ -64,8 +86,8 @@ def collate(samples: list[Any]) -> dict[str, Any]:
     return batch
 
 
-def features(first: int, count: int) -> Any:
-    """The features of rows, count × FEATURES."""
+def make_features(first: int, count: int) -> Any:
+    """Return the features of rows, count × FEATURES."""
     import numpy as np
 
     ids = np.arange(first, first + count, dtype=np.uint64)[:, None]
@@ -75,18 +97,27 @@ def features(first: int, count: int) -> Any:
 
 
 def consume(open_loader: Callable[[], Iterable[Any]], limit: int | None = None) -> dict[str, Any]:
-    """Open and read, timed from before the opening. The ids by batch, and a digest of what came with them."""
+    """Open and read a loader; the clock includes opening. Return the ids by batch and a digest of the pixels."""
     batches: list[list[int]] = []
     digest, first_s = 0, 0.0
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for batch in open_loader():
-        first_s = first_s or time.perf_counter() - begun
+        first_s = first_s or time.perf_counter() - start
         batches.append(batch["id"].tolist())
         if "image" in batch:
-            digest += int(batch["image"].flatten(1)[:, ::_SPARSE].long().sum())
+            digest += int(batch["image"].flatten(1)[:, ::_DIGEST_STRIDE].long().sum())
         if limit is not None and len(batches) >= limit:
-            took_s = time.perf_counter() - begun
+            took_s = time.perf_counter() - start
             break
     else:
-        took_s = time.perf_counter() - begun
+        took_s = time.perf_counter() - start
     return {"first_s": first_s, "took_s": took_s, "batches": batches, "digest": digest}
+
+
+def write_log(path: str, steps: Iterable[tuple[list[int], Any]]) -> None:
+    """Write the ids of each step and the state after it as a line, with a pause for the training step."""
+    with Path(path).open("w", encoding="utf-8") as log:
+        for ids, state in steps:
+            time.sleep(_STEP_S)
+            log.write(json.dumps({"ids": ids, "state": state}) + "\n")
+            log.flush()

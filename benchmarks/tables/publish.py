@@ -1,8 +1,8 @@
-"""Publishing: how near it comes to just sending the files, and how much memory it takes.
+"""Publishing files to S3: rate beside bare uploads, and peak memory.
 
-The peer is `obstore.put` of the same paths with its default settings, on as many threads as publish
-uses. Publishing also reads every file a second time to hash it, looks for what is already there, and
-commits. Memory is the peak of a process of its own that publishes one file.
+The peer is `obstore.put` of the same paths with its defaults, on as many threads as `publish` uses. Publishing also
+reads every file a second time to hash it, looks for existing blobs, and commits. The peak memory is that of a
+process that publishes one file: `python -m benchmarks.tables.publish FILE STORE`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness.data import doubles_file, many_small_files, scratch, trips
-from benchmarks.harness.timing import Arm, Effort, Finding, Report, interleave, megabytes, seconds
-from benchmarks.tables.dataset import publish
+import warpdata as wd
+from benchmarks.harness.bare_store import open_bare_store
+from benchmarks.harness.data import make_doubles_file, make_small_files, make_trips, scratch
+from benchmarks.harness.machine import peak_bytes
+from benchmarks.harness.process import CHECKOUT
+from benchmarks.harness.timing import Arm, RunOptions, format_bytes, interleave
+from benchmarks.results import Measurement, Outcome
+from benchmarks.tables.dataset import publish_table
 from warpdata.testing import S3Endpoint, S3Server
 
 if TYPE_CHECKING:
@@ -28,70 +33,52 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _THREADS = 4
-_LEAST = 0.8
-_FLAT = 1.2
 _MIB = 1 << 20
 
 
-def run(effort: Effort) -> Report:
-    large = trips(2, 50_000) if effort.quick else trips(4, 1_600_000)
-    small = many_small_files(20 if effort.quick else 400, 256 * 1024)
-    sizes = (8 * _MIB, 64 * _MIB) if effort.quick else (256 * _MIB, 2048 * _MIB)
+def run(options: RunOptions) -> Outcome:
+    large = make_trips(2, 50_000) if options.is_smoke else make_trips(4, 1_600_000)
+    small = make_small_files(20 if options.is_smoke else 400, 256 * 1024)
+    sizes = (8 * _MIB, 64 * _MIB) if options.is_smoke else (256 * _MIB, 2048 * _MIB)
     with S3Server() as s3:
-        findings = [
-            _rate(f"{len(paths)} files of {megabytes(paths[0].stat().st_size)}", paths, s3, effort)
-            for paths in (large, small)
-        ]
-        findings.append(_memory(s3, sizes))
-    return Report("Publish", f"Loopback S3, {_THREADS} threads on both sides.", findings)
+        measurements = [_measure_rate(paths, s3, options) for paths in (large, small)]
+        measurements.append(_measure_memory(s3, sizes))
+    return Outcome(
+        title="Publish",
+        method=f"Loopback S3, {_THREADS} threads on both sides.",
+        measurements=measurements,
+    )
 
 
-def _rate(case: str, paths: Sequence[Path], s3: S3Endpoint, effort: Effort) -> Finding:
+def _measure_rate(paths: Sequence[Path], s3: S3Endpoint, options: RunOptions) -> Measurement:
     numbers = count()
     settings = s3.settings(cache_dir=scratch("publish-cache"))
     size_bytes = sum(path.stat().st_size for path in paths)
 
     def ours() -> Callable[[], int]:
         store = s3.url(f"publish-{len(paths)}-{next(numbers)}")
-        return partial(_publish, paths, lambda: publish(paths, store, settings))
+        return partial(_count, paths, partial(publish_table, paths, store, settings))
 
     def bare() -> Callable[[], int]:
-        store = _bare_store(s3)
         prefix = f"bare-{len(paths)}-{next(numbers)}"
-        return partial(_publish, paths, lambda: _put_all(store, prefix, paths))
+        return partial(_count, paths, partial(_put_all, open_bare_store(s3), prefix, paths))
 
     arms: dict[str, Arm] = {"ours": ours, "bare": bare}
-    timings = interleave(arms, effort.rounds)
-    ratio = timings.speed_ratio("ours", "bare")
-    ours_s, bare_s = timings.median_s("ours"), timings.median_s("bare")
-    return Finding(
-        f"{case}, against bare obstore puts",
-        f"{seconds(ours_s)}, {size_bytes / ours_s / 1e6:,.0f} MB/s",
-        f"{seconds(bare_s)}, {size_bytes / bare_s / 1e6:,.0f} MB/s",
-        f"{ratio:.2f} ({timings.spread('ours', 'bare')})",
-        f"≥ {_LEAST}",
-        ratio >= _LEAST,
+    timings = interleave(arms, options.rounds)
+    rates = [size_bytes / timings.median_s(arm) / 1e6 for arm in arms]
+    return timings.compare(
+        f"{len(paths)} files of {format_bytes(paths[0].stat().st_size)}",
+        "ours",
+        "bare",
+        peer_name="bare obstore puts",
+        promise="publish-rate",
+        detail=f"{rates[0]:,.0f} MB/s against {rates[1]:,.0f} MB/s",
     )
 
 
-def _publish(paths: Sequence[Path], send: Callable[[], None]) -> int:
+def _count(paths: Sequence[Path], send: Callable[[], None]) -> int:
     send()
     return len(paths)
-
-
-def _bare_store(s3: S3Endpoint) -> S3Store:
-    from obstore.store import S3Store
-
-    return S3Store(
-        s3.bucket,
-        config={
-            "endpoint": s3.endpoint_url,
-            "access_key_id": s3.access_key_id,
-            "secret_access_key": s3.secret_access_key,
-            "region": "us-east-1",
-        },
-        client_options={"allow_http": True},
-    )
 
 
 def _put_all(store: S3Store, prefix: str, paths: Sequence[Path]) -> None:
@@ -104,28 +91,40 @@ def _put_all(store: S3Store, prefix: str, paths: Sequence[Path]) -> None:
         list(pool.map(put, paths))
 
 
-def _memory(s3: S3Endpoint, sizes: tuple[int, int]) -> Finding:
-    """Publish a small and a large file, each in a process of its own, and compare their peaks."""
-    small, large = (_peak_bytes(s3, size) for size in sizes)
-    return Finding(
-        f"peak memory, one file of {sizes[1] // _MIB:,} MiB against one of {sizes[0] // _MIB} MiB",
-        megabytes(large),
-        megabytes(small),
-        f"{large / small:.2f}× the memory",
-        f"≤ {_FLAT}×",
-        large / small <= _FLAT,
+def _measure_memory(s3: S3Endpoint, sizes: tuple[int, int]) -> Measurement:
+    small, large = (_publish_in_process(s3, size) for size in sizes)
+    return Measurement(
+        case=f"peak memory, one file of {sizes[1] // _MIB:,} MiB",
+        unit="MB",
+        ours=large / 1e6,
+        peer=small / 1e6,
+        peer_name=f"one file of {sizes[0] // _MIB} MiB",
+        is_baseline=True,
+        ratio=large / small,
+        quantity="memory",
+        promise="publish-memory",
     )
 
 
-def _peak_bytes(s3: S3Endpoint, size_bytes: int) -> int:
-    environ = {**os.environ, **s3.environ(), "WARP_CACHE_DIR": str(scratch("publish-cache"))}
-    command = [sys.executable, "-m", "benchmarks.tables.publish_worker"]
+def _publish_in_process(s3: S3Endpoint, size_bytes: int) -> int:
+    """Publish one file in a new process and return the peak memory of that process."""
     finished = subprocess.run(
-        [*command, str(doubles_file(size_bytes)), s3.url(f"memory-{size_bytes}")],
-        cwd=Path(__file__).parents[2],
-        env=environ,
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.tables.publish",
+            str(make_doubles_file(size_bytes)),
+            s3.url(f"memory-{size_bytes}"),
+        ],
+        cwd=CHECKOUT,
+        env={**os.environ, **s3.environ(), "WARP_CACHE_DIR": str(scratch("publish-cache"))},
         stdout=subprocess.PIPE,
         timeout=600,
         check=True,
     )
     return int(finished.stdout)
+
+
+if __name__ == "__main__":
+    wd.DatasetBuilder("bench/one", sys.argv[2]).add_table("main", sys.argv[1]).publish()
+    print(peak_bytes())

@@ -1,7 +1,7 @@
-"""How long a user waits before anything happens: importing the package, asking for help, the first rows.
+"""Time until a new process has done something: import, `--help`, the first rows of a table.
 
-Every measurement starts a process; the kinds take turns. Byte code is compiled before the first one
-that counts, and kept in a folder of its own, also where the environment says not to keep it.
+Every run starts a process. Byte code is compiled before the first timed run and kept in a directory of its own,
+even if the environment disables byte code.
 """
 
 from __future__ import annotations
@@ -13,51 +13,40 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.harness.data import many_small_files, scratch
-from benchmarks.harness.timing import Arm, Effort, Finding, Report, Timings, interleave
-from benchmarks.tables.dataset import DATASET, publish
+from benchmarks.harness.data import make_small_files, scratch
+from benchmarks.harness.timing import Arm, RunOptions, Timings, interleave
+from benchmarks.results import Measurement, Outcome
+from benchmarks.tables.dataset import DATASET, publish_table
 from warpdata.settings import Settings
 
 __all__ = ["run"]
 
-_IMPORT_MS = 30
-_HELP_MS = 150
 
-
-def run(effort: Effort) -> Report:
-    commands, environment = _commands(), _with_byte_code()
-    arms: dict[str, Arm] = {name: partial(_starting, command, environment) for name, command in commands.items()}
-    timings = interleave(arms, effort.rounds, warmups=2)
-    added_ms = _added_ms(timings, "import", "pass")
-    findings = [
-        Finding(
-            "`import warpdata`, against `python -c pass`",
-            _ms(timings, "import"),
-            _ms(timings, "pass"),
-            f"+{added_ms:.1f} ms",
-            f"< {_IMPORT_MS} ms",
-            added_ms < _IMPORT_MS,
-        )
-    ]
+def run(options: RunOptions) -> Outcome:
+    commands, environ = _commands(), _environ_with_byte_code()
+    arms: dict[str, Arm] = {name: partial(_prepare, command, environ) for name, command in commands.items()}
+    timings = interleave(arms, options.rounds, warmups=2)
+    measurements = [_measure_added("`import warpdata`", timings, "import", "pass", promise="startup-import")]
     if "help" in commands:
-        is_met = timings.median_s("help") * 1e3 < _HELP_MS
-        findings.append(Finding("`warp --help`", _ms(timings, "help"), target=f"< {_HELP_MS} ms", is_met=is_met))
-    for name, case in (("head", "open and `head(5)`"), ("filter", "open, `filter` and `head(5)`")):
-        added = f"+{_added_ms(timings, name, 'pyarrow'):.1f} ms"
-        case = f"{case} of a local table, against `import pyarrow.parquet`"
-        findings.append(Finding(case, _ms(timings, name), _ms(timings, "pyarrow"), added))
-    notes = [] if "help" in commands else ["`warp` is not there yet; its help was not measured."]
-    return Report("Start-up", "Each run is a new process.", findings, notes)
+        help_ms = timings.value("help", "ms")
+        measurements.append(Measurement(case="`warp --help`", unit="ms", ours=help_ms, promise="startup-help"))
+    for arm, case in (("head", "open and `head(5)`"), ("filter", "open, `filter` and `head(5)`")):
+        measurements.append(_measure_added(f"{case} of a local table", timings, arm, "pyarrow"))
+    return Outcome(
+        title="Start-up",
+        method="Each run is a new process. Values are the time beyond that of a smaller program.",
+        measurements=measurements,
+        skipped=[] if "help" in commands else ["the `warp` command is not installed; its help was not measured."],
+    )
 
 
 def _commands() -> dict[str, list[str]]:
     python = [sys.executable, "-c"]
     store = scratch("startup-store").as_uri()
     settings = Settings(store_url=store, cache_dir=scratch("startup-cache"))
-    publish(many_small_files(20, 64 * 1024), store, settings)
+    publish_table(make_small_files(20, 64 * 1024), store, settings)
     opened = f"import warpdata; table = warpdata.dataset({DATASET!r}, store={store!r}).table()"
     commands = {
         "pass": [*python, "pass"],
@@ -67,28 +56,33 @@ def _commands() -> dict[str, list[str]]:
         "filter": [*python, f"{opened}; table.filter('value > 0.5').head(5)"],
     }
     warp = shutil.which("warp", path=str(Path(sys.executable).parent))
-    if warp is not None and find_spec("warpdata.cli") is not None:
+    if warp is not None:
         commands["help"] = [warp, "--help"]
     return commands
 
 
-def _starting(command: Sequence[str], environment: Mapping[str, str]) -> Callable[[], int]:
+def _prepare(command: Sequence[str], environ: Mapping[str, str]) -> Callable[[], int]:
     def start() -> int:
-        done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, timeout=60, check=True)
-        return done.returncode
+        return subprocess.run(command, env=environ, stdout=subprocess.DEVNULL, timeout=60, check=True).returncode
 
     return start
 
 
-def _with_byte_code() -> dict[str, str]:
+def _environ_with_byte_code() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": str(scratch("startup-byte-code"))}
 
 
-def _added_ms(timings: Timings, arm: str, base: str) -> float:
-    pairs = zip(timings.by_arm[arm], timings.by_arm[base], strict=True)
-    return statistics.median(ours - theirs for ours, theirs in pairs) * 1e3
+_PROGRAMS = {"pass": "`python -c pass`", "pyarrow": "`import pyarrow.parquet`"}
 
 
-def _ms(timings: Timings, arm: str) -> str:
-    return f"{timings.median_s(arm) * 1e3:.1f} ms"
+def _measure_added(case: str, timings: Timings, arm: str, smaller: str, promise: str = "") -> Measurement:
+    pairs = zip(timings.by_arm[arm], timings.by_arm[smaller], strict=True)
+    added_ms = statistics.median(arm_s - smaller_s for arm_s, smaller_s in pairs) * 1e3
+    return Measurement(
+        case=f"{case}, beyond {_PROGRAMS[smaller]}",
+        unit="ms",
+        ours=added_ms,
+        promise=promise,
+        detail=f"{timings.value(arm, 'ms'):.1f} ms against {timings.value(smaller, 'ms'):.1f} ms",
+    )
