@@ -1,7 +1,7 @@
-"""Episodes to be measured: made from fixed seeds, kept in the formats of all arms under `.data`.
+"""Generated episodes in the formats of all arms, kept under `.data`.
 
-An episode has a camera of 84×84 bytes and two channels of seven floats. The camera is `rendered`, as simulators
-give it, or `noisy`, as sensors do: a scene that stands still, things that move in it, and noise in the low bits.
+An episode has a camera of 84×84 bytes and two channels of seven floats. The camera is `rendered`, as in a simulator,
+or `noisy`, as from a sensor: a still scene, moving rectangles, and noise in the low bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import warpdata as wd
-from benchmarks.harness.data import made, scratch
+from benchmarks.harness.data import make_once, scratch
 from warpdata.digest import blob_key
 from warpdata.settings import Settings
 from warpdata.wshard import Channel, Episode, Timebase, save_wshard
@@ -37,14 +37,14 @@ CHUNK_STEPS = 16
 LEVEL = 3
 CHANNELS = ("rgb", "joint", "ctrl")
 _JOINTS = 7
-_THINGS = 4
-_SET = "demos"
+_RECTANGLES = 4
+_EPISODES = "demos"
 Arrays = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Recordings:
-    """So many episodes of so many steps. Every format is a folder that is written when it is first asked for."""
+    """Episodes of equal length. Each format is a directory, written on the first use."""
 
     episodes: int
     steps: int
@@ -53,51 +53,52 @@ class Recordings:
     def arrays(self, number: int) -> Arrays:
         rng = np.random.default_rng(number)
         floats = rng.normal(size=(2, self.steps, _JOINTS)).cumsum(axis=1).astype(np.float32)
-        return {"rgb": self._film(rng), "joint": floats[0], "ctrl": floats[1]}
+        return {"rgb": self._video(rng), "joint": floats[0], "ctrl": floats[1]}
 
     def all(self) -> Iterator[tuple[int, Arrays]]:
         for number in range(self.episodes):
             yield number, self.arrays(number)
 
-    def folder(self, kind: str, make: Callable[[Recordings, Path], None]) -> Path:
-        return made(f"episodes-{self.episodes}x{self.steps}-{self.camera}-{kind}", lambda folder: make(self, folder))
+    def directory(self, kind: str, make: Callable[[Recordings, Path], None]) -> Path:
+        name = f"episodes-{self.episodes}x{self.steps}-{self.camera}-{kind}"
+        return make_once(name, lambda directory: make(self, directory))
 
     def memmaps(self) -> Path:
-        """A `.npy` file for each channel of each episode."""
-        return self.folder("npy", _write_npy)
+        """Return a directory with a `.npy` file for each channel of each episode."""
+        return self.directory("npy", _write_npy)
 
     def published(self, compression: str) -> wd.Episodes:
-        """Ours, from a store in a folder: `none`, or `zstd` in time chunks."""
+        """Open the published episodes; `compression` is `none`, or `zstd` in time chunks."""
         return open_episodes(self._store(compression))
 
     def paths(self, compression: str) -> list[Path]:
-        """The files of the published episodes."""
+        """Return the files of the published episodes."""
         store = self._store(compression)
         reader = wd.connect(store.as_uri(), _settings(store)).reader
         found = [reader.local_path(blob_key(episode.hash)) for episode in self.published(compression)]
         return [path for path in found if path is not None]
 
     def _store(self, compression: str) -> Path:
-        return self.folder(f"store-{compression}", lambda _, folder: _publish(self, folder, compression))
+        return self.directory(f"store-{compression}", lambda _, directory: _publish(self, directory, compression))
 
-    def _film(self, rng: np.random.Generator) -> Any:
-        """Frames of a still scene with things that bounce within it."""
+    def _video(self, rng: np.random.Generator) -> Any:
+        """Return frames of a still scene in which rectangles bounce."""
         coarse = rng.integers(0, 200, (SIDE // 12 + 1, SIDE // 12 + 1)).astype(np.float64)
         scene = np.kron(coarse, np.ones((12, 12)))[:SIDE, :SIDE] + np.linspace(0, 40, SIDE)
-        film = np.repeat(scene.astype(np.uint8)[None], self.steps, axis=0)
-        begin, speed = rng.uniform(0, SIDE, (_THINGS, 2)), rng.uniform(-2, 2, (_THINGS, 2))
-        room = SIDE - 12
-        for thing in range(_THINGS):
-            way = np.abs((begin[thing] + np.arange(self.steps)[:, None] * speed[thing]) % (2 * room) - room)
-            for step, (y, x) in enumerate(way.astype(int)):
-                film[step, y : y + 10, x : x + 8] = 60 * thing + 30
+        video = np.repeat(scene.astype(np.uint8)[None], self.steps, axis=0)
+        begin, speed = rng.uniform(0, SIDE, (_RECTANGLES, 2)), rng.uniform(-2, 2, (_RECTANGLES, 2))
+        extent = SIDE - 12
+        for number in range(_RECTANGLES):
+            path = np.abs((begin[number] + np.arange(self.steps)[:, None] * speed[number]) % (2 * extent) - extent)
+            for step, (y, x) in enumerate(path.astype(int)):
+                video[step, y : y + 10, x : x + 8] = 60 * number + 30
         if self.camera == "noisy":
-            film += rng.integers(0, 4, film.shape, np.uint8)
-        return film
+            video += rng.integers(0, 4, video.shape, np.uint8)
+        return video
 
 
 def open_episodes(store: Path) -> wd.Episodes:
-    return wd.dataset("bench/episodes", store=store.as_uri(), settings=_settings(store)).episodes(_SET)
+    return wd.dataset("bench/episodes", store=store.as_uri(), settings=_settings(store)).episodes(_EPISODES)
 
 
 @functools.cache
@@ -106,10 +107,10 @@ def _settings(store: Path) -> Settings:
 
 
 def publish_files(files: Path, store: Path) -> None:
-    """A file, or a folder of them, into a store in a folder."""
+    """Publish a file or a directory of files to a store in a directory."""
     store.mkdir(exist_ok=True)
     builder = wd.DatasetBuilder("bench/episodes", store.as_uri(), settings=_settings(store))
-    builder.add_episodes(_SET, files).publish()
+    builder.add_episodes(_EPISODES, files).publish()
 
 
 def to_episode(name: str, arrays: Arrays, actions: tuple[str, ...] = ("ctrl",)) -> Episode:
@@ -126,21 +127,21 @@ def to_episode(name: str, arrays: Arrays, actions: tuple[str, ...] = ("ctrl",)) 
     )
 
 
-def npy_path(folder: Path, number: int, channel: str) -> Path:
-    return folder / f"{number:04d}-{channel}.npy"
+def npy_path(directory: Path, number: int, channel: str) -> Path:
+    return directory / f"{number:04d}-{channel}.npy"
 
 
-def _publish(recordings: Recordings, folder: Path, compression: str) -> None:
+def _publish(recordings: Recordings, directory: Path, compression: str) -> None:
     files = scratch("episodes-files")
-    how = ("zstd", LEVEL) if compression == "zstd" else "none"
+    codec = ("zstd", LEVEL) if compression == "zstd" else "none"
     for number, arrays in recordings.all():
         path = files / f"{number:04d}.wshard"
-        save_wshard(to_episode(path.stem, arrays), path, compression=how, time_chunk_steps=CHUNK_STEPS)
-    publish_files(files, folder)
-    scratch("episodes-files")  # empties it
+        save_wshard(to_episode(path.stem, arrays), path, compression=codec, time_chunk_steps=CHUNK_STEPS)
+    publish_files(files, directory)
+    scratch("episodes-files")
 
 
-def _write_npy(recordings: Recordings, folder: Path) -> None:
+def _write_npy(recordings: Recordings, directory: Path) -> None:
     for number, arrays in recordings.all():
         for name, array in arrays.items():
-            np.save(npy_path(folder, number, name), array)
+            np.save(npy_path(directory, number, name), array)

@@ -1,15 +1,14 @@
-"""Two of twenty channels of an episode on S3 that answers late: requests, bytes, and time.
+"""Two of twenty channels of an episode over S3 with latency: requests, bytes and time.
 
-A proxy lets every answer come 20 ms later and counts. The set is opened first, which costs what opening any
-version costs and is told beside it; then come the index and the channels. Two peers read an HDF5 file of the same
-arrays: h5py through a file object that asks for ranges (fsspec is not needed for that), and h5py after a download.
-Everything passes through a proxy in Python, so times compare arms and say nothing about S3.
+A proxy adds 20 ms to every response and counts. Opening the version is counted separately; then follow the index of
+the episodes and the channels. Two peers read an HDF5 file of the same arrays: h5py through a file object that sends
+range requests, and h5py after a download. All arms use the same Python proxy, so the times compare arms only.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,188 +18,219 @@ import numpy as np
 import warpdata as wd
 from benchmarks.episodes.peers import write_h5
 from benchmarks.episodes.recordings import to_episode
-from benchmarks.harness.counting_proxy import CountingProxy
+from benchmarks.harness.bare_store import open_bare_store
 from benchmarks.harness.data import scratch
-from benchmarks.harness.timing import Arm, Effort, Finding, Report, Timings, interleave, megabytes, seconds
+from benchmarks.harness.machine import is_installed, skip_lines
+from benchmarks.harness.proxy import S3Proxy
+from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave
+from benchmarks.results import Measurement, Outcome
 from warpdata.settings import Settings
 from warpdata.testing import S3Endpoint, S3Server
 from warpdata.wshard import save_wshard
 
 __all__ = ["run"]
 
-_LATENCY_S = 0.02
-_MOST_REQUESTS = 3
-_MOST_BYTES = 1.1
-_CHANNELS = 20
+_DELAY_S = 0.02
+_CHANNEL_COUNT = 20
+_EPISODE_COUNT = 10
+_EPISODE = 3
 _WANTED = ("c04", "c15")
 _CHUNK_STEPS = 512
-_SET = "demos"
+_EPISODES = "demos"
 _DATASET = "bench/episodes"
+_KEY = "peer/peer.h5"
 Arrays = Mapping[str, Any]
 _NOTES = (
-    "The index of the set is fetched once, whatever is read of it afterwards.",
-    "Opening the version before that is the head of the catalog and the manifest.",
-    "The index has the tables of time chunks. Chunks of 16 steps would be 1 kB here, and the index twice as large.",
+    "The index of the episodes is fetched once.",
+    "Opening the version fetches the head of the catalog and the manifest.",
+    "The index contains the tables of time chunks. Chunks of 16 steps would be 1 kB and the index twice as large.",
     "h5py by ranges reads through a Python file object over `obstore.get_range` with a buffer of 64 kB.",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _PublishedEpisodes:
+    """Published episodes and the HDF5 copy of one of them, as seen through the proxy."""
+
     store: str
     settings: Settings
     s3: S3Endpoint
+    compression: str
 
-    def episodes(self) -> wd.Episodes:
-        return wd.dataset(_DATASET, store=self.store, mode="remote", settings=self.settings).episodes(_SET)
+    @property
+    def title(self) -> str:
+        return "plain" if self.compression == "none" else f"zstd, chunks of {_CHUNK_STEPS} steps"
 
-    def file(self) -> Any:
-        from obstore.store import S3Store
+    @property
+    def has_peer(self) -> bool:
+        return is_installed("h5py") and (self.compression == "none" or is_installed("hdf5plugin"))
 
-        return S3Store(
-            self.store.removeprefix("s3://").split("/")[0],
-            endpoint=self.s3.endpoint_url,
-            access_key_id=self.s3.access_key_id,
-            secret_access_key=self.s3.secret_access_key,
-            region="us-east-1",
-            client_options={"allow_http": True},
-        )
+    def open(self) -> wd.Episodes:
+        return wd.dataset(_DATASET, store=self.store, mode="remote", settings=self.settings).episodes(_EPISODES)
+
+    def bucket(self) -> Any:
+        return open_bare_store(self.s3, f"{self.store.removeprefix('s3://').partition('/')[2]}")
 
 
-def run(effort: Effort) -> Report:
-    steps = 200 if effort.quick else 5_000
-    findings = []
-    with S3Server() as s3, CountingProxy(s3.endpoint_url, latency_s=_LATENCY_S) as proxy:
+def run(options: RunOptions) -> Outcome:
+    steps = 200 if options.is_smoke else 5_000
+    measurements = []
+    with S3Server() as s3, S3Proxy(s3.endpoint_url, delay_s=_DELAY_S) as proxy:
         for compression in ("none", "zstd"):
-            store = s3.url(f"episodes-{compression}")
-            recorded = _publish(store, s3, steps, compression)
             through = replace(s3, endpoint_url=proxy.endpoint_url)
-            side = _Side(store, through.settings(cache_dir=scratch("episodes-s3-cache")), through)
-            findings += _measure(compression, side, recorded, proxy, effort)
-    each = megabytes(_array(0, 0, steps).nbytes)
-    return Report(
-        "Episodes over S3",
-        f"Loopback S3 behind a proxy that adds {_LATENCY_S * 1000:.0f} ms to every answer; 10 episodes of "
-        f"{_CHANNELS} channels of {each} each; two channels that do not lie side by side; mode `remote`, no cache.",
-        findings,
+            settings = through.settings(cache_dir=scratch("episodes-s3-cache"))
+            published = _PublishedEpisodes(s3.url(f"episodes-{compression}"), settings, through, compression)
+            arrays = _publish(published, s3, steps)
+            measurements += _measure_all(published, arrays, proxy, options)
+    return Outcome(
+        title="Episodes over S3",
+        method=f"Loopback S3 behind a proxy that adds {_DELAY_S * 1000:.0f} ms to every response; {_EPISODE_COUNT} "
+        f"episodes of {_CHANNEL_COUNT} channels of {format_bytes(_make_array(0, 0, steps).nbytes)} each; two channels "
+        "that are not adjacent; mode `remote`, no cache.",
+        measurements=measurements,
         notes=_NOTES,
+        skipped=skip_lines(["h5py", "hdf5plugin"]),
     )
 
 
-def _array(episode: int, channel: int, steps: int) -> Any:
+def _make_array(episode: int, channel: int, steps: int) -> Any:
     rng = np.random.default_rng(100 * episode + channel)
     return (rng.normal(size=(steps, 16)).cumsum(axis=0) * 8).round().astype(np.float32)
 
 
-def _publish(store: str, s3: S3Endpoint, steps: int, compression: str) -> Arrays:
+def _publish(published: _PublishedEpisodes, s3: S3Endpoint, steps: int) -> Arrays:
+    """Publish the episodes past the proxy, and put the HDF5 copy beside them; return the arrays of that episode."""
     import obstore
 
     settings = s3.settings(cache_dir=scratch("episodes-s3-publish"))
     files = scratch("episodes-s3-files")
     recorded: Arrays = {}
-    for number in range(10):
-        arrays = {f"c{channel:02}": _array(number, channel, steps) for channel in range(_CHANNELS)}
+    for number in range(_EPISODE_COUNT):
+        arrays = {f"c{channel:02}": _make_array(number, channel, steps) for channel in range(_CHANNEL_COUNT)}
         save_wshard(
-            to_episode(f"ep_{number}", arrays, ()), files / f"{number}.wshard",
-            compression=compression, time_chunk_steps=_CHUNK_STEPS if compression == "zstd" else 0,
-        )  # fmt: skip
-        if number == 3:
+            to_episode(f"ep_{number}", arrays, ()),
+            files / f"{number}.wshard",
+            compression=published.compression,
+            time_chunk_steps=_CHUNK_STEPS if published.compression == "zstd" else 0,
+        )
+        if number == _EPISODE:
             recorded = arrays
-    wd.DatasetBuilder(_DATASET, store, settings=settings).add_episodes(_SET, files).publish()
-    peer = scratch("episodes-s3-files") / "peer.h5"
-    write_h5(peer, recorded, compression)
-    obstore.put(_Side(store, settings, s3).file(), _key(store), peer)
+    wd.DatasetBuilder(_DATASET, published.store, settings=settings).add_episodes(_EPISODES, files).publish()
+    if published.has_peer:
+        peer = scratch("episodes-s3-files") / "peer.h5"
+        write_h5(peer, recorded, published.compression)
+        obstore.put(replace(published, s3=s3).bucket(), _KEY, peer)
     return recorded
 
 
-def _measure(compression: str, side: _Side, recorded: Arrays, proxy: CountingProxy, effort: Effort) -> list[Finding]:
+def _measure_all(
+    published: _PublishedEpisodes, arrays: Arrays, proxy: S3Proxy, options: RunOptions
+) -> list[Measurement]:
     proxy.take()
-    episodes = side.episodes()
-    opening = _seen(proxy)
-    _check(episodes[3].read(_WANTED), recorded)
-    first = _seen(proxy)
-    _check(episodes[4].read(_WANTED), None)
-    next_one = _seen(proxy)
-    entries = [episodes[3].chunks[0][name].entry for name in _WANTED]
-    stored = sum(entry.stored_bytes for entry in entries)
-    others = sum(episodes[4].chunks[0][name].entry.stored_bytes for name in _WANTED)
-    hdf5 = partial(_by_ranges, side)
+    episodes = published.open()
+    opening = _sizes(proxy)
+    _check(episodes[_EPISODE].read(_WANTED), arrays)
+    first = _sizes(proxy)
+    _check(episodes[_EPISODE + 1].read(_WANTED), None)
+    following = _sizes(proxy)
+    stored = [
+        sum(episodes[number].chunks[0][name].entry.stored_bytes for name in _WANTED)
+        for number in (_EPISODE, _EPISODE + 1)
+    ]
+    measurements = [
+        *_measure_traffic(f"{published.title}: index and two channels", first, stored[0]),
+        *_measure_traffic(f"{published.title}: two channels of the next episode", following, stored[1]),
+        Measurement(
+            case=f"{published.title}: opening the version",
+            unit="requests",
+            ours=len(opening),
+            detail=format_bytes(sum(opening)),
+        ),
+    ]
+    if published.has_peer:
+        measurements += _measure_times(published, episodes, arrays, proxy, options)
+    return measurements
+
+
+def _measure_times(
+    published: _PublishedEpisodes, episodes: wd.Episodes, arrays: Arrays, proxy: S3Proxy, options: RunOptions
+) -> list[Measurement]:
     proxy.take()
-    _check(hdf5(), recorded)
-    peer = _seen(proxy)
-    _check(_downloaded(side), recorded)
-    proxy.take()
+    _check(_read_by_ranges(published), arrays)
+    peer = _sizes(proxy)
+    _check(_read_after_download(published), arrays)
     arms: dict[str, Arm] = {
-        "ours": lambda: lambda: _bytes(side.episodes()[3].read(_WANTED)),
-        "open": lambda: lambda: _bytes(episodes[3].read(_WANTED)),
-        "ranges": lambda: lambda: _bytes(hdf5()),
-        "file": lambda: lambda: _bytes(_downloaded(side)),
+        "name": lambda: lambda: _size(published.open()[_EPISODE].read(_WANTED)),
+        "open": lambda: lambda: _size(episodes[_EPISODE].read(_WANTED)),
+        "ranges": lambda: lambda: _size(_read_by_ranges(published)),
+        "file": lambda: lambda: _size(_read_after_download(published)),
     }
-    times = interleave(arms, effort.rounds)
-    what = "plain" if compression == "none" else f"zstd, chunks of {_CHUNK_STEPS} steps"
+    times = interleave(arms, options.rounds)
+    by_ranges = f"h5py: {len(peer)} requests, {format_bytes(sum(peer))}"
     return [
-        _cost(f"{what}: index and two channels", first, stored, _spelled(peer) + " by h5py"),
-        _cost(f"{what}: two channels of the next episode", next_one, others, ""),
-        Finding(f"{what}: opening the version before that", _spelled(opening)),
-        _time(f"{what}: from the name of the dataset, against h5py by ranges", times, "ours", "ranges"),
-        _time(f"{what}: from the name of the dataset, against the whole file and h5py", times, "ours", "file"),
-        _time(f"{what}: of an open set, against h5py by ranges", times, "open", "ranges"),
+        _measure_time(f"{published.title}: from the name", times, "name", "ranges", by_ranges),
+        _measure_time(f"{published.title}: from the name", times, "name", "file"),
+        _measure_time(f"{published.title}: from open episodes", times, "open", "ranges"),
     ]
 
 
-def _seen(proxy: CountingProxy) -> list[int]:
+def _measure_time(case: str, times: Timings, arm: str, peer: str, detail: str = "") -> Measurement:
+    names = {"ranges": "h5py by ranges", "file": "the whole file and h5py"}
+    return times.compare(case, arm, peer, peer_name=names[peer], detail=detail)
+
+
+def _measure_traffic(case: str, sent: Sequence[int], stored_bytes: int) -> list[Measurement]:
+    return [
+        Measurement(case=f"{case}, requests", unit="requests", ours=len(sent), promise="episode-remote-requests"),
+        Measurement(
+            case=f"{case}, bytes",
+            unit="kB",
+            ours=sum(sent) / 1e3,
+            peer=stored_bytes / 1e3,
+            peer_name="the channels",
+            is_baseline=True,
+            ratio=sum(sent) / stored_bytes,
+            quantity="bytes",
+            promise="episode-remote-bytes",
+        ),
+    ]
+
+
+def _sizes(proxy: S3Proxy) -> list[int]:
     return [exchange.body_bytes for exchange in proxy.take()]
 
 
-def _spelled(sent: list[int]) -> str:
-    return f"{len(sent)} requests, {megabytes(sum(sent))}"
+def _read_by_ranges(published: _PublishedEpisodes) -> Arrays:
+    source = _RangeFile(published.bucket(), _KEY)
+    with io.BufferedReader(source, 64 * 1024) as file:
+        return _read_h5(file, published.compression)
 
 
-def _cost(case: str, sent: list[int], wanted: int, peer: str) -> Finding:
-    share = sum(sent) / wanted
-    return Finding(
-        case,
-        _spelled(sent),
-        peer,
-        f"{share:.3f}× the channels",
-        f"≤ {_MOST_REQUESTS} requests, ≤ {_MOST_BYTES}×",
-        len(sent) <= _MOST_REQUESTS and share <= _MOST_BYTES,
-    )
-
-
-def _time(case: str, times: Timings, ours: str, peer: str) -> Finding:
-    ratio = f"{times.speed_ratio(ours, peer):.2f} ({times.spread(ours, peer)})"
-    return Finding(case, seconds(times.median_s(ours)), seconds(times.median_s(peer)), ratio)
-
-
-def _by_ranges(side: _Side) -> Arrays:
-    import h5py
-    import hdf5plugin  # noqa: F401 - registers the filter
-
-    bucket, key = side.file(), _key(side.store)
-    with io.BufferedReader(_Ranges(bucket, key), 64 * 1024) as lazily, h5py.File(lazily, "r") as file:
-        return {name: file[name][:] for name in _WANTED}
-
-
-def _downloaded(side: _Side) -> Arrays:
-    import h5py
-    import hdf5plugin  # noqa: F401 - registers the filter
+def _read_after_download(published: _PublishedEpisodes) -> Arrays:
     import obstore
 
-    whole = io.BytesIO(bytes(obstore.get(side.file(), _key(side.store)).bytes()))
-    with h5py.File(whole, "r") as file:
-        return {name: file[name][:] for name in _WANTED}
+    content = bytes(obstore.get(published.bucket(), _KEY).bytes())
+    return _read_h5(io.BytesIO(content), published.compression)
 
 
-class _Ranges(io.RawIOBase):
-    """An object as a file that can be read anywhere."""
+def _read_h5(file: Any, compression: str) -> Arrays:
+    import h5py
+
+    if compression == "zstd":
+        import hdf5plugin  # noqa: F401 - registers the filter
+    with h5py.File(file, "r") as opened:
+        return {name: opened[name][:] for name in _WANTED}
+
+
+class _RangeFile(io.RawIOBase):
+    """Seekable file over range requests for an object."""
 
     def __init__(self, bucket: Any, key: str) -> None:
         import obstore
 
-        self._read: Callable[..., Any] = partial(obstore.get_range, bucket, key)
+        self._get_range = partial(obstore.get_range, bucket, key)
         self._size = int(obstore.head(bucket, key)["size"])
-        self._at = 0
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -209,31 +239,27 @@ class _Ranges(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = base + offset
-        return self._at
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = origin + offset
+        return self._position
 
-    def readinto(self, out: Any) -> int:
-        end = min(self._at + len(out), self._size)
-        if end <= self._at:
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._position + len(buffer), self._size)
+        if end <= self._position:
             return 0
-        data = bytes(self._read(start=self._at, end=end))
-        out[: len(data)] = data
-        self._at = end
+        data = bytes(self._get_range(start=self._position, end=end))
+        buffer[: len(data)] = data
+        self._position = end
         return len(data)
 
 
-def _bytes(arrays: Arrays) -> int:
+def _size(arrays: Arrays) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-def _check(got: Arrays, recorded: Arrays | None) -> None:
-    assert set(got) == set(_WANTED)
+def _check(found: Arrays, recorded: Arrays | None) -> None:
+    assert set(found) == set(_WANTED)
     for name in _WANTED:
-        steps = len(got[name])
-        wanted = recorded[name] if recorded is not None else _array(4, int(name[1:]), steps)
-        assert np.array_equal(got[name], wanted), name
-
-
-def _key(store: str) -> str:
-    return "/".join([*store.removeprefix("s3://").split("/")[1:], "peer", "peer.h5"])
+        steps = len(found[name])
+        expected = recorded[name] if recorded is not None else _make_array(_EPISODE + 1, int(name[1:]), steps)
+        assert np.array_equal(found[name], expected), name

@@ -1,9 +1,8 @@
-"""Random windows of 16 steps of three channels, from 200 episodes of 1,000 steps with an 84×84 camera.
+"""Windows of 16 steps and three channels, from 200 episodes of 1,000 steps with an 84×84 camera.
 
-All arms read the same windows in the same order and copy them into the arrays of a batch; before anything is
-timed, a digest of what each gives is compared. Three ways of ours are measured: `open_wshard` on the files,
-windows of published episodes, and the streams that training uses. A stream chooses its own order, which is told
-to the peers. Everything is in the page cache.
+All arms read the same windows in the same order and copy them into batch arrays. A digest of each arm's windows is
+compared before anything is timed. Three ways of warpdata are measured: `open_wshard` on files, windows of published
+episodes, and training streams. A stream chooses its own order, in which the peers then read.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import warpdata as wd
-from benchmarks.episodes.peers import READERS, SMALL_CACHE, ReadWindow, memmap_reader
+from benchmarks.episodes.peers import READERS, SMALL_CACHE, ReadWindow, available_readers, memmap_reader
 from benchmarks.episodes.recordings import CHANNELS, CHUNK_STEPS, LEVEL, SIDE, Recordings
-from benchmarks.harness.process import per_reference
-from benchmarks.harness.timing import Arm, Effort, Finding, Report, Timings, interleave
+from benchmarks.harness.timing import Arm, RunOptions, Timings, interleave
+from benchmarks.results import Measurement, Outcome
 from warpdata.streaming import Shuffle, Stream
 from warpdata.wshard import BlockReader, open_wshard
 
@@ -31,39 +30,38 @@ __all__ = ["run"]
 _WINDOW = 16
 _BATCH = 64
 _SEED = 11
-_ALL = 10**6
+_SHUFFLE_BUFFER = 10**6
 _SLOW = ("zarr", "npz", "Parquet", "Lance")
 _KEYS = dict.fromkeys(CHANNELS, (0, _WINDOW))
 _BLOCKS = ("signal/rgb", "signal/joint", "action/ctrl")
-_DIRECT = {"open_wshard": "`open_wshard`", "published": "published"}
 _STREAMS = {"stream": "`shuffle=True`", "scattered": "`Shuffle(1, …)`"}
 _DECODING = "zstd alone"
-Windows = Sequence[tuple[int, int]]
+_PROMISES = {"h5py": "window-h5py", "zarr": "window-zarr"}
+Windows: TypeAlias = Sequence[tuple[int, int]]
 Fill: TypeAlias = Callable[[int, int, Sequence[Any]], None]
-"""Writes the window of an episode that begins with a step into one array for each channel."""
+"""Writes the window of an episode from a first step into one array per channel."""
 Opener: TypeAlias = Callable[[], Fill]
 _NOTES = (
-    "`open_wshard` reads files in place, as memmap does, and compares nothing that is uncompressed with a checksum.",
-    "Published episodes and streams compare every byte of an uncompressed file once.",
-    "Streams make batches in threads of their own; peers are called by one thread.",
+    "`open_wshard` reads files in place, as memmap does, and verifies no checksum of uncompressed data.",
+    "Published episodes and streams verify every byte of an uncompressed file once.",
+    "Streams assemble batches in threads of their own; the peers run in one thread.",
     f"Compressed: zstd, level {LEVEL}, chunks of {CHUNK_STEPS} steps, {CHUNK_STEPS * SIDE * SIDE:,} bytes of camera.",
-    "Floats, here random walks, do not shrink: ours leaves such blocks plain, and h5py is told to; not so zarr.",
-    "Parquet has zstd and row groups of 16 steps, `.npz` deflate, Lance what it chooses. Ours alone checks chunks.",
-    "Ours and HDF5 2.0 keep 8 MiB of decoded chunks of each channel of an open file: here all of the data, 1.4 GB.",
-    "Before 2.0, HDF5 kept 1 MiB. zarr keeps nothing. A stream holds two times 256 MiB: one in use, one ahead.",
-    "Ours keeps a block of which windows took as much as it has in one array. Rounds that make it are low ends.",
-    "Opened anew: before each round, untimed, so that a round begins with empty caches; compressed streams too.",
-    f"'{_DECODING}': the two chunks of each window decoded by `zstandard`, nothing else: the least one thread needs.",
-    "`shuffle=True`: a whole epoch, mixed within 256 MiB, each chunk decoded about once.",
-    "`Shuffle(1, …)`: any window may follow any other. Plain: a whole epoch. Compressed: the first 8,192 windows.",
-    "Peers read the windows of a stream in its order; zarr and h5py with small caches the first of them.",
-    "Compressed windows are written by `window(…, out=)`. h5py's counterpart, `read_direct`, is slower than `[a:b]`.",
+    "The float channels do not shrink: warpdata and h5py store them uncompressed; zarr compresses them.",
+    "Parquet uses zstd and row groups of 16 steps, `.npz` deflate. Only warpdata verifies chunks.",
+    "warpdata and HDF5 2.0 cache 8 MiB of decoded chunks per channel of an open file: here all data, 1.4 GB.",
+    "Before 2.0, HDF5 cached 1 MiB. zarr has no cache. A stream holds two buffers of 256 MiB.",
+    "warpdata keeps a whole block in one array after windows of that size were read; such rounds are the low ends.",
+    "Reopened: files are opened before each round, untimed, with empty caches. Compressed streams are reopened too.",
+    f"'{_DECODING}': `zstandard` decodes the two chunks of each window: the minimum for one thread.",
+    "`shuffle=True`: a whole epoch, shuffled within 256 MiB; each chunk is decoded about once.",
+    "`Shuffle(1, …)`: windows in any order. Plain: a whole epoch. Compressed: the first 8,192 windows.",
+    "zarr and h5py with small caches read only the first windows of a stream's order.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Amounts:
-    """How many windows an arm reads in a turn: those that take long read fewer."""
+    """Number of windows per round; slow arms read fewer."""
 
     direct: int
     slow: int
@@ -76,109 +74,102 @@ class _Amounts:
         return min(most, self.direct // 4) if name == SMALL_CACHE else most
 
 
-def run(effort: Effort) -> Report:
-    quick = effort.quick
-    recordings = Recordings(4, 200) if quick else Recordings(200, 1000)
-    noisy = Recordings(4, 200, "noisy") if quick else Recordings(200, 1000, "noisy")
-    amounts = _Amounts(256, 64, 512, 256) if quick else _Amounts(8_192, 128, 10**9, 8_192)
-    findings = _plain(recordings, amounts, effort)
-    for kept in (recordings, noisy):
-        findings += _compressed(kept, amounts, effort)
-    return Report(
-        "Windows of episodes",
-        f"{recordings.episodes} episodes of {recordings.steps:,} steps with a camera of {SIDE}×{SIDE} bytes and two "
-        f"channels of seven f32; {_WINDOW} steps of all three in each window, batches of {_BATCH}; from the page "
-        "cache. Times are of one window.",
-        findings,
+def run(options: RunOptions) -> Outcome:
+    episodes, steps = (4, 200) if options.is_smoke else (200, 1000)
+    recordings = Recordings(episodes, steps)
+    amounts = _Amounts(256, 64, 512, 256) if options.is_smoke else _Amounts(8_192, 128, 10**9, 8_192)
+    measurements = _measure_plain(recordings, amounts, options)
+    for kept in (recordings, Recordings(episodes, steps, "noisy")):
+        measurements += _measure_compressed(kept, amounts, options)
+    return Outcome(
+        title="Windows of episodes",
+        method=f"{episodes} episodes of {steps:,} steps with a camera of {SIDE}×{SIDE} bytes and two channels of seven "
+        f"f32; {_WINDOW} steps of all three per window, batches of {_BATCH} from the page cache. Times are per window.",
+        measurements=measurements,
         notes=_NOTES,
+        skipped=available_readers("zstd")[1],
     )
 
 
-def _plain(recordings: Recordings, amounts: _Amounts, effort: Effort) -> list[Finding]:
+def _measure_plain(recordings: Recordings, amounts: _Amounts, options: RunOptions) -> list[Measurement]:
     memmap, episodes = memmap_reader(recordings), recordings.published("none")
-    peers = [name for name in READERS if name != SMALL_CACHE]
+    peers = [name for name in available_readers("none")[0] if name != SMALL_CACHE]
     readers = {
         "memmap": memmap,
-        "open_wshard": _viewing(_files_blocks(recordings.paths("none"))),
-        "published": _viewing(_stored_blocks(episodes)),
+        "open_wshard": _viewing(_file_blocks(recordings.paths("none"))),
+        "published": _viewing(_published_blocks(episodes)),
         **{name: READERS[name](recordings, "none") for name in peers},
     }
     fills = {name: _copying(read) for name, read in readers.items()}
-    times = _direct(fills, recordings, amounts, effort)
-    out = [_finding("plain, random, `open_wshard`", times, "open_wshard", "memmap", 0.8)]
-    out += [_finding("plain, random, published", times, "published", "memmap", None)]
-    out += [_finding("plain, random, `open_wshard`", times, "open_wshard", peer, None) for peer in peers]
-    for kind, words in _STREAMS.items():
-        opener = partial(_copying, memmap)
-        times = _streamed(
-            kind, lambda: episodes, {"memmap": opener}, replace(amounts, scattered=amounts.streamed), effort
-        )
-        out.append(_finding(f"plain, {words}", times, kind, "memmap", 0.8))
-    return out
-
-
-def _compressed(recordings: Recordings, amounts: _Amounts, effort: Effort) -> list[Finding]:
-    """Peers with caches are measured opened anew first: HDF5 shares what it holds between all who open a file."""
-    what = f"zstd, {recordings.camera}"
-    openers: dict[str, Opener] = {name: partial(_opened, make, recordings) for name, make in READERS.items()}
-    targets = {"h5py": 3.0, "zarr": 3.0, SMALL_CACHE: None}
-    ours: dict[str, Opener] = {
-        "open_wshard": lambda: _writing(_files_blocks(recordings.paths("zstd"))),
-        "published": lambda: _writing(_stored_blocks(recordings.published("zstd"))),
-    }
-    # No two that open the same HDF5 files stand side by side, as one is still there when the next is opened.
-    anew: dict[str, Opener] = {"h5py": openers["h5py"], **ours}
-    times = _anew(anew, lambda: _decoding(recordings.paths("zstd")), _random(recordings, amounts.direct // 4), effort)
-    arms = {**_DIRECT, _DECODING: f"{_DECODING!r}"}
-    out = [_finding(f"{what}, random, {words}, opened anew", times, arm, "h5py", None) for arm, words in arms.items()]
-    for kind, words in _STREAMS.items():
-        times = _streamed(
-            kind, lambda: _opened_all(recordings), {name: openers[name] for name in targets}, amounts, effort
-        )
-        # With nothing decoded yet, decoding is most of what everybody does: see what that takes alone.
-        wanted = targets if kind == "stream" else targets | {"h5py": None}
-        out += [_finding(f"{what}, {words}", times, kind, peer, target) for peer, target in wanted.items()]
-    peers = ["h5py", "zarr", *(("npz", "Parquet", "Lance") if recordings.camera == "rendered" else ())]
-    opened = {"open_wshard": ours["open_wshard"]()} | {name: openers[name]() for name in peers}
-    times = _direct({"memmap": _copying(memmap_reader(recordings)), **opened}, recordings, amounts, effort)
-    out.append(_finding(f"{what}, random, a memmap of it plain, kept open", times, "memmap", "h5py", None))
-    out += [
-        _finding(f"{what}, random, `open_wshard`, kept open", times, "open_wshard", peer, targets.get(peer))
-        for peer in peers
+    times = _time_open_files(fills, recordings, amounts, options)
+    random = "plain, random, `open_wshard`"
+    measurements = [
+        _measure(random, times, "open_wshard", "memmap", "window-memmap"),
+        _measure("plain, random, published", times, "published", "memmap"),
+        *(_measure(random, times, "open_wshard", peer) for peer in peers),
     ]
-    return out
+    whole_epoch = replace(amounts, scattered=amounts.streamed)
+    for kind, words in _STREAMS.items():
+        openers: dict[str, Opener] = {"memmap": partial(_copying, memmap)}
+        times = _time_stream(kind, lambda: episodes, openers, whole_epoch, options)
+        measurements.append(_measure(f"plain, {words}", times, kind, "memmap", "window-memmap"))
+    return measurements
 
 
-def _finding(case: str, times: Timings, ours: str, peer: str, target: float | None) -> Finding:
-    ratio = times.speed_ratio(ours, peer)
-    return Finding(
-        f"{case}, against {peer}",
-        _micros(times.median_s(ours)),
-        _micros(times.median_s(peer)),
-        f"{ratio:.2f} ({times.spread(ours, peer)})",
-        "" if target is None else f"≥ {target}",
-        None if target is None else ratio >= target,
-    )
+def _measure_compressed(recordings: Recordings, amounts: _Amounts, options: RunOptions) -> list[Measurement]:
+    """Measure reopened files first: HDF5 shares its cache between all handles of a file."""
+    name = f"zstd, {recordings.camera}"
+    available = available_readers("zstd")[0]
+    openers: dict[str, Opener] = {peer: partial(_open_peer, READERS[peer], recordings) for peer in available}
+    ours: dict[str, Opener] = {
+        "open_wshard": lambda: _writing(_file_blocks(recordings.paths("zstd"))),
+        "published": lambda: _writing(_published_blocks(recordings.published("zstd"))),
+    }
+    measurements: list[Measurement] = []
+    if "h5py" in openers:
+        # Arms that open the same HDF5 files must not follow one another: the first is still open.
+        windows = _random_windows(recordings, amounts.direct // 4)
+        decoding = partial(_decoding, recordings)
+        times = _time_reopened({"h5py": openers["h5py"], **ours}, decoding, windows, options)
+        for arm, words in (("open_wshard", "`open_wshard`"), ("published", "published"), (_DECODING, f"'{_DECODING}'")):
+            measurements.append(_measure(f"{name}, random, {words}, reopened", times, arm, "h5py"))
+    stream_peers = [peer for peer in ("h5py", "zarr", SMALL_CACHE) if peer in openers]
+    for kind, words in _STREAMS.items():
+        if not stream_peers:
+            break
+        peers = {peer: openers[peer] for peer in stream_peers}
+        times = _time_stream(kind, lambda: _open_all(recordings), peers, amounts, options)
+        for peer in stream_peers:
+            # A scattered order decodes a chunk per window in every arm, so h5py has no target there.
+            promise = "" if kind == "scattered" and peer == "h5py" else _PROMISES.get(peer, "")
+            measurements.append(_measure(f"{name}, {words}", times, kind, peer, promise))
+    peers_kept = ["h5py", "zarr", *(("npz", "Parquet", "Lance") if recordings.camera == "rendered" else ())]
+    peers_kept = [peer for peer in peers_kept if peer in openers]
+    fills = {"memmap": _copying(memmap_reader(recordings)), "open_wshard": ours["open_wshard"]()}
+    times = _time_open_files(fills | {peer: openers[peer]() for peer in peers_kept}, recordings, amounts, options)
+    if "h5py" in peers_kept:
+        measurements.append(_measure(f"{name}, random, a memmap of the plain data, kept open", times, "memmap", "h5py"))
+    case = f"{name}, random, `open_wshard`, kept open"
+    return measurements + [_measure(case, times, "open_wshard", peer, _PROMISES.get(peer, "")) for peer in peers_kept]
 
 
-def _micros(value_s: float) -> str:
-    return f"{value_s * 1e6:,.1f} µs"
+def _measure(case: str, times: Timings, arm: str, peer: str, promise: str = "") -> Measurement:
+    return times.compare(case, arm, peer, unit="µs", promise=promise)
 
 
-def _files_blocks(paths: Sequence[Path]) -> list[list[BlockReader]]:
-    """The same files as the published ones, by path."""
+def _file_blocks(paths: Sequence[Path]) -> list[list[BlockReader]]:
     files = [open_wshard(path) for path in paths]
     return [[file[name] for name in _BLOCKS] for file in files]
 
 
-def _stored_blocks(episodes: wd.Episodes) -> list[list[BlockReader]]:
+def _published_blocks(episodes: wd.Episodes) -> list[list[BlockReader]]:
     return [[episode.chunks[0].file[name] for name in _BLOCKS] for episode in episodes]
 
 
-def _opened_all(recordings: Recordings) -> wd.Episodes:
-    """With all files open, as peers have them."""
+def _open_all(recordings: Recordings) -> wd.Episodes:
+    """Return published episodes with all files open, as the peers have them."""
     episodes = recordings.published("zstd")
-    _stored_blocks(episodes)
+    _published_blocks(episodes)
     return episodes
 
 
@@ -187,32 +178,32 @@ def _viewing(blocks: Sequence[Sequence[BlockReader]]) -> ReadWindow:
 
 
 def _writing(blocks: Sequence[Sequence[BlockReader]]) -> Fill:
-    def fill(episode: int, start: int, rooms: Sequence[Any]) -> None:
-        for block, room in zip(blocks[episode], rooms, strict=True):
-            block.window(start, start + _WINDOW, out=room)
+    def fill(episode: int, start: int, outputs: Sequence[Any]) -> None:
+        for block, output in zip(blocks[episode], outputs, strict=True):
+            block.window(start, start + _WINDOW, out=output)
 
     return fill
 
 
 def _copying(read: ReadWindow) -> Fill:
-    def fill(episode: int, start: int, rooms: Sequence[Any]) -> None:
-        for room, array in zip(rooms, read(episode, start), strict=True):
-            room[...] = array
+    def fill(episode: int, start: int, outputs: Sequence[Any]) -> None:
+        for output, array in zip(outputs, read(episode, start), strict=True):
+            output[...] = array
 
     return fill
 
 
-def _opened(make: Callable[[Recordings, str], ReadWindow], recordings: Recordings) -> Fill:
+def _open_peer(make: Callable[[Recordings, str], ReadWindow], recordings: Recordings) -> Fill:
     return _copying(make(recordings, "zstd"))
 
 
-def _decoding(paths: Sequence[Path]) -> Fill:
-    """The chunks that windows of the camera lie in, decoded and dropped."""
+def _decoding(recordings: Recordings) -> Fill:
+    """Decode the camera chunks of a window and discard them."""
     import zstandard
 
-    decoder, frames = zstandard.ZstdDecompressor(), [_frames(path) for path in paths]
+    decoder, frames = zstandard.ZstdDecompressor(), [_frames(path) for path in recordings.paths("zstd")]
 
-    def fill(episode: int, start: int, _rooms: Sequence[Any]) -> None:
+    def fill(episode: int, start: int, _outputs: Sequence[Any]) -> None:
         for number in range(start // CHUNK_STEPS, (start + _WINDOW - 1) // CHUNK_STEPS + 1):
             decoder.decompress(frames[episode][number])
 
@@ -226,108 +217,110 @@ def _frames(path: Path) -> list[bytes]:
     return [data[start:end] for start, end in spans]
 
 
-def _direct(fills: Mapping[str, Fill], recordings: Recordings, amounts: _Amounts, effort: Effort) -> Timings:
-    """Windows at random, read one after another by every arm, from files that stay open over all rounds."""
-    windows = _random(recordings, amounts.direct)
-    mine = {name: windows[: amounts.of(name, amounts.direct)] for name in fills}
-    _compare({name: partial(_digest, fill, windows[: amounts.slow]) for name, fill in fills.items()})
-    arms: dict[str, Arm] = {name: partial(_reading, fill, mine[name]) for name, fill in fills.items()}
-    return per_reference(interleave(arms, effort.rounds), {name: len(own) for name, own in mine.items()})
+def _time_open_files(
+    fills: Mapping[str, Fill], recordings: Recordings, amounts: _Amounts, options: RunOptions
+) -> Timings:
+    """Time random windows from files that stay open over all rounds."""
+    windows = _random_windows(recordings, amounts.direct)
+    by_arm = {name: windows[: amounts.of(name, amounts.direct)] for name in fills}
+    _check_equal({name: _digest(fill, windows[: amounts.slow]) for name, fill in fills.items()})
+    arms: dict[str, Arm] = {name: partial(_reading, fill, by_arm[name]) for name, fill in fills.items()}
+    return interleave(arms, options.rounds).per_item({name: len(own) for name, own in by_arm.items()})
 
 
-def _anew(openers: Mapping[str, Opener], decoding: Opener, windows: Windows, effort: Effort) -> Timings:
-    """The same from files that are opened anew before each round, untimed: nothing decoded is remembered."""
+def _time_reopened(openers: Mapping[str, Opener], decoding: Opener, windows: Windows, options: RunOptions) -> Timings:
+    """Time random windows from files that are reopened before each round, untimed."""
+    first = next(iter(openers.values()))
     for name, opener in openers.items():
-        _compare({"first": partial(_digest, next(iter(openers.values()))(), windows[:64]),
-                  name: partial(_digest, opener(), windows[:64])})  # fmt: skip
-    everyone = {**openers, _DECODING: decoding}
-    arms: dict[str, Arm] = {name: partial(_reading_anew, opener, windows) for name, opener in everyone.items()}
-    return per_reference(interleave(arms, effort.rounds), dict.fromkeys(everyone, len(windows)))
+        _check_equal({"first": _digest(first(), windows[:64]), name: _digest(opener(), windows[:64])})
+    arms: dict[str, Arm] = {
+        name: partial(_reopen_and_read, opener, windows) for name, opener in {**openers, _DECODING: decoding}.items()
+    }
+    return interleave(arms, options.rounds).per_item(dict.fromkeys(arms, len(windows)))
 
 
-def _reading_anew(opener: Opener, windows: Windows) -> Callable[[], int]:
+def _reopen_and_read(opener: Opener, windows: Windows) -> Callable[[], int]:
     return _reading(opener(), windows)
 
 
-def _random(recordings: Recordings, count: int) -> Windows:
+def _random_windows(recordings: Recordings, count: int) -> Windows:
     rng = np.random.default_rng(_SEED)
     starts = rng.integers(0, recordings.steps - _WINDOW + 1, count)
     return list(zip(rng.integers(0, recordings.episodes, count).tolist(), starts.tolist(), strict=True))
 
 
-def _streamed(
-    kind: str, ours: Callable[[], wd.Episodes], openers: Mapping[str, Opener], amounts: _Amounts, effort: Effort
+def _time_stream(
+    kind: str, ours: Callable[[], wd.Episodes], openers: Mapping[str, Opener], amounts: _Amounts, options: RunOptions
 ) -> Timings:
-    """A stream in its own order, and peers that read the same windows in the same order."""
+    """Time a stream in its own order, and peers that read the same windows in that order."""
     most = amounts.streamed if kind == "stream" else amounts.scattered
-    windows, digest = _order_of(_stream(kind, ours()), most, amounts.slow)
-    own = {name: windows[: amounts.of(name, most)] for name in openers}
+    windows, digest = _stream_order(_open_stream(kind, ours()), most, amounts.slow)
+    by_peer = {name: windows[: amounts.of(name, most)] for name in openers}
     for name, opener in openers.items():
-        _compare({kind: lambda: digest, name: partial(_digest, opener(), windows[: amounts.slow])})
-    arms: dict[str, Arm] = {name: partial(_reading_anew, opener, own[name]) for name, opener in openers.items()}
-    arms[kind] = lambda: partial(_consume, _stream(kind, ours()), len(windows))
-    sizes = {kind: len(windows), **{name: len(part) for name, part in own.items()}}
-    return per_reference(interleave(arms, effort.rounds), sizes)
+        _check_equal({kind: digest, name: _digest(opener(), windows[: amounts.slow])})
+    arms: dict[str, Arm] = {name: partial(_reopen_and_read, opener, by_peer[name]) for name, opener in openers.items()}
+    arms[kind] = lambda: partial(_consume, _open_stream(kind, ours()), len(windows))
+    counts = {kind: len(windows), **{name: len(part) for name, part in by_peer.items()}}
+    return interleave(arms, options.rounds).per_item(counts)
 
 
-def _stream(kind: str, episodes: wd.Episodes) -> Stream:
-    shuffle: bool | Shuffle = True if kind == "stream" else Shuffle(1, _ALL)
+def _open_stream(kind: str, episodes: wd.Episodes) -> Stream:
+    shuffle: bool | Shuffle = True if kind == "stream" else Shuffle(1, _SHUFFLE_BUFFER)
     return episodes.windows(keys=_KEYS, pad=None, batch_size=_BATCH, shuffle=shuffle, seed=_SEED)
 
 
-def _order_of(stream: Stream, most: int, checked: int) -> tuple[Windows, str]:
-    """The windows that the stream gives, and a digest of the first of them."""
+def _stream_order(stream: Stream, most: int, checked: int) -> tuple[Windows, str]:
+    """Return the windows of the stream in order, and a digest of the first of them."""
     windows: list[tuple[int, int]] = []
-    seen = hashlib.sha256()
+    digest = hashlib.sha256()
     with closing(stream.epoch(0)) as batches:
         for batch in batches:
-            places = list(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True))
-            for at in range(max(0, min(len(places), checked - len(windows)))):
+            positions = list(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True))
+            for row in range(max(0, min(len(positions), checked - len(windows)))):
                 for name in CHANNELS:
-                    seen.update(np.ascontiguousarray(batch[name][at]).view(np.uint8).data)
-            windows += places
+                    digest.update(np.ascontiguousarray(batch[name][row]).view(np.uint8).data)
+            windows += positions
             if len(windows) >= most:
                 break
-    return windows, seen.hexdigest()
+    return windows, digest.hexdigest()
 
 
 def _consume(stream: Stream, count: int) -> int:
-    left = count
+    remaining = count
     with closing(stream.epoch(0)) as batches:
         for batch in batches:
-            left -= len(batch["step"])
-            if left <= 0:
+            remaining -= len(batch["step"])
+            if remaining <= 0:
                 break
-    return left
+    return remaining
 
 
 def _reading(fill: Fill, windows: Windows) -> Callable[[], int]:
-    rooms = _rooms()
+    outputs = _batch_arrays()
 
     def run() -> int:
-        for at, (episode, start) in enumerate(windows):
-            fill(episode, start, rooms[at % _BATCH])
+        for number, (episode, start) in enumerate(windows):
+            fill(episode, start, outputs[number % _BATCH])
         return 0
 
     return run
 
 
 def _digest(fill: Fill, windows: Windows) -> str:
-    seen, rooms = hashlib.sha256(), _rooms()[0]
+    digest, outputs = hashlib.sha256(), _batch_arrays()[0]
     for episode, start in windows:
-        fill(episode, start, rooms)
-        for room in rooms:
-            seen.update(room.view(np.uint8).data)
-    return seen.hexdigest()
+        fill(episode, start, outputs)
+        for output in outputs:
+            digest.update(output.view(np.uint8).data)
+    return digest.hexdigest()
 
 
-def _compare(digests: Mapping[str, Callable[[], str]]) -> None:
-    found = {name: digest() for name, digest in digests.items()}
-    assert len(set(found.values())) == 1, f"the arms read different values: {found}"
+def _check_equal(digests: Mapping[str, str]) -> None:
+    assert len(set(digests.values())) == 1, f"the arms read different values: {digests}"
 
 
-def _rooms() -> list[tuple[Any, ...]]:
-    """Where the windows of a batch go."""
+def _batch_arrays() -> list[tuple[Any, ...]]:
+    """Return views of the arrays of a batch, one tuple per window."""
     shapes = (((_BATCH, _WINDOW, SIDE, SIDE), np.uint8), *[((_BATCH, _WINDOW, 7), np.float32)] * 2)
     batch = [np.ones(shape, dtype) for shape, dtype in shapes]
-    return [tuple(array[at] for array in batch) for at in range(_BATCH)]
+    return [tuple(array[row] for array in batch) for row in range(_BATCH)]

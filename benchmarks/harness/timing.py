@@ -34,6 +34,7 @@ _EXTRA_ROUNDS_FACTOR = 5
 _ENOUGH_S = 0.8
 _PASS_COUNT = 3
 _SCALE = {"s": 1.0, "ms": 1e3, "µs": 1e6}
+_RATE_SCALE = {"GB/s": 1e-9}
 
 
 class ScenarioUnavailableError(RuntimeError):
@@ -112,7 +113,7 @@ class Timings:
     def value(self, arm: str, unit: str) -> float:
         """Return the median in a unit of time, or as a rate."""
         median_s = self.median_s(arm)
-        return 1 / median_s if unit.endswith("/s") else median_s * _SCALE[unit]
+        return _RATE_SCALE.get(unit, 1.0) / median_s if unit.endswith("/s") else median_s * _SCALE[unit]
 
 
 def interleave(arms: Mapping[str, Arm], rounds: int, *, warmups: int = 1) -> Timings:

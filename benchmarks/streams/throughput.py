@@ -29,8 +29,7 @@ __all__ = ["run"]
 
 _NOTES = (
     f"{' and '.join(UNCACHED)} have no local cache here, so they have no warm epoch.",
-    "Peers decode in 2 worker processes. warpdata uses its default, threads of one process on the same 2 cores: the "
-    "decoder releases the GIL.",
+    "Peers decode in 2 worker processes. warpdata uses its default, threads of one process on the same 2 cores.",
 )
 
 

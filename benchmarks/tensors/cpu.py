@@ -1,154 +1,145 @@
-"""Tensors into ordinary memory, beside safetensors: whole with every byte touched, and eighths along two axes.
+"""Tensors into ordinary memory, beside safetensors: whole files, and eighths along two axes.
 
-One set of float32 matrices in several safetensors files, in the page cache. All arms run in turn within each round;
-ratios are medians over rounds. A mapping is not a load, so what was loaded whole is also summed, inside of the
-clock: by one thread, as most programs would, and by all, which is the best case of a mapping. Whole loads of
-safetensors come as arrays (copied by it) and as tensors of torch (mapped), where that is installed.
-
-    PYTHONPATH=src python benchmarks/tensors_cpu.py [--gigabytes 2] [--rounds 7] [--folder /tmp]
+Float32 matrices in several safetensors files, in the page cache. A mapping is not a load, so whole loads are also
+summed inside the clock: by one thread, as in most programs, and by all threads, the best case of a mapping. The
+NumPy interface of safetensors copies into arrays; its torch interface maps, and is measured if torch is installed.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import os
-import statistics
-import sys
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import safetensors
 from safetensors.numpy import load_file, save_file
 
+from benchmarks.harness.data import make_once
+from benchmarks.harness.machine import is_installed, skip_lines
+from benchmarks.harness.timing import Arm, RunOptions, format_bytes, interleave
+from benchmarks.results import Outcome
 from warpdata import tensors
 
-ROWS, COLUMNS = 4096, 8192
-BIG_BYTES = ROWS * COLUMNS * 4
-FILES = 4
+__all__ = ["run"]
+
+_FILES = 4
+_UNIT = "GB/s"
+Arrays: TypeAlias = list[np.ndarray[Any, Any]]
+Load: TypeAlias = Callable[[], Arrays]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gigabytes", type=float, default=2.0)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--folder", type=Path, default=None)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.folder) as home:
-        write_files(Path(home), max(FILES, round(asked.gigabytes * 1e9 / BIG_BYTES)))
-        report(Path(home), asked.rounds)
+def run(options: RunOptions) -> Outcome:
+    shape, count = ((64, 128), _FILES) if options.is_smoke else ((4096, 8192), 30)
+    directory = make_once(f"tensors-{count}x{shape[0]}x{shape[1]}", partial(_write_files, shape, count))
+    loads = _Loads(directory, shape)
+    threads = os.cpu_count() or 1
+    arms: dict[str, Arm] = {}
+    counts: dict[str, int] = {}
+    whole: dict[str, Load] = {
+        "whole": partial(loads.ours, None),
+        "into memory": partial(loads.ours, None, np.ones(loads.size_bytes, np.uint8)),
+        "arrays": partial(loads.safetensors, None),
+    }
+    if is_installed("torch"):
+        whole["mapped"] = loads.safetensors_torch
+    for name, load in whole.items():
+        for suffix, thread_count in (("", 1), (" all", threads)):
+            arms[name + suffix] = partial(partial, _load_and_sum, load, thread_count)
+            counts[name + suffix] = sum(array.nbytes for array in load())
+    for dim in (0, 1):
+        for name, read in (("dim", loads.ours), ("peer dim", loads.safetensors)):
+            arms[f"{name} {dim}"] = partial(partial, _load, partial(read, dim))
+            counts[f"{name} {dim}"] = sum(array.nbytes for array in read(dim))
+        expected, found = (_sum(read(dim), threads) for read in (loads.safetensors, loads.ours))
+        assert np.isclose(expected, found), dim
+    sums = {name: _sum(load(), threads) for name, load in whole.items()}
+    assert all(np.isclose(total, sums["arrays"]) for total in sums.values()), sums
+    times = interleave(arms, options.rounds).per_item(counts)
+    mapped = {"peer_name": "safetensors, mapped", "unit": _UNIT}
+    copied = {"peer_name": "safetensors, arrays", "unit": _UNIT}
+    measurements = [
+        times.compare("whole, summed by one thread", "whole", "arrays", promise="tensor-cpu-whole", **copied),
+        times.compare("1/8 along dim 0", "dim 0", "peer dim 0", peer_name="safetensors", unit=_UNIT),
+        times.compare(
+            "1/8 along dim 1", "dim 1", "peer dim 1", peer_name="safetensors", unit=_UNIT, promise="tensor-cpu-slice"
+        ),
+    ]
+    if "mapped" in whole:
+        measurements += [
+            times.compare("whole, summed by one thread", "whole", "mapped", promise="tensor-cpu-whole", **mapped),
+            times.compare("whole, summed by all threads", "whole all", "mapped all", **mapped),
+            times.compare("whole, into memory of the caller", "into memory all", "mapped all", **mapped),
+        ]
+    return Outcome(
+        title="Tensors on a CPU",
+        method=f"{format_bytes(loads.size_bytes)} in {_FILES} files, in the page cache.",
+        measurements=measurements,
+        skipped=skip_lines(["torch"]),
+    )
 
 
-def write_files(folder: Path, count: int) -> None:
-    noise = np.random.default_rng(1).standard_normal((ROWS, COLUMNS), np.float32)
-    for file in range(FILES):
-        held = {f"layer.{number:02}": noise + np.float32(number) for number in range(file, count, FILES)}
-        save_file(held, folder / f"model-{file}.safetensors")
+def _write_files(shape: tuple[int, int], count: int, directory: Path) -> None:
+    noise = np.random.default_rng(1).standard_normal(shape, np.float32)
+    for file in range(_FILES):
+        arrays = {f"layer.{number:02}": noise + np.float32(number) for number in range(file, count, _FILES)}
+        save_file(arrays, directory / f"model-{file}.safetensors")
 
 
-def touched(arrays: Any, threads: int) -> float:
-    """Every byte is read, whoever loaded it."""
+class _Loads:
+    """Loads of the same files by warpdata and by safetensors; `dim` None means whole tensors."""
+
+    def __init__(self, directory: Path, shape: tuple[int, int]) -> None:
+        self.directory = directory
+        self.shape = shape
+        self.files = sorted(directory.iterdir())
+        self.size_bytes = sum(file.stat().st_size for file in self.files)
+
+    def ours(self, dim: int | None, region: np.ndarray[Any, Any] | None = None) -> Arrays:
+        with tensors.open_tensors(self.directory) as opened:
+            spec = None if dim is None else {name: tensors.narrow(dim, *self._eighth(dim)) for name in opened.names()}
+            view = opened.view(spec)
+            found = view.materialize() if region is None else view.materialize_into(region)
+        return [found[name] for name in sorted(found)]
+
+    def safetensors(self, dim: int | None) -> Arrays:
+        found: dict[str, Any] = {}
+        for file in self.files:
+            if dim is None:
+                found.update(load_file(file))
+                continue
+            first, length = self._eighth(dim)
+            with safetensors.safe_open(file, framework="np") as opened:
+                for name in opened.keys():  # noqa: SIM118 - not a mapping
+                    part = opened.get_slice(name)
+                    found[name] = part[first : first + length] if dim == 0 else part[:, first : first + length]
+        return [found[name] for name in sorted(found)]
+
+    def safetensors_torch(self) -> Arrays:
+        from safetensors.torch import load_file as load_torch_file
+
+        found = {name: tensor for file in self.files for name, tensor in load_torch_file(file).items()}
+        return [found[name].numpy() for name in sorted(found)]
+
+    def _eighth(self, dim: int) -> tuple[int, int]:
+        return self.shape[dim] // 8 * 3, self.shape[dim] // 8
+
+
+def _load(load: Load) -> int:
+    return len(load())
+
+
+def _load_and_sum(load: Load, threads: int) -> int:
+    arrays = load()
+    _sum(arrays, threads)
+    return len(arrays)
+
+
+def _sum(arrays: Sequence[np.ndarray[Any, Any]], threads: int) -> float:
+    """Read every byte."""
     pieces = [piece for array in arrays for piece in np.array_split(array.reshape(-1), 8)]
     with ThreadPoolExecutor(threads) as pool:
         return float(sum(pool.map(lambda piece: float(np.add.reduce(piece, dtype=np.float64)), pieces)))
-
-
-class Arms:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.files = sorted(folder.iterdir())
-
-    def ours(self, dim: int | None, region: np.ndarray[Any, Any] | None = None) -> list[np.ndarray[Any, Any]]:
-        with tensors.open_tensors(self.folder) as art:
-            spec = {name: tensors.narrow(dim, *eighth(dim)) for name in art.names()} if dim is not None else None
-            view = art.view(spec)
-            out = view.materialize() if region is None else view.materialize_into(region)
-        return [out[name] for name in sorted(out)]
-
-    def safetensors(self, dim: int | None) -> list[np.ndarray[Any, Any]]:
-        out: dict[str, Any] = {}
-        for file in self.files:
-            if dim is None:
-                out.update(load_file(file))
-                continue
-            first, length = eighth(dim)
-            with safetensors.safe_open(file, framework="np") as opened:
-                for name in opened.keys():  # noqa: SIM118
-                    part = opened.get_slice(name)
-                    out[name] = part[first : first + length] if dim == 0 else part[:, first : first + length]
-        return [out[name] for name in sorted(out)]
-
-    def safetensors_torch(self) -> list[np.ndarray[Any, Any]]:
-        load = importlib.import_module("safetensors.torch").load_file
-        out = {name: tensor for file in self.files for name, tensor in load(file).items()}
-        return [out[name].numpy() for name in sorted(out)]
-
-
-def eighth(dim: int) -> tuple[int, int]:
-    extent = (ROWS, COLUMNS)[dim]
-    return extent // 8 * 3, extent // 8
-
-
-def report(folder: Path, rounds: int) -> None:
-    arms = Arms(folder)
-    region = np.ones(sum(file.stat().st_size for file in arms.files), np.uint8)
-    work: dict[str, Callable[[], list[np.ndarray[Any, Any]]]] = {
-        "whole": lambda: arms.ours(None),
-        "whole, into memory": lambda: arms.ours(None, region),
-        "whole, safetensors": lambda: arms.safetensors(None),
-        "dim 0": lambda: arms.ours(0),
-        "dim 0, safetensors": lambda: arms.safetensors(0),
-        "dim 1": lambda: arms.ours(1),
-        "dim 1, safetensors": lambda: arms.safetensors(1),
-    }
-    try:
-        importlib.import_module("torch")
-        work["whole, mapped"] = arms.safetensors_torch
-    except ImportError:
-        pass
-    sums: dict[str, float] = {}
-    everybody = os.cpu_count() or 1
-    work |= {f"{name}; all threads": run for name, run in work.items() if name.startswith("whole")}
-    rates: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(rounds):
-        for name, run in work.items():
-            start = time.perf_counter()
-            arrays = run()
-            total = touched(arrays, everybody if name.endswith("all threads") else 1) if "whole" in name else 0.0
-            seconds = time.perf_counter() - start
-            rates[name].append(sum(array.nbytes for array in arrays) / seconds / 1e9)
-            sums[name] = total or touched(arrays, everybody)
-            del arrays
-    for name, total in sums.items():
-        assert np.isclose(total, sums[name.split(",")[0].split(";")[0]]), name
-    size = sum(file.stat().st_size for file in arms.files)
-    print(f"\n{os.cpu_count()} processors, {size / 1e9:.1f} GB in {FILES} files, warm. ", end="")
-    print(f"Python {sys.version.split()[0]}, numpy {np.__version__}, ", end="")
-    print(f"safetensors {safetensors.__version__}. {rounds} rounds.\n")
-    print("| case | ours, GB/s | safetensors, GB/s | ratio (range) | target |  |")
-    print("|---|---|---|---|---|---|")
-    for case, ours, peer, target in (
-        ("whole and summed by one thread, against mapped", "whole", "whole, mapped", 1.0),
-        ("the same, against arrays", "whole", "whole, safetensors", 1.0),
-        ("whole and summed by all threads, against mapped", "whole; all threads", "whole, mapped; all threads", 1.0),
-        ("the same, into memory that is there", "whole, into memory; all threads", "whole, mapped; all threads", None),
-        ("1/8 along dim 0", "dim 0", "dim 0, safetensors", None),
-        ("1/8 along dim 1", "dim 1", "dim 1, safetensors", 2.0),
-    ):
-        if peer not in rates:
-            continue
-        ratios = sorted(one / other for one, other in zip(rates[ours], rates[peer], strict=True))
-        ratio = statistics.median(ratios)
-        told = f"{ratio:.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
-        mine, other = statistics.median(rates[ours]), statistics.median(rates[peer])
-        judged = "|  |  |" if target is None else f"| ≥ {target} | {'met' if ratio >= target else 'missed'} |"
-        print(f"| {case} | {mine:.1f} | {other:.1f} | {told} {judged}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,112 +1,126 @@
-"""Tensors into the memory of a GPU, beside safetensors: whole, in eighths along two axes, transposed, and checked.
+"""Tensors into the memory of a GPU, beside safetensors: whole, eighths along two axes, transposed, and verified.
 
-A set of bfloat16 tensors in several safetensors files, and once more in a file of ours, which has hashes to
-check against. All files are in the page cache. Every round runs all arms; medians over rounds are reported, in
-GB/s of the bytes that end up on the GPU. The rate of one large copy from pinned memory, measured in the same
-run, is what no loader can exceed. Results of the arms are compared bit by bit.
-
-    PYTHONPATH=src python benchmarks/tensors_gpu.py [--gigabytes 20] [--rounds 5] [--runs 3] [--folder /tmp/tensors]
+Bfloat16 tensors in several safetensors files, and once more in a warpdata tensor file, which has hashes to verify.
+All files are in the page cache. Rates count the bytes that arrive on the GPU. The rate of one large copy from pinned
+memory, measured in the same run, is the upper bound of any loader. Results of the arms are compared bit by bit.
+`python -m benchmarks.tensors.gpu DIRECTORY LIBRARY` loads a directory once and prints the rate.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
+import importlib
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import safetensors
-import torch
-from safetensors.torch import load_file, save_file
-
+from benchmarks.harness.data import scratch
+from benchmarks.harness.machine import is_installed
+from benchmarks.harness.process import CHECKOUT
+from benchmarks.harness.timing import Arm, RunOptions, ScenarioUnavailableError, Timings, interleave
+from benchmarks.results import Measurement, Outcome
 from warpdata import tensors
 
-SIDE = 16384
-BIG_BYTES = SIDE * SIDE * 2
-FILES = 5
-FIRST_ROUNDS = 2
-GPU = "cuda:0"
+__all__ = ["run"]
+
+_GPU = "cuda:0"
+_FILES = 5
+_FIRST_LOADS = 2
+_UNIT = "GB/s"
+_KINDS = {"dim 0": "1/8 along dim 0", "dim 1": "1/8 along dim 1", "transpose": "transpose"}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gigabytes", type=float, default=20.0)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--runs", type=int, default=1, help="tables, each from a process of its own, over the same files"
+def run(options: RunOptions) -> Outcome:
+    if not is_installed("torch") or not is_installed("safetensors"):
+        raise ScenarioUnavailableError("torch and safetensors are needed")
+    torch = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        raise ScenarioUnavailableError("a CUDA device is needed")
+    side, matrix_count = (512, _FILES) if options.is_smoke else (16384, 37)
+    directory = scratch("tensors-gpu")
+    _write_files(directory, side, matrix_count)
+    first = _time_first_loads(directory / "shards")
+    engine = tensors.Engine()
+    loads = _GpuLoads(directory, engine, side)
+    loads.check()
+    pinned = _pinned_rate(size_bytes=1 << (24 if options.is_smoke else 30))
+    times = _time(loads, options)
+    plans = {kind: loads.view(kind).explain() for kind in ("dim 0", "dim 1")}
+    total_gb = loads.opened.index.total_size / 1e9
+    outcome = Outcome(
+        title="Tensors on a GPU",
+        method=f"{torch.cuda.get_device_name()}; {total_gb:.1f} GB in {len(loads.opened)} tensors of {_FILES} "
+        "files, in the page cache.",
+        measurements=_measure(times, pinned, first),
+        notes=[
+            f"Pinned host-to-device copy: {pinned:.1f} GB/s. Staging buffers: {engine.pinned_bytes >> 20} MiB.",
+            *(
+                f"Bytes read for {kind}: {plan.bytes_read:,}, kept: {plan.bytes_kept:,}, in {plan.requests} requests."
+                for kind, plan in plans.items()
+            ),
+        ],
     )
-    parser.add_argument("--folder", type=Path, default=None)
-    parser.add_argument("--measure", action="store_true", help="files are in FOLDER already")
-    parser.add_argument("--first", choices=["ours", "safetensors"], help="load FOLDER once, and say how fast")
-    asked = parser.parse_args()
-    if asked.first is not None:
-        print(load_once(asked.folder, asked.first))
-        return
-    if asked.measure:
-        report(asked.folder, asked.rounds)
-        return
-    with tempfile.TemporaryDirectory(dir=asked.folder) as home:
-        folder = Path(home)
-        write_files(folder, max(1, round(asked.gigabytes * 1e9 / BIG_BYTES)))
-        command = [sys.executable, __file__, "--folder", home, "--measure", "--rounds", str(asked.rounds)]
-        for _ in range(asked.runs):
-            subprocess.run(command, check=True)
+    scratch("tensors-gpu")
+    return outcome
 
 
-def write_files(folder: Path, count: int) -> None:
-    """The same tensors twice: as safetensors, and as a file of ours. Big matrices, and a few small vectors."""
-    noise = torch.randint(0, 256, (BIG_BYTES,), dtype=torch.uint8, device=GPU)
-    shards = folder / "shards"
+def _write_files(directory: Path, side: int, matrix_count: int) -> None:
+    """Write the same tensors as safetensors and as a warpdata file: large matrices and small vectors."""
+    import torch
+    from safetensors.torch import save_file
+
+    noise = torch.randint(0, 256, (side * side * 2,), dtype=torch.uint8, device=_GPU)
+    shards = directory / "shards"
     shards.mkdir()
-    names = [f"layer.{number:02}.weight" for number in range(count)]
-    for file in range(FILES):
+    for file in range(_FILES):
         held: dict[str, torch.Tensor] = {}
-        for number in range(file, count, FILES):
-            matrix = (noise + number).cpu().view(torch.bfloat16).reshape(SIDE, SIDE)
-            held[names[number]] = matrix
+        for number in range(file, matrix_count, _FILES):
+            matrix = (noise + number).cpu().view(torch.bfloat16).reshape(side, side)
+            held[f"layer.{number:02}.weight"] = matrix
             held[f"layer.{number:02}.norm"] = matrix[0].clone()
         save_file(held, shards / f"model-{file}.safetensors")
-    with tensors.open_tensors(shards) as art, tensors.create_tensors(folder / "ours", art.index) as draft:
-        for name in art.names():
-            draft.write_view(draft.view(names=(name,)), art.view(names=[name]).materialize().region)
+    with tensors.open_tensors(shards) as opened, tensors.create_tensors(directory / "ours", opened.index) as draft:
+        for name in opened.names():
+            draft.write_view(draft.view(names=(name,)), opened.view(names=[name]).materialize().region)
         draft.seal().close()
 
 
-def load_once(folder: Path, who: str) -> float:
-    """GB/s of one whole load. Python, its modules and the device are ready; nothing else is."""
-    torch.zeros(1, device=GPU)
+def _load_once(directory: Path, library: str) -> float:
+    """Return the rate of one whole load in GB/s; modules and the device are ready before."""
+    import torch
+    from safetensors.torch import load_file
+
+    torch.zeros(1, device=_GPU)
     loaded: list[Any] = []
 
     def load() -> None:
-        if who == "ours":
-            with tensors.open_tensors(folder) as art:
-                loaded.append(art.view().materialize(GPU))
+        if library == "warpdata":
+            with tensors.open_tensors(directory) as opened:
+                loaded.append(opened.view().materialize(_GPU))
         else:
-            loaded.extend(load_file(file, device=GPU) for file in sorted(folder.iterdir()))
+            loaded.extend(load_file(file, device=_GPU) for file in sorted(directory.iterdir()))
 
-    seconds = clocked(load)
-    return sum(file.stat().st_size for file in folder.iterdir()) / seconds / 1e9
-
-
-def first_rates(folder: Path, rounds: int) -> dict[str, float]:
-    """The same in processes of their own, in turn."""
-    rates: dict[str, list[float]] = {"ours": [], "safetensors": []}
-    for _ in range(rounds):
-        for who in rates:
-            command = [sys.executable, __file__, "--folder", str(folder), "--first", who]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            rates[who].append(float(done.stdout))
-    return {who: statistics.median(values) for who, values in rates.items()}
+    return sum(file.stat().st_size for file in directory.iterdir()) / _clock(load) / 1e9
 
 
-def clocked(work: Callable[[], Any]) -> float:
+def _time_first_loads(directory: Path) -> dict[str, float]:
+    """Return the median rate of the first load of a new process, by library."""
+    rates: dict[str, list[float]] = {"warpdata": [], "safetensors": []}
+    for _ in range(_FIRST_LOADS):
+        for library, found in rates.items():
+            command = [sys.executable, "-m", "benchmarks.tensors.gpu", str(directory), library]
+            done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+            found.append(float(done.stdout))
+    return {library: statistics.median(found) for library, found in rates.items()}
+
+
+def _clock(work: Callable[[], Any]) -> float:
+    import torch
+
     torch.cuda.synchronize()
     start = time.perf_counter()
     work()
@@ -114,148 +128,188 @@ def clocked(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def pinned_rate() -> float:
-    size = 1 << 30
-    here = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-    there = torch.empty(size, dtype=torch.uint8, device=GPU)
+def _pinned_rate(size_bytes: int) -> float:
+    import torch
+
+    host = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+    device = torch.empty(size_bytes, dtype=torch.uint8, device=_GPU)
 
     def copy() -> None:
         for _ in range(10):
-            there.copy_(here, non_blocking=True)
+            device.copy_(host, non_blocking=True)
 
     copy()
-    return 10 * size / statistics.median(clocked(copy) for _ in range(5)) / 1e9
+    return 10 * size_bytes / statistics.median(_clock(copy) for _ in range(5)) / 1e9
 
 
-class Arms:
-    """What is compared, all into `region`, which is large enough for any of it."""
+class _GpuLoads:
+    """Loads that are compared. Slices go into `region`, which is large enough for each of them."""
 
-    def __init__(self, folder: Path, engine: tensors.Engine) -> None:
-        self.shards = sorted((folder / "shards").iterdir())
-        self.art = tensors.open_tensors(folder / "shards", engine=engine)
-        self.own = tensors.open_tensors(folder / "ours", engine=engine)
-        self.big = [name for name in self.art.names() if name.endswith("weight")]
-        self.region = torch.empty(self.art.index.total_size, dtype=torch.uint8, device=GPU)
+    def __init__(self, directory: Path, engine: tensors.Engine, side: int) -> None:
+        import torch
+
+        self.side = side
+        self.files = sorted((directory / "shards").iterdir())
+        self.opened = tensors.open_tensors(directory / "shards", engine=engine)
+        self.own = tensors.open_tensors(directory / "ours", engine=engine)
+        self.matrices = [name for name in self.opened.names() if name.endswith("weight")]
+        self.region = torch.empty(self.opened.index.total_size, dtype=torch.uint8, device=_GPU)
 
     def whole(self) -> int:
-        return int(self.art.view().materialize(GPU).region.numel())
+        return int(self.opened.view().materialize(_GPU).region.numel())
 
     def whole_safetensors(self) -> int:
-        return sum(t.numel() * t.element_size() for f in self.shards for t in load_file(f, device=GPU).values())
+        from safetensors.torch import load_file
 
-    def view(self, kind: str, art: tensors.Tensors | None = None) -> tensors.View:
-        ops: dict[str, Any] = {
-            "dim 0": tensors.narrow(0, SIDE // 8 * 3, SIDE // 8),
-            "dim 1": tensors.narrow(1, SIDE // 8 * 3, SIDE // 8),
+        return sum(t.numel() * t.element_size() for f in self.files for t in load_file(f, device=_GPU).values())
+
+    def view(self, kind: str, opened: tensors.Tensors | None = None) -> tensors.View:
+        operations: dict[str, Any] = {
+            "dim 0": tensors.narrow(0, self.side // 8 * 3, self.side // 8),
+            "dim 1": tensors.narrow(1, self.side // 8 * 3, self.side // 8),
             "transpose": tensors.transpose(0, 1),
         }
-        return (art or self.art).view(dict.fromkeys(self.big, ops[kind]), names=self.big)
+        return (opened or self.opened).view(dict.fromkeys(self.matrices, operations[kind]), names=self.matrices)
 
-    def ours(self, kind: str) -> int:
+    def slices(self, kind: str) -> int:
         view = self.view(kind)
         view.materialize_into(self.region)
         return view.size
 
-    def own_file(self, kind: str, verify: bool) -> int:
+    def own_file(self, kind: str, *, verify: bool) -> int:
         view = self.own.view() if kind == "whole" else self.view(kind, self.own)
         view.materialize_into(self.region, verify=verify)
         return view.size
 
-    def peer(self, kind: str, by_slice: bool) -> int:
-        """By `get_slice`, or by `get_tensor` and cutting on the GPU; what comes out is put into the region."""
-        at = 0
-        first, last = SIDE // 8 * 3, SIDE // 8 * 4
-        for file in self.shards:
-            with safetensors.safe_open(file, framework="pt", device=GPU) as opened:
-                for name in (key for key in opened.keys() if key.endswith("weight")):  # noqa: SIM118
-                    held = opened.get_slice(name) if by_slice else opened.get_tensor(name)
-                    if kind == "transpose":
-                        part = held[:].t() if by_slice else held.t()
-                    else:
-                        part = held[first:last] if kind == "dim 0" else held[:, first:last]
+    def slices_safetensors(self, kind: str, *, by_slice: bool) -> int:
+        """Use `get_slice`, or `get_tensor` and a slice on the GPU, and copy the result into the region."""
+        import safetensors
+
+        offset = 0
+        for file in self.files:
+            with safetensors.safe_open(file, framework="pt", device=_GPU) as opened:
+                for name in (key for key in opened.keys() if key.endswith("weight")):  # noqa: SIM118 - not a mapping
+                    tensor = opened.get_slice(name) if by_slice else opened.get_tensor(name)
+                    part = self._cut(tensor[:] if by_slice and kind == "transpose" else tensor, kind)
                     size = part.numel() * part.element_size()
-                    self.region[at : at + size].view(part.dtype).view(part.shape).copy_(part)
-                    at += size
-        return at
+                    self.region[offset : offset + size].view(part.dtype).view(part.shape).copy_(part)
+                    offset += size
+        return offset
 
     def check(self) -> None:
-        """Every arm gives the same bits."""
-        out = self.art.view().materialize(GPU)
-        for file in self.shards:
-            for name, tensor in load_file(file, device=GPU).items():
-                assert torch.equal(out[name].view(torch.int16), tensor.view(torch.int16)), name
-        del out
-        for kind in ("dim 0", "dim 1", "transpose"):
-            for art in (self.art, self.own):
-                got = self.view(kind, art).materialize_into(self.region)
-                for name in self.big:
-                    whole = self.art.view(names=[name]).materialize(GPU)[name].view(torch.int16)
-                    want = cut(whole, kind)
-                    assert torch.equal(got[name].view(torch.int16), want), (kind, name)
+        """Check that every arm returns the same bits."""
+        import torch
+        from safetensors.torch import load_file
+
+        found = self.opened.view().materialize(_GPU)
+        for file in self.files:
+            for name, tensor in load_file(file, device=_GPU).items():
+                assert torch.equal(found[name].view(torch.int16), tensor.view(torch.int16)), name
+        del found
+        for kind in _KINDS:
+            for opened in (self.opened, self.own):
+                got = self.view(kind, opened).materialize_into(self.region)
+                for name in self.matrices:
+                    whole = self.opened.view(names=[name]).materialize(_GPU)[name].view(torch.int16)
+                    assert torch.equal(got[name].view(torch.int16), self._cut(whole, kind)), (kind, name)
+
+    def _cut(self, whole: Any, kind: str) -> Any:
+        eighth = slice(self.side // 8 * 3, self.side // 8 * 4)
+        if kind == "transpose":
+            return whole.t()
+        return whole[eighth] if kind == "dim 0" else whole[:, eighth]
 
 
-def cut(whole: torch.Tensor, kind: str) -> torch.Tensor:
-    eighth = slice(SIDE // 8 * 3, SIDE // 8 * 4)
-    return {"dim 0": whole[eighth], "dim 1": whole[:, eighth], "transpose": whole.t()}[kind]
-
-
-def report(folder: Path, rounds: int) -> None:
-    first = first_rates(folder / "shards", FIRST_ROUNDS)
-    engine = tensors.Engine()
-    arms = Arms(folder, engine)
-    work: dict[str, Callable[[], int]] = {
-        "whole": arms.whole,
-        "whole, load_file": arms.whole_safetensors,
-        "ours whole": lambda: arms.own_file("whole", verify=False),
-        "ours whole checked": lambda: arms.own_file("whole", verify=True),
-        "ours dim 0": lambda: arms.own_file("dim 0", verify=False),
-        "ours dim 0 checked": lambda: arms.own_file("dim 0", verify=True),
-    }
-    for kind in ("dim 0", "dim 1", "transpose"):
-        work[kind] = lambda kind=kind: arms.ours(kind)  # type: ignore[misc]
-        work[f"{kind}, get_slice"] = lambda kind=kind: arms.peer(kind, by_slice=True)  # type: ignore[misc]
-        work[f"{kind}, get_tensor"] = lambda kind=kind: arms.peer(kind, by_slice=False)  # type: ignore[misc]
-    arms.check()
-    pinned = pinned_rate()
-    rates: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(rounds):
-        for name, run in work.items():
-            moved = [0]
-            seconds = clocked(lambda run=run, moved=moved: moved.__setitem__(0, run()))  # type: ignore[misc]
-            rates[name].append(moved[0] / seconds / 1e9)
-    speed = {name: statistics.median(values) for name, values in rates.items()}
-    total = arms.art.index.total_size
-    shape = f"{torch.cuda.get_device_name()}, {len(os.sched_getaffinity(0))} cores"
-    print(f"\n{shape}, {total / 1e9:.1f} GB in {len(arms.art)} tensors of {FILES} files, warm.")
-    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, numpy {np.__version__}, ", end="")
-    print(f"safetensors {safetensors.__version__}. {rounds} rounds; medians, with the range beside them.\n")
-    print(f"Pinned host-to-device copy: {pinned:.1f} GB/s. Staging: {engine.pinned_bytes >> 20} MiB.\n")
-    print("| case | ours, GB/s | safetensors, GB/s | ratio | target |  |")
-    print("|---|---|---|---|---|---|")
-
-    def row(case: str, ours: str, peer: str, ratio: float, target: float) -> None:
-        told = f"{speed[ours]:.1f} ({min(rates[ours]):.1f}–{max(rates[ours]):.1f})"
-        met = "met" if ratio >= target else "missed"
-        print(f"| {case} | {told} | {peer} | {ratio:.2f} | ≥ {target:g} | {met} |")
-
-    row("whole load, of the pinned rate", "whole", "", speed["whole"] / pinned, 0.75)
-    peer = speed["whole, load_file"]
-    row("whole load, against `load_file`", "whole", f"{peer:.1f}", speed["whole"] / peer, 6)
-    told = f"| {first['ours']:.1f} | {first['safetensors']:.1f} | {first['ours'] / first['safetensors']:.2f} |"
-    print(f"| whole load, the first of a process, pinning included {told}  |  |")
-    for kind, case in (("dim 0", "1/8 along dim 0"), ("dim 1", "1/8 along dim 1"), ("transpose", "transpose")):
-        slices, whole = speed[f"{kind}, get_slice"], speed[f"{kind}, get_tensor"]
-        told = f"{slices:.1f} `get_slice`, {whole:.1f} `get_tensor`"
-        row(f"{case}, into a region", kind, told, speed[kind] / max(slices, whole), 5)
+def _time(loads: _GpuLoads, options: RunOptions) -> Timings:
+    """Time all loads in seconds per byte."""
+    works: dict[str, Callable[[], int]] = {"whole": loads.whole, "whole load_file": loads.whole_safetensors}
     for kind in ("whole", "dim 0"):
-        plain = speed[f"ours {kind}"]
-        checked = f"ours {kind} checked"
-        row(f"{kind}, every byte checked", checked, f"(ours unchecked: {plain:.1f})", speed[checked] / plain, 0.5)
-    said = arms.view("dim 0").explain()
-    print(f"\nBytes read for dim 0: {said.bytes_read}, kept: {said.bytes_kept}, in {said.requests} requests. ", end="")
-    said = arms.view("dim 1").explain()
-    print(f"For dim 1: {said.bytes_read} read, {said.bytes_kept} kept, in {said.requests} requests.")
+        for verify in (False, True):
+            works[f"own {kind} {verify}"] = partial(loads.own_file, kind, verify=verify)
+    for kind in _KINDS:
+        works[kind] = partial(loads.slices, kind)
+        works[f"{kind} get_slice"] = partial(loads.slices_safetensors, kind, by_slice=True)
+        works[f"{kind} get_tensor"] = partial(loads.slices_safetensors, kind, by_slice=False)
+    counts = {name: work() for name, work in works.items()}
+    arms: dict[str, Arm] = {name: partial(_synchronized, work) for name, work in works.items()}
+    return interleave(arms, options.rounds).per_item(counts)
+
+
+def _synchronized(work: Callable[[], int]) -> Callable[[], int]:
+    import torch
+
+    torch.cuda.synchronize()
+
+    def run() -> int:
+        work()
+        torch.cuda.synchronize()
+        return 0
+
+    return run
+
+
+def _measure(times: Timings, pinned: float, first: Mapping[str, float]) -> list[Measurement]:
+    whole = times.value("whole", _UNIT)
+    measurements = [
+        Measurement(
+            case="whole load, of the pinned rate",
+            unit=_UNIT,
+            ours=whole,
+            peer=pinned,
+            peer_name="pinned copy",
+            is_baseline=True,
+            ratio=whole / pinned,
+            promise="tensor-gpu-bus",
+        ),
+        times.compare(
+            "whole load",
+            "whole",
+            "whole load_file",
+            peer_name="safetensors `load_file`",
+            unit=_UNIT,
+            promise="tensor-gpu-whole",
+        ),
+        Measurement(
+            case="whole load, the first of a process, pinning included",
+            unit=_UNIT,
+            ours=first["warpdata"],
+            peer=first["safetensors"],
+            peer_name="safetensors `load_file`",
+            ratio=first["warpdata"] / first["safetensors"],
+        ),
+    ]
+    for kind, case in _KINDS.items():
+        best = min((f"{kind} get_slice", f"{kind} get_tensor"), key=times.median_s)
+        detail = ", ".join(
+            f"`{name}` {times.value(f'{kind} {name}', _UNIT):.1f}" for name in ("get_slice", "get_tensor")
+        )
+        measurements.append(
+            times.compare(
+                f"{case}, into a region",
+                kind,
+                best,
+                peer_name=f"safetensors `{best.rpartition(' ')[2]}`",
+                unit=_UNIT,
+                promise="tensor-gpu-slice",
+                detail=f"safetensors {detail} {_UNIT}",
+            )
+        )
+    for kind, case in (("whole", "whole load"), ("dim 0", _KINDS["dim 0"])):
+        verified, unverified = f"own {kind} True", f"own {kind} False"
+        measurements.append(
+            Measurement(
+                case=f"{case}, every byte verified",
+                unit=_UNIT,
+                ours=times.value(verified, _UNIT),
+                peer=times.value(unverified, _UNIT),
+                peer_name="unverified",
+                is_baseline=True,
+                ratio=times.speed_ratio(verified, unverified),
+                promise="tensor-gpu-verified",
+            )
+        )
+    return measurements
 
 
 if __name__ == "__main__":
-    main()
+    print(_load_once(Path(sys.argv[1]), sys.argv[2]))
