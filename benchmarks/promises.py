@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.results import Measurement
 
-__all__ = ["PROMISES", "REASONS", "SCENARIOS", "Promise", "Target", "find_promise", "judge"]
+__all__ = ["COSTS", "PROMISES", "REASONS", "SCENARIOS", "Promise", "Target", "find_promise", "judge"]
 
 SCENARIOS = (
     "tables.open",
@@ -45,6 +45,9 @@ SCENARIOS = (
 )
 """Module names below `benchmarks`, in the order of the report."""
 
+COSTS = frozenset({"bytes", "requests"})
+"""Quantities of which less is better, so that a ratio against a peer counts how much was saved."""
+
 Operator: TypeAlias = Literal["≥", "≤", "<", "="]
 _COMPARE: Mapping[Operator, Callable[[float, float], bool]] = {
     "≥": operator.ge,
@@ -67,6 +70,8 @@ class Target:
     @property
     def words(self) -> str:
         suffix = f" {self.unit}" if self.is_absolute else f"× the {self.unit}"
+        if not self.is_absolute and self.operator == "≥" and self.unit in COSTS:
+            suffix = f"× fewer {self.unit}"
         return f"{self.operator} {self.bound:,g}{suffix}"
 
     def value_of(self, measurement: Measurement) -> float | None:

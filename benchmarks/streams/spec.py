@@ -17,7 +17,7 @@ __all__ = ["FEATURES", "ReadSpec", "SourceSpec", "collate", "consume", "decode",
 
 FEATURES = 8
 _STEP_S = 0.01
-"""Pause that stands for a training step."""
+"""Duration of a simulated training step."""
 
 _DIGEST_STRIDE = 37
 
