@@ -14,9 +14,9 @@ __all__ = ["Bar", "BarGroup", "draw_chart"]
 
 _ROW, _LEFT, _WIDTH, _TOP, _RIGHT = 20, 470, 440, 56, 120
 _MIN, _MAX = 0.05, 1000.0
-_TICKS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000)
+_TICKS = (0.05, 0.2, 0.5, 1, 2, 5, 10, 20, 100, 1000)
 _AHEAD, _BEHIND, _TARGET = "#2a6f97", "#b5433a", "#111"
-_LABEL_CHARS = 74
+_LABEL_CHARS = 68
 
 
 @dataclass(frozen=True, slots=True)

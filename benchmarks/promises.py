@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
-
-import msgspec
 
 from benchmarks.results import Measurement
 
@@ -359,4 +357,4 @@ def judge(measurement: Measurement) -> Measurement:
     if not measurement.promise:
         return measurement
     target = find_promise(measurement.promise).target
-    return msgspec.structs.replace(measurement, target=target.words, is_met=target.is_met(measurement))
+    return replace(measurement, target=target.words, is_met=target.is_met(measurement))

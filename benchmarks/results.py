@@ -1,17 +1,17 @@
 """Typed results of a scenario and their canonical JSON under `benchmarks/results/`.
 
 A measurement compares warpdata with a peer or with a baseline of its own. The ratio of a peer comparison
-is always oriented so that more than 1 means that warpdata does better.
+is always oriented so that more than 1 means that warpdata does better. The module needs only the standard library,
+so that the tensor scenarios run on a GPU machine without the dependencies of warpdata.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 __all__ = ["RESULTS_DIR", "Measurement", "Outcome", "ScenarioResult", "load_results", "parse_result", "render_json"]
 
@@ -19,7 +19,8 @@ RESULTS_DIR = Path(__file__).parent / "results"
 _SIGNIFICANT_DIGITS = 6
 
 
-class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
     """One case of a scenario. Values are medians over rounds; ranges are the smallest and the largest."""
 
     case: str
@@ -46,14 +47,15 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         for name in ("ours", "peer", "ratio"):
             value = getattr(self, name)
             if value is not None:
-                msgspec.structs.force_setattr(self, name, _round(value))
+                object.__setattr__(self, name, _round(value))
         for name in ("ours_range", "ratio_range"):
             value = getattr(self, name)
             if value is not None:
-                msgspec.structs.force_setattr(self, name, (_round(value[0]), _round(value[1])))
+                object.__setattr__(self, name, (_round(value[0]), _round(value[1])))
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
     """Return value of a scenario's `run`."""
 
     title: str
@@ -66,7 +68,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """False if the scenario counts requests, bytes or samples, once."""
 
 
-class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioResult:
     """Stored result of a scenario, with the circumstances under which it was measured."""
 
     scenario: str
@@ -90,18 +93,36 @@ class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def render_json(result: ScenarioResult) -> str:
-    """Return the canonical text: sorted keys, two spaces, one trailing newline."""
-    return json.dumps(msgspec.to_builtins(result), ensure_ascii=False, indent=2, sort_keys=True) + "\n"
+    """Return the canonical text: sorted keys, two spaces, no defaults, one trailing newline."""
+    document = {**_without_defaults(result), "measurements": [*map(_without_defaults, result.measurements)]}
+    return json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
 
 
 def parse_result(text: str) -> ScenarioResult:
-    return msgspec.json.decode(text, type=ScenarioResult)
+    """Parse a stored result; an unknown field raises TypeError."""
+    document = json.loads(text)
+    measurements = tuple(_parse_measurement(each) for each in document.pop("measurements"))
+    for name in ("notes", "skipped"):
+        document[name] = tuple(document.get(name, ()))
+    return ScenarioResult(measurements=measurements, **document)
 
 
 def load_results(directory: Path = RESULTS_DIR) -> dict[str, ScenarioResult]:
     """Return the stored results by scenario."""
     results = [parse_result(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.json"))]
     return {result.scenario: result for result in results}
+
+
+def _parse_measurement(document: dict[str, Any]) -> Measurement:
+    for name in ("ours_range", "ratio_range"):
+        if name in document:
+            document[name] = tuple(document[name])
+    return Measurement(**document)
+
+
+def _without_defaults(value: Measurement | ScenarioResult) -> dict[str, Any]:
+    found = {field.name: (getattr(value, field.name), field.default) for field in fields(value)}
+    return {name: current for name, (current, default) in found.items() if default is MISSING or current != default}
 
 
 def _round(value: Any) -> float:

@@ -91,7 +91,6 @@ def test_target_judges_the_ratio(target: Target, value: float, is_met: bool) -> 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_imports_and_describes_itself(name: str) -> None:
-    pytest.importorskip("ml_dtypes" if name == "tensors.remote_read" else "msgspec")
     module = importlib.import_module(f"benchmarks.{name}")
     assert callable(module.run)
     assert module.__doc__
