@@ -33,9 +33,10 @@ rounds; a range shows the smallest and the largest value. A ratio against a peer
 A ratio against a baseline of warpdata itself names its quantity, such as `1.05× the time`.
 
 Data is generated from fixed seeds. S3 is SeaweedFS on loopback, which shares the cores with the readers; where a
-scenario names a latency, a proxy adds it. Peers run with their defaults, as their documentation says. Every arm is
-checked for the right result, and an arm that loses, repeats or changes a sample does not score. The commit of a
-scenario is the one that was measured, or the one that recorded the numbers."""
+scenario names a latency, a proxy adds it. The server compresses multipart uploads, so large objects of the media and
+stream scenarios are uploaded in one part. Peers run with their defaults, as their documentation says. Every arm is
+checked for the right result: an arm that loses, repeats or changes a sample does not score. The commit of a scenario
+is the one that was measured, or the one that recorded the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,12 @@ def write_report(directory: Path = _HERE) -> None:
 
 def render_report(results: Mapping[str, ScenarioResult]) -> str:
     parts = [_INTRODUCTION, *_plot_section(results), *_promise_section(results), *_loss_section(results)]
+    setups = list(dict.fromkeys(_describe_setup(results[name]) for name in SCENARIOS if name in results))
     for package, title in _GROUPS.items():
         parts.append(f"## {title}")
-        parts += [_scenario_section(results[name]) for name in _scenarios(package) if name in results]
+        for result in (results[name] for name in _scenarios(package) if name in results):
+            parts.append(_scenario_section(result, setups.index(_describe_setup(result)) + 1))
+    parts += ["## Setups", "\n".join(f"{number}. {setup}" for number, setup in enumerate(setups, 1))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -177,18 +181,21 @@ def _loss_section(results: Mapping[str, ScenarioResult]) -> Iterator[str]:
     yield "\n".join(f"- **{name}**: {REASONS[name]}" for name in SCENARIOS if name in lost and name in REASONS)
 
 
-def _scenario_section(result: ScenarioResult) -> str:
+def _scenario_section(result: ScenarioResult, setup: int) -> str:
     rounds = "counted once" if result.rounds is None else f"at least {result.rounds} rounds"
     commit = f", commit {result.commit}" if result.commit else ""
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items()))
-    circumstances = f"*{result.scenario}; {result.date}{commit}; {rounds}; {result.machine}; {versions}.*"
-    if result.recorded:
-        circumstances += f" *The numbers were {result.recorded}.*"
+    recorded = f"; {result.recorded}" if result.recorded else ""
+    circumstances = f"*{result.scenario}; {result.date}{commit}; {rounds}; setup {setup}{recorded}.*"
     parts = [f"### {result.title}", result.method, circumstances, format_measurements(result)]
     remarks = [*result.notes, *result.skipped]
     if remarks:
         parts.append("\n".join(f"- {remark}" for remark in remarks))
     return "\n\n".join(parts)
+
+
+def _describe_setup(result: ScenarioResult) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items()))
+    return f"{result.machine}; {versions}."
 
 
 def _promise_plot(results: Mapping[str, ScenarioResult]) -> str:

@@ -18,7 +18,7 @@ from benchmarks.harness.data import make_once, scratch
 from benchmarks.harness.process import Worker
 from benchmarks.harness.timing import Arm, RunOptions, interleave
 from benchmarks.media.dataset import ARTIFACT, DATASET, start_reader
-from benchmarks.media.pypi_peer import PEER_ABSENT, PEER_NAME, PypiPeer, find_pypi_peer
+from benchmarks.media.pypi_peer import PEER_ABSENT, PEER_NAME, PEER_NOTE, PypiPeer, find_pypi_peer
 from benchmarks.results import Measurement, Outcome
 from warpdata.artifacts import ArtifactEntry, Member, PackedMember, write_index
 from warpdata.catalog import MAIN, Transaction, commit
@@ -53,7 +53,7 @@ def run(options: RunOptions) -> Outcome:
             _measure_memory(case.format(_LOOKUPS), peaks[1], peaks[0], f"{few:,} members", "lookup-memory"),
             _measure_memory(case.format(20 * _LOOKUPS), peaks[2], peaks[1], f"{_LOOKUPS:,} look-ups"),
         ],
-        notes=["warpdata also opens the dataset by name; the peer only opens its index."],
+        notes=[PEER_NOTE, "warpdata also opens the dataset by name; the peer only opens its index."] if peer else [],
         skipped=[] if peer else [PEER_ABSENT],
     )
 

@@ -12,10 +12,11 @@ from benchmarks.harness.process import CHECKOUT, Worker, create_environment
 from benchmarks.harness.timing import RunOptions
 from benchmarks.media.dataset import COLUMN, MediaFiles
 
-__all__ = ["PEER_ABSENT", "PEER_NAME", "PeerCopy", "PypiPeer", "find_pypi_peer"]
+__all__ = ["PEER_ABSENT", "PEER_NAME", "PEER_NOTE", "PeerCopy", "PypiPeer", "find_pypi_peer"]
 
 _VERSION = "3.0.27"
 PEER_NAME = f"warpdata {_VERSION} (PyPI)"
+PEER_NOTE = f"{PEER_NAME} is an unrelated package of the same name; it packs and publishes the same files itself."
 PEER_ABSENT = f"{PEER_NAME} is not installed; it was not measured."
 
 

@@ -19,7 +19,7 @@ from benchmarks.harness.data import make_media_files, scratch
 from benchmarks.harness.process import Worker
 from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave
 from benchmarks.media.dataset import MediaFiles, publish_media, shuffle_positions, start_reader
-from benchmarks.media.pypi_peer import PEER_ABSENT, PEER_NAME, PeerCopy, PypiPeer, find_pypi_peer
+from benchmarks.media.pypi_peer import PEER_ABSENT, PEER_NAME, PEER_NOTE, PeerCopy, PypiPeer, find_pypi_peer
 from benchmarks.results import Measurement, Outcome
 from warpdata.limits import ARTIFACT_SHARD_BYTES
 from warpdata.settings import load_settings
@@ -59,7 +59,7 @@ def run(options: RunOptions) -> Outcome:
         method=f"{len(media):,} members of 5 to 15 kB, {format_bytes(media.size_bytes)} in total, "
         "all in the page cache.",
         measurements=measurements,
-        notes=["The peer reads its local tars in its default mode, `hybrid`."] if peer else [],
+        notes=[PEER_NOTE, "The peer reads its local tars in its default mode, `hybrid`."] if peer else [],
         skipped=[] if peer else [PEER_ABSENT],
     )
 
