@@ -16,8 +16,8 @@ import numpy as np
 
 import warpdata as wd
 from benchmarks.harness.data import make_once, scratch
+from warpdata import Settings
 from warpdata.digest import blob_key
-from warpdata.settings import Settings
 from warpdata.wshard import Channel, Episode, Timebase, save_wshard
 
 __all__ = [

@@ -24,7 +24,7 @@ from benchmarks.harness.machine import is_installed, skip_lines
 from benchmarks.harness.proxy import S3Proxy
 from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave
 from benchmarks.results import Measurement, Outcome
-from warpdata.settings import Settings
+from warpdata import Settings
 from warpdata.testing import S3Endpoint, S3Server
 from warpdata.wshard import save_wshard
 

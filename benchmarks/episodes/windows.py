@@ -22,7 +22,7 @@ from benchmarks.episodes.peers import READERS, SMALL_CACHE, ReadWindow, availabl
 from benchmarks.episodes.recordings import CHANNELS, CHUNK_STEPS, LEVEL, SIDE, Recordings
 from benchmarks.harness.timing import Arm, RunOptions, Timings, interleave
 from benchmarks.results import Measurement, Outcome
-from warpdata.streaming import Shuffle, Stream
+from warpdata import Shuffle, Stream
 from warpdata.wshard import BlockReader, open_wshard
 
 __all__ = ["run"]

@@ -27,8 +27,7 @@ from benchmarks.media.dataset import (
 )
 from benchmarks.media.peers import lance_options, open_lance, read_lance, stream_tars, write_lance
 from benchmarks.results import Measurement, Outcome
-from warpdata.artifacts import FileRef
-from warpdata.settings import Settings
+from warpdata import FileRef, Settings
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import warpdata as wd
 from benchmarks.harness.process import Worker
-from warpdata.artifacts import FileRef
+from warpdata import FileRef, Settings
 from warpdata.digest import blob_key
-from warpdata.limits import ARTIFACT_SHARD_BYTES
 from warpdata.manifest import Shard, iter_shards
-from warpdata.settings import Settings
 
 __all__ = [
     "ARTIFACT",
     "COLUMN",
     "DATASET",
+    "SHARD_BYTES",
     "MediaFiles",
     "artifact_shards",
     "open_references",
@@ -31,6 +30,8 @@ __all__ = [
 DATASET = "bench/media"
 ARTIFACT = "raw"
 COLUMN = "file"
+SHARD_BYTES = 128 * 2**20
+"""Size of tar shards, the same for warpdata and its peers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def publish_media(media: MediaFiles, store: str, settings: Settings) -> None:
 
     table = pa.table({"id": list(range(len(media))), COLUMN: list(media.paths)})
     builder = wd.DatasetBuilder(DATASET, store, settings=settings).add_table("main", table)
-    builder.add_artifact(ARTIFACT, media.directory, shard_bytes=ARTIFACT_SHARD_BYTES)
+    builder.add_artifact(ARTIFACT, media.directory, shard_bytes=SHARD_BYTES)
     builder.bind("main", COLUMN, ARTIFACT, "file").publish()
 
 

@@ -23,8 +23,8 @@ from benchmarks.media.dataset import (
     start_reader,
 )
 from benchmarks.results import Measurement, Outcome
+from warpdata import Settings
 from warpdata.digest import blob_key
-from warpdata.settings import Settings
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]

@@ -20,12 +20,11 @@ from benchmarks.harness.timing import Arm, RunOptions, interleave
 from benchmarks.media.dataset import ARTIFACT, DATASET, start_reader
 from benchmarks.media.pypi_peer import PEER_ABSENT, PEER_NAME, PEER_NOTE, PypiPeer, find_pypi_peer
 from benchmarks.results import Measurement, Outcome
+from warpdata import Settings, connect
 from warpdata.artifacts import ArtifactEntry, Member, PackedMember, write_index
 from warpdata.catalog import MAIN, Transaction, commit
-from warpdata.datasets import connect
 from warpdata.digest import blob_key, fingerprint_file
 from warpdata.manifest import Manifest, Shard, page_shards
-from warpdata.settings import Settings
 
 __all__ = ["run"]
 

@@ -19,7 +19,7 @@ from benchmarks.harness.data import make_media_files, scratch
 from benchmarks.harness.timing import Arm, RunOptions, format_bytes, interleave
 from benchmarks.media.dataset import MediaFiles, publish_media
 from benchmarks.results import Measurement, Outcome
-from warpdata.settings import Settings
+from warpdata import Settings
 
 __all__ = ["run"]
 

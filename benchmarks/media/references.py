@@ -18,11 +18,10 @@ from benchmarks.harness.bare_store import upload_in_one_part
 from benchmarks.harness.data import make_media_files, scratch
 from benchmarks.harness.process import Worker
 from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave
-from benchmarks.media.dataset import MediaFiles, publish_media, shuffle_positions, start_reader
+from benchmarks.media.dataset import SHARD_BYTES, MediaFiles, publish_media, shuffle_positions, start_reader
 from benchmarks.media.pypi_peer import PEER_ABSENT, PEER_NAME, PEER_NOTE, PeerCopy, PypiPeer, find_pypi_peer
 from benchmarks.results import Measurement, Outcome
-from warpdata.limits import ARTIFACT_SHARD_BYTES
-from warpdata.settings import load_settings
+from warpdata import load_settings
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]
@@ -50,7 +49,7 @@ def run(options: RunOptions) -> Outcome:
     with S3Server() as s3:
         store = s3.url("references")
         publish_media(media, store, s3.settings(cache_dir=scratch("media-publish")))
-        version = peer and peer.publish(media, s3.url("peer"), s3.environ(), ARTIFACT_SHARD_BYTES)
+        version = peer and peer.publish(media, s3.url("peer"), s3.environ(), SHARD_BYTES)
         upload_in_one_part(s3)
         bench = _Bench(media, s3, store, peer, version or "", options)
         measurements += [_measure_remote(bench), *_measure_cold_epoch(bench), _measure_cached_epoch(bench)]
@@ -94,7 +93,7 @@ def _measure_local(media: MediaFiles, peer: PypiPeer | None, options: RunOptions
         reads = {arm: _Read(ours, method, media.size_bytes) for arm, method in methods.items()}
         if peer is not None:
             workspace = scratch("peer-store")
-            version = peer.publish(media, workspace.as_uri(), {}, ARTIFACT_SHARD_BYTES)
+            version = peer.publish(media, workspace.as_uri(), {}, SHARD_BYTES)
             copy = PeerCopy(peer, {}, workspace.as_uri(), version, workspace, "hybrid")
             worker = stack.enter_context(copy.open(media, order[:part]))
             reads["peer"] = _Read(worker, "read", media.size_of(order[:part]))

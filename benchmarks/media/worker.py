@@ -13,7 +13,7 @@ import warpdata as wd
 from benchmarks.harness.machine import peak_bytes
 from benchmarks.harness.worker import serve
 from benchmarks.media.dataset import ARTIFACT, COLUMN, DATASET
-from warpdata.artifacts import FileRef
+from warpdata import FileRef
 
 __all__: list[str] = []
 

@@ -18,12 +18,11 @@ from benchmarks.harness.data import make_small_files, scratch
 from benchmarks.harness.timing import Arm, RunOptions, interleave
 from benchmarks.results import Measurement, Outcome
 from benchmarks.tables.dataset import DATASET, publish_table, shards_of
+from warpdata import DatasetBuilder, Settings
 from warpdata.catalog import MAIN, Transaction, commit, parse_address
 from warpdata.datasets import Connection, connect, open_dataset
 from warpdata.digest import Fingerprint, OnBytes, blob_key, unwatched
 from warpdata.manifest import Manifest, Shard, TableEntry, page_shards
-from warpdata.publish import DatasetBuilder
-from warpdata.settings import Settings
 from warpdata.store import Writer
 from warpdata.testing import FaultyStore
 

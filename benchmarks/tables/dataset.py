@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import warpdata as wd
+from warpdata import Settings
 from warpdata.digest import blob_key
 from warpdata.manifest import Shard, iter_shards
-from warpdata.settings import Settings
 from warpdata.store import resolve_s3
 from warpdata.tables import httpfs_path
 

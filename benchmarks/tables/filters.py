@@ -24,8 +24,8 @@ from benchmarks.tables.dataset import (
     publish_table,
     shard_sources,
 )
+from warpdata import Settings
 from warpdata.machine import usable_cores
-from warpdata.settings import Settings
 from warpdata.tables.mapped import MAPPED
 from warpdata.testing import S3Server
 

@@ -26,8 +26,8 @@ from benchmarks.tables.dataset import (
     shard_sources,
     shards_of,
 )
+from warpdata import Settings
 from warpdata.digest import blob_key
-from warpdata.settings import Settings
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]

@@ -22,7 +22,7 @@ from benchmarks.tables.dataset import (
     shard_sources,
     shards_of,
 )
-from warpdata.settings import Settings
+from warpdata import Settings
 from warpdata.testing import S3Server
 
 __all__ = ["run"]

@@ -19,7 +19,7 @@ from benchmarks.harness.data import make_small_files, scratch
 from benchmarks.harness.timing import Arm, RunOptions, Timings, interleave
 from benchmarks.results import Measurement, Outcome
 from benchmarks.tables.dataset import DATASET, publish_table
-from warpdata.settings import Settings
+from warpdata import Settings
 
 __all__ = ["run"]
 

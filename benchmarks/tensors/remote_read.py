@@ -24,7 +24,7 @@ from benchmarks.harness.data import scratch
 from benchmarks.harness.proxy import S3Proxy
 from benchmarks.harness.timing import Arm, RunOptions, format_bytes, interleave
 from benchmarks.results import Measurement, Outcome
-from warpdata.settings import Settings
+from warpdata import Settings
 from warpdata.tensors import Explanation, Tensors, View
 from warpdata.testing import S3Endpoint, S3Server
 
