@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import warpdata as wd
 from warpdata import Settings
-from warpdata.query import httpfs_path
 from warpdata.primitives.hashing import blob_key
+from warpdata.query import httpfs_path
 from warpdata.repository.manifest import Shard, iter_shards
 from warpdata.storage import resolve_s3
 

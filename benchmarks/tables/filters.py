@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from warpdata.primitives.parallel import usable_cores
-
 from benchmarks.harness.data import make_trips, scratch
 from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave_all
 from benchmarks.results import Measurement, Outcome
@@ -28,6 +26,7 @@ from benchmarks.tables.dataset import (
 )
 from warpdata import Settings
 from warpdata.formats.parquet.mmap_cache import MAPPED
+from warpdata.primitives.parallel import usable_cores
 from warpdata.testing import S3Server
 
 __all__ = ["run"]
