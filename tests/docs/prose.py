@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.docs.pages import ROOT, strip_code
 
-__all__ = ["Finding", "banned_names", "findings", "texts", "word_count"]
+__all__ = ["Finding", "banned_names", "findings", "prose_files", "texts", "word_count"]
 
 MARKERS = re.compile(
     r"\b(somebody|nobody|anybody|everybody|whoever|whomever|of ours|told|tells|telling|lies|lie|lay|lain|anew|so many"
@@ -129,22 +129,21 @@ def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
                 yield child.lineno, child.value.value.strip()
 
 
-def _files(paths: list[str]) -> Iterator[Path]:
-    for name in paths or ["src", "tests", "benchmarks", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]:
+def prose_files(names: list[str]) -> Iterator[Path]:
+    """Yield the Python files and Markdown pages under the given paths; this check itself quotes what it bans."""
+    for name in names:
         path = Path(name).resolve()
-        if path.is_file():
-            yield path
-        else:
-            yield from sorted(
-                p for p in path.rglob("*") if p.suffix in (".py", ".md") and "node_modules" not in p.parts
-            )
+        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        for file in found:
+            is_check = file.name in ("prose.py", "test_prose.py")
+            if file.suffix in (".py", ".md") and not is_check and "node_modules" not in file.parts:
+                yield file
 
 
 def main(paths: list[str]) -> None:
+    paths = paths or ["src", "tests", "benchmarks", "examples", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
     found, words, names = 0, 0, 0
-    for path in _files(paths):
-        if path.name in ("prose.py", "test_prose.py"):
-            continue
+    for path in prose_files(paths):
         listed = findings(path)
         named = banned_names(path) if path.suffix == ".py" else []
         for finding in [*listed, *named]:
