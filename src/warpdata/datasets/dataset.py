@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from warpdata.datasets.stream_request import StreamAddress, StreamRequest
     from warpdata.formats.tensors import Engine, SourcePolicy, Tensors
     from warpdata.kinds.episodes import Episodes
-    from warpdata.streaming import OnSelection, OpenStream, Stop, Stream, StreamOptions, Traffic
+    from warpdata.streaming import OnSelection, OpenStream, Stop, Stream, Traffic
 
 __all__ = [
     "Dataset",
@@ -216,8 +216,8 @@ class Dataset(Streams):
     def info(self) -> DatasetInfo:
         return describe(self._manifest, self._resolved, self._session.reader.url)
 
-    def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
-        """As `stream`, from values that were checked."""
+    def open_stream(self, request: StreamRequest) -> Stream:
+        """Open the stream of a checked request."""
         from warpdata.datasets.stream_request import Outside, open_stream  # needs numpy
 
         bound, on_selection = self._bound_for(request)
@@ -226,10 +226,10 @@ class Dataset(Streams):
         outside = Outside(
             self._session.timer,
             self._traffic,
-            lambda version: self._at(version).open_stream(request, options),
+            lambda version: self._at(version).open_stream(request),
             on_selection,
         )
-        return open_stream(table, self._resolved, artifacts, request, options, outside)
+        return open_stream(table, self._resolved, artifacts, request, outside)
 
     def _bound_for(self, request: StreamRequest) -> tuple[dict[str, tuple[Artifact, str]], OnSelection | None]:
         """As `_bound`, by a reader that suits the stream; and who is to hear how much a filter keeps."""
@@ -252,12 +252,12 @@ class Dataset(Streams):
     def _at(self, version: str) -> Dataset:
         return open_dataset(self._session, Address(self.id, version))
 
-    def reopening(self, request: StreamRequest, options: StreamOptions) -> OpenStream:
-        """As `open_stream`, but later, and perhaps in another process."""
+    def reopening(self, request: StreamRequest) -> OpenStream:
+        """Return a function that opens the stream later, perhaps in another process."""
         from warpdata.datasets.stream_request import StreamAddress
 
         where = VersionAddress.of(self._session, self._resolved)
-        return functools.partial(reopen_stream, StreamAddress(where, request, options))
+        return functools.partial(reopen_stream, StreamAddress(where, request))
 
     @property
     def io_stats(self) -> IOStats:
@@ -366,7 +366,7 @@ def open_dataset(connection: Session, address: Address) -> Dataset:
 def reopen_stream(address: StreamAddress, version: str | None = None) -> Stream:
     """The stream that another process described, or the same of another version."""
     session, resolved = address.where.open(version)
-    return Dataset(session, resolved, session.catalog.manifest(resolved)).open_stream(address.request, address.options)
+    return Dataset(session, resolved, session.catalog.manifest(resolved)).open_stream(address.request)
 
 
 def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_exhausted") -> Stream:

@@ -7,63 +7,57 @@ only when somebody asks for one.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TextIO, TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from warpdata.errors import BadInputError
 from warpdata.kinds.artifacts import Artifact
 from warpdata.kinds.tables import Table
-from warpdata.limits import STREAM_PREFETCH_BATCHES
 from warpdata.repository.catalog import VersionRef
 from warpdata.session import VersionAddress
 from warpdata.streaming import (
     Collate,
-    OnError,
     Outside,
-    Remainder,
+    RowKeywords,
     Shuffle,
     Stream,
     StreamOptions,
     TablePlan,
     TorchLoader,
     Traffic,
-    Transform,
     choose_shuffle,
     mix_streams,
-    resolve_rank,
 )
 
 __all__ = [
     "Outside",
     "StreamAddress",
-    "StreamKeywords",
-    "StreamOptions",
     "StreamRequest",
     "TorchLoader",
     "Traffic",
-    "batches_ahead",
-    "live_line",
     "mix_streams",
     "open_stream",
-    "resolve_rank",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """Which rows, and in what order."""
+    """Which rows of which table, and the options of the stream over them."""
 
     table: str
     columns: tuple[str, ...] | None
     filter: str | None
-    shuffle: bool | Shuffle
-    seed: int
+    options: StreamOptions
 
-    def __post_init__(self) -> None:
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise BadInputError(f"seed={self.seed!r} is not an integer")
+    @staticmethod
+    def parse(table: str, keywords: RowKeywords, *, collate: Collate) -> StreamRequest:
+        """Check the keyword arguments of `Dataset.stream`."""
+        options = StreamOptions.parse(keywords, RowKeywords.__annotations__, collate=collate)
+        columns = keywords.get("columns")
+        return StreamRequest(table, None if columns is None else tuple(columns), keywords.get("filter"), options)
+
+    def for_workers(self) -> StreamRequest:
+        """Return the request as worker processes receive it."""
+        return replace(self, options=self.options.for_workers())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +66,6 @@ class StreamAddress:
 
     where: VersionAddress
     request: StreamRequest
-    options: StreamOptions
 
 
 def open_stream(
@@ -80,7 +73,6 @@ def open_stream(
     resolved: VersionRef,
     bound: Mapping[str, Artifact],
     request: StreamRequest,
-    options: StreamOptions,
     outside: Outside,
 ) -> Stream:
     """Reads the schema. `bound` are the artifacts by column."""
@@ -92,8 +84,9 @@ def open_stream(
     row_bytes = shards.data_bytes / max(shards.row_count, 1)
     wanted = set(bound) if request.columns is None else set(bound) & set(request.columns)
     media = sum(bound[name].entry.shards.data_bytes / max(len(bound[name]), 1) for name in wanted)
-    shuffle = None if request.shuffle is False else request.shuffle
-    if shuffle is True:
+    asked = request.options.shuffle
+    shuffle = asked if isinstance(asked, Shuffle) else None
+    if asked is True:
         shuffle = choose_shuffle(row_bytes + media, row_bytes, table.group_rows, shards)
     plan = TablePlan(
         resolved.dataset_id,
@@ -102,41 +95,7 @@ def open_stream(
         row_bytes + media,
         row_bytes,
         shuffle,
-        request.seed,
+        request.options.seed,
         on_selection=outside.on_selection,
     )
-    return Stream(plan, options, outside)
-
-
-class StreamKeywords(TypedDict, total=False):
-    """What `Dataset.stream` takes by name."""
-
-    columns: Sequence[str] | None
-    filter: str | None
-    batch_size: int
-    shuffle: bool | Shuffle
-    seed: int
-    shard: tuple[int, int] | str | None
-    remainder: Remainder
-    prefetch: int | str
-    decode: bool
-    transform: Transform | None
-    collate: Collate
-    on_error: OnError
-    progress: bool | TextIO
-
-
-def live_line(progress: bool | TextIO) -> TextIO | None:
-    """Where a live line goes."""
-    if isinstance(progress, bool):
-        return sys.stderr if progress else None
-    return progress
-
-
-def batches_ahead(prefetch: int | str) -> int:
-    """How many batches to prepare ahead."""
-    if prefetch == "auto":
-        return STREAM_PREFETCH_BATCHES
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
-        raise BadInputError(f"prefetch={prefetch!r} is neither 'auto' nor a count")
-    return prefetch
+    return Stream(plan, request.options, outside)

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Unpack
 
 if TYPE_CHECKING:
     from warpdata.datasets.stream_request import StreamRequest
-    from warpdata.streaming import (
-        Collate,
-        OnError,
-        OpenStream,
-        Remainder,
-        Shuffle,
-        Stream,
-        StreamOptions,
-        TorchLoader,
-        Transform,
-    )
+    from warpdata.streaming import Collate, OpenStream, RowKeywords, Stream, TorchLoader
 
 __all__ = ["Streams"]
 
@@ -36,110 +25,40 @@ class Streams(ABC):
         """The table that is meant where none is named."""
 
     @abstractmethod
-    def open_stream(self, request: StreamRequest, options: StreamOptions) -> Stream:
-        """As `stream`, from values that were checked."""
+    def open_stream(self, request: StreamRequest) -> Stream:
+        """Open the stream of a checked request."""
 
     @abstractmethod
-    def reopening(self, request: StreamRequest, options: StreamOptions) -> OpenStream:
-        """As `open_stream`, but later, and perhaps in another process."""
+    def reopening(self, request: StreamRequest) -> OpenStream:
+        """Return a function that opens the stream later, perhaps in another process."""
 
     def stream(
-        self,
-        table: str | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002
-        batch_size: int = 256,
-        shuffle: bool | Shuffle = False,
-        seed: int = 0,
-        shard: tuple[int, int] | str | None = None,
-        remainder: Remainder = "partial",
-        prefetch: int | str = "auto",
-        decode: bool = True,
-        transform: Transform | None = None,
-        collate: Collate = "numpy",
-        on_error: OnError = "raise",
-        progress: bool | TextIO = False,
+        self, table: str | None = None, *, collate: Collate = "numpy", **keywords: Unpack[RowKeywords]
     ) -> Stream:
-        """Batches for training: the same global order on any number of ranks, and exact resume.
+        """Stream batches for training: the same global order on any number of ranks, with exact resume.
 
-        `batch_size` is per rank. `shard` is `(rank, world_size)` or "auto". What is left over at the end of an
-        epoch is split evenly ("partial"), filled up ("pad") or left out ("drop"). References are read and
-        decoded, then `transform` is given each sample as a dict. `progress` writes a live line to a file, or to
-        standard error.
+        `columns` and an SQL `filter` select from the table. `batch_size` is per rank, and `shard` is
+        `(rank, world_size)` or "auto". `remainder` says what happens to samples left over at the end of an epoch:
+        split evenly ("partial"), filled up ("pad") or left out ("drop"). References are read and decoded unless
+        `decode` is False; `on_error="substitute"` replaces samples that cannot be decoded. `transform` receives
+        each sample as a dict. `progress` writes a live line to a file, or to standard error.
         """
-        from warpdata.datasets.stream_request import (  # needs numpy
-            StreamOptions,
-            batches_ahead,
-            live_line,
-            resolve_rank,
-        )
+        from warpdata.datasets.stream_request import StreamRequest  # needs NumPy
 
-        rank, world_size = resolve_rank(shard)
-        request = self._request(table, columns, filter, shuffle, seed)
-        options = StreamOptions(
-            batch_size=batch_size,
-            rank=rank,
-            world_size=world_size,
-            remainder=remainder,
-            prefetch=batches_ahead(prefetch),
-            decode=decode,
-            transform=transform,
-            collate=collate,
-            on_error=on_error,
-            progress=live_line(progress),
-        )
-        return self.open_stream(request, options)
+        return self.open_stream(StreamRequest.parse(table or self.main_table(), keywords, collate=collate))
 
     def to_torch(
         self,
         table: str | None = None,
         *,
-        columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002
-        batch_size: int = 256,
-        shuffle: bool | Shuffle = False,
-        seed: int = 0,
-        shard: tuple[int, int] | str | None = "auto",
-        remainder: Remainder = "partial",
-        decode: bool = True,
-        transform: Transform | None = None,
-        on_error: OnError = "raise",
-        progress: bool | TextIO = False,
         num_workers: int = 0,
         pin_memory: bool = False,
+        **keywords: Unpack[RowKeywords],
     ) -> TorchLoader:
-        """A stream as a loader for PyTorch, with batches of tensors made in worker processes."""
-        from warpdata.datasets.stream_request import TorchLoader
+        """Stream batches of tensors from worker processes of a PyTorch loader. `shard` is "auto" by default."""
+        from warpdata.datasets.stream_request import StreamRequest, TorchLoader
 
-        stream = self.stream(
-            table,
-            columns=columns,
-            filter=filter,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            shard=shard,
-            remainder=remainder,
-            decode=decode,
-            transform=transform,
-            collate="torch",
-            on_error=on_error,
-            progress=progress,
-        )
-        request = self._request(table, columns, filter, shuffle, seed)
-        reopen = self.reopening(request, stream.options.for_workers())
+        keywords.setdefault("shard", "auto")
+        request = StreamRequest.parse(table or self.main_table(), keywords, collate="torch")
+        stream, reopen = self.open_stream(request), self.reopening(request.for_workers())
         return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=self.is_local)
-
-    def _request(
-        self,
-        table: str | None,
-        columns: Sequence[str] | None,
-        condition: str | None,
-        shuffle: bool | Shuffle,
-        seed: int,
-    ) -> StreamRequest:
-        from warpdata.datasets.stream_request import StreamRequest
-
-        wanted = None if columns is None else tuple(columns)
-        return StreamRequest(table or self.main_table(), wanted, condition, shuffle, seed)

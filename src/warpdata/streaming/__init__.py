@@ -8,7 +8,16 @@ from warpdata.streaming.batching import Remainder, Steps
 from warpdata.streaming.explain import Explanation
 from warpdata.streaming.mixed import MixedPlan
 from warpdata.streaming.mixture import Mixture, Stop
-from warpdata.streaming.options import Collate, OnError, StreamOptions, Transform, choose_shuffle, resolve_rank
+from warpdata.streaming.options import (
+    Collate,
+    OnError,
+    RowKeywords,
+    StreamKeywords,
+    StreamOptions,
+    Transform,
+    choose_shuffle,
+    resolve_rank,
+)
 from warpdata.streaming.order import Order, Shuffle
 from warpdata.streaming.shuffle_buffer import Mine
 from warpdata.streaming.sources import ArrayFeed, Feed, OnSelection, Place, Plan, TablePlan
@@ -37,10 +46,12 @@ __all__ = [
     "Place",
     "Plan",
     "Remainder",
+    "RowKeywords",
     "Shuffle",
     "Steps",
     "Stop",
     "Stream",
+    "StreamKeywords",
     "StreamOptions",
     "TableIdentity",
     "TablePlan",
