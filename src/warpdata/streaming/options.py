@@ -1,41 +1,72 @@
-"""What a user asks of a stream, checked once."""
+"""Keyword arguments of streams, checked once.
+
+`StreamKeywords` types them for every function that returns a stream, through `**keywords: Unpack[StreamKeywords]`.
+`StreamOptions.parse` checks them and fills in the defaults, which are written nowhere else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TextIO, TypeAlias, get_args
+from typing import Any, Literal, TextIO, TypeAlias, TypedDict, get_args
 
 from warpdata.errors import BadInputError
-from warpdata.limits import (
-    STREAM_BLOCK_BYTES,
-    STREAM_KEPT_BYTES,
-    STREAM_LEAST_BLOCKS,
-    STREAM_MAX_BLOCK_ROWS,
-    STREAM_MOST_WINDOW_BYTES,
-    STREAM_OPENING_BLOCKS,
-    STREAM_WINDOW_BYTES,
-)
-from warpdata.repository.manifest import ShardList
+from warpdata.primitives.suggest import suggest
 from warpdata.settings import detect_rank
-from warpdata.streaming.batching import Remainder, Steps
-from warpdata.streaming.order import Shuffle
+from warpdata.streaming.order import BatchSchedule, Remainder, Shuffle
 
-__all__ = ["Collate", "OnError", "Sample", "StreamOptions", "Transform", "choose_shuffle", "resolve_rank"]
+__all__ = [
+    "Collate",
+    "OnError",
+    "RowKeywords",
+    "Sample",
+    "StreamKeywords",
+    "StreamOptions",
+    "Transform",
+    "resolve_rank",
+]
 
 Sample: TypeAlias = Mapping[str, Any]
 Transform: TypeAlias = Callable[[dict[str, Any]], Sample]
-"""Given one sample as a dict, returns what the batch shall hold of it."""
+"""Takes one sample as a dict and returns the sample that goes into the batch."""
 
 Collate: TypeAlias = Literal["dict", "numpy", "torch", "jax", "arrow"]
 OnError: TypeAlias = Literal["raise", "substitute"]
 
 
+class StreamKeywords(TypedDict, total=False):
+    """Keyword arguments of every stream. `StreamOptions` documents them and holds the defaults."""
+
+    batch_size: int
+    shuffle: bool | Shuffle
+    seed: int
+    shard: tuple[int, int] | str | None
+    remainder: Remainder
+    prefetch: int | str
+    transform: Transform | None
+    progress: bool | TextIO
+
+
+class RowKeywords(StreamKeywords, total=False):
+    """Keyword arguments of streams over the rows of a table."""
+
+    columns: Sequence[str] | None
+    filter: str | None
+    decode: bool
+    on_error: OnError
+
+
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """`batch_size` is per rank. `prefetch` is how many batches are prepared ahead."""
+    """Checked options of a stream. A plain value, so that worker processes can receive it.
+
+    `batch_size` is per rank. `prefetch` is the number of batches prepared ahead of the consumer.
+    """
 
     batch_size: int = 256
+    shuffle: bool | Shuffle = False
+    seed: int = 0
     rank: int = 0
     world_size: int = 1
     remainder: Remainder = "partial"
@@ -46,34 +77,61 @@ class StreamOptions:
     on_error: OnError = "raise"
     worker: int = 0
     workers: int = 1
-    """Of several workers of one rank, this one makes every so-manieth batch."""
+    """Worker `w` of `n` makes the batches `w`, `w + n`, `w + 2n`, … of its rank."""
     progress: TextIO | None = None
-    """Where to write a live line."""
+    """The file that receives a live progress line."""
+
+    @staticmethod
+    def parse(
+        keywords: Mapping[str, Any],
+        known: Collection[str] = StreamKeywords.__annotations__,
+        *,
+        collate: Collate = "numpy",
+    ) -> StreamOptions:
+        """Check the keyword arguments of a call. `known` names those that the call accepts.
+
+        `TypeError` for an unknown name, as Python raises it. `columns` and `filter` are left to the caller.
+        """
+        for name in keywords:
+            if name not in known:
+                raise TypeError(f"unexpected keyword argument {name!r}. {suggest(name, known, label='Known')}")
+        given = {name: value for name, value in keywords.items() if name not in ("columns", "filter")}
+        given["rank"], given["world_size"] = resolve_rank(given.pop("shard", None))
+        prefetch = given.pop("prefetch", "auto")
+        if prefetch != "auto":
+            given["prefetch"] = prefetch
+        progress = given.pop("progress", False)
+        given["progress"] = (sys.stderr if progress else None) if isinstance(progress, bool) else progress
+        return StreamOptions(**given, collate=collate)
 
     def __post_init__(self) -> None:
-        Steps(0, self.batch_size, self.world_size, self.remainder)
+        BatchSchedule(0, self.batch_size, self.world_size, self.remainder)
         if not 0 <= self.rank < self.world_size:
             raise BadInputError(f"rank {self.rank} is not within {self.world_size}")
+        if not isinstance(self.shuffle, bool | Shuffle):
+            raise BadInputError(f"shuffle={self.shuffle!r} is neither a bool nor a Shuffle")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise BadInputError(f"seed={self.seed!r} is not an integer")
         for name, value, known in (("collate", self.collate, Collate), ("on_error", self.on_error, OnError)):
             if value not in get_args(known):
                 raise BadInputError(f"{name}={value!r} is not known", hint=f"Use {', '.join(get_args(known))}.")
         if isinstance(self.prefetch, bool) or not isinstance(self.prefetch, int) or self.prefetch < 0:
-            raise BadInputError(f"prefetch={self.prefetch!r} is not a count", hint="Use 'auto' or a number.")
-        if self.collate == "arrow" and (self.transform is not None):
-            raise BadInputError("transform changes samples, and collate='arrow' hands out rows as they are")
+            raise BadInputError(f"prefetch={self.prefetch!r} is neither 'auto' nor a count")
+        if self.collate == "arrow" and self.transform is not None:
+            raise BadInputError("transform needs samples, and collate='arrow' returns rows", hint="Drop one of them.")
 
     def for_workers(self) -> StreamOptions:
-        """As they are sent to other processes, which write no live line."""
+        """Return the options for worker processes, which write no progress line."""
         return replace(self, progress=None)
 
     @property
     def wants_media(self) -> bool:
-        """Whether what references lead to is needed to make a batch."""
+        """A batch holds the content of references, not the references."""
         return self.decode and self.collate != "arrow"
 
 
 def resolve_rank(shard: tuple[int, int] | str | None) -> tuple[int, int]:
-    """`(rank, world_size)`; "auto" asks the launcher's environment."""
+    """Return `(rank, world_size)`. "auto" reads the launcher's environment."""
     if shard is None:
         return 0, 1
     if isinstance(shard, str):
@@ -82,22 +140,3 @@ def resolve_rank(shard: tuple[int, int] | str | None) -> tuple[int, int]:
         return detect_rank()
     rank, world_size = shard
     return rank, world_size
-
-
-def choose_shuffle(sample_bytes: float, row_bytes: float, group_rows: Callable[[], int], shards: ShardList) -> Shuffle:
-    """Blocks large enough to be worth a request, windows that fit into memory.
-
-    `sample_bytes` is what a sample takes with its media, `row_bytes` without. A table too large to be kept
-    in memory is shuffled by row groups, as less can not be read; of a small one, blocks are no longer than
-    shards, so that the first window needs few of them. Only the former asks for `group_rows`, which takes a read.
-    """
-    rows = int(min(max(STREAM_BLOCK_BYTES / max(sample_bytes, 1.0), 1), STREAM_MAX_BLOCK_ROWS))
-    if shards.row_count * row_bytes > STREAM_KEPT_BYTES:
-        rows = max(rows, group_rows())
-    else:
-        rows = max(1, min(rows, shards.row_count // max(shards.shard_count, 1)))
-    block_bytes = max(rows * sample_bytes, 1.0)
-    least = min(STREAM_LEAST_BLOCKS, int(STREAM_MOST_WINDOW_BYTES / block_bytes))
-    blocks = max(1, least, int(STREAM_WINDOW_BYTES / block_bytes))
-    blocks = min(blocks, -(-max(shards.row_count, 1) // rows))
-    return Shuffle(rows, blocks, STREAM_OPENING_BLOCKS if blocks > STREAM_OPENING_BLOCKS else 0)

@@ -1,18 +1,19 @@
-"""In what order samples come: a pure function of a seed, an epoch and a few numbers.
+"""The order of samples and its batches: pure functions of a seed, an epoch, and the sizes of shuffle and batch.
 
-Samples are numbered from 0. They are cut into blocks of neighbours. A window takes one block at random
-from every stretch of the data, so that even sorted data is mixed, and the samples of a window are put into
-a random order. So randomness costs the memory of a window, and bytes that lie together are read together.
-The first window is a small one, so that training begins early. Any place in the order is found without
-walking there. Implements "Order" of docs/specs/streaming.md.
+Samples are numbered from 0 and cut into blocks of neighbours. A window takes one random block from every stretch of
+the data, which mixes even sorted data, and puts its samples into random order. Randomness thus costs the memory of
+one window, and neighbouring bytes are read together. The first window is small, so that training begins early. Any
+position is found without computing the ones before it. Every rank makes the same number of steps. Implements "Order"
+and "Steps" of docs/specs/streaming.md.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -22,7 +23,12 @@ from warpdata.primitives.cached_property import cached_property
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Order", "Shuffle", "mix64", "random_keys"]
+__all__ = ["BatchSchedule", "Order", "Remainder", "Shuffle", "Span", "mix64", "random_keys"]
+
+Remainder: TypeAlias = Literal["partial", "pad", "drop"]
+
+Span: TypeAlias = tuple[int, int]
+"""Positions [start, stop)."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _BLOCKS, _SAMPLES, _OPENING = 1, 2, 4
@@ -30,9 +36,9 @@ _BLOCKS, _SAMPLES, _OPENING = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """How far samples wander: within windows of `window_blocks` blocks of `block_rows` samples each.
+    """Sizes of a shuffle: windows of `window_blocks` blocks of `block_rows` samples each.
 
-    The first window has `opening_blocks` only; 0 makes it like the others.
+    The first window has only `opening_blocks`; 0 makes it as large as the others.
     """
 
     block_rows: int
@@ -41,17 +47,17 @@ class Shuffle:
 
     def __post_init__(self) -> None:
         if self.block_rows < 1 or self.window_blocks < 1 or self.opening_blocks < 0:
-            raise BadInputError(f"{self!r} has no room for a sample")
+            raise BadInputError(f"{self!r} has a window without samples", hint="Use positive sizes.")
 
     @property
     def numbers(self) -> list[int]:
-        """As they stand in a plan; an opening that is none is left out."""
+        """The numbers as a plan lists them. An opening of 0 is left out."""
         return [self.block_rows, self.window_blocks, *([self.opening_blocks] if self.opening_blocks else [])]
 
 
 @dataclass(frozen=True)
 class Order:
-    """The order of `count` samples in one epoch. Without a shuffle: as they are."""
+    """The order of `count` samples in one epoch. Without a shuffle, samples keep their order."""
 
     count: int
     shuffle: Shuffle | None
@@ -59,9 +65,9 @@ class Order:
     epoch: int
 
     def samples(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The samples at places [start, stop). Costs the windows touched, not the places before them."""
+        """Return the samples at positions [start, stop). The cost depends on the windows touched only."""
         if not 0 <= start <= stop <= self.count:
-            raise BadInputError(f"places {start}…{stop} are not within {self.count}")
+            raise BadInputError(f"positions {start}…{stop} are not within {self.count}")
         if self.shuffle is None:
             return np.arange(start, stop, dtype=np.int64)
         parts = []
@@ -74,8 +80,8 @@ class Order:
             start = end
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def place_of(self, sample: int) -> int:
-        """Where a sample comes."""
+    def position_of(self, sample: int) -> int:
+        """Return the position of a sample."""
         if not 0 <= sample < self.count:
             raise BadInputError(f"sample {sample} is not within {self.count}")
         if self.shuffle is None:
@@ -84,14 +90,14 @@ class Order:
         (found,) = np.nonzero(self._window_order(window) == sample)
         return self._starts[window] + int(found[0])
 
-    def window_at(self, place: int) -> int:
-        """Which window a place is in."""
+    def window_at(self, position: int) -> int:
+        """Return the window of a position."""
         if self.shuffle is None:
             return 0
-        return bisect_right(self._starts, place) - 1
+        return bisect_right(self._starts, position) - 1
 
     def window_span(self, window: int) -> tuple[int, int]:
-        """The places of a window."""
+        """Return the positions of a window."""
         if self.shuffle is None:
             return 0, self.count
         return self._starts[window], self._starts[window + 1]
@@ -101,7 +107,7 @@ class Order:
         return 1 if self.shuffle is None else len(self._windows)
 
     def window_blocks(self, window: int) -> NDArray[np.int64]:
-        """The blocks of a window, in ascending order: what to read for it."""
+        """Return the blocks of a window, ascending."""
         return self._windows[window]
 
     @property
@@ -111,9 +117,9 @@ class Order:
 
     @cached_property
     def _grid(self) -> NDArray[np.int64]:
-        """One row for each stretch of as many blocks as there are windows; column w has window w's block.
+        """One row per stretch, with as many blocks as there are windows. Column w has the block of window w.
 
-        The last stretch may be shorter: what it lacks are numbers beyond the last block.
+        Numbers beyond the last block fill the last stretch.
         """
         assert self.shuffle is not None
         width = max(1, -(-self._block_count // self.shuffle.window_blocks))
@@ -123,7 +129,7 @@ class Order:
 
     @cached_property
     def _windows(self) -> list[NDArray[np.int64]]:
-        """The blocks of each window; the first of the grid's is cut in two where an opening is wanted."""
+        """The blocks of each window. A shuffle with an opening cuts the first window of the grid in two."""
         assert self.shuffle is not None
         windows = [column[column < self._block_count] for column in self._grid.T]
         count = self.shuffle.opening_blocks
@@ -136,7 +142,7 @@ class Order:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Where each window begins, and where the last one ends."""
+        """The first position of each window, and the end of the last one."""
         assert self.shuffle is not None
         rows = self.shuffle.block_rows
         lengths = [int(np.minimum(self.count - blocks * rows, rows).sum()) for blocks in self._windows]
@@ -151,8 +157,8 @@ class Order:
     def _window_order(self, window: int) -> NDArray[np.int64]:
         cached = self.__dict__.get("_window")
         if cached is not None and cached[0] == window:
-            held: NDArray[np.int64] = cached[1]
-            return held
+            known: NDArray[np.int64] = cached[1]
+            return known
         assert self.shuffle is not None
         rows = self.shuffle.block_rows
         starts = self.window_blocks(window) * rows
@@ -164,8 +170,100 @@ class Order:
         return order
 
 
+@dataclass(frozen=True, slots=True)
+class BatchSchedule:
+    """Batches of `batch_size` samples for each of `world_size` ranks, over `count` positions from `begin` on.
+
+    A global batch is what all ranks take at one step. `remainder` decides about an incomplete last one: split
+    evenly, perhaps with an empty batch for some ranks ("partial"), filled up from the beginning of the epoch
+    ("pad"), or left out ("drop").
+    """
+
+    count: int
+    batch_size: int
+    world_size: int = 1
+    remainder: Remainder = "partial"
+    begin: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.world_size < 1:
+            raise BadInputError(f"batch_size={self.batch_size} and world_size={self.world_size} must be positive")
+        if self.remainder not in get_args(Remainder):
+            hint = f"Use {', '.join(get_args(Remainder))}."
+            raise BadInputError(f"remainder={self.remainder!r} is not known", hint=hint)
+        if not 0 <= self.begin <= self.count:
+            raise BadInputError(f"the schedule begins at {self.begin}, but the epoch has {self.count} samples")
+
+    @property
+    def global_batch(self) -> int:
+        return self.batch_size * self.world_size
+
+    def __len__(self) -> int:
+        full, rest = divmod(self.count - self.begin, self.global_batch)
+        return full + (1 if rest and self.remainder != "drop" else 0)
+
+    def global_span(self, step: int) -> Span:
+        """Return the positions of a global batch, without padding."""
+        if not 0 <= step < len(self):
+            raise BadInputError(f"step {step} is not within {len(self)}")
+        first = self.begin + step * self.global_batch
+        return first, min(self.count, first + self.global_batch)
+
+    def done_after(self, step: int) -> int:
+        """Return the number of positions that all ranks have taken after a step."""
+        return self.global_span(step)[1]
+
+    def spans(self, step: int, rank: int) -> Iterator[Span]:
+        """Yield the positions that one rank takes: one span, or several where padding wraps around."""
+        if not 0 <= rank < self.world_size:
+            raise BadInputError(f"rank {rank} is not within {self.world_size}")
+        first, last = self.global_span(step)
+        size = last - first
+        if size == self.global_batch:
+            yield first + rank * self.batch_size, first + (rank + 1) * self.batch_size
+        elif self.remainder == "pad":
+            yield from self._padded(first + rank * self.batch_size, self.batch_size)
+        else:
+            yield self._shared(first, size, rank)
+
+    def owned_positions(self, rank: int, worker: int, workers: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the positions within [start, stop) that one worker of a rank takes, without padding."""
+        positions = np.arange(max(start, self.begin), min(stop, self.count), dtype=np.int64)
+        steps, within = np.divmod(positions - self.begin, self.global_batch)
+        is_owned = within // self.batch_size == rank
+        if self.remainder != "pad" and (rest := (self.count - self.begin) % self.global_batch):
+            low, high = self._shared(self.count - rest, rest, rank) if self.remainder == "partial" else (0, 0)
+            is_last = positions >= self.count - rest
+            is_owned = np.where(is_last, (low <= positions) & (positions < high), is_owned)
+        owned: NDArray[np.int64] = positions[is_owned & (steps % workers == worker)]
+        return owned
+
+    def step_of(self, position: int) -> tuple[int, int]:
+        """Return the step and the rank that take a position, without padding."""
+        if not self.begin <= position < self.count:
+            raise BadInputError(f"position {position} is not within {self.begin}…{self.count}")
+        step = (position - self.begin) // self.global_batch
+        for rank in range(self.world_size):
+            for start, stop in self.spans(step, rank):
+                if start <= position < stop:
+                    return step, rank
+        raise AssertionError("every position belongs to a rank")
+
+    def _shared(self, first: int, size: int, rank: int) -> Span:
+        even, more = divmod(size, self.world_size)
+        start = first + rank * even + min(rank, more)
+        return start, start + even + (1 if rank < more else 0)
+
+    def _padded(self, start: int, size: int) -> Iterator[Span]:
+        while size:
+            at = start % self.count
+            taken = min(size, self.count - at)
+            yield at, at + taken
+            start, size = start + taken, size - taken
+
+
 def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread bits: the finalizer of SplitMix64. Fixed forever, as recorded orders depend on it."""
+    """Mix bits with the finalizer of SplitMix64. It never changes, because recorded orders depend on it."""
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -173,7 +271,7 @@ def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def random_keys(values: NDArray[np.int64], seed: int, epoch: int, purpose: int) -> NDArray[np.uint64]:
-    """A hash of each value, by which it is sorted; equal hashes keep the smaller value first."""
+    """Return a sort key for each value. Equal keys keep the smaller value first."""
     with np.errstate(over="ignore"):
         salt = np.array([seed % 2**64], np.uint64)
         for word in (epoch, purpose):

@@ -118,7 +118,7 @@ def test_a_worker_reads_no_step_more_often_than_one_process(shuffle: bool, begin
         connection = link(MeteredReader(store, counters))  # type: ignore[arg-type]
         episodes = open_dataset(connection, parse_address("a/r")).episodes()
         stream = episodes.windows(keys={"rgb": (0, 16)}, batch_size=32, shuffle=shuffle).for_worker(worker, workers)
-        stream.load_state_dict(stream.token_at(0, begin))
+        stream.load_state_dict(stream.state_at(0, begin))
         before = counters.snapshot()
         assert sum(len(batch["step"]) for batch in stream) > 0
         return counters.snapshot().since(before).bytes_fetched
@@ -133,7 +133,7 @@ def test_workers_read_from_an_object_store(s3_url: str, s3_server: S3Endpoint, t
     wd.DatasetBuilder("a/robot", s3_url, settings=settings).add_episodes("demos", paths).publish()
     far = wd.dataset("a/robot", store=s3_url, settings=settings).episodes()
     assert places(far.to_torch(**ASKED, num_workers=1).epoch(0)) == places(far.windows(**ASKED).epoch(0))
-    with pytest.raises(BadInputError, match="can not be sent to worker processes"):
+    with pytest.raises(BadInputError, match="cannot be sent to worker processes"):
         next(iter(far.to_torch(**ASKED, transform=lambda sample: sample, num_workers=1)))
     with pytest.raises(UnsupportedError):
         far.to_torch(**ASKED).rebase("main")

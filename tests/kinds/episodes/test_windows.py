@@ -469,12 +469,12 @@ def test_a_window_of_damaged_rows_is_not_handed_out(tmp_path: Path, form: str, s
 
 def test_small_windows_of_a_shuffle_are_loaded_some_ahead(sets: dict[tuple[str, str], Episodes]) -> None:
     stream = sets["chunks", "local"].windows(keys={"rgb": (0, 4)}, batch_size=4, shuffle=wd.Shuffle(4, 2), seed=1)
-    feed = stream.plan.open(0, stream._mine(stream.steps_from(0)), with_media=False)
+    feed = stream.source.open(0, stream._owned(stream.schedule(0)), with_media=False)
     assert isinstance(feed, WindowsFeed)
     for place in range(0, 32, 4):
         feed.arrays([(place, place + 4)], 0)
         assert len(feed._loads._held) == 8
-        feed.ahead(place)
+        feed.advance(place)
     feed.close()
 
 
@@ -500,14 +500,14 @@ def test_a_stream_holds_few_windows_of_its_shuffle(
     monkeypatch.setattr(Group, "__init__", counted)
     episodes = sets["chunks", "local"]
     stream = episodes.windows(keys={"rgb": (0, 4)}, batch_size=4, shuffle=wd.Shuffle(4, 2), seed=1)
-    feed = stream.plan.open(0, stream._mine(stream.steps_from(0)), with_media=False)
+    feed = stream.source.open(0, stream._owned(stream.schedule(0)), with_media=False)
     assert isinstance(feed, WindowsFeed)
     monkeypatch.setattr(feed._loads, "_most_groups", 3)
     monkeypatch.setattr(feed._loads, "_most_ahead", 2)
     for place in range(0, len(stream) * 4 - 4, 4):
         feed.arrays([(place, place + 4)], 0)
         assert len(feed._loads._held) == 2
-        feed.ahead(place)
+        feed.advance(place)
     feed.close()
     assert len(made) > 5
     assert max(made) <= 8 * (4 + 4) * 6 * 5 * 3

@@ -22,10 +22,10 @@ from warpdata.primitives.cached_property import cached_property
 from warpdata.streaming import (
     Collate,
     OpenStream,
-    Outside,
     Remainder,
     Shuffle,
     Stream,
+    StreamContext,
     StreamOptions,
     TorchLoader,
     Transform,
@@ -193,7 +193,7 @@ class Episodes:
         return make_plan(self._library, self.numbers, self.filter_text, request, out)
 
     def _stream(self, plan: WindowsPlan, options: StreamOptions) -> Stream:
-        return Stream(plan, options, Outside(self._library.origin.clock))
+        return Stream(plan, options, StreamContext(self._library.origin.clock))
 
     @property
     def filter_text(self) -> str:

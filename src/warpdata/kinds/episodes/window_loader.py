@@ -70,7 +70,7 @@ class Ahead:
 
 
 class WindowsFeed:
-    """Implements `ArrayFeed`. Blocks of `block_rows` windows are loaded together."""
+    """Implements `BatchReader`. Blocks of `block_rows` windows are loaded together."""
 
     def __init__(
         self, order: Order, places: Places, block_rows: int, episodes: OpenTracks, batches: Batches, *, ahead: Ahead
@@ -89,7 +89,7 @@ class WindowsFeed:
         self._is_copying = groups is not None or episodes.are_in_place
 
     @property
-    def makers(self) -> int:
+    def batch_threads(self) -> int:
         """One where rows are in place, or brought into memory by others before; a core each where they are decoded."""
         if self._is_copying:
             return 1
@@ -160,9 +160,9 @@ class WindowsFeed:
                     loaded = functools.partial(loads.rows, i, position, at)
                     fill_window(windows[i], track, key, step, spec.pad, loaded)
 
-    def ahead(self, place: int) -> None:
+    def advance(self, position: int) -> None:
         """Loads look ahead by themselves, as batches are asked for; here they hear what is behind."""
-        group, _ = next(self._runs(place, place + 1))
+        group, _ = next(self._runs(position, position + 1))
         self._loads.let_go(group)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from warpdata.limits import (
     STREAM_WINDOW_BYTES,
 )
 from warpdata.primitives.cached_property import cached_property
-from warpdata.streaming import Mine, Place, Shuffle, VersionIdentity
+from warpdata.streaming import OwnedPositions, SampleLocation, Shuffle, VersionIdentity
 
 __all__ = ["WindowsIdentity", "WindowsPlan", "choose_blocks"]
 
@@ -43,13 +43,13 @@ class WindowsIdentity(VersionIdentity):
     episodes: str
     windows: WindowSpec
 
-    def samples(self) -> dict[str, Any]:
+    def sample_fields(self) -> dict[str, Any]:
         return {"episodes": self.episodes, "windows": self.windows.document()}
 
 
 @dataclass(frozen=True)
 class WindowsPlan:
-    """Implements `Plan`. A place is the number of an episode and a step of it."""
+    """Implements `SampleSource`. A place is the number of an episode and a step of it."""
 
     origin: Origin
     name: str
@@ -100,7 +100,7 @@ class WindowsPlan:
         return self.places.count
 
     @property
-    def most_samples(self) -> int:
+    def max_samples(self) -> int:
         return self.places.count
 
     @property
@@ -109,26 +109,26 @@ class WindowsPlan:
         return float(self._step_bytes * min(self.spec.stride, self.spec.extent))
 
     @property
-    def table_bytes(self) -> int:
+    def cache_bytes(self) -> int:
         return 0
 
     @property
     def table_requests(self) -> int:
         return 0
 
-    def open(self, epoch: int, mine: Mine, *, with_media: bool) -> WindowsFeed:
+    def open(self, epoch: int, owned: OwnedPositions, *, with_media: bool) -> WindowsFeed:
         return WindowsFeed(
             self.identity.order(epoch),
             self.places,
             self.blocks.block_rows,
             self.episodes,
             self.batches,
-            ahead=self._ahead(mine),
+            ahead=self._ahead(owned),
         )
 
-    def _ahead(self, mine: Mine) -> Ahead:
+    def _ahead(self, owned: OwnedPositions) -> Ahead:
         """Who takes a small share of the windows would bring together rows mostly for others."""
-        places = mine(max(0, self.places.count - _LOOKED_AT), self.places.count)
+        places = owned(max(0, self.places.count - _LOOKED_AT), self.places.count)
         share = len(places) / (int(places[-1]) - int(places[0]) + 1) if len(places) else 0.0
         uses = share * self.sample_bytes / max(self.media_bytes, 1.0)
         return Ahead(gathers=uses >= _LEAST_USES, most_groups=self._most_groups)
@@ -151,16 +151,16 @@ class WindowsPlan:
     def _step_bytes(self) -> int:
         return sum(step_form(channel)[2] for channel in self.episodes.channels)
 
-    def locate(self, start: int, stop: int, epoch: int) -> list[Place]:
+    def locate(self, start: int, stop: int, epoch: int) -> list[SampleLocation]:
         positions, steps = self.places.locate(self.identity.order(epoch).samples(start, stop))
         return list(zip(self.episodes.numbers[positions].tolist(), steps.tolist(), strict=True))
 
-    def place_of(self, where: Place, epoch: int) -> int:
-        number, step = where
+    def position_of(self, location: SampleLocation, epoch: int) -> int:
+        number, step = location
         position = int(np.searchsorted(self.episodes.numbers, number))
         if position >= len(self.episodes.numbers) or self.episodes.numbers[position] != number:
             raise BadInputError(f"episode {number} is not among those that windows are taken from")
-        return self.identity.order(epoch).place_of(self.places.number_of(position, step))
+        return self.identity.order(epoch).position_of(self.places.number_of(position, step))
 
 
 def choose_blocks(count: int, step_bytes: int, spec: WindowSpec, least: int) -> Shuffle:
