@@ -60,7 +60,7 @@ def test_remote_writes_nothing_to_disk(settings: Settings, server: WebServer) ->
     assert counts.requests >= MEMBERS, "one by one, each is asked for"
     assert counts.requests == len(server.requests)
     assert (counts.hits, counts.fills) == (0, 0)
-    with pytest.raises(BadInputError, match="mode 'remote' brings nothing"):
+    with pytest.raises(BadInputError, match="mode 'remote' has no cache to warm"):
         dataset.warm()
 
 

@@ -110,7 +110,7 @@ def test_a_manifest_that_names_no_columns_is_as_good(store: str) -> None:
     odd: list[JsonObject | None] = [None, {}, {"columns": "id"}, {"columns": ["id", 7]}]
     for schema in odd:
         manifest = replace(dataset.manifest, tables={"main": replace(entry, schema=schema)})
-        plain = wd.Dataset(session, dataset._resolved, manifest)
+        plain = wd.Dataset(session, dataset.version_ref, manifest)
         assert plain.table().select(["x"]).head(1).to_pylist() == [{"x": 0}]
         with pytest.raises(ColumnNotFoundError):
             plain.table().select(["y"])
@@ -119,7 +119,7 @@ def test_a_manifest_that_names_no_columns_is_as_good(store: str) -> None:
 def test_a_manifest_that_names_a_column_which_is_not_there(store: str) -> None:
     dataset = wd.dataset("a/b", store=store)
     wrong = replace(dataset.manifest.tables["main"], schema={"columns": ["id", "x", "y"]})
-    wrongly = wd.Dataset(connect(store), dataset._resolved, replace(dataset.manifest, tables={"main": wrong}))
+    wrongly = wd.Dataset(connect(store), dataset.version_ref, replace(dataset.manifest, tables={"main": wrong}))
     with pytest.raises(ColumnNotFoundError, match="no column 'y'"):
         next(iter(wrongly.stream(columns=["y"])))
 

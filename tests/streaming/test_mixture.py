@@ -19,9 +19,9 @@ mixtures = st.builds(
 
 @given(mixtures, st.integers(0, 6000), st.integers(0, 3000))
 def test_what_was_given_is_known_without_counting(mixture: Mixture, start: int, more: int) -> None:
-    everything = mixture.sources(0, start + more)
+    everything = mixture.parts(0, start + more)
     assert len(everything) == start + more
-    np.testing.assert_array_equal(mixture.sources(start, start + more), everything[start:])
+    np.testing.assert_array_equal(mixture.parts(start, start + more), everything[start:])
     counted = np.bincount(everything[:start], minlength=len(mixture.weights))
     assert mixture.given_before(start) == tuple(counted.tolist())
 

@@ -36,7 +36,7 @@ def test_any_part_is_found_without_the_rest(order: Order, data: st.DataObject) -
     np.testing.assert_array_equal(again.samples(start, stop), whole[start:stop])
     if order.count:
         place = data.draw(st.integers(0, order.count - 1))
-        assert again.place_of(int(whole[place])) == place
+        assert again.position_of(int(whole[place])) == place
 
 
 @given(orders)
@@ -103,9 +103,9 @@ def _entropy(labels: np.ndarray[tuple[int], np.dtype[np.int64]], classes: int, b
 
 def test_places_and_samples_that_are_not_there_are_refused() -> None:
     order = Order(10, Shuffle(2, 2), 0, 0)
-    with pytest.raises(BadInputError, match="places 3…11 are not within 10"):
+    with pytest.raises(BadInputError, match="positions 3…11 are not within 10"):
         order.samples(3, 11)
     with pytest.raises(BadInputError, match="sample 10 is not within 10"):
-        order.place_of(10)
-    with pytest.raises(BadInputError, match="no room"):
+        order.position_of(10)
+    with pytest.raises(BadInputError, match="window without samples"):
         Shuffle(0, 1)

@@ -67,7 +67,7 @@ def test_nothing_taken_comes_again_and_everything_added_comes(
     stream, taken = opened(names[0]), Counter[int]()
     for version in names[1:]:
         epoch = stream.epoch(3)
-        left = len(stream.steps_from(stream.state_dict()["samples_done"], 3))
+        left = len(stream.schedule(stream.state_dict()["samples_done"], 3))
         for batch in islice(epoch, data.draw(st.integers(0, left))):
             taken.update(batch["id"])
         epoch.close()

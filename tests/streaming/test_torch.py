@@ -144,7 +144,7 @@ def test_a_loader_goes_on_with_a_newer_version(tmp_path: Path) -> None:
     newer = loaded.rebase("main")
     assert sorted(value for batch in [*before, *ids(newer)] for value in batch) == list(range(60))
     assert sorted(value for batch in ids(newer) for value in batch) == list(range(60)), "the next epoch is whole"
-    assert newer.telemetry.figures.samples == 100
+    assert newer.telemetry.stats.samples == 100
 
 
 @pytest.fixture
@@ -172,5 +172,5 @@ def test_a_forked_process_is_told_that_it_can_not_use_an_object_store(far: wd.Da
 
 def test_what_can_not_be_sent_to_workers_is_said_so(far: wd.Dataset) -> None:
     loaded = far.to_torch(batch_size=8, transform=lambda sample: sample, num_workers=1)
-    with pytest.raises(BadInputError, match="can not be sent to worker processes"):
+    with pytest.raises(BadInputError, match="cannot be sent to worker processes"):
         next(iter(loaded))

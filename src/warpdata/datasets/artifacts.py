@@ -13,18 +13,20 @@ from weakref import WeakValueDictionary
 
 from warpdata.errors import ArtifactNotFoundError, UnsupportedError
 from warpdata.kinds.artifacts import Artifact, ArtifactEntry, Origin
-from warpdata.limits import CACHE_ROOM_FRACTION, MEMBER_GAP_BYTES, STREAM_DENSE_SHARE
+from warpdata.limits import CACHE_ROOM_FRACTION, MEMBER_GAP_BYTES
 from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import LoadPage, Manifest
 from warpdata.session import Session, connect, open_cache
 from warpdata.storage.cache import FILL_FOR_EPOCHS, FILL_FOR_TABLES, CachedReader, Mode, keep_bytes
 
 if TYPE_CHECKING:
-    from warpdata.streaming import OnSelection
+    from warpdata.datasets.dataset import Dataset
+    from warpdata.streaming import OnSelectivity
 
-__all__ = ["ArtifactAddress", "for_selection", "for_stream", "open_artifact"]
+__all__ = ["ArtifactAddress", "for_selection", "open_artifact", "open_for_stream"]
 
 _KEPT_OPEN = 64
+_DENSE_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,29 @@ def open_artifact(
     return artifact
 
 
-def for_stream(
-    session: Session, used: Collection[Artifact], *, is_filtered: bool
-) -> tuple[Session, OnSelection | None]:
-    """The same connection for a stream over these artifacts: by a reader that fetches as much of a shard at a time as
-    the stream will need of it; and who is to hear how much a filter keeps."""
-    size = sum(artifact.entry.shards.data_bytes for artifact in used)
-    if not is_filtered:
-        return _for_epochs(session, size), None
-    return for_selection(session, size, size / max(sum(map(len, used)), 1))
+def open_for_stream(
+    dataset: Dataset, table: str, columns: Collection[str] | None, condition: str | None
+) -> tuple[dict[str, tuple[Artifact, str]], OnSelectivity | None]:
+    """Open the artifacts bound to a table, each with its reference type, over a reader that suits a stream.
+
+    The reader fetches as much of a shard at a time as the stream will use. With a filter, it learns that from the
+    share of rows that the filter keeps, through the function returned.
+    """
+    bound = dataset.bound_artifacts(table)
+    used = {artifact.name: artifact for name, (artifact, _) in bound.items() if columns is None or name in columns}
+    size_bytes = sum(artifact.entry.shards.data_bytes for artifact in used.values())
+    if condition is None:
+        session, on_selectivity = _for_epochs(dataset.session, size_bytes), None
+    else:
+        member_bytes = size_bytes / max(sum(map(len, used.values())), 1)
+        session, on_selectivity = for_selection(dataset.session, size_bytes, member_bytes)
+    if session is not dataset.session:
+        reopened = {
+            name: open_artifact(session, dataset.version_ref, dataset.manifest, name, dataset.load_page)
+            for name in {artifact.name for artifact, _ in bound.values()}
+        }
+        bound = {column: (reopened[artifact.name], ref_type) for column, (artifact, ref_type) in bound.items()}
+    return bound, on_selectivity
 
 
 def _for_epochs(session: Session, size_bytes: int) -> Session:
@@ -97,7 +113,7 @@ def _for_epochs(session: Session, size_bytes: int) -> Session:
     return replace(session, media=reader.under(FILL_FOR_EPOCHS))
 
 
-def for_selection(session: Session, size_bytes: int, member_bytes: float) -> tuple[Session, OnSelection | None]:
+def for_selection(session: Session, size_bytes: int, member_bytes: float) -> tuple[Session, OnSelectivity | None]:
     """The same connection for reading some members of artifacts, and whom to tell which share they are.
 
     Until that is told, and where they are few, a shard is fetched whole only when half of it was asked for, as one
@@ -118,7 +134,7 @@ def for_selection(session: Session, size_bytes: int, member_bytes: float) -> tup
 def _is_dense(share: float, member_bytes: float) -> bool:
     """Whether ranges for this share of the members would add up to most of a shard: they are many, or so close to
     one another that what lies between them is fetched along."""
-    return share >= STREAM_DENSE_SHARE or (1 - share) * member_bytes <= share * MEMBER_GAP_BYTES
+    return share >= _DENSE_SHARE or (1 - share) * member_bytes <= share * MEMBER_GAP_BYTES
 
 
 def _extract(session: Session, content: bytes) -> Path:

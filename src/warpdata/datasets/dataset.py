@@ -1,19 +1,16 @@
-"""One thing to open. A façade: every method is a few lines over the layer that does the work."""
+"""The `Dataset` façade: every method is a few lines over the layer that does the work."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from warpdata.datasets.artifacts import for_stream, open_artifact
+from warpdata.datasets.artifacts import open_artifact
 from warpdata.datasets.info import DatasetInfo, describe
-from warpdata.datasets.prefetch import Foresight
-from warpdata.datasets.streams import Streams
-from warpdata.datasets.warm import Warmed, choose, warm_blobs
+from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
 from warpdata.formats.parquet import ShardOpener
 from warpdata.kinds.artifacts import Artifact
@@ -22,6 +19,7 @@ from warpdata.kinds.tensors import find_tensors
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.sizes import parse_size
+from warpdata.primitives.suggest import suggest
 from warpdata.query import retyped_table
 from warpdata.repository.catalog import (
     MAIN,
@@ -36,30 +34,20 @@ from warpdata.repository.catalog import (
     parse_address,
 )
 from warpdata.repository.manifest import Difference, LoadPage, Manifest, ShardList, compare, iter_shards, kept_blobs
-from warpdata.session import Session, VersionAddress, connect
+from warpdata.session import Session, connect
 from warpdata.settings import Settings
 from warpdata.storage.cache import CachedReader, IOStats, Mode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from warpdata.datasets.stream_request import StreamAddress, StreamRequest
     from warpdata.formats.tensors import Engine, SourcePolicy, Tensors
     from warpdata.kinds.episodes import Episodes
-    from warpdata.streaming import OnSelection, OpenStream, Stop, Stream, Traffic
+    from warpdata.streaming import Collate, RowKeywords, Stop, Stream, TorchLoader
 
-__all__ = [
-    "Dataset",
-    "Revision",
-    "dataset",
-    "diff",
-    "find_commit",
-    "list_datasets",
-    "mix",
-    "open_dataset",
-]
+__all__ = ["Dataset", "Revision", "dataset", "diff", "find_commit", "list_datasets", "mix", "open_dataset"]
 
-_REMEMBERED_PAGES = 64
+_CACHED_PAGES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,57 +64,69 @@ class Revision:
     txn_id: str
 
 
-class Dataset(Streams):
-    """One version of a dataset. It never changes; open the name again to see newer ones."""
+class Dataset:
+    """One immutable version of a dataset. Open the name again to see newer versions."""
 
-    def __init__(self, connection: Session, resolved: VersionRef, manifest: Manifest) -> None:
-        self._session = connection
-        self._resolved = resolved
+    def __init__(self, session: Session, version_ref: VersionRef, manifest: Manifest) -> None:
+        self._session = session
+        self._version_ref = version_ref
         self._manifest = manifest
         self._artifacts: dict[str, Artifact] = {}
         self._episodes: dict[str | None, Episodes] = {}
-        self._presentations: dict[str, SchemaTransform] = {}
-        self._shards = ShardOpener(connection.reader)
-        self._load_page: LoadPage = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(connection.catalog.load_page)
+        self._ref_columns: dict[str, SchemaTransform] = {}
+        self._shards = ShardOpener(session.reader)
+        self._load_page: LoadPage = functools.lru_cache(maxsize=_CACHED_PAGES)(session.catalog.load_page)
 
     def __repr__(self) -> str:
         return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._session.reader.url!r})"
 
     @property
     def session(self) -> Session:
-        """The store it was opened from."""
+        """The session that opened this dataset."""
         return self._session
 
     @property
     def is_local(self) -> bool:
-        """Whether its store is a folder of this machine."""
+        """The store is a local directory."""
         return self._session.is_local
 
     @property
     def id(self) -> str:
-        return self._resolved.dataset_id
+        return self._version_ref.dataset_id
 
     @property
     def version(self) -> str:
-        """64 hex digits: the hash of the manifest."""
-        return self._resolved.version
+        """Hash of the manifest, as 64 hex digits."""
+        return self._version_ref.version
+
+    @property
+    def version_ref(self) -> VersionRef:
+        """The version with the branch or label that it was opened by."""
+        return self._version_ref
 
     @property
     def manifest(self) -> Manifest:
         return self._manifest
 
     @property
+    def load_page(self) -> LoadPage:
+        """Reads a page of the manifest, through a small cache."""
+        return self._load_page
+
+    @property
     def tables(self) -> tuple[str, ...]:
         return tuple(sorted(self._manifest.tables))
 
+    def main_table(self) -> str:
+        """Return the name of the default table: the only one, or "main"."""
+        return self.tables[0] if len(self.tables) == 1 else "main"
+
     def table(self, name: str | None = None) -> Table:
-        """A table by name; without one, the only table or the one called "main"."""
-        names = self.tables
+        """Open a table. Without a name, open the only table or the one called "main"."""
         name = name or self.main_table()
         entry = self._manifest.tables.get(name)
         if entry is None:
-            near = difflib.get_close_matches(name, names, n=3)
-            hint = f"Did you mean {' or '.join(near)}?" if near else f"Tables: {', '.join(names) or 'none'}"
+            hint = suggest(name, self.tables, label="Tables")
             raise TableNotFoundError(f"{self.id} has no table {name!r}", hint=hint)
         return Table(
             name,
@@ -134,8 +134,8 @@ class Dataset(Streams):
             self._shards,
             self._load_page,
             self._session.settings,
-            present=self._present(name),
-            on_lookahead=self._on_lookahead(name),
+            present=self._ref_transform(name),
+            on_lookahead=self._prefetcher(name),
         )
 
     @property
@@ -143,125 +143,95 @@ class Dataset(Streams):
         return tuple(sorted(self._manifest.artifacts))
 
     def artifact(self, name: str | None = None) -> Artifact:
-        """An artifact by name; without one, the only one there is."""
+        """Open an artifact. Without a name, open the only one."""
         if name is None:
             if len(self.artifacts) != 1:
                 hint = f"Name one of: {', '.join(self.artifacts)}." if self.artifacts else None
                 raise ArtifactNotFoundError(f"{self.id} has {len(self.artifacts)} artifacts", hint=hint)
             name = self.artifacts[0]
         if name not in self._artifacts:
-            self._artifacts[name] = open_artifact(self._session, self._resolved, self._manifest, name, self._load_page)
+            artifact = open_artifact(self._session, self._version_ref, self._manifest, name, self._load_page)
+            self._artifacts[name] = artifact
         return self._artifacts[name]
 
-    def episodes(self, name: str | None = None) -> Episodes:
-        """A set of episodes by name; without one, the only one there is."""
-        from warpdata.datasets.episodes import open_episodes  # brings the file format
-
-        if name not in self._episodes:
-            self._episodes[name] = open_episodes(self._session, self._resolved, self._manifest, name)
-        return self._episodes[name]
-
-    def tensors(
-        self, name: str | None = None, *, sources: SourcePolicy | None = None, engine: Engine | None = None
-    ) -> Tensors:
-        """A set of tensors by name; without one, the only one there is. Reads its index, and no data.
-
-        `sources` are asked in their order, with this dataset as a store among them.
-        """
-        from warpdata.kinds.tensors import TensorsPlace, open_published  # needs numpy
-
-        name, entry = find_tensors(self.id, self._manifest, name)
-        place = TensorsPlace(self.id, name, entry, self._session, self._load_page)
-        return open_published(place, sources=sources, engine=engine)
-
-    def as_refs(self, rows: pa.Table | pa.RecordBatch, table: str | None = None) -> pa.Table:
-        """References for rows that lost them on their way, such as the result of an SQL query.
-
-        Columns with the names of bound columns of `table` become references again.
-        """
-        import pyarrow as pa
-
-        present = self._present(table or self.main_table())
-        whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        return whole if present is None else retyped_table(whole, present(whole.schema))
-
-    def main_table(self) -> str:
-        """The table that is meant where none is named."""
-        return self.tables[0] if len(self.tables) == 1 else "main"
-
-    def _present(self, table: str) -> SchemaTransform | None:
-        """How a table's bound columns become references; None where it has none."""
-        if table not in self._presentations:
-            present = _presentation(self._bound(table))
-            if present is None:
-                return None
-            self._presentations[table] = present
-        return self._presentations[table]
-
-    def _on_lookahead(self, table: str) -> LookaheadHook | None:
-        """What fetches the shards that coming rows refer to; only where reading far ahead was asked for."""
-        columns = {column: artifact for column, (artifact, _) in self._bound(table).items()}
-        reader = self._session.media_reader
-        if not columns or self._session.mode is not Mode.HYBRID or not isinstance(reader, CachedReader):
-            return None
-        return Foresight(columns, reader)
-
-    def _bound(self, table: str) -> dict[str, tuple[Artifact, str]]:
+    def bound_artifacts(self, table: str) -> dict[str, tuple[Artifact, str]]:
+        """Open the artifacts bound to columns of a table, by column, each with its reference type."""
         return {
             binding.column: (self.artifact(binding.artifact), binding.ref_type)
             for binding in self._manifest.bindings
             if binding.table == table
         }
 
+    def as_refs(self, rows: pa.Table | pa.RecordBatch, table: str | None = None) -> pa.Table:
+        """Turn stored values back into references, in rows such as the result of an SQL query.
+
+        Columns with the names of bound columns of `table` become references.
+        """
+        import pyarrow as pa
+
+        transform = self._ref_transform(table or self.main_table())
+        whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        return whole if transform is None else retyped_table(whole, transform(whole.schema))
+
+    def episodes(self, name: str | None = None) -> Episodes:
+        """Open a set of episodes. Without a name, open the only one."""
+        from warpdata.datasets.episodes import open_episodes  # loads the file format
+
+        if name not in self._episodes:
+            self._episodes[name] = open_episodes(self._session, self._version_ref, self._manifest, name)
+        return self._episodes[name]
+
+    def tensors(
+        self, name: str | None = None, *, sources: SourcePolicy | None = None, engine: Engine | None = None
+    ) -> Tensors:
+        """Open a set of tensors. Without a name, open the only one. Reads its index, and no data.
+
+        `sources` are tried in their order; this dataset is one of them, as a store.
+        """
+        from warpdata.kinds.tensors import TensorsPlace, open_published  # needs NumPy
+
+        name, entry = find_tensors(self.id, self._manifest, name)
+        place = TensorsPlace(self.id, name, entry, self._session, self._load_page)
+        return open_published(place, sources=sources, engine=engine)
+
+    def stream(
+        self, table: str | None = None, *, collate: Collate = "numpy", **keywords: Unpack[RowKeywords]
+    ) -> Stream:
+        """Stream batches for training: the same global order on any number of ranks, with exact resume.
+
+        `columns` and an SQL `filter` select from the table. `batch_size` is per rank, and `shard` is
+        `(rank, world_size)` or "auto". `remainder` says what happens to samples left over at the end of an epoch:
+        split evenly ("partial"), filled up ("pad") or left out ("drop"). References are read and decoded unless
+        `decode` is False; `on_error="substitute"` replaces samples that cannot be decoded. `transform` receives
+        each sample as a dict. `progress` writes a live line to a file, or to standard error.
+        """
+        from warpdata.datasets.streaming import StreamRequest, open_stream  # needs NumPy
+
+        return open_stream(self, StreamRequest.parse(table or self.main_table(), keywords, collate=collate))
+
+    def to_torch(
+        self,
+        table: str | None = None,
+        *,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        **keywords: Unpack[RowKeywords],
+    ) -> TorchLoader:
+        """Stream batches of tensors from worker processes of a PyTorch loader. `shard` is "auto" by default."""
+        from warpdata.datasets.streaming import StreamRequest, TorchLoader, open_stream, reopen_later
+
+        keywords.setdefault("shard", "auto")
+        request = StreamRequest.parse(table or self.main_table(), keywords, collate="torch")
+        stream, reopen = open_stream(self, request), reopen_later(self, request)
+        return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=self.is_local)
+
     def info(self) -> DatasetInfo:
-        return describe(self._manifest, self._resolved, self._session.reader.url)
-
-    def open_stream(self, request: StreamRequest) -> Stream:
-        """Open the stream of a checked request."""
-        from warpdata.datasets.stream_request import Outside, open_stream  # needs numpy
-
-        bound, on_selection = self._bound_for(request)
-        artifacts = {column: artifact for column, (artifact, _) in bound.items()}
-        table = replace(self.table(request.table), present=_presentation(bound))
-        outside = Outside(
-            self._session.timer,
-            self._traffic,
-            lambda version: self._at(version).open_stream(request),
-            on_selection,
-        )
-        return open_stream(table, self._resolved, artifacts, request, outside)
-
-    def _bound_for(self, request: StreamRequest) -> tuple[dict[str, tuple[Artifact, str]], OnSelection | None]:
-        """As `_bound`, by a reader that suits the stream; and who is to hear how much a filter keeps."""
-        bound = self._bound(request.table)
-        used = {a.name: a for name, (a, _) in bound.items() if request.columns is None or name in request.columns}
-        session, on_selection = for_stream(self._session, used.values(), is_filtered=request.filter is not None)
-        if session is self._session:
-            return bound, on_selection
-        opened = functools.cache(
-            lambda name: open_artifact(session, self._resolved, self._manifest, name, self._load_page)
-        )
-        return {column: (opened(artifact.name), kind) for column, (artifact, kind) in bound.items()}, on_selection
-
-    def _traffic(self) -> Traffic:
-        from warpdata.datasets.stream_request import Traffic
-
-        counts = self.io_stats
-        return Traffic(counts.requests, counts.bytes_fetched, counts.hits, counts.misses)
-
-    def _at(self, version: str) -> Dataset:
-        return open_dataset(self._session, Address(self.id, version))
-
-    def reopening(self, request: StreamRequest) -> OpenStream:
-        """Return a function that opens the stream later, perhaps in another process."""
-        from warpdata.datasets.stream_request import StreamAddress
-
-        where = VersionAddress.of(self._session, self._resolved)
-        return functools.partial(reopen_stream, StreamAddress(where, request))
+        """Describe the version from its manifest, without a read."""
+        return describe(self._manifest, self._version_ref, self._session.reader.url)
 
     @property
     def io_stats(self) -> IOStats:
-        """What this dataset's connection asked the store for, and what the cache spared it, so far."""
+        """Counts of requests, bytes and cache hits of the session of this dataset."""
         return self._session.counters.snapshot()
 
     def warm(
@@ -275,16 +245,16 @@ class Dataset(Streams):
         max_bytes: int | str | None = None,
         progress: Progress = silent,
     ) -> Warmed:
-        """Bring shards to this machine, so that reading them later asks nobody. Names nothing: everything.
+        """Fetch shards into the cache, so that later reads need no network. Without names, fetch everything.
 
-        `shards` takes some of each one's files, by number. `max_bytes` is a bound on what is
-        looked at, as a number or as text: "200GB".
+        `shards` selects shards of each entry by number. `max_bytes` bounds the total size of the shards, as a number
+        or as text: "200GB".
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
-        wanted, left = choose(self._shards_of(tables, artifacts, episodes, tensors, shards), limit)
-        tally = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
-        done = warm_blobs(self._session, wanted, tally)
-        return replace(done, skipped_bytes=done.skipped_bytes + left)
+        wanted, skipped_bytes = choose_blobs(self._shards_of(tables, artifacts, episodes, tensors, shards), limit)
+        counter = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
+        done = warm_blobs(self._session, wanted, counter)
+        return replace(done, skipped_bytes=done.skipped_bytes + skipped_bytes)
 
     def _shards_of(
         self,
@@ -294,94 +264,99 @@ class Dataset(Streams):
         tensors: Sequence[str] | None,
         part: slice | None,
     ) -> Iterator[Blob]:
-        """Blobs in the order of the names given; an index before its shards."""
-        everything = all(names is None for names in (tables, artifacts, episodes, tensors))
-        for name in self.tables if everything else tables or ():
+        """Yield blobs in the order of the names. An index comes before its shards."""
+        is_everything = all(names is None for names in (tables, artifacts, episodes, tensors))
+        for name in self.tables if is_everything else tables or ():
             yield from self._part(self.table(name).entry.shards, part)
-        for name in self.artifacts if everything else artifacts or ():
+        for name in self.artifacts if is_everything else artifacts or ():
             entry = self.artifact(name).entry
             yield entry.index
             yield from self._part(entry.shards, part)
-        for name in self._manifest.episodes if everything else episodes or ():
+        for name in self._manifest.episodes if is_everything else episodes or ():
             listed = self.episodes(name).entry
             yield listed.index
             yield from self._part(listed.shards, part)
-        for name in sorted(self._manifest.tensors) if everything else tensors or ():
-            _, held = find_tensors(self.id, self._manifest, name)
-            yield held.index
-            yield from self._part(held.shards, part)
+        for name in sorted(self._manifest.tensors) if is_everything else tensors or ():
+            _, found = find_tensors(self.id, self._manifest, name)
+            yield found.index
+            yield from self._part(found.shards, part)
 
     def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
         listed = (shard.blob for shard in iter_shards(shards, self._load_page))
         return listed if part is None else iter(list(listed)[part])
 
     def history(self, limit: int | None = None) -> list[Revision]:
-        """One entry per commit, newest first."""
-        return [_revision(entry) for entry in self._session.catalog.history(self._resolved, limit)]
+        """Return the commits that led to this version, newest first."""
+        return [_revision(entry) for entry in self._session.catalog.history(self._version_ref, limit)]
 
     def snapshot(self, label: str) -> Label:
-        """Give this version a name that never moves."""
+        """Give this version a label, which never moves."""
         session = self._session
-        return create_label(session.writer, self._resolved, label, session.timestamp(), session.pause)
+        return create_label(session.writer, self._version_ref, label, session.timestamp(), session.pause)
 
     def branch(self, name: str) -> Dataset:
         """Start a branch at this version and open it."""
         session = self._session
-        create_branch(session.writer, self._resolved, name, session.new_id(), session.pause)
+        create_branch(session.writer, self._version_ref, name, session.new_id(), session.pause)
         return open_dataset(session, Address(self.id, name))
 
     def blobs(self) -> Iterator[Blob]:
-        """Every blob this version needs, pages included."""
+        """Yield every blob of this version, including pages of the manifest."""
         return kept_blobs(self._manifest, self._load_page)
 
     def diff(self, older: Dataset) -> Difference:
-        """What changed from `older` to this version."""
+        """Compare this version with an older one."""
         return compare(older.manifest, self._manifest, self._load_page)
 
+    def _ref_transform(self, table: str) -> SchemaTransform | None:
+        """Return the function that types bound columns as references, or None if the table has none."""
+        if table not in self._ref_columns:
+            bound = self.bound_artifacts(table)
+            if not bound:
+                return None
+            from warpdata.datasets.ref_columns import Presentation  # needs Arrow
 
-def _presentation(bound: Mapping[str, tuple[Artifact, str]]) -> SchemaTransform | None:
-    if not bound:
-        return None
-    from warpdata.datasets.ref_columns import Presentation  # needs Arrow
+            self._ref_columns[table] = Presentation(bound)
+        return self._ref_columns[table]
 
-    return Presentation(bound)
+    def _prefetcher(self, table: str) -> LookaheadHook | None:
+        """Return the hook that prefetches the shards of referenced members. Only mode "hybrid" reads ahead."""
+        columns = {column: artifact for column, (artifact, _) in self.bound_artifacts(table).items()}
+        reader = self._session.media_reader
+        if not columns or self._session.mode is not Mode.HYBRID or not isinstance(reader, CachedReader):
+            return None
+        return ShardPrefetcher(columns, reader)
 
 
 def dataset(
     address: str, *, store: str | None = None, mode: str | None = None, settings: Settings | None = None
 ) -> Dataset:
-    """Open `workspace/name`, optionally `@version`, `@label` or `@branch`; usable at once, nothing is pulled.
+    """Open `workspace/name`, optionally with `@version`, `@label` or `@branch`. Downloads no data.
 
-    `mode` says where the bytes of a remote store may come from: "auto" keeps what is read often, "remote"
-    writes nothing to disk, "hybrid" reads far ahead, "local" asks no network at all.
+    `mode` controls the cache of a remote store: "auto" caches what is read often, "remote" writes nothing to disk,
+    "hybrid" reads far ahead, and "local" uses no network.
     """
     return open_dataset(connect(store, settings, mode=mode), parse_address(address))
 
 
-def open_dataset(connection: Session, address: Address) -> Dataset:
-    """As `dataset`, over a connection that is already there; three small reads at most."""
-    return Dataset(connection, *connection.catalog.open(address))
-
-
-def reopen_stream(address: StreamAddress, version: str | None = None) -> Stream:
-    """The stream that another process described, or the same of another version."""
-    session, resolved = address.where.open(version)
-    return Dataset(session, resolved, session.catalog.manifest(resolved)).open_stream(address.request)
+def open_dataset(session: Session, address: Address) -> Dataset:
+    """Open a dataset over an existing session, with at most three small reads."""
+    return Dataset(session, *session.catalog.open(address))
 
 
 def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_exhausted") -> Stream:
-    """Several streams by weight, in one deterministic order that can be resumed like any other.
+    """Mix streams over tables by weight, in one deterministic order that can be resumed.
 
-    Batch size, ranks and collation are those of the first stream. The mixture ends when one of them would be
-    asked for more than it has ("first_exhausted"), or when all have given everything ("all_exhausted").
+    Batch size, ranks and collation are those of the first stream. An epoch ends when one stream runs out
+    ("first_exhausted"), or when all streams have returned every sample ("all_exhausted").
     """
-    from warpdata.datasets.stream_request import mix_streams
+    from warpdata.datasets.streaming import mix_streams
 
     return mix_streams(streams, seed, stop)
 
 
 def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> Difference:
-    """What changed between two addresses, usually of one dataset."""
+    """Compare two addresses, usually of one dataset."""
     session = connect(store, settings)
     return open_dataset(session, parse_address(newer)).diff(open_dataset(session, parse_address(older)))
 
@@ -389,16 +364,16 @@ def diff(older: str, newer: str, *, store: str | None = None, settings: Settings
 def list_datasets(
     workspace: str | None = None, *, store: str | None = None, settings: Settings | None = None
 ) -> list[str]:
-    """Names of published datasets, by listing folders only. `workspace` may end in a slash."""
+    """List published datasets. Only directories are listed. `workspace` may end in a slash."""
     return connect(store, settings).catalog.datasets(workspace.rstrip("/") if workspace else None)
 
 
 def find_commit(
     dataset_id: str, txn_id: str, *, branch: str = MAIN, store: str | None = None, settings: Settings | None = None
 ) -> Revision | None:
-    """What became of a publish that ended in `CommitUnknownError`: its commit, or None if it is not there.
+    """Find the commit of a publish that ended in `CommitUnknownError`. None if the branch does not have it.
 
-    None is final once a later commit stands on the branch; until then a delayed request may still land.
+    None is final once the branch has a later commit; until then a delayed request may still create it.
     """
     session = connect(store, settings)
     found = find_transaction(session.writer, check_dataset_id(dataset_id), branch, txn_id)

@@ -1,13 +1,11 @@
-"""Streams for training: one order for every rank, exact resume, windows that bound memory.
+"""Streams for training: one order for every rank, exact resume, a shuffle buffer that bounds memory.
 
-Handed tables and what is known of them; knows nothing of catalogs. docs/specs/streaming.md is the
-normative text.
+Streams read from a `SampleSource` and know neither tables nor catalogs. docs/specs/streaming.md is the normative text.
 """
 
-from warpdata.streaming.batching import Remainder, Steps
-from warpdata.streaming.explain import Explanation
-from warpdata.streaming.mixed import MixedPlan
-from warpdata.streaming.mixture import Mixture, Stop
+from warpdata.streaming.batching import BatchSchedule, Remainder
+from warpdata.streaming.explanation import Explanation
+from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import (
     Collate,
     OnError,
@@ -15,52 +13,73 @@ from warpdata.streaming.options import (
     StreamKeywords,
     StreamOptions,
     Transform,
-    choose_shuffle,
     resolve_rank,
 )
 from warpdata.streaming.order import Order, Shuffle
-from warpdata.streaming.shuffle_buffer import Mine
-from warpdata.streaming.sources import ArrayFeed, Feed, OnSelection, Place, Plan, TablePlan
-from warpdata.streaming.state import Identity, MixedIdentity, TableIdentity, Token, VersionIdentity
-from warpdata.streaming.stream import Outside, Stream, mix_streams
-from warpdata.streaming.telemetry import Clock, Figures, Traffic
+from warpdata.streaming.shuffle_buffer import LoadedRows, OwnedPositions, PendingBytes, ShuffleBuffer
+from warpdata.streaming.source import (
+    BatchReader,
+    LoadExecutors,
+    OnSelectivity,
+    RowSource,
+    SampleLocation,
+    SampleReader,
+    SampleSource,
+)
+from warpdata.streaming.state import (
+    ConsumedSegment,
+    MixedIdentity,
+    RebasedIdentity,
+    StreamIdentity,
+    StreamState,
+    TableIdentity,
+    VersionIdentity,
+)
+from warpdata.streaming.stats import Clock, StreamStats, Telemetry
+from warpdata.streaming.stream import BATCH_THREADS, Stream, StreamContext, mix_streams
 from warpdata.streaming.torch import OpenStream, TorchLoader
 
 __all__ = [
-    "ArrayFeed",
+    "BATCH_THREADS",
+    "BatchReader",
+    "BatchSchedule",
     "Clock",
     "Collate",
+    "ConsumedSegment",
     "Explanation",
-    "Feed",
-    "Figures",
-    "Identity",
-    "Mine",
+    "LoadExecutors",
+    "LoadedRows",
     "MixedIdentity",
-    "MixedPlan",
+    "MixedSource",
     "Mixture",
     "OnError",
-    "OnSelection",
+    "OnSelectivity",
     "OpenStream",
     "Order",
-    "Outside",
-    "Place",
-    "Plan",
+    "OwnedPositions",
+    "PendingBytes",
+    "RebasedIdentity",
     "Remainder",
     "RowKeywords",
+    "RowSource",
+    "SampleLocation",
+    "SampleReader",
+    "SampleSource",
     "Shuffle",
-    "Steps",
+    "ShuffleBuffer",
     "Stop",
     "Stream",
+    "StreamContext",
+    "StreamIdentity",
     "StreamKeywords",
     "StreamOptions",
+    "StreamState",
+    "StreamStats",
     "TableIdentity",
-    "TablePlan",
-    "Token",
+    "Telemetry",
     "TorchLoader",
-    "Traffic",
     "Transform",
     "VersionIdentity",
-    "choose_shuffle",
     "mix_streams",
     "resolve_rank",
 ]

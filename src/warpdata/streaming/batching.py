@@ -1,6 +1,6 @@
-"""Which places of the order each rank takes at each step. Pure.
+"""Assignment of positions to ranks and steps. Pure.
 
-Every rank makes the same number of steps, whatever is left over at the end. Implements "Steps" of
+Every rank makes the same number of steps, whatever remains at the end of an epoch. Implements "Steps" of
 docs/specs/streaming.md.
 """
 
@@ -17,22 +17,22 @@ from warpdata.errors import BadInputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["REMAINDERS", "Remainder", "Span", "Steps"]
+__all__ = ["REMAINDERS", "BatchSchedule", "Remainder", "Span"]
 
 Remainder: TypeAlias = Literal["partial", "pad", "drop"]
 REMAINDERS: tuple[str, ...] = get_args(Remainder)
 
 Span: TypeAlias = tuple[int, int]
-"""Places from the first up to, not including, the second."""
+"""Positions [start, stop)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """`count` places shared by `world_size` ranks, `batch_size` each; the first `begin` of them are done.
+class BatchSchedule:
+    """Batches of `batch_size` samples for each of `world_size` ranks, over `count` positions from `begin` on.
 
-    A global batch is what all ranks take at one step. What is left over at the end is split evenly
-    (`partial`: nothing lost or repeated, perhaps an empty batch for some), filled up from the beginning of
-    the epoch (`pad`), or left out (`drop`).
+    A global batch is what all ranks take at one step. `remainder` decides about an incomplete last one: split
+    evenly, perhaps with an empty batch for some ranks ("partial"), filled up from the beginning of the epoch
+    ("pad"), or left out ("drop").
     """
 
     count: int
@@ -47,7 +47,7 @@ class Steps:
         if self.remainder not in REMAINDERS:
             raise BadInputError(f"remainder={self.remainder!r} is not known", hint=f"Use {', '.join(REMAINDERS)}.")
         if not 0 <= self.begin <= self.count:
-            raise BadInputError(f"{self.begin} of {self.count} samples can not be done")
+            raise BadInputError(f"the schedule begins at {self.begin}, but the epoch has {self.count} samples")
 
     @property
     def global_batch(self) -> int:
@@ -58,18 +58,18 @@ class Steps:
         return full + (1 if rest and self.remainder != "drop" else 0)
 
     def global_span(self, step: int) -> Span:
-        """The places of a global batch, without padding."""
+        """Return the positions of a global batch, without padding."""
         if not 0 <= step < len(self):
             raise BadInputError(f"step {step} is not within {len(self)}")
         first = self.begin + step * self.global_batch
         return first, min(self.count, first + self.global_batch)
 
     def done_after(self, step: int) -> int:
-        """How many places are done, by all ranks, when this step is."""
+        """Return the number of positions that all ranks have taken after a step."""
         return self.global_span(step)[1]
 
     def spans(self, step: int, rank: int) -> Iterator[Span]:
-        """The places one rank takes: one span, or several where padding goes round and round."""
+        """Yield the positions that one rank takes: one span, or several where padding wraps around."""
         if not 0 <= rank < self.world_size:
             raise BadInputError(f"rank {rank} is not within {self.world_size}")
         first, last = self.global_span(step)
@@ -81,28 +81,28 @@ class Steps:
         else:
             yield self._shared(first, size, rank)
 
-    def places_of(self, rank: int, worker: int, workers: int, start: int, stop: int) -> NDArray[np.int64]:
-        """The places within [start, stop) that one of a rank's workers takes; padding aside."""
-        places = np.arange(max(start, self.begin), min(stop, self.count), dtype=np.int64)
-        steps, within = np.divmod(places - self.begin, self.global_batch)
-        mine = within // self.batch_size == rank
+    def owned_positions(self, rank: int, worker: int, workers: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the positions within [start, stop) that one worker of a rank takes, without padding."""
+        positions = np.arange(max(start, self.begin), min(stop, self.count), dtype=np.int64)
+        steps, within = np.divmod(positions - self.begin, self.global_batch)
+        is_owned = within // self.batch_size == rank
         if self.remainder != "pad" and (rest := (self.count - self.begin) % self.global_batch):
             low, high = self._shared(self.count - rest, rest, rank) if self.remainder == "partial" else (0, 0)
-            last = places >= self.count - rest
-            mine = np.where(last, (low <= places) & (places < high), mine)
-        taken: NDArray[np.int64] = places[mine & (steps % workers == worker)]
-        return taken
+            is_last = positions >= self.count - rest
+            is_owned = np.where(is_last, (low <= positions) & (positions < high), is_owned)
+        owned: NDArray[np.int64] = positions[is_owned & (steps % workers == worker)]
+        return owned
 
-    def step_of(self, place: int) -> tuple[int, int]:
-        """At which step, and by which rank, a place is taken; padding aside."""
-        if not self.begin <= place < self.count:
-            raise BadInputError(f"place {place} is not within {self.begin}…{self.count}")
-        step = (place - self.begin) // self.global_batch
+    def step_of(self, position: int) -> tuple[int, int]:
+        """Return the step and the rank that take a position, without padding."""
+        if not self.begin <= position < self.count:
+            raise BadInputError(f"position {position} is not within {self.begin}…{self.count}")
+        step = (position - self.begin) // self.global_batch
         for rank in range(self.world_size):
             for start, stop in self.spans(step, rank):
-                if start <= place < stop:
+                if start <= position < stop:
                     return step, rank
-        raise AssertionError("every place is some rank's")
+        raise AssertionError("every position belongs to a rank")
 
     def _shared(self, first: int, size: int, rank: int) -> Span:
         even, more = divmod(size, self.world_size)

@@ -1,30 +1,38 @@
-"""Rows → samples as people train on them: references read and decoded, transformed, collated.
+"""Rows to batches: media decoded, samples transformed, columns collated.
 
-References of a batch are fetched together; decoding happens in the thread that makes the batch, several
+The content of a batch's references is fetched together. Decoding happens in the thread that makes the batch, several
 batches at a time. Implements "Batches" of docs/specs/streaming.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, MediaDecodeError, MissingExtraError
-from warpdata.kinds.artifacts import FileRef, read_many
-from warpdata.streaming.columns import Columns, Values, pick
+import numpy as np
+
+from warpdata.errors import BadInputError, MediaDecodeError
+from warpdata.primitives.extras import require
+from warpdata.query import as_numpy
 from warpdata.streaming.options import StreamOptions
+from warpdata.streaming.shuffle_buffer import LoadedRows, PendingBytes
 from warpdata.streaming.torch import as_tensor
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Made", "collate", "hand_out_arrays", "hand_out_rows", "make_batch"]
+__all__ = ["CollatedBatch", "Columns", "Values", "batch_of_arrays", "batch_of_columns", "batch_of_rows"]
+
+Values: TypeAlias = "list[Any] | NDArray[Any]"
+"""One value per sample, along the first axis."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A batch, its samples and their bytes, and how many of them stand in for others that could not be decoded."""
+class CollatedBatch:
+    """A batch with its number of samples, their size, and how many of them replace samples that did not decode."""
 
     batch: Any
     size: int
@@ -32,25 +40,76 @@ class Made:
     substituted: int = 0
 
 
-def hand_out_rows(rows: pa.Table) -> Made:
-    """Rows as they are, in one Arrow batch; references stay references."""
-    batch = rows.combine_chunks().to_batches()[0] if rows.num_rows else _empty(rows)
-    return Made(batch, rows.num_rows, rows.nbytes)
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Samples by column: numbers as arrays of their own type, everything else as lists.
+
+    `contents` has the pending content of columns of references; None marks a null. The values of these columns have a
+    method `decode(content)`. `row_bytes` is the size of the rows in memory, without media.
+    """
+
+    values: dict[str, Values]
+    contents: dict[str, Sequence[PendingBytes | None]]
+    row_bytes: int = 0
+
+    def __len__(self) -> int:
+        return len(next(iter(self.values.values()), ()))
+
+    @staticmethod
+    def of(loaded: LoadedRows) -> Columns:
+        rows = loaded.rows
+        return Columns({name: _values(rows[name]) for name in rows.schema.names}, dict(loaded.contents), rows.nbytes)
+
+    @staticmethod
+    def scattered(count: int, parts: Sequence[tuple[Sequence[int], Columns]]) -> Columns:
+        """Join parts to `count` samples. Each part comes with the indices of its samples."""
+        names = [name for _, part in parts[:1] for name in part.values]
+        values = {name: _scattered(count, [(at, part.values[name]) for at, part in parts]) for name in names}
+        contents: dict[str, Sequence[PendingBytes | None]] = {}
+        for name in names:
+            with_content = [(at, part.contents[name]) for at, part in parts if name in part.contents]
+            if with_content and len(with_content) < len(parts):
+                raise BadInputError(f"column {name!r} has references in some parts of the mixture, values in others")
+            if with_content:
+                pending: list[PendingBytes | None] = [None] * count
+                for indices, part_contents in with_content:
+                    _put(pending, indices, part_contents)
+                contents[name] = pending
+        return Columns(values, contents, sum(part.row_bytes for _, part in parts))
+
+    @staticmethod
+    def concat(parts: Sequence[Columns]) -> Columns:
+        if len(parts) == 1:
+            return parts[0]
+        ends = [0, *accumulate(map(len, parts))]
+        scattered = [(range(*span), part) for span, part in zip(pairwise(ends), parts, strict=True)]
+        return Columns.scattered(ends[-1], scattered)
 
 
-def hand_out_arrays(arrays: dict[str, NDArray[Any]], options: StreamOptions) -> Made:
-    """Arrays that are a batch already, first axis the samples."""
+def batch_of_rows(rows: pa.Table) -> CollatedBatch:
+    """Return rows as one Arrow batch. References stay references."""
+    import pyarrow as pa
+
+    if rows.num_rows:
+        batch = rows.combine_chunks().to_batches()[0]
+    else:
+        batch = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in rows.schema], schema=rows.schema)
+    return CollatedBatch(batch, rows.num_rows, rows.nbytes)
+
+
+def batch_of_arrays(arrays: dict[str, NDArray[Any]], options: StreamOptions) -> CollatedBatch:
+    """Return a batch of arrays whose first axis is the samples."""
     count, size_bytes = len(next(iter(arrays.values()))), sum(values.nbytes for values in arrays.values())
     columns: dict[str, Values] = {
         name: list(values) if options.collate == "dict" else values for name, values in arrays.items()
     }
     if options.transform is not None:
         columns = _transformed(columns, count, options)
-    return Made(collate(columns, options.collate), count, size_bytes)
+    return CollatedBatch(_collated(columns, options.collate), count, size_bytes)
 
 
-def make_batch(samples: Columns, options: StreamOptions) -> Made:
-    """The batch as asked for, of values in the order of the stream."""
+def batch_of_columns(samples: Columns, options: StreamOptions) -> CollatedBatch:
+    """Decode, transform and collate samples, as the options say."""
     columns, size_bytes = samples.values, samples.row_bytes
     count, substituted = len(samples), 0
     if options.decode:
@@ -58,19 +117,7 @@ def make_batch(samples: Columns, options: StreamOptions) -> Made:
         columns, substituted, size_bytes = decoded.columns, decoded.substituted, size_bytes + decoded.media_bytes
     if options.transform is not None:
         columns = _transformed(columns, count, options)
-    return Made(collate(columns, options.collate), count, size_bytes, substituted)
-
-
-def collate(columns: dict[str, Values], how: str) -> Any:
-    """Lists of values → arrays where their shapes allow, else lists as they are. Or all as plain lists."""
-    if how == "dict":
-        return {name: values if isinstance(values, list) else values.tolist() for name, values in columns.items()}
-    arrays = {name: _stacked(values) for name, values in columns.items()}
-    if how == "torch":
-        return {name: as_tensor(values) for name, values in arrays.items()}
-    if how == "jax":
-        return {name: _as_jax(values) for name, values in arrays.items()}
-    return arrays
+    return CollatedBatch(_collated(columns, options.collate), count, size_bytes, substituted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +128,13 @@ class _Decoded:
 
 
 def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
-    """References become what they lead to. A row that can not be decoded is replaced whole by the next that can."""
+    """Replace references by their decoded content, and a row that does not decode by the next one that does."""
     out, failed, media_bytes = dict(samples.values), {}, 0
-    for name, values in samples.values.items():
-        if not isinstance(values, list) or not any(isinstance(value, FileRef) for value in values):
-            continue
-        decoded: list[Any] = []
-        coming = samples.contents.get(name)
-        contents = read_many(values) if coming is None else [wait and wait() for wait in coming]
+    for name, pending in samples.contents.items():
+        contents = [None if wait is None else wait() for wait in pending]
         media_bytes += sum(len(content) for content in contents if content is not None)
-        for at, (ref, content) in enumerate(zip(values, contents, strict=True)):
+        decoded: list[Any] = []
+        for at, (ref, content) in enumerate(zip(samples.values[name], contents, strict=True)):
             try:
                 decoded.append(None if content is None else ref.decode(content))
             except MediaDecodeError as error:
@@ -101,13 +145,16 @@ def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
         out[name] = decoded
     if not failed:
         return _Decoded(out, media_bytes)
-    stand_in = _stand_ins(failed, len(samples))
-    replaced = {name: pick(values, stand_in) for name, values in out.items()}
+    substitutes = _substitutes(failed, len(samples))
+    replaced = {
+        name: values[substitutes] if isinstance(values, np.ndarray) else [values[at] for at in substitutes]
+        for name, values in out.items()
+    }
     return _Decoded(replaced, media_bytes, len(failed))
 
 
-def _stand_ins(failed: dict[int, MediaDecodeError], count: int) -> list[int]:
-    """For each row the one to take: itself, or the next that is sound, going round."""
+def _substitutes(failed: dict[int, MediaDecodeError], count: int) -> list[int]:
+    """Return the row to take for each row: itself, or the next one that decodes, cyclically."""
     if len(failed) == count:
         raise next(iter(failed.values()))
     return [next(i % count for i in range(at, at + count) if i % count not in failed) for at in range(count)]
@@ -115,39 +162,72 @@ def _stand_ins(failed: dict[int, MediaDecodeError], count: int) -> list[int]:
 
 def _transformed(columns: dict[str, Values], count: int, options: StreamOptions) -> dict[str, Values]:
     assert options.transform is not None
-    made = [dict(options.transform({name: values[at] for name, values in columns.items()})) for at in range(count)]
-    names = list(made[0]) if made else list(columns)
-    for sample in made:
+    samples = [dict(options.transform({name: values[at] for name, values in columns.items()})) for at in range(count)]
+    names = list(samples[0]) if samples else list(columns)
+    for sample in samples:
         if sample.keys() != set(names):
-            raise BadInputError(f"transform gave {sorted(sample)} for one sample and {sorted(names)} for another")
-    return {name: [sample[name] for sample in made] for name in names}
+            raise BadInputError(f"transform returned {sorted(sample)} for one sample and {sorted(names)} for another")
+    return {name: [sample[name] for sample in samples] for name in names}
 
 
-def _stacked(values: Values) -> Any:
-    import numpy as np
+def _collated(columns: dict[str, Values], how: str) -> Any:
+    """Return arrays where shapes allow and lists elsewhere, or plain lists only."""
+    if how == "dict":
+        return {name: values if isinstance(values, list) else values.tolist() for name, values in columns.items()}
+    arrays = {name: _stacked(values) for name, values in columns.items()}
+    if how == "torch":
+        return {name: as_tensor(values) for name, values in arrays.items()}
+    if how == "jax":
+        jnp = require("jax.numpy", purpose="collate='jax'")
+        return {n: jnp.asarray(values) if isinstance(values, np.ndarray) else values for n, values in arrays.items()}
+    return arrays
 
+
+def _stacked(values: Values) -> Values:
     if isinstance(values, np.ndarray):
         return values
     if not values or any(value is None or isinstance(value, str | bytes | dict | list) for value in values):
         return list(values)
     arrays = [np.asarray(value) for value in values]
-    shapes, kinds = {array.shape for array in arrays}, {array.dtype for array in arrays}
-    return np.stack(arrays) if len(shapes) == 1 and len(kinds) == 1 and arrays[0].dtype != object else list(values)
+    shapes, dtypes = {array.shape for array in arrays}, {array.dtype for array in arrays}
+    return np.stack(arrays) if len(shapes) == 1 and len(dtypes) == 1 and arrays[0].dtype != object else list(values)
 
 
-def _as_jax(values: Any) -> Any:
-    import numpy as np
-
-    if not isinstance(values, np.ndarray):
-        return values
-    try:
-        import jax.numpy as jnp
-    except ImportError as error:
-        raise MissingExtraError("collate='jax' needs jax", hint="pip install jax") from error
-    return jnp.asarray(values)
-
-
-def _empty(rows: pa.Table) -> pa.RecordBatch:
+def _values(column: pa.ChunkedArray) -> Values:
+    """Return numbers, and fixed-size vectors of numbers, as writable arrays. Columns with a null become lists."""
     import pyarrow as pa
 
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in rows.schema], schema=rows.schema)
+    dtype, depth = column.type, 0
+    while pa.types.is_fixed_size_list(dtype):
+        dtype, depth = dtype.value_type, depth + 1
+    is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_boolean(dtype)
+    listed: list[Any]
+    if not is_number or column.null_count:
+        listed = column.to_pylist()
+        return listed
+    flat, shape = column.combine_chunks(), [len(column)]
+    for _ in range(depth):
+        shape.append(flat.type.list_size)
+        flat = flat.flatten()
+        if flat.null_count or len(flat) != int(np.prod(shape)):
+            listed = column.to_pylist()
+            return listed
+    return as_numpy(flat).reshape(shape).copy()
+
+
+def _scattered(count: int, parts: Sequence[tuple[Sequence[int], Values]]) -> Values:
+    arrays = [values for _, values in parts if isinstance(values, np.ndarray)]
+    if len(arrays) == len(parts) and len({(array.dtype, array.shape[1:]) for array in arrays}) == 1:
+        out = np.empty((count, *arrays[0].shape[1:]), arrays[0].dtype)
+        for (indices, _), array in zip(parts, arrays, strict=True):
+            out[list(indices)] = array
+        return out
+    values_by_index: list[Any] = [None] * count
+    for indices, values in parts:
+        _put(values_by_index, indices, values.tolist() if isinstance(values, np.ndarray) else values)
+    return values_by_index
+
+
+def _put(target: list[Any], indices: Sequence[int], values: Sequence[Any]) -> None:
+    for index, value in zip(indices, values, strict=True):
+        target[index] = value

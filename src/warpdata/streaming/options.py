@@ -12,20 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TextIO, TypeAlias, TypedDict, get_args
 
 from warpdata.errors import BadInputError
-from warpdata.limits import (
-    STREAM_BLOCK_BYTES,
-    STREAM_KEPT_BYTES,
-    STREAM_LEAST_BLOCKS,
-    STREAM_MAX_BLOCK_ROWS,
-    STREAM_MOST_WINDOW_BYTES,
-    STREAM_OPENING_BLOCKS,
-    STREAM_PREFETCH_BATCHES,
-    STREAM_WINDOW_BYTES,
-)
 from warpdata.primitives.suggest import suggest
-from warpdata.repository.manifest import ShardList
 from warpdata.settings import detect_rank
-from warpdata.streaming.batching import Remainder, Steps
+from warpdata.streaming.batching import BatchSchedule, Remainder
 from warpdata.streaming.order import Shuffle
 
 __all__ = [
@@ -36,7 +25,6 @@ __all__ = [
     "StreamKeywords",
     "StreamOptions",
     "Transform",
-    "choose_shuffle",
     "resolve_rank",
 ]
 
@@ -83,7 +71,7 @@ class StreamOptions:
     rank: int = 0
     world_size: int = 1
     remainder: Remainder = "partial"
-    prefetch: int = STREAM_PREFETCH_BATCHES
+    prefetch: int = 4
     decode: bool = True
     transform: Transform | None = None
     collate: Collate = "numpy"
@@ -118,7 +106,7 @@ class StreamOptions:
         return StreamOptions(**given, collate=collate)
 
     def __post_init__(self) -> None:
-        Steps(0, self.batch_size, self.world_size, self.remainder)
+        BatchSchedule(0, self.batch_size, self.world_size, self.remainder)
         if not 0 <= self.rank < self.world_size:
             raise BadInputError(f"rank {self.rank} is not within {self.world_size}")
         if not isinstance(self.shuffle, bool | Shuffle):
@@ -153,22 +141,3 @@ def resolve_rank(shard: tuple[int, int] | str | None) -> tuple[int, int]:
         return detect_rank()
     rank, world_size = shard
     return rank, world_size
-
-
-def choose_shuffle(sample_bytes: float, row_bytes: float, group_rows: Callable[[], int], shards: ShardList) -> Shuffle:
-    """Blocks large enough to be worth a request, windows that fit into memory.
-
-    `sample_bytes` is what a sample takes with its media, `row_bytes` without. A table too large to be kept
-    in memory is shuffled by row groups, as less can not be read; of a small one, blocks are no longer than
-    shards, so that the first window needs few of them. Only the former asks for `group_rows`, which takes a read.
-    """
-    rows = int(min(max(STREAM_BLOCK_BYTES / max(sample_bytes, 1.0), 1), STREAM_MAX_BLOCK_ROWS))
-    if shards.row_count * row_bytes > STREAM_KEPT_BYTES:
-        rows = max(rows, group_rows())
-    else:
-        rows = max(1, min(rows, shards.row_count // max(shards.shard_count, 1)))
-    block_bytes = max(rows * sample_bytes, 1.0)
-    least = min(STREAM_LEAST_BLOCKS, int(STREAM_MOST_WINDOW_BYTES / block_bytes))
-    blocks = max(1, least, int(STREAM_WINDOW_BYTES / block_bytes))
-    blocks = min(blocks, -(-max(shards.row_count, 1) // rows))
-    return Shuffle(rows, blocks, STREAM_OPENING_BLOCKS if blocks > STREAM_OPENING_BLOCKS else 0)

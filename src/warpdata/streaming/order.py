@@ -1,10 +1,9 @@
-"""In what order samples come: a pure function of a seed, an epoch and a few numbers.
+"""The order of samples: a pure function of a seed, an epoch and the sizes of a shuffle.
 
-Samples are numbered from 0. They are cut into blocks of neighbours. A window takes one block at random
-from every stretch of the data, so that even sorted data is mixed, and the samples of a window are put into
-a random order. So randomness costs the memory of a window, and bytes that lie together are read together.
-The first window is a small one, so that training begins early. Any place in the order is found without
-walking there. Implements "Order" of docs/specs/streaming.md.
+Samples are numbered from 0 and cut into blocks of neighbours. A window takes one random block from every stretch of
+the data, which mixes even sorted data, and puts its samples into random order. Randomness thus costs the memory of
+one window, and neighbouring bytes are read together. The first window is small, so that training begins early. Any
+position is found without computing the ones before it. Implements "Order" of docs/specs/streaming.md.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ _BLOCKS, _SAMPLES, _OPENING = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """How far samples wander: within windows of `window_blocks` blocks of `block_rows` samples each.
+    """Sizes of a shuffle: windows of `window_blocks` blocks of `block_rows` samples each.
 
-    The first window has `opening_blocks` only; 0 makes it like the others.
+    The first window has only `opening_blocks`; 0 makes it as large as the others.
     """
 
     block_rows: int
@@ -41,17 +40,17 @@ class Shuffle:
 
     def __post_init__(self) -> None:
         if self.block_rows < 1 or self.window_blocks < 1 or self.opening_blocks < 0:
-            raise BadInputError(f"{self!r} has no room for a sample")
+            raise BadInputError(f"{self!r} has a window without samples", hint="Use positive sizes.")
 
     @property
     def numbers(self) -> list[int]:
-        """As they stand in a plan; an opening that is none is left out."""
+        """The numbers as a plan lists them. An opening of 0 is left out."""
         return [self.block_rows, self.window_blocks, *([self.opening_blocks] if self.opening_blocks else [])]
 
 
 @dataclass(frozen=True)
 class Order:
-    """The order of `count` samples in one epoch. Without a shuffle: as they are."""
+    """The order of `count` samples in one epoch. Without a shuffle, samples keep their order."""
 
     count: int
     shuffle: Shuffle | None
@@ -59,9 +58,9 @@ class Order:
     epoch: int
 
     def samples(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The samples at places [start, stop). Costs the windows touched, not the places before them."""
+        """Return the samples at positions [start, stop). The cost depends on the windows touched only."""
         if not 0 <= start <= stop <= self.count:
-            raise BadInputError(f"places {start}…{stop} are not within {self.count}")
+            raise BadInputError(f"positions {start}…{stop} are not within {self.count}")
         if self.shuffle is None:
             return np.arange(start, stop, dtype=np.int64)
         parts = []
@@ -74,8 +73,8 @@ class Order:
             start = end
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def place_of(self, sample: int) -> int:
-        """Where a sample comes."""
+    def position_of(self, sample: int) -> int:
+        """Return the position of a sample."""
         if not 0 <= sample < self.count:
             raise BadInputError(f"sample {sample} is not within {self.count}")
         if self.shuffle is None:
@@ -84,14 +83,14 @@ class Order:
         (found,) = np.nonzero(self._window_order(window) == sample)
         return self._starts[window] + int(found[0])
 
-    def window_at(self, place: int) -> int:
-        """Which window a place is in."""
+    def window_at(self, position: int) -> int:
+        """Return the window of a position."""
         if self.shuffle is None:
             return 0
-        return bisect_right(self._starts, place) - 1
+        return bisect_right(self._starts, position) - 1
 
     def window_span(self, window: int) -> tuple[int, int]:
-        """The places of a window."""
+        """Return the positions of a window."""
         if self.shuffle is None:
             return 0, self.count
         return self._starts[window], self._starts[window + 1]
@@ -101,7 +100,7 @@ class Order:
         return 1 if self.shuffle is None else len(self._windows)
 
     def window_blocks(self, window: int) -> NDArray[np.int64]:
-        """The blocks of a window, in ascending order: what to read for it."""
+        """Return the blocks of a window, ascending."""
         return self._windows[window]
 
     @property
@@ -111,9 +110,9 @@ class Order:
 
     @cached_property
     def _grid(self) -> NDArray[np.int64]:
-        """One row for each stretch of as many blocks as there are windows; column w has window w's block.
+        """One row per stretch, with as many blocks as there are windows. Column w has the block of window w.
 
-        The last stretch may be shorter: what it lacks are numbers beyond the last block.
+        Numbers beyond the last block fill the last stretch.
         """
         assert self.shuffle is not None
         width = max(1, -(-self._block_count // self.shuffle.window_blocks))
@@ -123,7 +122,7 @@ class Order:
 
     @cached_property
     def _windows(self) -> list[NDArray[np.int64]]:
-        """The blocks of each window; the first of the grid's is cut in two where an opening is wanted."""
+        """The blocks of each window. A shuffle with an opening cuts the first window of the grid in two."""
         assert self.shuffle is not None
         windows = [column[column < self._block_count] for column in self._grid.T]
         count = self.shuffle.opening_blocks
@@ -136,7 +135,7 @@ class Order:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Where each window begins, and where the last one ends."""
+        """The first position of each window, and the end of the last one."""
         assert self.shuffle is not None
         rows = self.shuffle.block_rows
         lengths = [int(np.minimum(self.count - blocks * rows, rows).sum()) for blocks in self._windows]
@@ -151,8 +150,8 @@ class Order:
     def _window_order(self, window: int) -> NDArray[np.int64]:
         cached = self.__dict__.get("_window")
         if cached is not None and cached[0] == window:
-            held: NDArray[np.int64] = cached[1]
-            return held
+            known: NDArray[np.int64] = cached[1]
+            return known
         assert self.shuffle is not None
         rows = self.shuffle.block_rows
         starts = self.window_blocks(window) * rows
@@ -165,7 +164,7 @@ class Order:
 
 
 def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread bits: the finalizer of SplitMix64. Fixed forever, as recorded orders depend on it."""
+    """Mix bits with the finalizer of SplitMix64. It never changes, because recorded orders depend on it."""
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -173,7 +172,7 @@ def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def random_keys(values: NDArray[np.int64], seed: int, epoch: int, purpose: int) -> NDArray[np.uint64]:
-    """A hash of each value, by which it is sorted; equal hashes keep the smaller value first."""
+    """Return a sort key for each value. Equal keys keep the smaller value first."""
     with np.errstate(over="ignore"):
         salt = np.array([seed % 2**64], np.uint64)
         for word in (epoch, purpose):

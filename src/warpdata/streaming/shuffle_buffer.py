@@ -1,20 +1,20 @@
-"""The samples of a window, in memory while they are handed out, and those of the next one on their way.
+"""The shuffle buffer: loaded rows of the current window, while the next window loads.
 
-Samples are counted among the rows that a filter keeps; rows are counted over the whole table. Of a window
-only what this consumer hands out is loaded: other ranks and workers load the rest.
+Samples are numbered among the rows that the filters keep. A buffer loads only the samples that its consumer takes;
+other ranks and workers load theirs.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from warpdata.kinds.artifacts import Coming
+from warpdata.limits import MIB
 from warpdata.query import as_arrow
 from warpdata.streaming.order import Order
 
@@ -22,93 +22,100 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Mine", "TakeSamples", "Taken", "Windows"]
+__all__ = ["LoadRows", "LoadedRows", "OwnedPositions", "PendingBytes", "ShuffleBuffer", "span_rows"]
 
-TakeSamples: TypeAlias = Callable[["NDArray[np.int64]", "NDArray[np.int64]"], "Taken"]
-"""Samples by their numbers, which ascend, and the positions of these in the order in which they are needed."""
+PendingBytes: TypeAlias = Callable[[], bytes]
+"""Waits for bytes that are being fetched, and returns them."""
 
-Mine: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
-"""The places within a stretch that this consumer will ask for, ascending."""
+LoadRows: TypeAlias = Callable[["NDArray[np.int64]", "NDArray[np.int64]"], "LoadedRows"]
+"""Loads ascending samples. The second argument lists their indices in the order in which they are needed."""
 
+OwnedPositions: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
+"""Returns the positions within [start, stop) that this consumer takes, ascending."""
+
+_SPAN_BYTES = 32 * MIB
 _NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Rows, and for columns of references what waits for the bytes they lead to, as far as these are on their way."""
+class LoadedRows:
+    """Rows, and for columns of references the content that is being fetched for them."""
 
     rows: pa.Table
-    contents: Mapping[str, Sequence[Coming | None]]
+    contents: Mapping[str, Sequence[PendingBytes | None]]
 
-    def pick(self, positions: NDArray[np.int64]) -> Taken:
-        wanted = positions.tolist()
+    def take(self, indices: NDArray[np.int64]) -> LoadedRows:
+        """Return these rows, in this order."""
+        wanted = indices.tolist()
         contents = {name: [values[at] for at in wanted] for name, values in self.contents.items()}
-        return Taken(self.rows.take(as_arrow(positions)), contents)
+        return LoadedRows(self.rows.take(as_arrow(indices)), contents)
 
     @staticmethod
-    def joined(parts: Sequence[Taken]) -> Taken:
-        """One after the other; they have the same columns."""
+    def concat(parts: Sequence[LoadedRows]) -> LoadedRows:
+        """Concatenate rows of the same columns."""
         import pyarrow as pa
 
         if len(parts) == 1:
             return parts[0]
         names = set.intersection(*(set(part.contents) for part in parts))
-        contents = {name: [coming for part in parts for coming in part.contents[name]] for name in names}
-        return Taken(pa.concat_tables([part.rows for part in parts]), contents)
+        contents = {name: [pending for part in parts for pending in part.contents[name]] for name in names}
+        return LoadedRows(pa.concat_tables([part.rows for part in parts]), contents)
 
 
-class Windows:
-    """Loads windows of one epoch as they are needed, or one ahead, in a thread of the pool it is given."""
+class ShuffleBuffer:
+    """Loads the windows of one epoch on demand, and one ahead. The caller closes the executor."""
 
-    def __init__(self, order: Order, take: TakeSamples, span_rows: int, pool: ThreadPoolExecutor, mine: Mine) -> None:
+    def __init__(
+        self, order: Order, load: LoadRows, executor: Executor, owned: OwnedPositions, *, sample_bytes: float
+    ) -> None:
         self._order = order
-        self._take = take
-        self._span_rows = span_rows
-        self._mine = mine
-        self._loaded: dict[int, Future[tuple[NDArray[np.int64], Taken]]] = {}
+        self._load_rows = load
+        self._span_rows = span_rows(order.count, sample_bytes)
+        self._owned = owned
+        self._loaded: dict[int, Future[tuple[NDArray[np.int64], LoadedRows]]] = {}
         self._lock = threading.Lock()
-        self._pool = pool
+        self._executor = executor
 
-    def samples(self, start: int, stop: int) -> Taken:
-        """The samples at places [start, stop), in the order of the epoch."""
+    def samples(self, start: int, stop: int) -> LoadedRows:
+        """Return the samples at positions [start, stop), in the order of the epoch."""
         parts = []
         while start < stop:
             window, end = self._window_of(start)
             end = min(end, stop)
-            loaded, taken = self._load(window).result()
-            parts.append(self._picked(loaded, taken, self._order.samples(start, end)))
+            loaded, rows = self._load(window).result()
+            parts.append(self._pick(loaded, rows, self._order.samples(start, end)))
             start = end
-        return Taken.joined(parts) if parts else self._take(_NOTHING, _NOTHING)
+        return LoadedRows.concat(parts) if parts else self._load_rows(_NOTHING, _NOTHING)
 
-    def ahead(self, place: int) -> None:
-        """The consumer has come so far: windows before this place go, and the next one is loaded now.
+    def advance(self, position: int) -> None:
+        """Drop the windows before this position and load the next one.
 
-        Not before, so that the first batch has the machine and the network for itself.
+        The next window loads no earlier, so that the first batch has the machine and the network for itself.
         """
-        window, _ = self._window_of(place)
+        window, _ = self._window_of(position)
         with self._lock:
             for old in [number for number in self._loaded if number < window]:
                 del self._loaded[old]
         self._load(window + 1)
 
-    def _picked(self, loaded: NDArray[np.int64], taken: Taken, wanted: NDArray[np.int64]) -> Taken:
-        """Samples of a loaded window; those that are loaded for nobody here, such as padding, one by one."""
+    def _pick(self, loaded: NDArray[np.int64], rows: LoadedRows, wanted: NDArray[np.int64]) -> LoadedRows:
+        """Return samples of a loaded window. Samples that this consumer does not own, such as padding, load now."""
         at = np.searchsorted(loaded, wanted)
         if len(loaded) and np.array_equal(loaded[np.minimum(at, len(loaded) - 1)], wanted):
-            return taken.pick(at)
+            return rows.take(at)
         unique, at = np.unique(wanted, return_inverse=True)
-        return self._take(unique, at).pick(at)
+        return self._load_rows(unique, at).take(at)
 
-    def _window_of(self, place: int) -> tuple[int, int]:
-        """Which window a place is in, and where that ends. Without a shuffle, windows are stretches of places."""
+    def _window_of(self, position: int) -> tuple[int, int]:
+        """Return the window of a position and its end. Without a shuffle, windows are spans of equal size."""
         if self._order.shuffle is None:
-            window = place // self._span_rows
+            window = position // self._span_rows
             return window, (window + 1) * self._span_rows
-        window = min(self._order.window_at(place), self._order.window_count - 1)
+        window = min(self._order.window_at(position), self._order.window_count - 1)
         return window, self._order.window_span(window)[1]
 
     def _span(self, window: int) -> tuple[int, int]:
-        """The places of a window; none beyond the last."""
+        """Return the positions of a window; an empty span after the last window."""
         if self._order.shuffle is None:
             first = min(window * self._span_rows, self._order.count)
             return first, min(first + self._span_rows, self._order.count)
@@ -116,15 +123,20 @@ class Windows:
             return self._order.count, self._order.count
         return self._order.window_span(window)
 
-    def _load(self, window: int) -> Future[tuple[NDArray[np.int64], Taken]]:
+    def _load(self, window: int) -> Future[tuple[NDArray[np.int64], LoadedRows]]:
         with self._lock:
             future = self._loaded.get(window)
             if future is None:
-                future = self._loaded[window] = self._pool.submit(self._read, window)
+                future = self._loaded[window] = self._executor.submit(self._read, window)
             return future
 
-    def _read(self, window: int) -> tuple[NDArray[np.int64], Taken]:
+    def _read(self, window: int) -> tuple[NDArray[np.int64], LoadedRows]:
         start, stop = self._span(window)
-        wanted = self._order.samples(start, stop)[self._mine(start, stop) - start]
+        wanted = self._order.samples(start, stop)[self._owned(start, stop) - start]
         samples = np.sort(wanted)
-        return samples, self._take(samples, np.searchsorted(samples, wanted))
+        return samples, self._load_rows(samples, np.searchsorted(samples, wanted))
+
+
+def span_rows(count: int, sample_bytes: float) -> int:
+    """Return the samples that load together where nothing is shuffled."""
+    return min(max(1, int(_SPAN_BYTES / max(sample_bytes, 1.0))), max(1, count))

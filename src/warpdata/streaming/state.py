@@ -1,6 +1,6 @@
-"""What a stream will do, as a value: which samples, in which order, with a name that binds tokens to it. Pure.
+"""The identity of a stream, and its state as a token that resumes it. Pure.
 
-Implements "Plans" and "Tokens" of docs/specs/streaming.md.
+Implements "Plans", "Tokens" and the documents of "Going on with another version" of docs/specs/streaming.md.
 """
 
 from __future__ import annotations
@@ -15,15 +15,25 @@ from warpdata.primitives.hashing import sha256_hex
 from warpdata.repository.manifest import canonical_json
 from warpdata.streaming.order import Order, Shuffle
 
-__all__ = ["Identity", "MixedIdentity", "TableIdentity", "Token", "VersionIdentity", "parse_token"]
+__all__ = [
+    "ConsumedSegment",
+    "MixedIdentity",
+    "RebasedIdentity",
+    "StreamIdentity",
+    "StreamState",
+    "TableIdentity",
+    "VersionIdentity",
+    "parse_consumed",
+    "parse_state",
+]
 
 _FORMAT = 1
 
 
-class Identity(Protocol):
-    """All that the order of samples depends on, beside the epoch. Equal identities give equal orders.
+class StreamIdentity(Protocol):
+    """Everything except the epoch that determines the order of samples. Equal identities give equal orders.
 
-    How many ranks, workers and samples a batch there are is not part of it, so a run may go on elsewhere.
+    Ranks, workers and batch size are not part of it, so a run can resume with others.
     """
 
     @property
@@ -32,12 +42,14 @@ class Identity(Protocol):
     @property
     def plan_hash(self) -> str: ...
 
-    def document(self) -> dict[str, Any]: ...
+    def document(self) -> dict[str, Any]:
+        """Return the identity as JSON: the plan of the stream."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionIdentity(ABC):
-    """The order of samples of one version that a filter keeps."""
+    """The order of the samples of one version that a filter keeps."""
 
     dataset_id: str
     version: str
@@ -47,16 +59,17 @@ class VersionIdentity(ABC):
     shuffle: Shuffle | None
 
     @abstractmethod
-    def samples(self) -> dict[str, Any]:
-        """What the samples are, as members of `document`."""
+    def sample_fields(self) -> dict[str, Any]:
+        """Return the fields of `document` that name the samples."""
 
     def document(self) -> dict[str, Any]:
+        """Return the identity as JSON: the plan of the stream."""
         shuffle = self.shuffle
         return {
             "format": _FORMAT,
             "dataset_id": self.dataset_id,
             "version": self.version,
-            **self.samples(),
+            **self.sample_fields(),
             "filter": self.filter,
             "sample_count": self.sample_count,
             "seed": str(self.seed),
@@ -77,8 +90,35 @@ class TableIdentity(VersionIdentity):
 
     table: str
 
-    def samples(self) -> dict[str, Any]:
+    def sample_fields(self) -> dict[str, Any]:
         return {"table": self.table}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedSegment:
+    """The part of an epoch that was consumed from one version."""
+
+    version: str
+    shuffle: Shuffle | None
+    samples_done: int
+
+    def document(self) -> list[Any]:
+        return [self.version, None if self.shuffle is None else self.shuffle.numbers, self.samples_done]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebasedIdentity(TableIdentity):
+    """The order of the rows that remain of one epoch after segments of other versions."""
+
+    epoch: int
+    consumed: tuple[ConsumedSegment, ...]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            **TableIdentity.document(self),
+            "epoch": self.epoch,
+            "after": [segment.document() for segment in self.consumed],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +132,7 @@ class MixedIdentity:
     sample_count: int
 
     def document(self) -> dict[str, Any]:
+        """Return the identity as JSON: the plan of the stream."""
         return {
             "format": _FORMAT,
             "parts": [part.document() for part in self.parts],
@@ -107,8 +148,8 @@ class MixedIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """Where a stream stands: the same on every rank, good for any number of them."""
+class StreamState:
+    """The position of a stream: the same on every rank, valid for any number of ranks. As JSON, a token."""
 
     plan_hash: str
     plan: Mapping[str, Any]
@@ -116,11 +157,11 @@ class Token:
     samples_done: int
 
     @staticmethod
-    def of(identity: Identity, epoch: int, samples_done: int) -> Token:
-        return Token(identity.plan_hash, identity.document(), epoch, samples_done)
+    def of(identity: StreamIdentity, epoch: int, samples_done: int) -> StreamState:
+        return StreamState(identity.plan_hash, identity.document(), epoch, samples_done)
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the token."""
         return {
             "plan_hash": self.plan_hash,
             "plan": dict(self.plan),
@@ -128,31 +169,48 @@ class Token:
             "samples_done": self.samples_done,
         }
 
-    def check(self, identity: Identity) -> None:
-        """`TokenMismatchError` says in what the token's plan differs from this one."""
+    def check(self, identity: StreamIdentity) -> None:
+        """Raise `TokenMismatchError`, with every difference, unless the state belongs to this identity."""
         if self.plan_hash == identity.plan_hash:
             return
-        ours = identity.document()
+        expected = identity.document()
         different = [
-            f"{name} was {self.plan.get(name)!r} and is {ours.get(name)!r}"
-            for name in sorted(ours.keys() | self.plan.keys())
-            if self.plan.get(name) != ours.get(name)
+            f"{name} was {self.plan.get(name)!r} and is {expected.get(name)!r}"
+            for name in sorted(expected.keys() | self.plan.keys())
+            if self.plan.get(name) != expected.get(name)
         ]
         raise TokenMismatchError(
             f"the token belongs to another stream: {'; '.join(different) or 'its hash differs'}",
-            hint="Open what it was made for; rebase() goes on with a newer version.",
+            hint="Open the version and filter of the token, or use rebase() for a newer version.",
         )
 
 
-def parse_token(document: Mapping[str, Any]) -> Token:
-    """`BadInputError` names what a token must have and this one has not."""
-    wanted = {field.name for field in fields(Token)}
-    if not isinstance(document, Mapping) or set(document) != wanted:
-        raise BadInputError(f"this is not a token of a stream: it must have {sorted(wanted)}")
+def parse_state(token: Mapping[str, Any]) -> StreamState:
+    """Parse a token. `BadInputError` names the missing or wrong field."""
+    expected = {field.name for field in fields(StreamState)}
+    if not isinstance(token, Mapping) or set(token) != expected:
+        raise BadInputError(f"a token of a stream has the fields {sorted(expected)}")
     for name in ("epoch", "samples_done"):
-        value = document[name]
+        value = token[name]
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise BadInputError(f"{name}={value!r} of a token is not a count")
-    if not isinstance(document["plan"], Mapping) or not isinstance(document["plan_hash"], str):
+    if not isinstance(token["plan"], Mapping) or not isinstance(token["plan_hash"], str):
         raise BadInputError("the plan of a token cannot be read")
-    return Token(document["plan_hash"], document["plan"], document["epoch"], document["samples_done"])
+    return StreamState(token["plan_hash"], token["plan"], token["epoch"], token["samples_done"])
+
+
+def parse_consumed(plan: Mapping[str, Any]) -> tuple[int, tuple[ConsumedSegment, ...]] | None:
+    """Return the epoch and the segments that the plan of a token continues, or None if it continues nothing."""
+    if "after" not in plan:
+        return None
+    try:
+        epoch, segments = plan["epoch"], plan["after"]
+        parsed = tuple(
+            ConsumedSegment(str(version), None if numbers is None else Shuffle(*numbers), int(done))
+            for version, numbers, done in segments
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInputError(f"the plan of a token cannot be read: {error}") from error
+    if not isinstance(epoch, int) or any(segment.samples_done < 0 for segment in parsed):
+        raise BadInputError("the plan of a token cannot be read: its counts are not counts")
+    return epoch, parsed

@@ -1,8 +1,7 @@
-"""A stream of batches for training: one order for everybody, and a place in it that can be written down.
+"""A stream of batches for training: one order for all ranks, and a state that resumes it.
 
-Batches are prepared ahead by threads that end with the loop, however it ends. Where the stream stands is
-where its consumer stands: what was prepared and not handed out is prepared again after a resume.
-Implements docs/specs/streaming.md.
+Threads prepare batches ahead. They end with the loop, however it ends. The state is the position of the consumer:
+batches that were prepared and not consumed are prepared again after a resume. Implements docs/specs/streaming.md.
 """
 
 from __future__ import annotations
@@ -10,256 +9,253 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, UnsupportedError
-from warpdata.limits import STREAM_THREADS
-from warpdata.streaming.batching import Steps
-from warpdata.streaming.collate import Made, hand_out_arrays, hand_out_rows, make_batch
-from warpdata.streaming.columns import Columns
-from warpdata.streaming.explain import Explanation
-from warpdata.streaming.mixed import MixedPlan
-from warpdata.streaming.mixture import STOPS, Mixture, Stop
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.storage.cache import IOStats
+from warpdata.streaming.batching import BatchSchedule, Span
+from warpdata.streaming.collate import CollatedBatch, Columns, batch_of_arrays, batch_of_columns, batch_of_rows
+from warpdata.streaming.explanation import Explanation
+from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
-from warpdata.streaming.rebase import RestPlan, Segment, parse_rest, rest_of
-from warpdata.streaming.shuffle_buffer import Mine
-from warpdata.streaming.sources import ArrayFeed, Feed, OnSelection, Place, Plan, TablePlan
-from warpdata.streaming.state import Identity, Token, parse_token
-from warpdata.streaming.telemetry import Clock, Telemetry, Traffic
+from warpdata.streaming.shuffle_buffer import OwnedPositions
+from warpdata.streaming.source import BatchReader, RowSource, SampleLocation, SampleReader, SampleSource
+from warpdata.streaming.state import ConsumedSegment, StreamIdentity, StreamState, parse_consumed, parse_state
+from warpdata.streaming.stats import Clock, Telemetry
 
-__all__ = ["AtVersion", "Outside", "Stream", "mix_streams"]
+__all__ = ["BATCH_THREADS", "Stream", "StreamContext", "mix_streams"]
 
-AtVersion: TypeAlias = "Callable[[str], Stream]"
-"""Opens the same stream over another version."""
+BATCH_THREADS = 8
+"""Threads that make batches. They decode, and wait for media."""
 
-_Spans: TypeAlias = Sequence[tuple[int, int]]
-_Make: TypeAlias = Callable[[_Spans, int], Made]
-"""Makes a batch of the samples at some places; the number counts the batches of this worker, from 0."""
+_MakeBatch: TypeAlias = Callable[[Sequence[Span], int], CollatedBatch]
+"""Makes a batch of the samples at some positions. The number counts the batches of this worker from 0."""
+
+_HINT = "Begin a new epoch with a stream over the new versions."
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
-    """What a stream is handed that only the root has."""
+class StreamContext:
+    """Dependencies of a stream: a clock, the counters of its session, and the same stream at another version."""
 
     clock: Clock
-    traffic: Callable[[], Traffic] = Traffic
-    at_version: AtVersion | None = None
-    on_selection: OnSelection | None = None
-
-
-_REBASE_PARTS = "Begin a new epoch of a mixture of the new versions."
+    io_stats: Callable[[], IOStats] = IOStats
+    at_version: Callable[[str], Stream] | None = None
 
 
 class Stream:
-    """Iterate over `epoch(n)`, or over the stream itself to go on where a token left off."""
+    """Batches of samples. Iterate over `epoch(n)`, or over the stream itself to continue at its state."""
 
-    def __init__(self, plan: Plan, options: StreamOptions, outside: Outside) -> None:
-        self.plan = plan
-        self._options = options
-        self.outside = outside
-        self._rest: RestPlan | None = None
+    def __init__(self, source: SampleSource, options: StreamOptions, context: StreamContext) -> None:
+        self.source = source
+        self.options = options
+        self.context = context
+        self.telemetry = Telemetry(context.clock, context.io_stats)
+        self._rebased: tuple[int, RowSource] | None = None
         self._epoch = 0
         self._done = 0
-        self.telemetry = Telemetry(outside.clock, outside.traffic)
 
     @property
-    def identity(self) -> Identity:
-        """All that the order depends on."""
-        return self.plan.identity
-
-    def plan_of(self, epoch: int) -> Plan:
-        """The plan of an epoch: the stream's own, but for one that was begun on another version."""
-        return self._rest if self._rest is not None and self._rest.epoch == epoch else self.plan
+    def identity(self) -> StreamIdentity:
+        """Everything that determines the order."""
+        return self.source.identity
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of the epoch the stream is in; at its end, the next one begins."""
+        """Iterate over the rest of the current epoch. Then the next epoch is current."""
         return self._run(self._epoch, self._done)
 
     def epoch(self, number: int) -> Generator[Any, None, None]:
-        """The batches of an epoch: what is left of it if the stream stands within it, else all of it."""
+        """Iterate over an epoch: over its rest if it is the current one, else over all of it."""
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise BadInputError(f"epoch {number!r} is not a count")
         return self._run(number, self._done if number == self._epoch else 0)
 
+    def skip_batches(self, count: int) -> Iterator[Any]:
+        """Iterate over the stream without the next batches of this rank or worker. They are not read."""
+        return self._run(self._epoch, self._done, count)
+
     def __len__(self) -> int:
-        """How many batches every rank gets from a whole epoch."""
-        return len(self.steps_from(0))
+        """Number of batches per rank in a full epoch."""
+        return len(self.schedule(0))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, as JSON: the same on every rank, and good for any number of ranks."""
-        return self.token_at(self._epoch, self._done)
+        """Return the state as JSON: the same on every rank, valid for any number of ranks."""
+        return self.state_at(self._epoch, self._done)
 
-    def token_at(self, epoch: int, samples_done: int) -> dict[str, Any]:
-        """What `state_dict` is when so many samples of an epoch are done."""
-        return Token.of(self.plan_of(epoch).identity, epoch, samples_done).document()
+    def state_at(self, epoch: int, samples_done: int) -> dict[str, Any]:
+        """Return the state after a number of samples of an epoch."""
+        return StreamState.of(self.source_of(epoch).identity, epoch, samples_done).document()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there. `TokenMismatchError` if the token is of another version, filter or seed."""
-        token = parse_token(state)
-        continued = parse_rest(token.plan)
-        rest = None if continued is None else self._rest_after(*continued)
-        identity = self.identity if rest is None or token.epoch != rest.epoch else rest.identity
-        token.check(identity)
-        if token.samples_done > identity.sample_count:
-            raise BadInputError(f"the token says {token.samples_done} of {identity.sample_count} samples are done")
-        self._rest, self._epoch, self._done = rest, token.epoch, token.samples_done
+        """Continue at a state. `TokenMismatchError` if it belongs to another version, filter or seed."""
+        parsed = parse_state(state)
+        continued = parse_consumed(parsed.plan)
+        rebased = None if continued is None else self._rebase_source(*continued)
+        identity = self.identity if rebased is None or parsed.epoch != rebased[0] else rebased[1].identity
+        parsed.check(identity)
+        if parsed.samples_done > identity.sample_count:
+            raise BadInputError(f"the token has {parsed.samples_done} samples done, of {identity.sample_count}")
+        self._rebased, self._epoch, self._done = rebased, parsed.epoch, parsed.samples_done
 
-    def rebase(self, version: str) -> Stream:
-        """The same stream over another version, which goes on where this one stands.
+    def seek(self, epoch: int, samples_done: int, consumed: Sequence[ConsumedSegment] = ()) -> None:
+        """Set the state, for consumers that receive the batches from workers.
 
-        What was taken in this epoch does not come again, and what was added comes. Rows are known by their
-        place in their shard: rows that were written anew count as added. Epochs after this one are those of the
-        new version. `version` is whatever may stand behind the @ of a name.
+        With segments consumed from other versions, the epoch is what they left of it.
         """
-        stream = self._elsewhere(version)
-        here, there = _of_table(self.plan_of(self._epoch)), _of_table(stream.plan)
-        after = here.after if isinstance(here, RestPlan) else ()
-        if self._done:
-            after = (*after, Segment(here.version, here.shuffle, self._done))
-        if len(after) == 1 and (after[0].version, after[0].shuffle) == (there.version, there.shuffle):
-            stream.stand_at(self._epoch, after[0].samples_done)
-        else:
-            stream.stand_after(self._epoch, after)
-        return stream
-
-    def locate(self, step: int, epoch: int | None = None) -> list[Place]:
-        """The global batch of a step: for each sample its part of a mixture (else 0) and its row in the table."""
-        epoch = self._epoch if epoch is None else epoch
-        start, stop = self.steps_from(0, epoch).global_span(step)
-        return self.plan_of(epoch).locate(start, stop, epoch)
-
-    def find(self, row: int, *, part: int = 0, epoch: int | None = None) -> tuple[int, int]:
-        """At which step of the epoch, and by which rank, a row is read."""
-        epoch = self._epoch if epoch is None else epoch
-        return self.steps_from(0, epoch).step_of(self.plan_of(epoch).place_of((part, row), epoch))
-
-    def explain(self) -> Explanation:
-        """What an epoch takes, before any of it is read."""
-        return Explanation.of(self.plan, self._options)
-
-    def show(self, step: int, steps: int) -> None:
-        """Write the live line, if one was asked for."""
-        if self._options.progress is not None:
-            self.telemetry.show(self._options.progress, step + 1, steps)
-
-    def stand_at(self, epoch: int, samples_done: int) -> None:
-        """For those who hand out the stream's batches themselves, such as a loader with workers."""
+        if consumed:
+            self._rebased = self._rebase_source(epoch, consumed)
         self._epoch, self._done = epoch, samples_done
 
-    def stand_after(self, epoch: int, after: Sequence[Segment]) -> None:
-        """At the beginning of what these segments left of an epoch."""
-        self._rest = self._rest_after(epoch, after) if after else None
-        self.stand_at(epoch, 0)
+    def rebase(self, version: str) -> Stream:
+        """Return the same stream over another version, at the state of this one.
 
-    def steps_from(self, begin: int, epoch: int | None = None) -> Steps:
-        """The steps of what is left of an epoch, or of one like any other."""
-        options, plan = self._options, self.plan if epoch is None else self.plan_of(epoch)
-        return Steps(plan.identity.sample_count, options.batch_size, options.world_size, options.remainder, begin)
+        Rows that were consumed in this epoch do not come again, and added rows come. A row is identified by its
+        shard and its position there, so rewritten rows count as added. Later epochs are those of the new version.
+        `version` is what may follow the @ of an address.
+        """
+        stream = self._at_version(version)
+        here, there = _row_source(self.source_of(self._epoch)), _row_source(stream.source)
+        consumed = here.consumed
+        if self._done:
+            consumed = (*consumed, ConsumedSegment(here.version, here.shuffle, self._done))
+        if len(consumed) == 1 and (consumed[0].version, consumed[0].shuffle) == (there.version, there.shuffle):
+            stream.seek(self._epoch, consumed[0].samples_done)
+        else:
+            stream.seek(self._epoch, 0, consumed)
+        return stream
 
-    def _rest_after(self, epoch: int, after: Sequence[Segment]) -> RestPlan:
-        return rest_of(_of_table(self.plan), epoch, after, lambda version: _of_table(self._elsewhere(version).plan))
+    def locate(self, step: int, epoch: int | None = None) -> list[SampleLocation]:
+        """Return the location of each sample in the global batch of a step: part of a mixture (else 0) and row."""
+        epoch = self._epoch if epoch is None else epoch
+        start, stop = self.schedule(0, epoch).global_span(step)
+        return self.source_of(epoch).locate(start, stop, epoch)
 
-    def _elsewhere(self, version: str) -> Stream:
-        if self.outside.at_version is None:
-            raise UnsupportedError("this stream can not go on with another version", hint=_REBASE_PARTS)
-        return self.outside.at_version(version)
+    def find(self, row: int, *, part: int = 0, epoch: int | None = None) -> tuple[int, int]:
+        """Return the step and the rank that read a row."""
+        epoch = self._epoch if epoch is None else epoch
+        return self.schedule(0, epoch).step_of(self.source_of(epoch).position_of((part, row), epoch))
 
-    def after(self, batches: int) -> Iterator[Any]:
-        """As iterating over the stream, without this rank's, or this worker's, next batches."""
-        return self._run(self._epoch, self._done, batches)
+    def explain(self) -> Explanation:
+        """Estimate what an epoch costs, before any of it is read."""
+        return Explanation.of(self.source, self.options)
 
-    def _run(self, epoch: int, begin: int, skip: int = 0) -> Generator[Any, None, None]:
-        steps = self.steps_from(begin, epoch)
-        feed = self.plan_of(epoch).open(epoch, self._mine(steps), with_media=self._options.wants_media)
-        self._epoch, self._done = epoch, begin
-        make, makers = self._maker(feed)
-        pool = ThreadPoolExecutor(makers, thread_name_prefix="warp-stream")
-        try:
-            for step, made in self._prepared(steps, make, pool, skip):
-                self._done = steps.done_after(step)
-                self.telemetry.handed_out(made.size, made.size_bytes, made.substituted)
-                self.show(step, len(steps))
-                yield made.batch
-                feed.ahead(steps.global_span(step)[0])
-            self._epoch, self._done = epoch + 1, 0
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-            feed.close()
+    def source_of(self, epoch: int) -> SampleSource:
+        """Return the source of an epoch: that of the stream, or the rest of an epoch begun on another version."""
+        return self._rebased[1] if self._rebased is not None and self._rebased[0] == epoch else self.source
 
-    def _maker(self, feed: Feed | ArrayFeed) -> tuple[_Make, int]:
-        """What makes a batch of the samples at some places, and how many threads do so best."""
-        options = self._options
-        if isinstance(feed, ArrayFeed):  # which takes so long to find out that it is asked once
-            makers = feed.makers if options.transform is None else STREAM_THREADS
-            return functools.partial(_batch_of_arrays, feed, options), makers
-        make = _batch_of_rows if options.collate == "arrow" else _batch_of_samples
-        return functools.partial(make, feed, options), STREAM_THREADS
+    def schedule(self, begin: int, epoch: int | None = None) -> BatchSchedule:
+        """Return the batches from a position on, of an epoch or of any full one."""
+        options, source = self.options, self.source if epoch is None else self.source_of(epoch)
+        count = source.identity.sample_count
+        return BatchSchedule(count, options.batch_size, options.world_size, options.remainder, begin)
 
-    def _prepared(self, steps: Steps, make: _Make, pool: ThreadPoolExecutor, skip: int) -> Iterator[tuple[int, Made]]:
-        """Batches in order, each with its step, some of them begun before they are needed."""
-        pending: deque[tuple[int, Future[Made]]] = deque()
-        # Where nothing has to be decoded, other batches would only take time from the first.
-        ahead = self._options.prefetch if self.plan.media_bytes else 0
-        for step in range(self._options.worker, len(steps), self._options.workers)[skip:]:
-            spans = list(steps.spans(step, self._options.rank))
-            pending.append((step, pool.submit(make, spans, step // self._options.workers)))
-            if len(pending) > ahead:
-                yield self._waited_for(pending)
-                ahead = self._options.prefetch
-        while pending:
-            yield self._waited_for(pending)
-
-    def _waited_for(self, pending: deque[tuple[int, Future[Made]]]) -> tuple[int, Made]:
-        step, future = pending.popleft()
-        return step, self.telemetry.waited_for(future.result, len(pending))
-
-    def _mine(self, steps: Steps) -> Mine:
-        options = self._options
-        return functools.partial(steps.places_of, options.rank, options.worker, options.workers)
-
-    @property
-    def options(self) -> StreamOptions:
-        return self._options
+    def count_batch(
+        self, step: int, schedule: BatchSchedule, samples: int, size_bytes: int = 0, substituted: int = 0
+    ) -> None:
+        """Count a batch in the telemetry, and write the progress line if the options name a file."""
+        self.telemetry.count_batch(samples, size_bytes, substituted)
+        if self.options.progress is not None:
+            self.telemetry.write_line(self.options.progress, step + 1, len(schedule))
 
     def for_worker(self, worker: int, workers: int) -> Stream:
-        """The part of this rank's batches that one of several workers makes, from the beginning."""
-        options = replace(self._options.for_workers(), worker=worker, workers=workers)
-        return Stream(self.plan, options, self.outside)
+        """Return the batches that one of several workers of this rank makes, as a stream from the beginning."""
+        options = replace(self.options.for_workers(), worker=worker, workers=workers)
+        return Stream(self.source, options, self.context)
 
+    def _rebase_source(self, epoch: int, consumed: Sequence[ConsumedSegment]) -> tuple[int, RowSource]:
+        def source_at(version: str) -> RowSource:
+            return _row_source(self._at_version(version).source)
 
-def _batch_of_arrays(feed: ArrayFeed, options: StreamOptions, spans: _Spans, turn: int) -> Made:
-    return hand_out_arrays(feed.arrays(spans, turn), options)
+        return epoch, _row_source(self.source).rebased(epoch, consumed, source_at)
 
+    def _at_version(self, version: str) -> Stream:
+        if self.context.at_version is None:
+            raise UnsupportedError("this stream cannot continue with another version", hint=_HINT)
+        return self.context.at_version(version)
 
-def _batch_of_rows(feed: Feed, _options: StreamOptions, spans: _Spans, _turn: int) -> Made:
-    import pyarrow as pa
+    def _run(self, epoch: int, begin: int, skip: int = 0) -> Generator[Any, None, None]:
+        schedule = self.schedule(begin, epoch)
+        owned = self._owned(schedule)
+        reader = self.source_of(epoch).open(epoch, owned, with_media=self.options.wants_media)
+        self._epoch, self._done = epoch, begin
+        make_batch, threads = self._batch_maker(reader)
+        executor = IO_POOL.executor(threads)
+        try:
+            for step, batch in self._prefetched(schedule, make_batch, executor, skip):
+                self._done = schedule.done_after(step)
+                self.count_batch(step, schedule, batch.size, batch.size_bytes, batch.substituted)
+                yield batch.batch
+                reader.advance(schedule.global_span(step)[0])
+            self._epoch, self._done = epoch + 1, 0
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
+            reader.close()
 
-    return hand_out_rows(pa.concat_tables([feed.rows(start, stop) for start, stop in spans]))
+    def _owned(self, schedule: BatchSchedule) -> OwnedPositions:
+        options = self.options
+        return functools.partial(schedule.owned_positions, options.rank, options.worker, options.workers)
 
+    def _batch_maker(self, reader: SampleReader | BatchReader) -> tuple[_MakeBatch, int]:
+        """Return the function that makes batches, and the number of threads to call it from."""
+        options = self.options
+        if isinstance(reader, BatchReader):  # a slow check, so it is made once
+            threads = reader.batch_threads if options.transform is None else BATCH_THREADS
+            return functools.partial(_batch_of_arrays, reader, options), threads
+        make_batch = _batch_of_rows if options.collate == "arrow" else _batch_of_samples
+        return functools.partial(make_batch, reader, options), BATCH_THREADS
 
-def _batch_of_samples(feed: Feed, options: StreamOptions, spans: _Spans, _turn: int) -> Made:
-    return make_batch(Columns.joined([feed.columns(start, stop) for start, stop in spans]), options)
+    def _prefetched(
+        self, schedule: BatchSchedule, make_batch: _MakeBatch, executor: Executor, skip: int
+    ) -> Iterator[tuple[int, CollatedBatch]]:
+        """Yield batches in order, each with its step. Later batches are already in the making."""
+        pending: deque[tuple[int, Future[CollatedBatch]]] = deque()
+        # Without media to decode, other batches would only take time from the first one.
+        ahead = self.options.prefetch if self.source.media_bytes else 0
+        for step in range(self.options.worker, len(schedule), self.options.workers)[skip:]:
+            spans = list(schedule.spans(step, self.options.rank))
+            pending.append((step, executor.submit(make_batch, spans, step // self.options.workers)))
+            if len(pending) > ahead:
+                yield self._next_batch(pending)
+                ahead = self.options.prefetch
+        while pending:
+            yield self._next_batch(pending)
 
-
-def _of_table(plan: Plan) -> TablePlan:
-    if not isinstance(plan, TablePlan):
-        raise UnsupportedError("only streams over one table go on with another version", hint=_REBASE_PARTS)
-    return plan
+    def _next_batch(self, pending: deque[tuple[int, Future[CollatedBatch]]]) -> tuple[int, CollatedBatch]:
+        step, future = pending.popleft()
+        return step, self.telemetry.wait_for(future.result, len(pending))
 
 
 def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Stream:
-    """A stream over the plans of several; everything else is as in the first."""
-    plans = []
-    for stream in streams:
-        if not isinstance(stream.plan, TablePlan):
-            raise BadInputError("only streams of tables can be mixed, neither mixtures nor windows of episodes")
-        plans.append(stream.plan)
-    if not plans:
-        raise BadInputError("there is nothing to mix")
-    if stop not in STOPS:
-        raise BadInputError(f"stop={stop!r} is not known", hint=f"Use {' or '.join(STOPS)}.")
+    """Return a stream over a mixture of sources, with the options of the first stream."""
+    sources = [stream.source for stream in streams]
+    parts = tuple(source for source in sources if isinstance(source, RowSource))
+    if len(parts) < len(sources):
+        raise BadInputError("only streams of tables can be mixed, not mixtures or windows of episodes")
+    if not parts:
+        raise BadInputError("a mixture needs at least one stream")
     first = next(iter(streams))
-    plan = MixedPlan(tuple(plans), Mixture.of(list(streams.values()), seed), stop)
-    return Stream(plan, first.options, replace(first.outside, at_version=None))
+    source = MixedSource(parts, Mixture.of(list(streams.values()), seed), stop)
+    return Stream(source, first.options, replace(first.context, at_version=None))
+
+
+def _batch_of_arrays(reader: BatchReader, options: StreamOptions, spans: Sequence[Span], turn: int) -> CollatedBatch:
+    return batch_of_arrays(reader.arrays(spans, turn), options)
+
+
+def _batch_of_rows(reader: SampleReader, _options: StreamOptions, spans: Sequence[Span], _turn: int) -> CollatedBatch:
+    import pyarrow as pa
+
+    return batch_of_rows(pa.concat_tables([reader.rows(start, stop) for start, stop in spans]))
+
+
+def _batch_of_samples(reader: SampleReader, options: StreamOptions, spans: Sequence[Span], _turn: int) -> CollatedBatch:
+    return batch_of_columns(Columns.concat([reader.columns(start, stop) for start, stop in spans]), options)
+
+
+def _row_source(source: SampleSource) -> RowSource:
+    if not isinstance(source, RowSource):
+        raise UnsupportedError("only a stream over one table can continue with another version", hint=_HINT)
+    return source

@@ -1,8 +1,8 @@
-"""Streams for PyTorch: tensors, and a loader whose workers are processes. The only home of torch here.
+"""Streams for PyTorch: tensors, and a loader whose workers are processes. Only this module of the package uses torch.
 
-A worker makes every so-manieth batch of its rank, and the loader takes from the workers in turn, so the
-order is that of the stream. Where the loader stands is counted in the process that consumes it.
-Implements "Workers" of docs/specs/streaming.md.
+Worker `w` of `n` makes the batches `w`, `w + n`, … of its rank. The loader takes from the workers in turn, so the order
+is that of the stream. The process that consumes the batches counts them. Implements "Workers" of
+docs/specs/streaming.md.
 """
 
 from __future__ import annotations
@@ -13,33 +13,34 @@ from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, MissingExtraError
+from warpdata.errors import BadInputError
+from warpdata.primitives.extras import require
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
+    from warpdata.streaming.stats import Telemetry
     from warpdata.streaming.stream import Stream
-    from warpdata.streaming.telemetry import Telemetry
 
 __all__ = ["OpenStream", "TorchLoader", "as_tensor"]
 
 OpenStream: TypeAlias = "Callable[..., Stream]"
-"""Opens the same stream in another process, perhaps of another `version`; can be pickled."""
+"""Opens the same stream in another process, or that of another `version`. Can be pickled."""
 
 
 def as_tensor(values: Any) -> Any:
-    """A tensor over the same memory; what is no array stays as it is."""
+    """Return a tensor that shares the memory of an array. Other values are returned unchanged."""
     import numpy as np
 
     if not isinstance(values, np.ndarray):
         return values
-    if values.dtype.name == "bfloat16":  # torch does not know NumPy's
+    if values.dtype.name == "bfloat16":  # NumPy's type is unknown to torch
         return _torch().from_numpy(values.view(np.int16)).view(_torch().bfloat16)
     return _torch().from_numpy(values)
 
 
 class TorchLoader:
-    """Batches of one rank from `num_workers` processes. Iterate over `epoch(n)`, or over the loader itself."""
+    """Batches of one rank from `num_workers` processes. Iterate over `epoch(n)`, or over the loader to continue."""
 
     def __init__(
         self,
@@ -61,65 +62,64 @@ class TorchLoader:
         return len(self._stream)
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of the epoch the loader is in."""
+        """Iterate over the rest of the current epoch."""
         state = self.state_dict()
         return self._run(state["epoch"], state["samples_done"])
 
     def epoch(self, number: int) -> Iterator[Any]:
-        """The batches of an epoch: what is left of it if the loader stands within it, else all of it."""
+        """Iterate over an epoch: over its rest if it is the current one, else over all of it."""
         state = self.state_dict()
         return self._run(number, state["samples_done"] if number == state["epoch"] else 0)
 
     @property
     def telemetry(self) -> Telemetry:
-        """As that of a stream, seen from the process that consumes: bytes and traffic are the workers'."""
+        """Telemetry of the consuming process. Bytes and I/O are counted by the workers."""
         return self._stream.telemetry
 
     @property
     def dataset(self) -> Any:
-        """The batches as an `IterableDataset`, for a DataLoader or StatefulDataLoader of your own.
+        """The batches as an `IterableDataset`, for a DataLoader or StatefulDataLoader of the caller.
 
-        Give that `batch_size=None` and any number of workers. `set_epoch(n)` says which epoch comes next.
+        Give that `batch_size=None` and any number of workers. `set_epoch(n)` sets the next epoch.
         """
-        return _parts_class()(self._reopen, self.state_dict())
+        return _dataset_class()(self._reopen, self.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
-        """As `Stream.state_dict`; any number of workers and ranks goes on from it."""
+        """Return the state as `Stream.state_dict` does. Any number of workers and ranks can resume from it."""
         return self._stream.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._stream.load_state_dict(state)
 
     def rebase(self, version: str) -> TorchLoader:
-        """As `Stream.rebase`."""
+        """Return a loader over another version, as `Stream.rebase` does."""
         stream = self._stream.rebase(version)
         reopen = functools.partial(self._reopen, version=stream.identity.document()["version"])
         return TorchLoader(stream, reopen, self._num_workers, pin_memory=self._pin_memory, may_fork=self._may_fork)
 
     def _opener(self) -> OpenStream:
-        """Without workers, the stream that is open already is good enough."""
+        """Return the function that opens the stream. Without workers, the open stream is used."""
         return self._reopen if self._num_workers else functools.partial(self._stream.for_worker, 0, 1)
 
     def _run(self, epoch: int, begin: int) -> Iterator[Any]:
-        torch = _torch()
         stream = self._stream
-        steps = stream.steps_from(begin, epoch)
-        loader = torch.utils.data.DataLoader(
-            _parts_class()(self._opener(), stream.token_at(epoch, begin)),
+        schedule = stream.schedule(begin, epoch)
+        loader = _torch().utils.data.DataLoader(
+            _dataset_class()(self._opener(), stream.state_at(epoch, begin)),
             batch_size=None,
             num_workers=self._num_workers,
             pin_memory=self._pin_memory,
             multiprocessing_context=self._context,
         )
-        stream.stand_at(epoch, begin)
+        stream.seek(epoch, begin)
         batches = _started(loader)
-        for step in range(len(steps)):
-            batch = stream.telemetry.waited_for(functools.partial(next, batches), 0)
-            stream.stand_at(epoch, steps.done_after(step))
-            stream.telemetry.handed_out(sum(b - a for a, b in steps.spans(step, stream.options.rank)))
-            stream.show(step, len(steps))
+        for step in range(len(schedule)):
+            batch = stream.telemetry.wait_for(functools.partial(next, batches), 0)
+            stream.seek(epoch, schedule.done_after(step))
+            samples = sum(stop - start for start, stop in schedule.spans(step, stream.options.rank))
+            stream.count_batch(step, schedule, samples)
             yield batch
-        stream.stand_at(epoch + 1, 0)
+        stream.seek(epoch + 1, 0)
 
 
 _PRELOADED = (
@@ -130,14 +130,14 @@ _PRELOADED = (
     "warpdata.datasets",
     "warpdata.streaming.torch",
 )
-"""What workers need, imported once by the server they are forked from; what is not installed is left out."""
+"""Modules that the fork server imports once for all workers. Missing ones are skipped."""
 
 
 def _without_fork() -> BaseContext | None:
-    """How to start workers that need threads of libraries that a forked process does not have.
+    """Return a context whose workers start with the threads that libraries need, which a forked process lacks.
 
-    A server that is forked from before anything was read makes them fast to start; None where the default
-    is no fork anyway.
+    The fork server starts before any data is read, so its children start fast. None if the default start method is
+    not fork.
     """
     if multiprocessing.get_start_method() != "fork":
         return None
@@ -148,47 +148,44 @@ def _without_fork() -> BaseContext | None:
 
 
 def _started(loader: Any) -> Iterator[Any]:
-    """Iterate, which starts the workers; what can not be sent to them is an error of the caller's."""
+    """Start the workers. A stream that cannot be pickled is an error of the caller."""
     try:
         return iter(loader)
     except Exception as error:
         if "pickle" not in str(error):
             raise
         raise BadInputError(
-            f"the stream can not be sent to worker processes: {error}",
+            f"the stream cannot be sent to worker processes: {error}",
             hint="Use a transform that is a function of a module, or num_workers=0.",
         ) from error
 
 
-def _parts_class() -> type:
-    """The dataset that torch's loader hands to its workers; made here because torch is not there until asked for."""
-    torch = _torch()
-    if "Parts" not in _made:
-        parts = type("Parts", (_Parts, torch.utils.data.IterableDataset), {"__module__": __name__})
-        _made["Parts"] = globals()["Parts"] = parts
-    return _made["Parts"]
+def _dataset_class() -> type:
+    """Return the dataset class that torch's loader sends to its workers. It is created on first use of torch."""
+    if "WorkerBatches" not in globals():
+        bases = (_WorkerBatches, _torch().utils.data.IterableDataset)
+        globals()["WorkerBatches"] = type("WorkerBatches", bases, {"__module__": __name__})
+    created: type = globals()["WorkerBatches"]
+    return created
 
 
-_made: dict[str, type] = {}
-
-
-class _Parts:
-    """The batches of one worker. Its state is the token it began with, and how many batches it made since."""
+class _WorkerBatches:
+    """The batches of one worker. Its state is the token that it began with, and the number of batches since."""
 
     def __init__(self, reopen: OpenStream, token: dict[str, Any]) -> None:
         self._reopen = reopen
         self._token = token
-        self._made = 0
+        self._batches = 0
 
     def set_epoch(self, number: int) -> None:
-        """Begin with this epoch when iterated next."""
-        self._token, self._made = self._reopen().token_at(number, 0), 0
+        """Begin the next iteration with this epoch."""
+        self._token, self._batches = self._reopen().state_at(number, 0), 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"token": self._token, "batches": self._made}
+        return {"token": self._token, "batches": self._batches}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._token, self._made = dict(state["token"]), state["batches"]
+        self._token, self._batches = dict(state["token"]), state["batches"]
 
     def __iter__(self) -> Iterator[Any]:
         info = _torch().utils.data.get_worker_info()
@@ -196,22 +193,18 @@ class _Parts:
         if info is not None:
             stream = stream.for_worker(info.id, info.num_workers)
         stream.load_state_dict(self._token)
-        for batch in stream.after(self._made):
-            self._made += 1
+        for batch in stream.skip_batches(self._batches):
+            self._batches += 1
             yield batch
-        self._token, self._made = stream.state_dict(), 0
+        self._token, self._batches = stream.state_dict(), 0
 
 
 def __getattr__(name: str) -> Any:
-    """A worker that was spawned looks the dataset's class up here before anybody made it."""
-    if name == "Parts":
-        return _parts_class()
+    """Create the dataset class in a spawned worker, which looks the name up while it unpickles."""
+    if name == "WorkerBatches":
+        return _dataset_class()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtraError("this needs torch", hint="pip install 'warpdata[torch]'") from error
-    return torch
+    return require("torch", purpose="this loader", extra="torch")

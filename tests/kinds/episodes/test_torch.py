@@ -119,7 +119,7 @@ def test_a_worker_fetches_no_more_than_one_process(shuffle: bool, begin: int) ->
         connection = open_session(MeteredReader(store, counters))  # type: ignore[arg-type]
         episodes = open_dataset(connection, parse_address("a/r")).episodes()
         stream = episodes.windows(keys={"rgb": (0, 16)}, batch_size=32, shuffle=shuffle).for_worker(worker, workers)
-        stream.load_state_dict(stream.token_at(0, begin))
+        stream.load_state_dict(stream.state_at(0, begin))
         before = counters.snapshot()
         assert sum(len(batch["step"]) for batch in stream) > 0
         return counters.snapshot().since(before).bytes_fetched
@@ -134,7 +134,7 @@ def test_workers_read_from_an_object_store(s3_url: str, s3_server: S3Endpoint, t
     wd.DatasetBuilder("a/robot", s3_url, settings=settings).add_episodes("demos", paths).publish()
     remote = wd.dataset("a/robot", store=s3_url, settings=settings).episodes()
     assert places(remote.to_torch(**KEYWORDS, num_workers=1).epoch(0)) == places(remote.windows(**KEYWORDS).epoch(0))
-    with pytest.raises(BadInputError, match="be sent to worker processes"):
+    with pytest.raises(BadInputError, match="cannot be sent to worker processes"):
         next(iter(remote.to_torch(**KEYWORDS, transform=lambda sample: sample, num_workers=1)))
     with pytest.raises(UnsupportedError):
         remote.to_torch(**KEYWORDS).rebase("main")

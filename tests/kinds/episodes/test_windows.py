@@ -482,12 +482,12 @@ def test_windows_with_corrupt_rows_are_not_returned(tmp_path: Path, form: str, s
 
 def test_small_groups_are_loaded_ahead(sets: dict[tuple[str, str], Episodes]) -> None:
     stream = sets["chunks", "local"].windows(keys={"rgb": (0, 4)}, batch_size=4, shuffle=wd.Shuffle(4, 2), seed=1)
-    loader = stream.plan.open(0, stream._mine(stream.steps_from(0)), with_media=False)
+    loader = stream.source.open(0, stream._owned(stream.schedule(0)), with_media=False)
     assert isinstance(loader, WindowLoader)
-    for place in range(0, 32, 4):
-        loader.arrays([(place, place + 4)], 0)
+    for position in range(0, 32, 4):
+        loader.arrays([(position, position + 4)], 0)
         assert len(loader._blocks._loading) == 8
-        loader.ahead(place)
+        loader.advance(position)
     loader.close()
 
 
@@ -513,14 +513,14 @@ def test_a_stream_keeps_few_groups_in_memory(
     monkeypatch.setattr(WindowGroup, "__init__", counted)
     episodes = sets["chunks", "local"]
     stream = episodes.windows(keys={"rgb": (0, 4)}, batch_size=4, shuffle=wd.Shuffle(4, 2), seed=1)
-    loader = stream.plan.open(0, stream._mine(stream.steps_from(0)), with_media=False)
+    loader = stream.source.open(0, stream._owned(stream.schedule(0)), with_media=False)
     assert isinstance(loader, WindowLoader)
     monkeypatch.setattr(loader._blocks, "_max_groups", 3)
     monkeypatch.setattr(loader._blocks, "_max_ahead", 2)
-    for place in range(0, len(stream) * 4 - 4, 4):
-        loader.arrays([(place, place + 4)], 0)
+    for position in range(0, len(stream) * 4 - 4, 4):
+        loader.arrays([(position, position + 4)], 0)
         assert len(loader._blocks._loading) == 2
-        loader.ahead(place)
+        loader.advance(position)
     loader.close()
     assert len(made) > 5
     assert max(made) <= 8 * (4 + 4) * 6 * 5 * 3

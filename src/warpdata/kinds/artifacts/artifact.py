@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -116,7 +116,7 @@ class Artifact:
         fetched = iter(self._fetch([piece for pieces in wanted for piece in pieces]))
         return [next(fetched) if len(pieces) == 1 else b"".join(islice(fetched, len(pieces))) for pieces in wanted]
 
-    def begin(self, locators: Sequence[Locator], pool: ThreadPoolExecutor) -> list[Coming]:
+    def begin(self, locators: Sequence[Locator], pool: Executor) -> list[Coming]:
         """Fetch as `read_at` does, but in the background: for each what waits for its content, and returns it.
 
         The first is fetched first. What is on this machine is read only when it is asked for.

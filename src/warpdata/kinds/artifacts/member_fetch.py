@@ -7,7 +7,7 @@ an error, never a result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -59,7 +59,7 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
 
 
 def begin_pieces(
-    reader: Reader, pieces: Sequence[Piece], compression: str | None, pool: ThreadPoolExecutor
+    reader: Reader, pieces: Sequence[Piece], compression: str | None, pool: Executor
 ) -> list[Callable[[], bytes]]:
     """For each piece what waits for its content. Requests are made by the pool, in the order of need: the first
     piece is needed first. What is on this machine is read when it is asked for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import TypeVar
 
 from warpdata.errors import BadInputError
@@ -25,7 +25,7 @@ def read_many(refs: Iterable[FileRef | None]) -> list[bytes | None]:
     return _by_artifact(refs, lambda artifact, locators: artifact.read_at(locators))
 
 
-def read_ahead(refs: Iterable[FileRef | None], pool: ThreadPoolExecutor) -> list[Coming | None]:
+def read_ahead(refs: Iterable[FileRef | None], pool: Executor) -> list[Coming | None]:
     """As `read_many`, in the background: for each reference what waits for its content. The first are fetched first."""
     return _by_artifact(refs, lambda artifact, locators: artifact.begin(locators, pool))
 

@@ -19,7 +19,7 @@ from warpdata.kinds.episodes.window_spec import WindowKeywords, WindowRequest
 from warpdata.kinds.tables import Table
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.suggest import suggest
-from warpdata.streaming import Collate, OpenStream, Outside, Stream, StreamOptions, TorchLoader
+from warpdata.streaming import Collate, OpenStream, Stream, StreamContext, StreamOptions, TorchLoader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -134,7 +134,7 @@ class Episodes:
         elif is_auto:
             bound = max_prefetch(source.sample_bytes * options.batch_size)
             options = replace(options, prefetch=min(options.prefetch, bound))
-        return Stream(source, options, Outside(self._index.context.clock))
+        return Stream(source, options, StreamContext(self._index.context.clock))
 
     def _reopening(self, request: WindowRequest, options: StreamOptions) -> OpenStream:
         reopen = self._index.context.reopen

@@ -43,11 +43,11 @@ class BlockGroups:
         shuffle = self._order.shuffle
         return 1 if shuffle is None else min(shuffle.window_blocks, -(-self._order.count // self._block_rows))
 
-    def group_at(self, place: int) -> int:
-        return place // self._block_rows if self._order.shuffle is None else self._order.window_at(place)
+    def group_at(self, position: int) -> int:
+        return position // self._block_rows if self._order.shuffle is None else self._order.window_at(position)
 
     def runs(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Split the places [start, stop) of the order into (group, number of places)."""
+        """Split the positions [start, stop) of the order into (group, number of positions)."""
         while start < stop:
             group = self.group_at(start)
             is_block = self._order.shuffle is None

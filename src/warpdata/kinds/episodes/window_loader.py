@@ -20,14 +20,12 @@ from warpdata.kinds.episodes.channel_reader import AnyChannelReader, OpenChannel
 from warpdata.kinds.episodes.gather import BlockGroups, BufferPool, GatherPlan
 from warpdata.kinds.episodes.window_spec import EPISODE, STEP, Pad, WindowIndex, WindowKey, mask_name
 from warpdata.primitives.parallel import usable_cores
-from warpdata.streaming import Order
+from warpdata.streaming import BATCH_THREADS, Order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["BatchLayout", "ReadAhead", "WindowLoader"]
-
-_BATCH_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class ReadAhead:
 
 
 class WindowLoader:
-    """Implements `ArrayFeed`. Blocks of `block_rows` windows are loaded together."""
+    """Implements `BatchReader`. Blocks of `block_rows` windows are loaded together."""
 
     def __init__(
         self,
@@ -98,11 +96,11 @@ class WindowLoader:
         self._only_copies = bool(read_ahead.max_groups) or channels.are_mapped
 
     @property
-    def makers(self) -> int:
+    def batch_threads(self) -> int:
         """One thread if batches are copies of mapped or loaded rows; several if making them decodes or fetches."""
         if self._only_copies:
             return 1
-        return min(usable_cores(), _BATCH_THREADS) if self._channels.are_local else _BATCH_THREADS
+        return min(usable_cores(), BATCH_THREADS) if self._channels.are_local else BATCH_THREADS
 
     def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, Array]:
         runs = [run for span in spans for run in self._groups.runs(*span)]
@@ -129,9 +127,9 @@ class WindowLoader:
                 out[mask_name(key.name)][:] = _mask(steps, self._channels.lengths[positions], key)
         return out
 
-    def ahead(self, place: int) -> None:
-        """Release the groups before this place of the order. Loading ahead needs no call."""
-        self._blocks.release_before(self._groups.group_at(place))
+    def advance(self, position: int) -> None:
+        """Release the groups before this position of the order, and load ahead."""
+        self._blocks.release_before(self._groups.group_at(position))
 
     def close(self) -> None:
         self._blocks.close()

@@ -24,7 +24,7 @@ from warpdata.kinds.episodes.window_spec import (
 )
 from warpdata.limits import MIB
 from warpdata.primitives.cached_property import cached_property
-from warpdata.streaming import Mine, Place, Shuffle, StreamOptions, VersionIdentity
+from warpdata.streaming import OwnedPositions, SampleLocation, Shuffle, StreamOptions, VersionIdentity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,8 +39,8 @@ _MIN_WHOLE_EPISODES = 4
 """A shuffle window mixes at least this many episodes, even if each has to be decoded several times."""
 _MIN_ROW_USES = 2
 """Rows are gathered if each is used by at least this many windows."""
-_SAMPLED_PLACES = 65_536
-"""Places of the order that show the share of this rank and worker."""
+_SAMPLED_POSITIONS = 65_536
+"""Positions of the order that show the share of this rank and worker."""
 _MAX_SHUFFLE_FACTOR = 2
 """A user's shuffle is loaded ahead up to this multiple of `_SHUFFLE_BYTES`."""
 _MIN_GROUPS = 3
@@ -55,13 +55,13 @@ class WindowIdentity(VersionIdentity):
     episodes: str
     windows: WindowSpec
 
-    def samples(self) -> dict[str, Any]:
+    def sample_fields(self) -> dict[str, Any]:
         return {"episodes": self.episodes, "windows": self.windows.document()}
 
 
 @dataclass(frozen=True)
 class WindowSource:
-    """Implements `Plan`. A place is the number of an episode and one of its steps."""
+    """Implements `SampleSource`. A location is the number of an episode and one of its steps."""
 
     context: EpisodesContext
     name: str
@@ -112,7 +112,7 @@ class WindowSource:
         return self.windows.count
 
     @property
-    def most_samples(self) -> int:
+    def max_samples(self) -> int:
         return self.windows.count
 
     @property
@@ -121,27 +121,27 @@ class WindowSource:
         return float(self._step_bytes * min(self.spec.stride, self.spec.extent))
 
     @property
-    def table_bytes(self) -> int:
+    def cache_bytes(self) -> int:
         return 0
 
     @property
     def table_requests(self) -> int:
         return 0
 
-    def open(self, epoch: int, mine: Mine, *, with_media: bool) -> WindowLoader:
+    def open(self, epoch: int, owned: OwnedPositions, *, with_media: bool) -> WindowLoader:
         return WindowLoader(
             self.identity.order(epoch),
             self.windows,
             self.blocks.block_rows,
             self.channels,
             self.layout,
-            read_ahead=self._read_ahead(mine),
+            read_ahead=self._read_ahead(owned),
         )
 
-    def _read_ahead(self, mine: Mine) -> ReadAhead:
+    def _read_ahead(self, owned: OwnedPositions) -> ReadAhead:
         """Gather rows unless this rank and worker takes so few windows that most rows would serve others."""
-        places = mine(max(0, self.windows.count - _SAMPLED_PLACES), self.windows.count)
-        share = len(places) / (int(places[-1]) - int(places[0]) + 1) if len(places) else 0.0
+        positions = owned(max(0, self.windows.count - _SAMPLED_POSITIONS), self.windows.count)
+        share = len(positions) / (int(positions[-1]) - int(positions[0]) + 1) if len(positions) else 0.0
         uses = share * self.sample_bytes / max(self.media_bytes, 1.0)
         return ReadAhead(gathers=uses >= _MIN_ROW_USES, max_groups=self._max_groups)
 
@@ -163,16 +163,16 @@ class WindowSource:
     def _step_bytes(self) -> int:
         return sum(row_format(channel)[2] for channel in self.channels.channels)
 
-    def locate(self, start: int, stop: int, epoch: int) -> list[Place]:
+    def locate(self, start: int, stop: int, epoch: int) -> list[SampleLocation]:
         positions, steps = self.windows.locate(self.identity.order(epoch).samples(start, stop))
         return list(zip(self.channels.numbers[positions].tolist(), steps.tolist(), strict=True))
 
-    def place_of(self, where: Place, epoch: int) -> int:
-        number, step = where
+    def position_of(self, location: SampleLocation, epoch: int) -> int:
+        number, step = location
         position = int(np.searchsorted(self.channels.numbers, number))
         if position >= len(self.channels.numbers) or self.channels.numbers[position] != number:
             raise BadInputError(f"episode {number} is not among the selected episodes")
-        return self.identity.order(epoch).place_of(self.windows.number_of(position, step))
+        return self.identity.order(epoch).position_of(self.windows.number_of(position, step))
 
 
 def make_source(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdata.streaming.batching import Remainder, Steps
+from warpdata.streaming.batching import BatchSchedule, Remainder
 
 counts = st.integers(0, 200)
 
 
 @st.composite
-def many_steps(draw: st.DrawFn, remainders: tuple[Remainder, ...] = ("partial", "pad", "drop")) -> Steps:
+def many_steps(draw: st.DrawFn, remainders: tuple[Remainder, ...] = ("partial", "pad", "drop")) -> BatchSchedule:
     count = draw(counts)
-    return Steps(
+    return BatchSchedule(
         count=count,
         batch_size=draw(st.integers(1, 20)),
         world_size=draw(st.integers(1, 9)),
@@ -22,12 +22,12 @@ def many_steps(draw: st.DrawFn, remainders: tuple[Remainder, ...] = ("partial", 
     )
 
 
-def taken(steps: Steps, rank: int, step: int) -> list[int]:
+def taken(steps: BatchSchedule, rank: int, step: int) -> list[int]:
     return [place for start, stop in steps.spans(step, rank) for place in range(start, stop)]
 
 
 @given(many_steps(("partial",)))
-def test_partial_takes_everything_once_and_evenly(steps: Steps) -> None:
+def test_partial_takes_everything_once_and_evenly(steps: BatchSchedule) -> None:
     everything = []
     for step in range(len(steps)):
         parts = [taken(steps, rank, step) for rank in range(steps.world_size)]
@@ -39,7 +39,7 @@ def test_partial_takes_everything_once_and_evenly(steps: Steps) -> None:
 
 
 @given(many_steps(("pad",)))
-def test_pad_gives_every_rank_a_full_batch(steps: Steps) -> None:
+def test_pad_gives_every_rank_a_full_batch(steps: BatchSchedule) -> None:
     seen = set()
     for step in range(len(steps)):
         for rank in range(steps.world_size):
@@ -50,15 +50,15 @@ def test_pad_gives_every_rank_a_full_batch(steps: Steps) -> None:
 
 
 @given(many_steps(("drop",)))
-def test_drop_leaves_out_less_than_a_global_batch(steps: Steps) -> None:
+def test_drop_leaves_out_less_than_a_global_batch(steps: BatchSchedule) -> None:
     joined = [p for step in range(len(steps)) for rank in range(steps.world_size) for p in taken(steps, rank, step)]
     assert joined == list(range(steps.begin, steps.begin + len(joined)))
     assert steps.count - steps.begin - len(joined) < steps.global_batch
 
 
 @given(many_steps(), st.data())
-def test_a_global_batch_is_the_same_for_every_number_of_ranks(steps: Steps, data: st.DataObject) -> None:
-    whole = Steps(steps.count, steps.global_batch, 1, steps.remainder, steps.begin)
+def test_a_global_batch_is_the_same_for_every_number_of_ranks(steps: BatchSchedule, data: st.DataObject) -> None:
+    whole = BatchSchedule(steps.count, steps.global_batch, 1, steps.remainder, steps.begin)
     assert len(whole) == len(steps)
     for step in range(len(steps)):
         joined = [place for rank in range(steps.world_size) for place in taken(steps, rank, step)]
@@ -66,18 +66,18 @@ def test_a_global_batch_is_the_same_for_every_number_of_ranks(steps: Steps, data
 
 
 @given(many_steps(("partial",)), st.data())
-def test_stopping_and_going_on_elsewhere_loses_nothing(steps: Steps, data: st.DataObject) -> None:
+def test_stopping_and_going_on_elsewhere_loses_nothing(steps: BatchSchedule, data: st.DataObject) -> None:
     """Also with another number of ranks and another batch size."""
     stopped = data.draw(st.integers(0, len(steps)))
     done = steps.done_after(stopped - 1) if stopped else steps.begin
-    rest = Steps(steps.count, data.draw(st.integers(1, 20)), data.draw(st.integers(1, 9)), "partial", done)
+    rest = BatchSchedule(steps.count, data.draw(st.integers(1, 20)), data.draw(st.integers(1, 9)), "partial", done)
     before = [p for step in range(stopped) for rank in range(steps.world_size) for p in taken(steps, rank, step)]
     after = [p for step in range(len(rest)) for rank in range(rest.world_size) for p in taken(rest, rank, step)]
     assert before + after == list(range(steps.begin, steps.count))
 
 
 @given(many_steps(("partial", "drop")))
-def test_a_place_knows_its_step_and_rank(steps: Steps) -> None:
+def test_a_place_knows_its_step_and_rank(steps: BatchSchedule) -> None:
     for step in range(len(steps)):
         for rank in range(steps.world_size):
             for place in taken(steps, rank, step):
@@ -85,9 +85,13 @@ def test_a_place_knows_its_step_and_rank(steps: Steps) -> None:
 
 
 @given(many_steps(("partial", "drop")), st.integers(1, 4), st.data())
-def test_what_a_worker_fetches_ahead_is_what_it_hands_out(steps: Steps, workers: int, data: st.DataObject) -> None:
+def test_what_a_worker_fetches_ahead_is_what_it_hands_out(
+    steps: BatchSchedule, workers: int, data: st.DataObject
+) -> None:
     start = data.draw(st.integers(0, steps.count))
     stop = data.draw(st.integers(start, steps.count))
     rank, worker = data.draw(st.integers(0, steps.world_size - 1)), data.draw(st.integers(0, workers - 1))
     handed_out = [p for step in range(worker, len(steps), workers) for p in taken(steps, rank, step)]
-    assert steps.places_of(rank, worker, workers, start, stop).tolist() == [p for p in handed_out if start <= p < stop]
+    assert steps.owned_positions(rank, worker, workers, start, stop).tolist() == [
+        p for p in handed_out if start <= p < stop
+    ]

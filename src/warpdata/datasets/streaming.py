@@ -1,0 +1,81 @@
+"""Streams over the tables of a version, from a request to an open stream.
+
+A `StreamRequest` is a plain value that can be pickled, so that worker processes open the same stream. Streams need
+NumPy; `Dataset` therefore imports this module when a stream is opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from warpdata.datasets.artifacts import open_for_stream
+from warpdata.datasets.dataset import Dataset, open_dataset
+from warpdata.datasets.ref_columns import Presentation
+from warpdata.datasets.table_source import open_table_source
+from warpdata.repository.catalog import Address
+from warpdata.session import VersionAddress
+from warpdata.streaming import (
+    Collate,
+    OpenStream,
+    RowKeywords,
+    Stream,
+    StreamContext,
+    StreamOptions,
+    TorchLoader,
+    mix_streams,
+)
+
+__all__ = ["StreamRequest", "TorchLoader", "mix_streams", "open_stream", "reopen_later"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """The rows of a table to stream, and the options of the stream."""
+
+    table: str
+    columns: tuple[str, ...] | None
+    filter: str | None
+    options: StreamOptions
+
+    @staticmethod
+    def parse(table: str, keywords: RowKeywords, *, collate: Collate) -> StreamRequest:
+        """Check the keyword arguments of `Dataset.stream`."""
+        options = StreamOptions.parse(keywords, RowKeywords.__annotations__, collate=collate)
+        columns = keywords.get("columns")
+        return StreamRequest(table, None if columns is None else tuple(columns), keywords.get("filter"), options)
+
+
+def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
+    """Open a stream. Reads at most the schema of the table, and with `shuffle=True` a footer."""
+    bound, on_selectivity = open_for_stream(dataset, request.table, request.columns, request.filter)
+    table = replace(dataset.table(request.table), present=Presentation(bound) if bound else None)
+    if request.filter is not None:
+        table = table.filter(request.filter)
+    if request.columns is not None:
+        table = table.select(request.columns)
+    artifacts = {column: artifact for column, (artifact, _) in bound.items()}
+    source = open_table_source(table, (dataset.id, dataset.version), artifacts, request.options, on_selectivity)
+
+    def at_version(version: str) -> Stream:
+        return open_stream(open_dataset(dataset.session, Address(dataset.id, version)), request)
+
+    context = StreamContext(dataset.session.timer, dataset.session.counters.snapshot, at_version)
+    return Stream(source, request.options, context)
+
+
+def reopen_later(dataset: Dataset, request: StreamRequest) -> OpenStream:
+    """Return a function that opens the stream in another process. Can be pickled."""
+    request = replace(request, options=request.options.for_workers())
+    return _StreamAddress(VersionAddress.of(dataset.session, dataset.version_ref), request)
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamAddress:
+    """A stream of a version. A call opens it, perhaps at another version."""
+
+    address: VersionAddress
+    request: StreamRequest
+
+    def __call__(self, version: str | None = None) -> Stream:
+        session, ref = self.address.open(version)
+        return open_stream(Dataset(session, ref, session.catalog.manifest(ref)), self.request)
