@@ -1,4 +1,4 @@
-"""If this fails, `import warpdata` has become slow or has side effects that every user pays for."""
+"""If this fails, `import warpdata` is slow or has side effects."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_names_resolve_lazily_and_to_the_same_thing() -> None:
     assert run(code) == "True True"
 
 
-def test_opening_a_dataset_does_not_bring_what_only_some_need() -> None:
-    rooms = ("warpdata.kinds.episodes", "warpdata.streaming", "warpdata.tensors", "warpdata.wshard")
-    parts = (*rooms, "duckdb", "numpy", "pyarrow", "torch")
+def test_datasets_load_without_optional_parts() -> None:
+    packages = ("warpdata.kinds.episodes", "warpdata.streaming", "warpdata.tensors", "warpdata.wshard")
+    parts = (*packages, "duckdb", "numpy", "pyarrow", "torch")
     loaded = run(f"import sys, warpdata; warpdata.dataset; print([name for name in {parts!r} if name in sys.modules])")
     assert loaded == "[]"

@@ -1,6 +1,6 @@
-"""If this fails, the house has grown a hidden staircase: a layer reaches up, sideways or around a front door.
+"""If this fails, a package imports one above or beside it, or reaches past the face of a package.
 
-The order comes from docs/ARCHITECTURE.md. It is read from the syntax tree, so nothing needs to run.
+docs/ARCHITECTURE.md defines the order. Imports are read from the syntax tree, so no code runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "kinds.tables": FOUNDATION | {"storage", "repository.manifest", "formats.parquet", "query"},
     "kinds.artifacts": FOUNDATION | {"storage", "repository.manifest", "formats.media"},
     "kinds.tensors": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session"},
-    "streaming": FOUNDATION | {"repository.manifest", "query", "formats.parquet", "kinds.tables", "kinds.artifacts"},
+    "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query"},
     "kinds.episodes": FOUNDATION
     | {"storage", "repository.manifest", "formats.parquet", "formats.wshard", "kinds.tables", "streaming"},
     "datasets": FOUNDATION
@@ -52,10 +52,10 @@ ALLOWED: dict[str, set[str]] = {
     "tensors": {"formats.tensors"},
     "conversion": {"formats.convert"},
 }
-"""What each unit may import, beside itself. The command line may import everything, the public face included."""
+"""Units that each unit may import, besides itself. The command line may import everything."""
 
 DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming"}
-"""Units that load NumPy. `Dataset` imports them inside the method that needs them, so that opening stays fast."""
+"""Units that load NumPy. `Dataset` imports them inside methods, so that opening a dataset stays fast."""
 
 POWERS: dict[str, tuple[str, ...]] = {
     "obstore": ("storage/",),
@@ -74,7 +74,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "fastapi": (),
     "pickle": (),
 }
-"""Third-party or system modules with one home: the only paths that may import them."""
+"""Third-party or system modules, with the only paths that may import them."""
 
 
 def modules() -> list[Path]:
@@ -92,7 +92,7 @@ def unit_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[tuple[ast.stmt, str, bool]]:
-    """Every import: the node, the module named, and whether it stands inside a function."""
+    """Yield every import: the node, the module, and whether it is inside a function."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inside = {
         id(child)
@@ -142,14 +142,14 @@ def test_connections_are_made_in_one_module() -> None:
             assert path.relative_to(SOURCE).as_posix() == "query/duckdb.py"
 
 
-def test_nobody_asks_arrow_for_types_of_pandas() -> None:
-    """Versions of Arrow that we support refuse to tell where pandas is not installed."""
+def test_arrow_types_are_not_converted_through_pandas() -> None:
+    """Supported versions of Arrow refuse `to_pandas_dtype` if pandas is not installed."""
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             assert not (isinstance(node, ast.Attribute) and node.attr == "to_pandas_dtype"), f"{path}:{node.lineno}"
 
 
-def test_values_are_computed_once_without_a_lock_for_all() -> None:
+def test_cached_properties_are_those_of_primitives() -> None:
     for path in modules():
         text = path.read_text(encoding="utf-8")
         is_home = path.relative_to(SOURCE).as_posix() == "primitives/cached_property.py"
@@ -178,10 +178,7 @@ def test_only_the_command_line_prints_or_exits() -> None:
 
 
 def test_clock_and_chance_are_arguments() -> None:
-    """Only the composition root owns a clock or an unseeded generator.
-
-    The local store draws names for its temporary files, which nobody ever sees.
-    """
+    """Only the session owns a clock and an unseeded generator. Names of temporary files are random too."""
     owners = {"session.py", "storage/local.py", "primitives/atomic_file.py", "primitives/parallel.py"}
     for path in modules():
         relative = path.relative_to(SOURCE).as_posix()
@@ -191,20 +188,30 @@ def test_clock_and_chance_are_arguments() -> None:
             assert name not in ("time", "random", "uuid", "secrets"), f"{relative} imports {name}"
 
 
-def test_the_public_face_names_real_things() -> None:
+def test_public_names_exist() -> None:
     import warpdata
 
-    assert sorted(warpdata.__all__, key=_sort_key) == warpdata.__all__
+    assert sorted(set(warpdata.__all__)) == warpdata.__all__
     for name in warpdata.__all__:
         assert getattr(warpdata, name) is not None
 
 
-def _sort_key(name: str) -> tuple[int, str]:
-    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+def test_type_checkers_see_the_public_names() -> None:
+    """The imports under TYPE_CHECKING repeat the export table of the package."""
+    import warpdata
+
+    typed = {
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("warpdata")
+        for alias in node.names
+        if alias.asname == alias.name  # only this form is exported
+    }
+    assert typed == {(home, name) for home, names in warpdata._EXPORTS.items() for name in names}
 
 
 def _for_types_only(path: Path, wanted: ast.stmt) -> bool:
-    """Whether the import stands under `if TYPE_CHECKING:`."""
+    """Return True if the import is under `if TYPE_CHECKING:`."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return any(
         isinstance(node, ast.If)

@@ -1,4 +1,4 @@
-"""If this fails, a module or function has become a place where a second idea moved in, or a face is untidy."""
+"""If this fails, a module or function has outgrown its purpose, or a package face is untidy."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdata.streaming.batching import BatchSchedule, Remainder
+from warpdata.streaming.order import BatchSchedule, Remainder
 
 counts = st.integers(0, 200)
 

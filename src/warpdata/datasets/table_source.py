@@ -23,6 +23,7 @@ from warpdata.limits import GIB, MIB, SMALL_SHARD_BYTES
 from warpdata.primitives.cached_property import cached_property
 from warpdata.repository.manifest import iter_rows
 from warpdata.streaming import (
+    Columns,
     ConsumedSegment,
     LoadedRows,
     LoadExecutors,
@@ -32,6 +33,7 @@ from warpdata.streaming import (
     RebasedIdentity,
     RowSource,
     SampleLocation,
+    SampleReader,
     Shuffle,
     ShuffleBuffer,
     StreamOptions,
@@ -99,6 +101,10 @@ class TableSource(RowSource):
         return self.table.entry.shards.row_count
 
     @property
+    def media_bytes(self) -> float:
+        return self.sample_bytes - self.row_bytes
+
+    @property
     def cache_bytes(self) -> int:
         return min(_CACHED_ROW_BYTES, self.table.entry.shards.data_bytes)
 
@@ -114,6 +120,10 @@ class TableSource(RowSource):
     def column_names(self) -> list[str]:
         names: list[str] = self.table.schema().names
         return names
+
+    def open(self, epoch: int, owned: OwnedPositions, *, with_media: bool) -> SampleReader:
+        executors = LoadExecutors()
+        return _RowReader(self.shuffle_buffer(epoch, executors, owned, with_media=with_media), executors)
 
     def shuffle_buffer(
         self, epoch: int, executors: LoadExecutors, owned: OwnedPositions, *, with_media: bool
@@ -163,6 +173,24 @@ class TableSource(RowSource):
 
     def _rows(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return samples if self.selection is None else self.selection[samples]
+
+
+class _RowReader:
+    def __init__(self, buffer: ShuffleBuffer, executors: LoadExecutors) -> None:
+        self._buffer = buffer
+        self._executors = executors
+
+    def rows(self, start: int, stop: int) -> pa.Table:
+        return self._buffer.samples(start, stop).rows
+
+    def columns(self, start: int, stop: int) -> Columns:
+        return Columns.of(self._buffer.samples(start, stop))
+
+    def advance(self, position: int) -> None:
+        self._buffer.advance(position)
+
+    def close(self) -> None:
+        self._executors.close()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Streams read from a `SampleSource` and know neither tables nor catalogs. docs/specs/streaming.md is the normative text.
 """
 
-from warpdata.streaming.batching import BatchSchedule, Remainder
+from warpdata.streaming.collate import Columns
 from warpdata.streaming.explanation import Explanation
 from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import (
@@ -15,11 +15,10 @@ from warpdata.streaming.options import (
     Transform,
     resolve_rank,
 )
-from warpdata.streaming.order import Order, Shuffle
-from warpdata.streaming.shuffle_buffer import LoadedRows, OwnedPositions, PendingBytes, ShuffleBuffer
+from warpdata.streaming.order import BatchSchedule, Order, Remainder, Shuffle
+from warpdata.streaming.shuffle_buffer import LoadedRows, LoadExecutors, OwnedPositions, PendingBytes, ShuffleBuffer
 from warpdata.streaming.source import (
     BatchReader,
-    LoadExecutors,
     OnSelectivity,
     RowSource,
     SampleLocation,
@@ -45,6 +44,7 @@ __all__ = [
     "BatchSchedule",
     "Clock",
     "Collate",
+    "Columns",
     "ConsumedSegment",
     "Explanation",
     "LoadExecutors",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from warpdata.limits import MEMBER_REQUEST_BYTES
-from warpdata.streaming.batching import BatchSchedule
 from warpdata.streaming.options import StreamOptions
+from warpdata.streaming.order import BatchSchedule
 from warpdata.streaming.shuffle_buffer import span_rows
 from warpdata.streaming.source import SampleSource
 

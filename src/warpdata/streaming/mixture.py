@@ -20,8 +20,8 @@ from warpdata.errors import BadInputError
 from warpdata.primitives.cached_property import cached_property
 from warpdata.streaming.collate import Columns
 from warpdata.streaming.order import Shuffle, random_keys
-from warpdata.streaming.shuffle_buffer import OwnedPositions, ShuffleBuffer
-from warpdata.streaming.source import LoadExecutors, RowSource, SampleLocation
+from warpdata.streaming.shuffle_buffer import LoadExecutors, OwnedPositions, ShuffleBuffer
+from warpdata.streaming.source import RowSource, SampleLocation
 from warpdata.streaming.state import MixedIdentity
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import Any, Literal, TextIO, TypeAlias, TypedDict, get_args
 from warpdata.errors import BadInputError
 from warpdata.primitives.suggest import suggest
 from warpdata.settings import detect_rank
-from warpdata.streaming.batching import BatchSchedule, Remainder
-from warpdata.streaming.order import Shuffle
+from warpdata.streaming.order import BatchSchedule, Remainder, Shuffle
 
 __all__ = [
     "Collate",

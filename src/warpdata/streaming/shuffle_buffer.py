@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from warpdata.limits import MIB
+from warpdata.primitives.parallel import IO_POOL, BoundedExecutor
 from warpdata.query import as_arrow
 from warpdata.streaming.order import Order
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["LoadRows", "LoadedRows", "OwnedPositions", "PendingBytes", "ShuffleBuffer", "span_rows"]
+__all__ = ["LoadExecutors", "LoadRows", "LoadedRows", "OwnedPositions", "PendingBytes", "ShuffleBuffer", "span_rows"]
 
 PendingBytes: TypeAlias = Callable[[], bytes]
 """Waits for bytes that are being fetched, and returns them."""
@@ -34,7 +35,21 @@ OwnedPositions: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
 """Returns the positions within [start, stop) that this consumer takes, ascending."""
 
 _SPAN_BYTES = 32 * MIB
+_MEDIA_REQUESTS = 32
 _NOTHING = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadExecutors:
+    """Shares of the I/O pool for one reader: a thread loads rows, others fetch the media that rows refer to."""
+
+    rows: BoundedExecutor = field(default_factory=lambda: IO_POOL.executor(1))
+    media: BoundedExecutor = field(default_factory=lambda: IO_POOL.executor(_MEDIA_REQUESTS))
+
+    def close(self) -> None:
+        """Cancel what has not started and wait for the rest."""
+        for executor in (self.rows, self.media):
+            executor.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +111,9 @@ class ShuffleBuffer:
         with self._lock:
             for old in [number for number in self._loaded if number < window]:
                 del self._loaded[old]
-        self._load(window + 1)
+        start, stop = self._span(window + 1)
+        if start < stop:
+            self._load(window + 1)
 
     def _pick(self, loaded: NDArray[np.int64], rows: LoadedRows, wanted: NDArray[np.int64]) -> LoadedRows:
         """Return samples of a loaded window. Samples that this consumer does not own, such as padding, load now."""

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from warpdata.primitives.parallel import IO_POOL, BoundedExecutor
 from warpdata.streaming.collate import Columns
 from warpdata.streaming.order import Shuffle
-from warpdata.streaming.shuffle_buffer import OwnedPositions, ShuffleBuffer
+from warpdata.streaming.shuffle_buffer import LoadExecutors, OwnedPositions, ShuffleBuffer
 from warpdata.streaming.state import ConsumedSegment, StreamIdentity, TableIdentity
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchReader",
-    "LoadExecutors",
     "OnSelectivity",
     "RowSource",
     "SampleLocation",
@@ -37,21 +35,6 @@ SampleLocation: TypeAlias = tuple[int, int]
 
 OnSelectivity: TypeAlias = Callable[[float], None]
 """Receives the share of rows that the filters keep, before any of these rows is read."""
-
-_MEDIA_REQUESTS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class LoadExecutors:
-    """Shares of the I/O pool for one reader: a thread loads rows, others fetch the media that rows refer to."""
-
-    rows: BoundedExecutor = field(default_factory=lambda: IO_POOL.executor(1))
-    media: BoundedExecutor = field(default_factory=lambda: IO_POOL.executor(_MEDIA_REQUESTS))
-
-    def close(self) -> None:
-        """Cancel what has not started and wait for the rest."""
-        for executor in (self.rows, self.media):
-            executor.shutdown(wait=True, cancel_futures=True)
 
 
 class SampleReader(Protocol):
@@ -165,8 +148,8 @@ class RowSource(ABC):
     consumed: tuple[ConsumedSegment, ...] = field(default=(), kw_only=True)
 
     @property
-    def media_bytes(self) -> float:
-        return self.sample_bytes - self.row_bytes
+    @abstractmethod
+    def media_bytes(self) -> float: ...
 
     @property
     @abstractmethod
@@ -192,9 +175,8 @@ class RowSource(ABC):
     @abstractmethod
     def column_names(self) -> list[str]: ...
 
-    def open(self, epoch: int, owned: OwnedPositions, *, with_media: bool) -> SampleReader:
-        executors = LoadExecutors()
-        return _RowReader(self.shuffle_buffer(epoch, executors, owned, with_media=with_media), executors)
+    @abstractmethod
+    def open(self, epoch: int, owned: OwnedPositions, *, with_media: bool) -> SampleReader: ...
 
     @abstractmethod
     def shuffle_buffer(
@@ -216,21 +198,3 @@ class RowSource(ABC):
 
         `source_at` returns the same source at another version.
         """
-
-
-class _RowReader:
-    def __init__(self, buffer: ShuffleBuffer, executors: LoadExecutors) -> None:
-        self._buffer = buffer
-        self._executors = executors
-
-    def rows(self, start: int, stop: int) -> pa.Table:
-        return self._buffer.samples(start, stop).rows
-
-    def columns(self, start: int, stop: int) -> Columns:
-        return Columns.of(self._buffer.samples(start, stop))
-
-    def advance(self, position: int) -> None:
-        self._buffer.advance(position)
-
-    def close(self) -> None:
-        self._executors.close()

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.storage.cache import IOStats
-from warpdata.streaming.batching import BatchSchedule, Span
 from warpdata.streaming.collate import CollatedBatch, Columns, batch_of_arrays, batch_of_columns, batch_of_rows
 from warpdata.streaming.explanation import Explanation
 from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
+from warpdata.streaming.order import BatchSchedule, Span
 from warpdata.streaming.shuffle_buffer import OwnedPositions
 from warpdata.streaming.source import BatchReader, RowSource, SampleLocation, SampleReader, SampleSource
 from warpdata.streaming.state import ConsumedSegment, StreamIdentity, StreamState, parse_consumed, parse_state
