@@ -1,7 +1,6 @@
-"""The composition root: a store, its cache, a clock and a source of chance, put together once.
+"""The composition root: a store with its cache, a clock and a random generator.
 
-Everything below is handed what it needs from here; nothing below reads the environment, the time
-or a random number by itself.
+A session passes them to the layers below, which never read the environment, the time or random numbers themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from warpdata.repository.catalog import Address, Catalog, VersionRef, is_sound, key_policy
@@ -42,10 +41,10 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class Session:
-    """A store opened for use. `reader` and `media` may be served from this machine; `writer` never is.
+    """An open store. `reader` and `media` may serve reads from the cache; `writer` never does.
 
-    They differ in when they fetch more than was asked for: tables are read in large parts and rarely
-    whole, media in small ones and often all of it.
+    They differ in when they fetch whole blobs. Tables are read in large parts and rarely whole; media are read in
+    small parts and often completely.
     """
 
     writer: Writer
@@ -70,7 +69,7 @@ class Session:
 
     @property
     def is_local(self) -> bool:
-        """Whether its store is a folder of this machine."""
+        """The store is a local directory."""
         return self.reader.url.startswith("file://")
 
     def timestamp(self) -> str:
@@ -80,35 +79,35 @@ class Session:
         return str(uuid.UUID(int=self.chance.getrandbits(128), version=4))
 
     def pause(self, attempt: int) -> None:
-        """Exponential backoff with full jitter."""
+        """Sleep before a retry: exponential back-off with full jitter."""
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 16))
         self.sleep(self.chance.uniform(0, longest))
 
 
 def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Session:
-    """Open the store named, or the one the settings name. Makes no request."""
+    """Open a store, by default that of the settings. Makes no request."""
     settings = settings or load_settings()
-    url, chosen = normalize_url(store or settings.store_url), parse_mode(mode or settings.mode)
+    url, cache_mode = normalize_url(store or settings.store_url), parse_mode(mode or settings.mode)
     writer = open_store(url, settings)
     counters = IOMetrics()
     cache = open_cache(settings, counters)
+    session = Session(writer, writer, settings, mode=cache_mode, counters=counters, cache=cache)
     if url.startswith(("file://", "memory://")):
-        return Session(writer, writer, settings, mode=chosen, counters=counters, cache=cache)
-    asked = MeteredReader(writer, counters)
-    if chosen is Mode.REMOTE:
-        return Session(writer, asked, settings, mode=chosen, counters=counters)
-    remembered = settings.cache_dir / "metadata"
-    if chosen is Mode.LOCAL:
-        offline = OfflineReader(url, cache, MetadataCacheFiles(url, remembered), _OFFLINE)
-        return Session(writer, offline, settings, mode=chosen, counters=counters, cache=cache)
-    tables, media = (FILL_EAGERLY, FILL_EAGERLY) if chosen is Mode.HYBRID else (FILL_FOR_TABLES, FILL_FOR_MEDIA)
-    cached = CachedReader(MetadataCache(asked, remembered, key_policy, is_sound), cache, tables)
-    return Session(writer, cached, settings, mode=chosen, media=cached.under(media), counters=counters, cache=cache)
+        return session
+    metered = MeteredReader(writer, counters)
+    if cache_mode is Mode.REMOTE:
+        return replace(session, reader=metered, cache=None)
+    metadata_dir = settings.cache_dir / "metadata"
+    if cache_mode is Mode.LOCAL:
+        return replace(session, reader=OfflineReader(url, cache, MetadataCacheFiles(url, metadata_dir), _OFFLINE))
+    tables, media = (FILL_EAGERLY, FILL_EAGERLY) if cache_mode is Mode.HYBRID else (FILL_FOR_TABLES, FILL_FOR_MEDIA)
+    cached = CachedReader(MetadataCache(metered, metadata_dir, key_policy, is_sound), cache, tables)
+    return replace(session, reader=cached, media=cached.under(media))
 
 
 @dataclass(frozen=True, slots=True)
 class VersionAddress:
-    """A version in words that another process understands. Holds the settings, so it is never stored."""
+    """A version that another process can open. It holds the settings, with secrets, so it is never stored."""
 
     store: str
     dataset_id: str
@@ -117,18 +116,16 @@ class VersionAddress:
     settings: Settings
 
     @staticmethod
-    def of(session: Session, resolved: VersionRef) -> VersionAddress:
-        return VersionAddress(
-            session.reader.url, resolved.dataset_id, resolved.version, session.mode.value, session.settings
-        )
+    def of(session: Session, ref: VersionRef) -> VersionAddress:
+        return VersionAddress(session.reader.url, ref.dataset_id, ref.version, session.mode.value, session.settings)
 
     def open(self, version: str | None = None) -> tuple[Session, VersionRef]:
-        """A connection of its own, and this version or another."""
+        """Open a session, and return it with this version or another."""
         session = connect(self.store, self.settings, mode=self.mode)
         return session, session.catalog.resolve(Address(self.dataset_id, version or self.version))
 
 
 def open_cache(settings: Settings | None = None, counters: IOMetrics | None = None) -> BlobCache:
-    """The cache on this machine, shared by all stores and processes. Touches no file."""
+    """Open the cache of this machine, which all stores and processes share. Touches no file."""
     settings = settings or load_settings()
     return BlobCache(settings.cache_dir, settings.cache_limit_bytes, time.time, counters)

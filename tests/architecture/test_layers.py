@@ -178,7 +178,7 @@ def test_only_the_command_line_prints_or_exits() -> None:
 
 
 def test_clock_and_chance_are_arguments() -> None:
-    """Only the session owns a clock and an unseeded generator. Names of temporary files are random too."""
+    """The session owns the clock and the unseeded generator. Names of temporary files are random too."""
     owners = {"session.py", "storage/local.py", "primitives/atomic_file.py", "primitives/parallel.py"}
     for path in modules():
         relative = path.relative_to(SOURCE).as_posix()

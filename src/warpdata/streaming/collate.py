@@ -171,7 +171,7 @@ def _transformed(columns: dict[str, Values], count: int, options: StreamOptions)
 
 
 def _collated(columns: dict[str, Values], how: str) -> Any:
-    """Return arrays where shapes allow and lists elsewhere, or plain lists only."""
+    """Return arrays where shapes allow and lists otherwise, or plain lists only."""
     if how == "dict":
         return {name: values if isinstance(values, list) else values.tolist() for name, values in columns.items()}
     arrays = {name: _stacked(values) for name, values in columns.items()}
