@@ -19,7 +19,7 @@ LIMITS = {
     "wd.dataset(name)": 29,
     "ds.table().filter().batches()": 31,
     "ds.stream(shuffle=True)": 40,
-    "ds.episodes().windows()": 54,
+    "ds.episodes().windows()": 44,
     "builder.publish()": 37,
 }
 STREAM_MODULES = 12

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "kinds.tensors": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session"},
     "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query"},
     "kinds.episodes": FOUNDATION
-    | {"storage", "repository.manifest", "query", "formats.parquet", "formats.wshard", "kinds.tables", "streaming"},
+    | {"storage", "repository.manifest", "formats.parquet", "formats.wshard", "kinds.tables", "streaming"},
     "datasets": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "query", "streaming"}
     | {"formats.parquet", "formats.tensors", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},

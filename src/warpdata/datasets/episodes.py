@@ -1,12 +1,12 @@
-"""Episodes of a version, opened."""
+"""Open the episode sets of a version."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 
 from warpdata.errors import EpisodeNotFoundError
-from warpdata.kinds.episodes import Episodes, EpisodesEntry, Library, Origin
+from warpdata.kinds.episodes import EpisodeIndex, Episodes, EpisodesContext, EpisodesEntry
+from warpdata.primitives.suggest import suggest
 from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import Manifest
 from warpdata.session import Session, VersionAddress
@@ -15,7 +15,7 @@ __all__ = ["EpisodesEntry", "open_episodes"]
 
 
 def open_episodes(session: Session, resolved: VersionRef, manifest: Manifest, name: str | None) -> Episodes:
-    """Reads nothing. `EpisodeNotFoundError` names the sets there are; without a name the only one is meant."""
+    """Open a set by name, or the only one. Reads nothing. `EpisodeNotFoundError` lists the sets of the version."""
     names = sorted(manifest.episodes)
     if name is None:
         if len(names) != 1:
@@ -24,10 +24,9 @@ def open_episodes(session: Session, resolved: VersionRef, manifest: Manifest, na
         name = names[0]
     payload = manifest.episodes.get(name)
     if payload is None:
-        near = difflib.get_close_matches(name, names, n=3)
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"Episodes: {', '.join(names) or 'none'}"
+        hint = suggest(name, names, label="Episodes")
         raise EpisodeNotFoundError(f"{resolved.dataset_id} has no episodes {name!r}", hint=hint)
-    origin = Origin(
+    context = EpisodesContext(
         resolved.dataset_id,
         resolved.version,
         session.media_reader,
@@ -36,10 +35,10 @@ def open_episodes(session: Session, resolved: VersionRef, manifest: Manifest, na
         functools.partial(_reopen, VersionAddress.of(session, resolved), name),
         may_fork=session.is_local,
     )
-    return Episodes(Library(name, EpisodesEntry.of(name, payload), origin))
+    return Episodes(EpisodeIndex(name, EpisodesEntry.of(name, payload), context))
 
 
 def _reopen(where: VersionAddress, name: str) -> Episodes:
-    """The same set, opened in another process."""
+    """Open the same set in another process."""
     session, resolved = where.open()
     return open_episodes(session, resolved, session.catalog.manifest(resolved), name)

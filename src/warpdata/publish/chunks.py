@@ -21,12 +21,12 @@ from warpdata.formats.wshard import (
     load_chunk_manifest,
     validate_chunk_continuity,
 )
-from warpdata.kinds.episodes import Described
+from warpdata.kinds.episodes import EpisodeDescription
 from warpdata.publish.plan import StagedBlob
 
 __all__ = ["Found", "Listing", "group_chunks", "resolve_manifests"]
 
-Found: TypeAlias = tuple[Described, StagedBlob]
+Found: TypeAlias = tuple[EpisodeDescription, StagedBlob]
 """A file that was read whole."""
 
 
@@ -180,6 +180,6 @@ def _check_steps(name: str, files: Sequence[Found], total: int) -> None:
         raise InvalidSourceError(f"the chunks do not follow one another: {error.message}") from error
 
 
-def _place(row: Described) -> ChunkPlace:
+def _place(row: EpisodeDescription) -> ChunkPlace:
     assert row.chunk is not None, "only chunks are put in order"
     return row.chunk

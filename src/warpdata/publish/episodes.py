@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.formats.wshard import Episode, save_wshard
-from warpdata.kinds.episodes import IndexedEpisode, describe_episode, join_described, write_index
+from warpdata.kinds.episodes import IndexedEpisode, describe_episode, join_descriptions, write_index
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.primitives.hashing import Fingerprint, fingerprint_file
 from warpdata.primitives.progress import Progress, ProgressCounter
@@ -70,7 +70,7 @@ def stage_episodes(name: str, spec: EpisodesSpec, folder: Path, progress: Progre
 
 
 def _indexed(files: Sequence[Found]) -> IndexedEpisode:
-    whole = join_described([(row, str(blob.path)) for row, blob in files])
+    whole = join_descriptions([(row, str(blob.path)) for row, blob in files])
     return IndexedEpisode(whole, tuple((row, blob.fingerprint.blob) for row, blob in files))
 
 

@@ -4,14 +4,18 @@ Knows nothing of datasets. docs/specs/store.md is the normative text.
 """
 
 from warpdata.storage.blobs import read_blob, verify_blob
+from warpdata.storage.buffered import BufferedBlob
 from warpdata.storage.from_url import normalize_url, open_store, resolve_s3
 from warpdata.storage.local import LocalStore
 from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, MetadataCacheFiles
 from warpdata.storage.object_store import ObjectStore
 from warpdata.storage.ranges import Request, check_spans, coalesce, split_reply
 from warpdata.storage.types import ByteRange, GetResult, ObjectInfo, Reader, Writer
+from warpdata.storage.verified_read import read_verified, retry_corrupt
+from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = [
+    "BufferedBlob",
     "ByteRange",
     "GetResult",
     "KeyPolicy",
@@ -21,6 +25,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "Reader",
+    "ReaderWrapper",
     "Request",
     "Writer",
     "check_spans",
@@ -28,7 +33,9 @@ __all__ = [
     "normalize_url",
     "open_store",
     "read_blob",
+    "read_verified",
     "resolve_s3",
+    "retry_corrupt",
     "split_reply",
     "verify_blob",
 ]

@@ -1,4 +1,4 @@
-"""Small episodes that the tests of this folder share, and a slow way to cut windows out of them."""
+"""Small episodes for the tests of this directory, and a naive implementation of windows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warpdata.settings import load_settings
 from warpdata.storage import Writer, open_store
 from warpdata.wshard import Channel, Episode, Timebase, save_wshard
 
-__all__ = ["FORMS", "KEYS", "link", "make_episode", "memory", "naive_window", "save_all"]
+__all__ = ["FORMS", "KEYS", "make_episode", "memory_store", "naive_window", "open_session", "save_all"]
 
 Array = np.ndarray[Any, Any]
 
@@ -27,13 +27,13 @@ FORMS: dict[str, dict[str, Any]] = {
     "chunks": {"compression": "zstd", "time_chunk_steps": 8},
     "mixed": {"per_block": {"signal/rgb": ("zstd", 3), "reward": ("lz4", None)}, "alignment": 0},
 }
-"""All the ways in which a block may be stored."""
+"""Options of `save_wshard` for all ways to store a block."""
 
 KEYS = {"rgb": (-4, 0), "ctrl": (0, 6), "imu": (-2, 3), "reward": (-1, 1), "done": (0, 1), "time/timestamps_ns": (0, 2)}
 
 
 def make_episode(number: int, length: int, *, timestamps: bool = False, rate: float = 30.0) -> Episode:
-    """A camera, joints, actions, an IMU at a rate of its own, and endings."""
+    """Make an episode with a camera, joints, actions, an IMU with its own rate, rewards and terminations."""
     rng = np.random.default_rng(number)
     times = np.cumsum(rng.integers(20_000_000, 40_000_000, length)).astype(np.int64)
     return Episode(
@@ -54,17 +54,17 @@ def make_episode(number: int, length: int, *, timestamps: bool = False, rate: fl
     )
 
 
-def save_all(folder: Path, lengths: list[int], **options: Any) -> list[Path]:
-    """A file for each length, named in order."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{number:03d}.wshard" for number in range(len(lengths))]
+def save_all(directory: Path, lengths: list[int], **options: Any) -> list[Path]:
+    """Save an episode of each length, named in order."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = [directory / f"{number:03d}.wshard" for number in range(len(lengths))]
     for number, (path, length) in enumerate(zip(paths, lengths, strict=True)):
         save_wshard(make_episode(number, length), path, **options)
     return paths
 
 
 def naive_window(episode: Episode, name: str, span: tuple[int, int], step: int, pad: str | None) -> Array:
-    """The steps one by one, each looked up by what the specification says."""
+    """Look up each step of a window as the specification describes it."""
     arrays: dict[str, Array] = {
         **{key: channel.data for key, channel in episode.observations.items()},
         **{key: channel.data for key, channel in episode.actions.items()},
@@ -88,8 +88,8 @@ def naive_window(episode: Episode, name: str, span: tuple[int, int], step: int, 
     return np.stack(out)
 
 
-def link(store: Writer, seed: int = 0) -> Session:
-    """A connection whose clock stands still and whose waits take no time."""
+def open_session(store: Writer, seed: int = 0) -> Session:
+    """Open a session with a fixed clock and without delays."""
     return Session(
         writer=store,
         reader=store,
@@ -100,6 +100,6 @@ def link(store: Writer, seed: int = 0) -> Session:
     )
 
 
-def memory(name: str) -> Writer:
-    """An empty store without local paths, of its own for each name: all is read by range, as from another machine."""
+def memory_store(name: str) -> Writer:
+    """Open an empty store for each name. It has no local paths, so everything is read by range, as from a server."""
     return open_store(f"memory://{sha256_hex(name.encode())}", load_settings())

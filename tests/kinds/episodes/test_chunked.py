@@ -1,4 +1,4 @@
-"""If this fails, an episode that was recorded in several files is not the episode that was recorded."""
+"""If this fails, an episode that was recorded in several files differs from the recorded one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import warpdata as wd
 from tests.formats.wshard.scenes import RawFile, same_episode
-from tests.kinds.episodes.scenes import FORMS, KEYS, link, make_episode, memory, naive_window, save_all
+from tests.kinds.episodes.scenes import FORMS, KEYS, make_episode, memory_store, naive_window, open_session, save_all
 from tests.reference import wshard_reader
 from warpdata.datasets import open_dataset
 from warpdata.errors import (
@@ -35,8 +35,8 @@ from warpdata.errors import (
     UnsupportedError,
 )
 from warpdata.formats.parquet import describe_parquet
-from warpdata.kinds.episodes import Episodes, EpisodesEntry, Library, Origin, StoredEpisode
-from warpdata.kinds.episodes.window_source import WindowsPlan
+from warpdata.kinds.episodes import EpisodeIndex, Episodes, EpisodesContext, EpisodesEntry, StoredEpisode
+from warpdata.kinds.episodes.window_source import WindowSource
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.primitives.hashing import blob_key, fingerprint_file, sha256_hex
 from warpdata.repository.catalog import parse_address
@@ -53,15 +53,15 @@ from warpdata.wshard import (
     save_wshard,
 )
 
-# An example publishes two versions, so looking for a smaller one would take longer than a test may.
-KEPT = settings(
+# Each example publishes two versions, so shrinking would exceed the time limit of a test.
+SLOW = settings(
     max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck)
 )
 LONG = 40
 
 
 def cut(episode: Episode, borders: list[int], row_borders: list[int]) -> list[Episode]:
-    """Chunks from border to border. The IMU has a rate of its own, so its borders are its own too."""
+    """Cut an episode into chunks at these steps. The IMU has its own rate, so it is cut at `row_borders`."""
     total = len(borders) - 1
 
     def one(number: int, low: int, high: int) -> Episode:
@@ -94,44 +94,44 @@ def cuts(draw: st.DrawFn, length: int, rows: int) -> tuple[list[int], list[int]]
 
 
 def opened(store: Any, name: str) -> Episodes:
-    return open_dataset(link(store), parse_address(name)).episodes("demos")
+    return open_dataset(open_session(store), parse_address(name)).episodes("demos")
 
 
-def write_chunks(folder: Path, chunks: list[Episode], **options: Any) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{chunk.id}_chunk_{number:04d}.wshard" for number, chunk in enumerate(chunks)]
+def write_chunks(directory: Path, chunks: list[Episode], **options: Any) -> list[Path]:
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = [directory / f"{chunk.id}_chunk_{number:04d}.wshard" for number, chunk in enumerate(chunks)]
     for chunk, path in zip(chunks, paths, strict=True):
         save_wshard(chunk, path, **options)
     return paths
 
 
-@KEPT
+@SLOW
 @given(st.sampled_from(sorted(FORMS)), st.sampled_from(["local", "memory"]), st.booleans(), st.data())
-def test_an_episode_in_chunks_is_the_episode_in_one_file(
+def test_a_chunked_episode_equals_the_episode_in_one_file(
     form: str, place: str, timestamps: bool, data: st.DataObject
 ) -> None:
-    """But for its identity: windows, values, table and length, wherever it was cut."""
+    """Compares windows, values, table and length for any cuts. Only the identity differs."""
     long = make_episode(1, LONG, timestamps=timestamps)
     borders, row_borders = data.draw(cuts(LONG, len(long.observations["imu"].data)))
     with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
+        directory = Path(text)
         wholes = [make_episode(0, 7, timestamps=timestamps), long, make_episode(2, 9, timestamps=timestamps)]
         for episode in wholes:
-            save_wshard(episode, folder / f"{episode.id}.wshard", **FORMS[form])
-        chunks = write_chunks(folder, cut(long, borders, row_borders), **FORMS[form])
-        sound = [path.read_bytes() for path in chunks]
-        first, last = folder / "ep_000.wshard", folder / "ep_002.wshard"
-        store = memory(text) if place == "memory" else wd.connect((folder / "store").as_uri()).writer
-        publish_into(store, "a/whole", [first, folder / "ep_001.wshard", last])
+            save_wshard(episode, directory / f"{episode.id}.wshard", **FORMS[form])
+        chunks = write_chunks(directory, cut(long, borders, row_borders), **FORMS[form])
+        contents = [path.read_bytes() for path in chunks]
+        first, last = directory / "ep_000.wshard", directory / "ep_002.wshard"
+        store = memory_store(text) if place == "memory" else wd.connect((directory / "store").as_uri()).writer
+        publish_into(store, "a/whole", [first, directory / "ep_001.wshard", last])
         publish_into(store, "a/chunked", [first, *data.draw(st.permutations(chunks)), last])
         whole, chunked = opened(store, "a/whole"), opened(store, "a/chunked")
 
         assert len(chunked) == len(whole) == 3
         assert [len(each) for each in chunked] == [7, LONG, 9]
-        assert told(chunked) == told(whole)
-        assert [store.read(blob_key(chunk.hash)).data for chunk in chunked["ep_001"].chunks] == sound
+        assert table_rows(chunked) == table_rows(whole)
+        assert [store.read(blob_key(chunk.hash)).data for chunk in chunked["ep_001"].chunks] == contents
         same_values(chunked["ep_001"], whole["ep_001"], data)
-        asked: dict[str, Any] = {
+        keywords: dict[str, Any] = {
             "keys": KEYS,
             "stride": data.draw(st.integers(1, 9)),
             "pad": data.draw(st.sampled_from(["edge", "zero", None])),
@@ -139,27 +139,27 @@ def test_an_episode_in_chunks_is_the_episode_in_one_file(
             "batch_size": data.draw(st.integers(1, 70)),
             "mask": True,
         }
-        one_by_one = mock.patch.object(WindowsPlan, "_most_groups", 0)  # as where they are too large to be held
+        one_by_one = mock.patch.object(WindowSource, "_max_groups", 0)  # as if groups were too large for memory
         with one_by_one if data.draw(st.booleans()) else nullcontext():
-            batches = list(chunked.windows(**asked))
-        for mine, other in zip(batches, whole.windows(**asked), strict=True):
+            batches = list(chunked.windows(**keywords))
+        for mine, other in zip(batches, whole.windows(**keywords), strict=True):
             assert mine.keys() == other.keys()
             assert all(np.array_equal(mine[name], other[name]) for name in mine)
         for number, step, window in list(zip(*(batches[0][name] for name in ("episode", "step", "rgb")), strict=True))[
             :4
         ]:
-            assert np.array_equal(window, naive_window(wholes[number], "rgb", KEYS["rgb"], int(step), asked["pad"]))
+            assert np.array_equal(window, naive_window(wholes[number], "rgb", KEYS["rgb"], int(step), keywords["pad"]))
 
 
 def publish_into(store: Any, name: str, source: Any) -> wd.Dataset:
-    wd.DatasetBuilder(name, link(store)).add_episodes("demos", source).publish()
-    return open_dataset(link(store), parse_address(name))
+    wd.DatasetBuilder(name, open_session(store)).add_episodes("demos", source).publish()
+    return open_dataset(open_session(store), parse_address(name))
 
 
-def told(episodes: Episodes) -> list[dict[str, Any]]:
-    apart = ("identity", "hash", "byte_size")
+def table_rows(episodes: Episodes) -> list[dict[str, Any]]:
+    different = ("identity", "hash", "byte_size")
     rows = episodes.table().to_arrow().to_pylist()
-    return [{name: value for name, value in row.items() if name not in apart} for row in rows]
+    return [{name: value for name, value in row.items() if name not in different} for row in rows]
 
 
 def same_values(mine: StoredEpisode, other: StoredEpisode, data: st.DataObject) -> None:
@@ -182,7 +182,7 @@ def same_values(mine: StoredEpisode, other: StoredEpisode, data: st.DataObject) 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    """A folder with two whole episodes, and a long one as its writer leaves it: three chunks and a manifest."""
+    """Save two episodes, and a long one as its writer does: three chunks and a manifest."""
     save_all(tmp_path / "in", [5, 6])
     chunks = cut(make_episode(7, 30), [0, 12, 20, 30], [0, 40, 70, 100])
     writer = ChunkedEpisodeWriter(tmp_path / "in", "ep_007", compression="zstd")
@@ -197,7 +197,7 @@ def publish(source: Any) -> Episodes:
     return wd.dataset("a/robot").episodes("demos")
 
 
-def test_what_a_writer_leaves_is_published_as_it_is(recorded: Path) -> None:
+def test_the_output_of_a_chunk_writer_is_published_unchanged(recorded: Path) -> None:
     chunks = sorted(recorded.glob("*_chunk_*"))
     manifest = recorded / "ep_007_manifest.wshard"
     whole = make_episode(7, 30)
@@ -213,7 +213,7 @@ def test_what_a_writer_leaves_is_published_as_it_is(recorded: Path) -> None:
     assert wd.DatasetBuilder("a/robot").add_episodes("demos", recorded).plan().episodes == {"demos": 3}
 
 
-def test_one_chunk_is_an_episode_in_one_file(tmp_path: Path) -> None:
+def test_a_single_chunk_is_an_episode_in_one_file(tmp_path: Path) -> None:
     writer = ChunkedEpisodeWriter(tmp_path, "short")
     writer.write_chunk(replace(make_episode(3, 8), id="short"))
     writer.finalize_manifest()
@@ -222,13 +222,13 @@ def test_one_chunk_is_an_episode_in_one_file(tmp_path: Path) -> None:
     assert episodes["short"].hash == fingerprint_file(tmp_path / "short_chunk_0000.wshard").blob.hash
 
 
-def test_objects_may_be_chunks() -> None:
+def test_objects_can_be_chunks() -> None:
     chunks = cut(make_episode(7, 30), [0, 12, 30], [0, 1, 100])
     assert len(publish(iter(chunks))["ep_007"].chunks) == 2
 
 
-def test_a_set_without_chunks_is_stored_as_it_was(tmp_path: Path) -> None:
-    """Whoever reads it with an older release must not notice."""
+def test_a_set_without_chunks_has_the_original_format(tmp_path: Path) -> None:
+    """Older releases can read it."""
     publish(save_all(tmp_path, [5, 6]))
     payload = wd.dataset("a/robot").manifest.episodes["demos"]
     assert set(payload.attributes) == {"episodes", "steps", "check_bytes", "index_footer"}
@@ -252,29 +252,29 @@ def test_an_independent_reader_finds_the_chunks(recorded: Path, tmp_path: Path) 
     assert row["identity"] == sha256_hex(f'{{"chunks":[{listed}],"v":1}}'.encode())
 
 
-def index_of(dataset: wd.Dataset, folder: Path) -> pa.Table:
+def index_of(dataset: wd.Dataset, directory: Path) -> pa.Table:
     index = dataset.manifest.episodes["demos"].index
     assert index is not None
-    (folder / "index.parquet").write_bytes(dataset.session.reader.read(blob_key(index.hash)).data)
-    return pq.read_table(folder / "index.parquet")
+    (directory / "index.parquet").write_bytes(dataset.session.reader.read(blob_key(index.hash)).data)
+    return pq.read_table(directory / "index.parquet")
 
 
-def _drop(folder: Path, paths: list[Path]) -> None:
+def _drop(directory: Path, paths: list[Path]) -> None:
     paths[1].unlink()
 
 
-def _double(folder: Path, paths: list[Path]) -> None:
-    (folder / "again.wshard").write_bytes(paths[1].read_bytes())
+def _double(directory: Path, paths: list[Path]) -> None:
+    (directory / "again.wshard").write_bytes(paths[1].read_bytes())
 
 
-def _swap(folder: Path, paths: list[Path]) -> None:
+def _swap(directory: Path, paths: list[Path]) -> None:
     one, two = paths[0].read_bytes(), paths[1].read_bytes()
     paths[0].write_bytes(two)
     paths[1].write_bytes(one)
 
 
 def _rewrite(change: Callable[[Episode], Episode]) -> Callable[[Path, list[Path]], None]:
-    def damage(folder: Path, paths: list[Path]) -> None:
+    def damage(directory: Path, paths: list[Path]) -> None:
         save_wshard(change(load_wshard(paths[1])), paths[1])
 
     return damage
@@ -326,38 +326,38 @@ FAULTS: dict[str, tuple[Callable[[Path, list[Path]], None], str, str]] = {
         r"0001\.wshard has the timebase \('ticks', 7\.0\)",
     ),
 }
-"""What goes wrong, and what is said of it with a manifest and without."""
+"""Faults with the messages expected with a manifest and without one."""
 
 
 @pytest.mark.parametrize("with_manifest", [True, False])
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_chunks_that_do_not_belong_together_are_named(tmp_path: Path, fault: str, with_manifest: bool) -> None:
-    """Before anything is sent."""
-    folder = tmp_path / "in"
-    writer = ChunkedEpisodeWriter(folder, "ep_007", total_chunks=3)
+def test_errors_name_inconsistent_chunks(tmp_path: Path, fault: str, with_manifest: bool) -> None:
+    """The error is raised before anything is uploaded."""
+    directory = tmp_path / "in"
+    writer = ChunkedEpisodeWriter(directory, "ep_007", total_chunks=3)
     for chunk in cut(make_episode(7, 30), [0, 12, 20, 30], [0, 40, 70, 100]):
         writer.write_chunk(chunk)
     writer.finalize_manifest()
     if not with_manifest:
-        (folder / "ep_007_manifest.wshard").unlink()
-    damage, listed, told_by_chunks = FAULTS[fault]
-    damage(folder, sorted(folder.glob("*_chunk_*")))
-    if not with_manifest and not told_by_chunks:
-        assert len(publish(folder)) == 1, "what a file is called is not what it is"
+        (directory / "ep_007_manifest.wshard").unlink()
+    damage, with_listing, without_listing = FAULTS[fault]
+    damage(directory, sorted(directory.glob("*_chunk_*")))
+    if not with_manifest and not without_listing:
+        assert len(publish(directory)) == 1, "file names do not matter"
         return
-    with pytest.raises(InvalidSourceError, match=listed if with_manifest else told_by_chunks):
-        publish(folder)
+    with pytest.raises(InvalidSourceError, match=with_listing if with_manifest else without_listing):
+        publish(directory)
     assert wd.list_datasets() == []
 
 
-def test_a_manifest_that_is_not_sound_is_refused(recorded: Path, tmp_path: Path) -> None:
+def test_an_invalid_chunk_manifest_is_rejected(recorded: Path, tmp_path: Path) -> None:
     manifest = recorded / "ep_007_manifest.wshard"
     with pytest.raises(InvalidSourceError, match=r"0000.wshard, a chunk .* was given twice"):
         publish([manifest, recorded / "ep_007_chunk_0000.wshard", recorded / "ep_007_chunk_0000.wshard"])
     with pytest.raises(InvalidSourceError, match=r"0002.wshard is chunk 2 .* nothing says how many") as caught:
         publish(recorded / "ep_007_chunk_0002.wshard")
     assert "ep_007_manifest.wshard" in (caught.value.hint or "")
-    copy = tmp_path / "elsewhere"
+    copy = tmp_path / "copy"
     copy.mkdir()
     for path in recorded.iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
@@ -370,29 +370,29 @@ def test_a_manifest_that_is_not_sound_is_refused(recorded: Path, tmp_path: Path)
         publish(recorded)
 
 
-def test_a_manifest_that_is_sound_and_lies_is_refused(recorded: Path) -> None:
-    """Its steps add up, and its files are those it lists; but they hold other steps."""
+def test_a_chunk_manifest_that_contradicts_its_chunks_is_rejected(recorded: Path) -> None:
+    """The manifest is consistent and lists the right files, but they have other steps."""
     path = recorded / "ep_007_manifest.wshard"
     blocks = wshard_reader.read_blocks(path.read_bytes())
     document = json.loads(blocks["meta/manifest"].data)
     for name in ("11 steps", "another id"):
-        lie = json.loads(json.dumps(document))
+        changed = json.loads(json.dumps(document))
         if name == "11 steps":
-            for chunk, span in zip(lie["chunks"], ([0, 10], [11, 19]), strict=False):
+            for chunk, span in zip(changed["chunks"], ([0, 10], [11, 19]), strict=False):
                 chunk.update(timestep_range=span, length_T=span[1] - span[0] + 1)
         else:
-            lie["episode_id"] = "other"
+            changed["episode_id"] = "other"
 
         def as_manifest(raw: RawFile) -> None:
             raw.header["role"] = 4
 
-        path.write_bytes(RawFile({"meta/manifest": json.dumps(lie).encode()}).build(as_manifest))
+        path.write_bytes(RawFile({"meta/manifest": json.dumps(changed).encode()}).build(as_manifest))
         with pytest.raises(InvalidSourceError, match=r"0000\.wshard holds 12 steps of 'ep_007' from step 0 on, and"):
             publish(path)
 
 
-def test_a_channel_is_whole_if_it_is_in_any_chunk(tmp_path: Path) -> None:
-    """Then blocks of windows are chosen as for an episode that can only be decoded whole."""
+def test_a_channel_is_whole_if_it_is_whole_in_any_chunk(tmp_path: Path) -> None:
+    """Blocks of windows are then chosen as for an episode that can only be decoded whole."""
     chunks = cut(make_episode(7, 30), [0, 12, 30], [0, 1, 100])
     paths = write_chunks(tmp_path / "in", chunks)
     save_wshard(chunks[1], paths[1], per_block={"signal/rgb": "zstd"})
@@ -401,21 +401,21 @@ def test_a_channel_is_whole_if_it_is_in_any_chunk(tmp_path: Path) -> None:
     assert [spec["id"] for spec in json.loads(row["layout"]) if spec.get("is_whole")] == ["rgb"]
 
 
-def test_what_is_encoded_chunk_by_chunk_is_read_so(tmp_path: Path) -> None:
+def test_encoded_channels_are_read_chunk_by_chunk(tmp_path: Path) -> None:
     def chunk(number: int) -> Episode:
-        film = Channel("film", np.full(9 + number, number, np.uint8), attributes={"encoding": "h264"})
+        video = Channel("video", np.full(9 + number, number, np.uint8), attributes={"encoding": "h264"})
         x = Channel("x", np.full((4, 2), number, np.float32))
-        return Episode("e", 4, observations={"film": film, "x": x}, chunk=ChunkPlace(number, 2, 4 * number))
+        return Episode("e", 4, observations={"video": video, "x": x}, chunk=ChunkPlace(number, 2, 4 * number))
 
     episode = publish([chunk(0), chunk(1)])["e"]
     assert episode.blocks == ("signal/x",)
-    with pytest.raises(UnsupportedError, match="'signal/film' has no rows that go on") as caught:
-        episode["film"]
+    with pytest.raises(UnsupportedError, match="'signal/video' has no rows that go on") as caught:
+        episode["video"]
     assert "chunks" in (caught.value.hint or "")
-    with pytest.raises(NotFoundError, match="has no channel 'fil'"):
-        episode["fil"]
-    assert [part["film"].read().tolist() for part in episode.chunks] == [[0] * 9, [1] * 10]
-    with pytest.raises(UnsupportedError, match="film"):
+    with pytest.raises(NotFoundError, match="has no channel 'vide'"):
+        episode["vide"]
+    assert [part["video"].read().tolist() for part in episode.chunks] == [[0] * 9, [1] * 10]
+    with pytest.raises(UnsupportedError, match="video"):
         episode.load()
     assert episode.load(["x"]).observations["x"].data[:, 0].tolist() == [0] * 4 + [1] * 4
     noted = [Episode("e", 4, chunk=ChunkPlace(n, 2, 4 * n), extra={"note": Block(bytes([n]))}) for n in range(2)]
@@ -423,7 +423,7 @@ def test_what_is_encoded_chunk_by_chunk_is_read_so(tmp_path: Path) -> None:
         publish(noted)["e"].load()
 
 
-def test_later_chunks_know_better(tmp_path: Path) -> None:
+def test_metadata_of_later_chunks_wins(tmp_path: Path) -> None:
     known: list[dict[str, Any]] = [{"operator": "Ada", "success": False, "n": 1}, {"success": True, "n": [1]}]
     chunks = [Episode("e", 4, chunk=ChunkPlace(at, 2, 4 * at), metadata=known[at]) for at in range(2)]
     episodes = publish(chunks)
@@ -435,7 +435,7 @@ def test_later_chunks_know_better(tmp_path: Path) -> None:
 def test_a_flipped_bit_in_any_chunk_is_found(tmp_path: Path, place: str) -> None:
     chunks = cut(make_episode(7, 3000), [0, 1000, 2000, 3000], [0, 4000, 7000, 10000])
     paths = write_chunks(tmp_path / "in", chunks)
-    store = memory("chunk-flips") if place == "memory" else wd.connect((tmp_path / "store").as_uri()).writer
+    store = memory_store("chunk-flips") if place == "memory" else wd.connect((tmp_path / "store").as_uri()).writer
     publish_into(store, "a/robot", paths)
     part = opened(store, "a/robot")[0].chunks[1]
     entry, key = part["rgb"].entry, blob_key(part.hash)
@@ -456,7 +456,7 @@ def test_a_flipped_bit_in_any_chunk_is_found(tmp_path: Path, place: str) -> None
     assert len(opened(store, "a/robot")[0]["rgb"].window(0, 900)) == 900
 
 
-def test_more_files_than_a_process_may_map_are_read_by_range(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_beyond_the_mapping_limit_are_read_by_range(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = list(publish(recorded).windows(keys={"rgb": (-4, 4)}))
     real, left = mmap.mmap, [2]
 
@@ -472,23 +472,22 @@ def test_more_files_than_a_process_may_map_are_read_by_range(recorded: Path, mon
     assert left[0] < 0
 
 
-def test_an_index_that_lies_about_chunks_is_not_believed(recorded: Path, tmp_path: Path) -> None:
+def test_an_index_that_contradicts_its_chunks_is_rejected(recorded: Path, tmp_path: Path) -> None:
     publish(recorded)
     table = index_of(wd.dataset("a/robot"), tmp_path)
     (row,) = [row for row in table.to_pylist() if row["chunks"]]
     chunks = row["chunks"]
-    for number, lie in enumerate(_lies(chunks)):
+    for number, change in enumerate(_invalid_changes(chunks)):
+        episodes = _with_row({**row, **change}, table.schema, tmp_path / f"{number}.parquet", recorded)
         with pytest.raises(CorruptError):
-            list(
-                _with_row({**row, **lie}, table.schema, tmp_path / f"{number}.parquet", recorded).windows(keys=["rgb"])
-            )
+            list(episodes.windows(keys=["rgb"]))
     assert sum(len(b["step"]) for b in _with_row(row, table.schema, tmp_path / "x.parquet", recorded).windows()) == 30
     no_column = table.schema.remove(table.schema.get_field_index("chunks"))
-    with pytest.raises(CorruptError, match="no proper column 'chunks'"):
+    with pytest.raises(CorruptError, match="no column 'chunks'"):
         _ = _with_row(row, no_column, tmp_path / "y.parquet", recorded)[0]
 
 
-def _lies(chunks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _invalid_changes(chunks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     yield {"chunks": [chunks[1], chunks[0], chunks[2]]}
     yield {"chunks": chunks[:2]}
     yield {"chunks": [chunks[0], chunks[1], chunks[1]]}
@@ -500,14 +499,15 @@ def _lies(chunks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     yield {"chunks": []}
 
 
-def _with_row(row: dict[str, Any], schema: pa.Schema, path: Path, folder: Path) -> Episodes:
+def _with_row(row: dict[str, Any], schema: pa.Schema, path: Path, directory: Path) -> Episodes:
     kept = {name: value for name, value in row.items() if name in schema.names}
     pq.write_table(pa.Table.from_pylist([kept], schema), path, write_page_checksum=True)
-    store, found = memory(str(path)), describe_parquet(path)
-    files = [*sorted(folder.glob("*_chunk_*")), path]
+    store, found = memory_store(str(path)), describe_parquet(path)
+    files = [*sorted(directory.glob("*_chunk_*")), path]
     blobs = [fingerprint_file(file).blob for file in files]
     for file, blob in zip(files, blobs, strict=True):
         store.create(blob_key(blob.hash), file.read_bytes())
     shards = ShardList(tuple(Shard(blob.hash, blob.byte_size) for blob in blobs[:-1]))
     entry = EpisodesEntry(shards, blobs[-1], found.footer, 1, 30, EPISODES_CHECK_BYTES, 3)
-    return Episodes(Library("demos", entry, Origin("a/robot", "0" * 64, store, load_settings(), lambda: 0.0)))
+    context = EpisodesContext("a/robot", "0" * 64, store, load_settings(), lambda: 0.0)
+    return Episodes(EpisodeIndex("demos", entry, context))

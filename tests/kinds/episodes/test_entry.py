@@ -1,4 +1,4 @@
-"""If this fails, a manifest that says nonsense about episodes is believed."""
+"""If this fails, readers trust an invalid manifest entry of episodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENTRY = EpisodesEntry(
 )
 
 
-def test_an_entry_survives_the_manifest() -> None:
+def test_entry_round_trips_through_the_manifest() -> None:
     assert EpisodesEntry.of("demos", ENTRY.payload()) == ENTRY
     chunked = replace(ENTRY, episode_count=1, file_count=2)
     assert EpisodesEntry.of("demos", chunked.payload()) == chunked
@@ -51,7 +51,7 @@ def test_an_entry_survives_the_manifest() -> None:
     ],
     ids=str,
 )
-def test_nonsense_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_entries_are_rejected(change: dict[str, Any], error: type[Exception]) -> None:
     fields = {name: value for name, value in change.items() if name in ("kind", "index")}
     attributes = {**ENTRY.payload().attributes, **{k: v for k, v in change.items() if k not in fields}}
     payload: Payload = replace(ENTRY.payload(), attributes=attributes, **fields)

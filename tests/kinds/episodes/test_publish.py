@@ -1,4 +1,4 @@
-"""If this fails, an episode is changed on its way into a version, or one that is not sound gets in."""
+"""If this fails, publishing changes an episode, or accepts a corrupt one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import xxhash
 
 import warpdata as wd
 from tests.formats.wshard.scenes import full_episode, needs_vectors, same_episode, vector
-from tests.kinds.episodes.scenes import FORMS, link, make_episode, memory, save_all
+from tests.kinds.episodes.scenes import FORMS, make_episode, memory_store, open_session, save_all
 from tests.reference import wshard_reader
 from warpdata.datasets import open_dataset
 from warpdata.errors import BadInputError, CorruptError, InvalidNameError, InvalidSourceError, WarpError
 from warpdata.formats.parquet import describe_parquet
-from warpdata.kinds.episodes import Episodes, EpisodesEntry, Library, Origin
+from warpdata.kinds.episodes import EpisodeIndex, Episodes, EpisodesContext, EpisodesEntry
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.primitives.hashing import blob_key, fingerprint_file
 from warpdata.repository.catalog import parse_address
@@ -42,7 +42,7 @@ def publish(source: Any, **options: Any) -> wd.Dataset:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_files_are_kept_byte_for_byte(tmp_path: Path, form: str) -> None:
+def test_files_are_stored_byte_for_byte(tmp_path: Path, form: str) -> None:
     paths = save_all(tmp_path / "in", LENGTHS, **FORMS[form])
     dataset = publish(tmp_path / "in")
     reader = dataset.session.reader
@@ -54,7 +54,7 @@ def test_files_are_kept_byte_for_byte(tmp_path: Path, form: str) -> None:
     assert wd.verify(dataset).problems == ()
 
 
-def test_every_kind_of_source_gives_the_same_version(tmp_path: Path) -> None:
+def test_all_kinds_of_sources_give_the_same_version(tmp_path: Path) -> None:
     paths = save_all(tmp_path / "in", LENGTHS)
     objects = [make_episode(number, length) for number, length in enumerate(LENGTHS)]
     sources: list[Any] = [
@@ -71,18 +71,18 @@ def test_every_kind_of_source_gives_the_same_version(tmp_path: Path) -> None:
     assert len(wd.dataset("a/robot").history()) == 1
 
 
-def test_objects_are_saved_as_asked() -> None:
+def test_objects_are_saved_with_the_given_options() -> None:
     dataset = publish([make_episode(0, 64)], compression="zstd", time_chunk_steps=16)
     assert dataset.episodes()[0].chunks[0]["rgb"].entry.is_chunked
 
 
-def test_an_episode_with_everything_in_it_survives(tmp_path: Path) -> None:
+def test_an_episode_with_all_features_round_trips(tmp_path: Path) -> None:
     save_wshard(full_episode(), tmp_path / "full.wshard")
     same_episode(publish(tmp_path / "full.wshard").episodes()["full"].load(), load_wshard(tmp_path / "full.wshard"))
 
 
 @needs_vectors
-def test_files_of_another_implementation_are_published_as_they_are() -> None:
+def test_files_of_another_implementation_are_published_unchanged() -> None:
     paths = sorted(vector("any").parent.glob("*.wshard"))
     assert len(paths) == 6
     dataset = publish(paths)
@@ -91,8 +91,8 @@ def test_files_of_another_implementation_are_published_as_they_are() -> None:
         assert episode.identity == wshard_reader.identity(wshard_reader.read_blocks(path.read_bytes()))
 
 
-def test_the_index_says_what_an_independent_reader_finds(tmp_path: Path) -> None:
-    """Read with Arrow and the reference reader alone, as docs/specs/episodes.md describes it."""
+def test_the_index_agrees_with_an_independent_reader(tmp_path: Path) -> None:
+    """Read it with Arrow and the reference reader alone, as docs/specs/episodes.md describes it."""
     paths = save_all(tmp_path / "in", [3000, 5], per_block={"signal/joint": "zstd"})
     dataset = publish(paths)
     payload = dataset.manifest.episodes["demos"]
@@ -133,7 +133,7 @@ def test_metadata_becomes_columns(tmp_path: Path) -> None:
     assert dict(dataset.episodes()[0].metadata) == values[0]
 
 
-def test_what_is_no_whole_episode_is_refused(tmp_path: Path) -> None:
+def test_unfinished_recordings_are_rejected(tmp_path: Path) -> None:
     with WShardStreamWriter(tmp_path / "run.wshard", "run", [{"id": "x", "dtype": "f32", "shape": [2]}]) as writer:
         writer.begin_episode()
         writer.write_timestep({"x": np.zeros(2, np.float32)})
@@ -146,7 +146,7 @@ def test_what_is_no_whole_episode_is_refused(tmp_path: Path) -> None:
     assert len(publish(tmp_path).episodes()) == 1
 
 
-def test_bad_sources_are_named(tmp_path: Path) -> None:
+def test_errors_name_invalid_sources(tmp_path: Path) -> None:
     save_wshard(make_episode(0, 9), tmp_path / "twice.wshard")
     save_wshard(make_episode(0, 8), tmp_path / "again.wshard")
     with pytest.raises(InvalidSourceError, match=r"are called 'ep_000': .*again.wshard and .*twice.wshard"):
@@ -168,30 +168,30 @@ def test_bad_sources_are_named(tmp_path: Path) -> None:
     assert wd.list_datasets() == []
 
 
-def test_a_damaged_file_is_refused_wherever_the_damage_is(tmp_path: Path) -> None:
-    """A bit in padding does not matter to any reader, and is kept as it is."""
+def test_corrupt_files_are_rejected_at_any_position(tmp_path: Path) -> None:
+    """Bits in padding are ignored: no reader uses them, and they are stored unchanged."""
     (path,) = save_all(tmp_path, [40], seal=True)
-    sound = path.read_bytes()
-    used = np.zeros(len(sound), np.bool_)
-    for block in wshard_reader.read_blocks(sound).values():
+    valid = path.read_bytes()
+    used = np.zeros(len(valid), np.bool_)
+    for block in wshard_reader.read_blocks(valid).values():
         used[block.offset : block.offset + len(block.stored)] = True
     rng = np.random.default_rng(0)
     for at in [*rng.choice(np.flatnonzero(used), 60, replace=False).tolist(), 0, 45, 70]:
-        damaged = bytearray(sound)
-        damaged[at] ^= 1 << int(rng.integers(8))
-        path.write_bytes(damaged)
+        corrupt = bytearray(valid)
+        corrupt[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(corrupt)
         with pytest.raises(InvalidSourceError, match=r"000\.wshard"):
             publish(path)
 
 
-def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
-    """Somebody may publish anything by hand. What they say of a file is compared with the file."""
+def test_an_index_that_contradicts_its_files_is_rejected(tmp_path: Path) -> None:
+    """An index can be made by hand, so readers compare it with the files."""
     import pyarrow as pa
 
     paths = save_all(tmp_path, [20])
     (row,) = pq.read_table(_index_of(publish(paths), tmp_path)).to_pylist()
     schema = pq.read_schema(tmp_path / "index.parquet")
-    lies: list[dict[str, Any]] = [
+    changes: list[dict[str, Any]] = [
         {"hash": "../../secret"},
         {"byte_size": -1},
         {"length": 21},
@@ -207,53 +207,54 @@ def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
         {"layout": row["layout"].replace("[6,5,3]", "[6,5,4]")},
         {"layout": row["layout"].replace('"signal/rgb"', '"signal/imu"')},
     ]
-    for number, lie in enumerate(lies):
-        table = pa.Table.from_pylist([row | lie], schema)
-        assert row != row | lie
+    for number, change in enumerate(changes):
+        table = pa.Table.from_pylist([row | change], schema)
+        assert row != row | change
         episodes = _with_index(paths, table, tmp_path / f"{number}.parquet")
         with pytest.raises(WarpError):
             list(episodes.windows(keys={"rgb": (0, 2)}))
     table = pa.Table.from_pylist([row], schema)
     for name in ("hash", "pieces", "layout"):
         episodes = _with_index(paths, table.drop_columns([name]), tmp_path / f"{name}.parquet")
-        with pytest.raises(CorruptError, match=f"no proper column '{name}'"):
+        with pytest.raises(CorruptError, match=f"no column '{name}'"):
             episodes[0]
     assert len(list(_with_index(paths, table, tmp_path / "true.parquet").windows(keys=["rgb"]))) == 1
 
 
-def _index_of(dataset: wd.Dataset, folder: Path) -> Path:
+def _index_of(dataset: wd.Dataset, directory: Path) -> Path:
     index = dataset.manifest.episodes["demos"].index
     assert index is not None
-    path = folder / "index.parquet"
+    path = directory / "index.parquet"
     path.write_bytes(dataset.session.reader.read(blob_key(index.hash)).data)
     return path
 
 
 def _with_index(paths: list[Path], table: Any, path: Path) -> Episodes:
-    """Episodes of these files with an index made by hand."""
+    """Open these files with an index made by hand."""
     pq.write_table(table, path, write_page_checksum=True)
-    store = memory(str(path))
+    store = memory_store(str(path))
     found = describe_parquet(path)
     blobs = [fingerprint_file(each).blob for each in [*paths, path]]
     for each, blob in zip([*paths, path], blobs, strict=True):
         store.create(blob_key(blob.hash), each.read_bytes())
     shards = ShardList(tuple(Shard(blob.hash, blob.byte_size) for blob in blobs[:-1]))
     entry = EpisodesEntry(shards, blobs[-1], found.footer, table.num_rows, 20, EPISODES_CHECK_BYTES)
-    return Episodes(Library("demos", entry, Origin("a/robot", "0" * 64, store, load_settings(), lambda: 0.0)))
+    context = EpisodesContext("a/robot", "0" * 64, store, load_settings(), lambda: 0.0)
+    return Episodes(EpisodeIndex("demos", entry, context))
 
 
-def test_killed_at_every_operation_then_run_again(tmp_path: Path) -> None:
+def test_publish_killed_at_every_operation_can_be_repeated(tmp_path: Path) -> None:
     paths = save_all(tmp_path, [5, 6, 7])
 
     def run(store: Any) -> wd.Dataset:
-        wd.DatasetBuilder("a/robot", link(store, 1)).add_episodes("demos", paths).publish()
-        return open_dataset(link(store), parse_address("a/robot"))
+        wd.DatasetBuilder("a/robot", open_session(store, 1)).add_episodes("demos", paths).publish()
+        return open_dataset(open_session(store), parse_address("a/robot"))
 
-    counting = FaultyStore(memory("episodes-counted"))
+    counting = FaultyStore(memory_store("episodes-counted"))
     version = run(counting).version
     assert len(counting.log) > 8
     for at in range(len(counting.log)):
-        store = memory(f"episodes-{at}")
+        store = memory_store(f"episodes-{at}")
         with pytest.raises(Killed):
             run(FaultyStore(store, KillAt(at, "after")))
         again = run(store)
@@ -262,7 +263,7 @@ def test_killed_at_every_operation_then_run_again(tmp_path: Path) -> None:
         assert len(again.history()) == 1
 
 
-def test_other_parts_of_a_version_know_episodes(tmp_path: Path) -> None:
+def test_append_info_warm_and_diff_include_episodes(tmp_path: Path) -> None:
     paths = save_all(tmp_path, LENGTHS)
     builder = wd.DatasetBuilder("a/robot").add_table("main", {"n": [1]}).add_episodes("demos", paths)
     assert builder.plan().episodes == {"demos": 3}
@@ -271,9 +272,9 @@ def test_other_parts_of_a_version_know_episodes(tmp_path: Path) -> None:
     dataset = wd.dataset("a/robot")
     assert dataset.version != first.version
     assert [episode.length for episode in dataset.episodes("demos")] == LENGTHS, "an append keeps them"
-    (told,) = dataset.info().episodes
-    assert (told.name, told.episodes, told.steps) == ("demos", 3, sum(LENGTHS))
-    assert told.size_bytes == sum(path.stat().st_size for path in paths)
+    (info,) = dataset.info().episodes
+    assert (info.name, info.episodes, info.steps) == ("demos", 3, sum(LENGTHS))
+    assert info.size_bytes == sum(path.stat().st_size for path in paths)
     hashes = {blob.hash for blob in dataset.blobs()}
     index = dataset.manifest.episodes["demos"].index
     assert index is not None

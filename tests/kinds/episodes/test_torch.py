@@ -1,4 +1,4 @@
-"""If this fails, worker processes give a policy other windows than one process would, or outlive the loop."""
+"""If this fails, worker processes return other windows than one process does, or outlive the loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import warpdata as wd
-from tests.kinds.episodes.scenes import link, make_episode, memory, save_all
+from tests.kinds.episodes.scenes import make_episode, memory_store, open_session, save_all
 from tests.kinds.episodes.test_chunked import cut
 from warpdata.datasets import open_dataset
 from warpdata.errors import BadInputError, UnsupportedError
@@ -24,7 +24,7 @@ from warpdata.wshard import Channel, Episode
 
 torch = pytest.importorskip("torch", reason="the extra warpdata[torch] is not installed")
 
-ASKED: dict[str, Any] = {
+KEYWORDS: dict[str, Any] = {
     "keys": {"rgb": (-3, 1), "imu": (0, 2), "ctrl": (0, 4)},
     "stride": 2,
     "pad": "zero",
@@ -37,7 +37,7 @@ ASKED: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def episodes(tmp_path_factory: pytest.TempPathFactory) -> Episodes:
-    """Some in one file, one in three, and a filter over them."""
+    """Publish episodes in one file and one in three files, and filter them."""
     root = tmp_path_factory.mktemp("torch-windows")
     paths = save_all(root / "in", [30, 12, 41, 2, 25], compression="zstd", time_chunk_steps=8)
     chunks = cut(replace(make_episode(9, 30), id="long"), [0, 12, 20, 30], [0, 40, 70, 100])
@@ -51,9 +51,9 @@ def places(batches: Any) -> list[list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_workers_make_the_same_batches(episodes: Episodes, workers: int) -> None:
-    loader = episodes.to_torch(**ASKED, num_workers=workers)
-    made, wanted = list(loader.epoch(1)), list(episodes.windows(**ASKED).epoch(1))
+def test_workers_return_the_same_batches_as_windows(episodes: Episodes, workers: int) -> None:
+    loader = episodes.to_torch(**KEYWORDS, num_workers=workers)
+    made, wanted = list(loader.epoch(1)), list(episodes.windows(**KEYWORDS).epoch(1))
     assert len(made) == len(wanted) == len(loader)
     for mine, other in zip(made, wanted, strict=True):
         assert mine.keys() == other.keys()
@@ -62,34 +62,34 @@ def test_workers_make_the_same_batches(episodes: Episodes, workers: int) -> None
     assert not multiprocessing.active_children()
 
 
-def test_a_token_moves_between_streams_workers_and_ranks(episodes: Episodes) -> None:
-    whole = places(episodes.windows(**ASKED).epoch(3))
-    running = episodes.to_torch(**ASKED, num_workers=2)
+def test_tokens_move_between_streams_workers_and_ranks(episodes: Episodes) -> None:
+    whole = places(episodes.windows(**KEYWORDS).epoch(3))
+    running = episodes.to_torch(**KEYWORDS, num_workers=2)
     iterator = running.epoch(3)
     before = places(next(iterator) for _ in range(4))
     token = json.loads(json.dumps(running.state_dict()))
     del iterator
-    stream = episodes.windows(**ASKED)
+    stream = episodes.windows(**KEYWORDS)
     stream.load_state_dict(token)
     rest = stream.epoch(3)
     before += places(next(rest) for _ in range(2))
     rest.close()
     parts = []
     for rank in range(2):
-        resumed = episodes.to_torch(**{**ASKED, "batch_size": 4}, shard=(rank, 2), num_workers=rank)
+        resumed = episodes.to_torch(**{**KEYWORDS, "batch_size": 4}, shard=(rank, 2), num_workers=rank)
         resumed.load_state_dict(stream.state_dict())
         parts.append(places(resumed))
     assert before + [left + right for left, right in zip(*parts, strict=True)] == whole
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # torchdata calls what torch gives up
-def test_a_stateful_loader_of_torchdata_goes_on_where_it_stopped(episodes: Episodes) -> None:
+@pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # torchdata calls a deprecated function
+def test_torchdata_stateful_loader_resumes(episodes: Episodes) -> None:
     torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
-    whole = places(episodes.windows(**ASKED).epoch(1))
+    whole = places(episodes.windows(**KEYWORDS).epoch(1))
 
     def stateful() -> Any:
-        dataset = episodes.to_torch(**ASKED).dataset
+        dataset = episodes.to_torch(**KEYWORDS).dataset
         dataset.set_epoch(1)
         return torchdata.StatefulDataLoader(dataset, batch_size=None, num_workers=2)
 
@@ -105,17 +105,18 @@ def test_a_stateful_loader_of_torchdata_goes_on_where_it_stopped(episodes: Episo
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("begin", [0, 960])
-def test_a_worker_reads_no_step_more_often_than_one_process(shuffle: bool, begin: int) -> None:
-    """Its batches lie far apart, and are made side by side. Each block of windows is still fetched once."""
-    store = memory(f"workers-{shuffle}-{begin}")
+def test_a_worker_fetches_no_more_than_one_process(shuffle: bool, begin: int) -> None:
+    """The batches of a worker are far apart and made in parallel, but each block of windows is fetched once."""
+    store = memory_store(f"workers-{shuffle}-{begin}")
     rng = np.random.default_rng(0)
     rgb = [Channel("rgb", rng.integers(0, 256, (400, 32, 32, 3), dtype=np.uint8)) for _ in range(4)]
     made = [Episode(f"e{n}", 400, observations={"rgb": channel}) for n, channel in enumerate(rgb)]
-    wd.DatasetBuilder("a/r", link(store)).add_episodes("demos", made, compression="zstd", time_chunk_steps=16).publish()
+    builder = wd.DatasetBuilder("a/r", open_session(store))
+    builder.add_episodes("demos", made, compression="zstd", time_chunk_steps=16).publish()
 
-    def spent(worker: int, workers: int) -> int:
+    def bytes_fetched(worker: int, workers: int) -> int:
         counters = IOMetrics()
-        connection = link(MeteredReader(store, counters))  # type: ignore[arg-type]
+        connection = open_session(MeteredReader(store, counters))  # type: ignore[arg-type]
         episodes = open_dataset(connection, parse_address("a/r")).episodes()
         stream = episodes.windows(keys={"rgb": (0, 16)}, batch_size=32, shuffle=shuffle).for_worker(worker, workers)
         stream.load_state_dict(stream.state_at(0, begin))
@@ -123,18 +124,18 @@ def test_a_worker_reads_no_step_more_often_than_one_process(shuffle: bool, begin
         assert sum(len(batch["step"]) for batch in stream) > 0
         return counters.snapshot().since(before).bytes_fetched
 
-    alone = spent(0, 1)
-    assert max(spent(worker, 4) for worker in range(4)) <= 1.1 * alone
+    alone = bytes_fetched(0, 1)
+    assert max(bytes_fetched(worker, 4) for worker in range(4)) <= 1.1 * alone
 
 
 def test_workers_read_from_an_object_store(s3_url: str, s3_server: S3Endpoint, tmp_path: Path) -> None:
     settings = s3_server.settings(cache_dir=tmp_path / "cache")
     paths = save_all(tmp_path / "in", [20, 9])
     wd.DatasetBuilder("a/robot", s3_url, settings=settings).add_episodes("demos", paths).publish()
-    far = wd.dataset("a/robot", store=s3_url, settings=settings).episodes()
-    assert places(far.to_torch(**ASKED, num_workers=1).epoch(0)) == places(far.windows(**ASKED).epoch(0))
+    remote = wd.dataset("a/robot", store=s3_url, settings=settings).episodes()
+    assert places(remote.to_torch(**KEYWORDS, num_workers=1).epoch(0)) == places(remote.windows(**KEYWORDS).epoch(0))
     with pytest.raises(BadInputError, match="cannot be sent to worker processes"):
-        next(iter(far.to_torch(**ASKED, transform=lambda sample: sample, num_workers=1)))
+        next(iter(remote.to_torch(**KEYWORDS, transform=lambda sample: sample, num_workers=1)))
     with pytest.raises(UnsupportedError):
-        far.to_torch(**ASKED).rebase("main")
+        remote.to_torch(**KEYWORDS).rebase("main")
     assert not multiprocessing.active_children()

@@ -1,4 +1,4 @@
-"""If this fails, a policy trains on a window twice, or never, or on steps that were not recorded there."""
+"""If this fails, an epoch repeats or skips a window, or a window has other steps than the recorded ones."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import warpdata as wd
-from tests.kinds.episodes.scenes import FORMS, KEYS, link, make_episode, memory, naive_window
+from tests.kinds.episodes.scenes import FORMS, KEYS, make_episode, memory_store, naive_window, open_session
 from warpdata.datasets import open_dataset
 from warpdata.errors import BadInputError, CorruptError, NotFoundError, TokenMismatchError
 from warpdata.kinds.episodes import Episodes
-from warpdata.kinds.episodes.description import ChannelLayout
-from warpdata.kinds.episodes.gather import Group
-from warpdata.kinds.episodes.window_loader import WindowsFeed
+from warpdata.kinds.episodes.gather import WindowGroup
+from warpdata.kinds.episodes.index import ChannelLayout
+from warpdata.kinds.episodes.window_loader import WindowLoader
 from warpdata.kinds.episodes.window_source import choose_blocks
-from warpdata.kinds.episodes.window_spec import make_spec
+from warpdata.kinds.episodes.window_spec import WindowRequest, make_spec
 from warpdata.limits import EPISODES_CHECK_BYTES
+from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 from warpdata.repository.catalog import parse_address
 from warpdata.storage.cache import IOMetrics, MeteredReader
 from warpdata.wshard import Channel, Episode, Timebase, save_wshard
 
 LENGTHS = [23, 1, 40, 0, 7, 12]
 EPISODES = [make_episode(number, length) for number, length in enumerate(LENGTHS)]
-unhurried = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+SLOW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 pads = st.sampled_from(["edge", "zero", None])
 strides = st.sampled_from([1, 2, 5, 30])
@@ -39,14 +40,14 @@ shuffles = st.sampled_from([False, True, wd.Shuffle(3, 4), wd.Shuffle(16, 2), wd
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Episodes]:
-    """The same episodes, stored in every way, on this machine and elsewhere."""
+    """Publish the same episodes in every form, to a local and a remote store."""
     out = {}
     for form, options in FORMS.items():
-        folder = tmp_path_factory.mktemp(form)
+        directory = tmp_path_factory.mktemp(form)
         for number, episode in enumerate(EPISODES):
-            save_wshard(episode, folder / f"{number}.wshard", **options)
-        for place, store in (("local", (folder / "store").as_uri()), ("memory", f"memory://{folder.name}")):
-            wd.DatasetBuilder("a/robot", store).add_episodes("demos", folder).publish()
+            save_wshard(episode, directory / f"{number}.wshard", **options)
+        for place, store in (("local", (directory / "store").as_uri()), ("memory", f"memory://{directory.name}")):
+            wd.DatasetBuilder("a/robot", store).add_episodes("demos", directory).publish()
             out[form, place] = wd.dataset("a/robot", store=store).episodes()
     return out
 
@@ -57,7 +58,7 @@ def episodes(sets: dict[tuple[str, str], Episodes]) -> Episodes:
 
 
 def all_windows(stride: int, pad: str | None, history: int = 4, horizon: int = 6) -> list[tuple[int, int]]:
-    """Episode and step of every window, told by the specification's words."""
+    """Return episode and step of every window, as the specification defines them."""
     out = []
     for number, length in enumerate(LENGTHS):
         steps = [t for t in range(length) if pad is not None or (t - history >= 0 and t + horizon <= length)]
@@ -81,8 +82,8 @@ def flat(lists: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
     shuffles,
     st.tuples(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2)),
 )
-@unhurried
-def test_every_window_comes_once_and_holds_what_was_recorded(
+@SLOW
+def test_every_window_occurs_once_with_the_recorded_steps(
     sets: dict[tuple[str, str], Episodes],
     form: str,
     place: str,
@@ -119,8 +120,8 @@ def test_every_window_comes_once_and_holds_what_was_recorded(
 
 
 @given(shuffles, pads, st.integers(1, 24), st.sampled_from([1, 2, 3, 4, 6]), st.integers(0, 3), st.data())
-@settings(unhurried, max_examples=15)
-def test_a_run_goes_on_anywhere(
+@settings(SLOW, max_examples=15)
+def test_resume_after_any_step_with_any_ranks_and_batch_size(
     episodes: Episodes,
     shuffle: bool | wd.Shuffle,
     pad: Any,
@@ -129,11 +130,11 @@ def test_a_run_goes_on_anywhere(
     epoch: int,
     data: st.DataObject,
 ) -> None:
-    """Stopped after any step, resumed with any number of ranks and any batch size: the rest, in the same order."""
+    """The resumed streams return the remaining windows in the same order."""
 
     def windows(size: int, rank: int, ranks: int) -> wd.Stream:
-        asked: dict[str, Any] = {"keys": {"ctrl": (0, 4)}, "pad": pad, "shuffle": shuffle, "seed": 11}
-        return episodes.windows(**asked, batch_size=size, shard=(rank, ranks))
+        keywords: dict[str, Any] = {"keys": {"ctrl": (0, 4)}, "pad": pad, "shuffle": shuffle, "seed": 11}
+        return episodes.windows(**keywords, batch_size=size, shard=(rank, ranks))
 
     whole = flat(places(windows(7, 0, 1).epoch(epoch)))
     first = windows(batch_size, 0, 1)
@@ -156,26 +157,26 @@ def test_a_run_goes_on_anywhere(
     assert rest == whole[len(done) :]
 
 
-def test_the_order_of_a_seed_never_changes() -> None:
-    """Tokens that were written down stay good: these values are of the first release."""
-    from warpdata.kinds.episodes.window_source import WindowsIdentity
-    from warpdata.kinds.episodes.window_spec import Key, Places, WindowSpec
+def test_order_and_plan_hash_are_stable() -> None:
+    """Stored tokens stay valid. These values are from the first release."""
+    from warpdata.kinds.episodes.window_source import WindowIdentity
+    from warpdata.kinds.episodes.window_spec import WindowIndex, WindowKey, WindowSpec
 
-    spec = WindowSpec(4, 16, 2, "edge", (Key("rgb", -4, 0), Key("ctrl", 0, 16)))
-    places = Places.of(spec, np.array([50, 0, 7, 120]))
-    told = WindowsIdentity(
+    spec = WindowSpec(4, 16, 2, "edge", (WindowKey("rgb", -4, 0), WindowKey("ctrl", 0, 16)))
+    windows = WindowIndex.of(spec, np.array([50, 0, 7, 120]))
+    identity = WindowIdentity(
         dataset_id="a/robot",
         version="0" * 64,
         episodes="demos",
         filter="length > 5",
         windows=spec,
-        sample_count=places.count,
+        sample_count=windows.count,
         seed=7,
         shuffle=wd.Shuffle(8, 3),
     )
-    assert places.count == 25 + 0 + 4 + 60
-    assert told.plan_hash == "d0ea102444bcf79e1b78cb9b720afb11767d627ef721b9c992a302ddae0b8cf2"
-    positions, steps = places.locate(told.order(1).samples(0, 8))
+    assert windows.count == 25 + 0 + 4 + 60
+    assert identity.plan_hash == "d0ea102444bcf79e1b78cb9b720afb11767d627ef721b9c992a302ddae0b8cf2"
+    positions, steps = windows.locate(identity.order(1).samples(0, 8))
     assert list(zip(positions.tolist(), steps.tolist(), strict=True)) == [
         (3, 44),
         (0, 14),
@@ -188,10 +189,10 @@ def test_the_order_of_a_seed_never_changes() -> None:
     ]
 
 
-def test_a_token_of_other_windows_is_refused(episodes: Episodes) -> None:
-    asked: dict[str, Any] = {"keys": {"ctrl": (0, 4)}, "history": 2, "horizon": 4, "shuffle": True, "seed": 1}
-    token = episodes.windows(**asked).state_dict()
-    episodes.windows(**asked, mask=True, batch_size=9).load_state_dict(token)
+def test_tokens_of_other_windows_are_rejected(episodes: Episodes) -> None:
+    keywords: dict[str, Any] = {"keys": {"ctrl": (0, 4)}, "history": 2, "horizon": 4, "shuffle": True, "seed": 1}
+    token = episodes.windows(**keywords).state_dict()
+    episodes.windows(**keywords, mask=True, batch_size=9).load_state_dict(token)
     for change in (
         {"keys": {"ctrl": (0, 3)}},
         {"keys": {"joint": (0, 4)}},
@@ -203,20 +204,20 @@ def test_a_token_of_other_windows_is_refused(episodes: Episodes) -> None:
         {"shuffle": False},
     ):
         with pytest.raises(TokenMismatchError, match=r"windows|seed|shuffle"):
-            episodes.windows(**(asked | change)).load_state_dict(token)
+            episodes.windows(**(keywords | change)).load_state_dict(token)
     with pytest.raises(TokenMismatchError, match="filter"):
-        episodes.filter("length > 5").windows(**asked).load_state_dict(token)
+        episodes.filter("length > 5").windows(**keywords).load_state_dict(token)
     wd.DatasetBuilder("a/rows").add_table("main", {"n": [1]}).publish()
     with pytest.raises(TokenMismatchError):
         wd.dataset("a/rows").stream().load_state_dict(token)
 
 
-def test_neighbours_are_read_together(episodes: Episodes) -> None:
-    """Windows that are shuffled together come from few stretches of neighbouring steps."""
+def test_adjacent_windows_are_shuffled_together(episodes: Episodes) -> None:
+    """Windows of one shuffle window come from few runs of adjacent steps."""
     stream = episodes.windows(keys=["ctrl"], shuffle=wd.Shuffle(8, 2), batch_size=16)
     first = sorted(places(stream.epoch(0))[0])
     jumps = sum(1 for a, b in pairwise(first) if b != (a[0], a[1] + 1))
-    assert jumps <= 5, "two blocks, each perhaps of more than one episode"
+    assert jumps <= 5, "two blocks, each of one or more episodes"
 
 
 def test_windows_of_a_selection(episodes: Episodes) -> None:
@@ -226,7 +227,7 @@ def test_windows_of_a_selection(episodes: Episodes) -> None:
         episodes.filter("length > 99").windows(keys=["ctrl"])
 
 
-def test_places_can_be_looked_up(episodes: Episodes) -> None:
+def test_locate_and_find(episodes: Episodes) -> None:
     stream = episodes.filter("length > 10").windows(keys=["ctrl"], stride=3, shuffle=True, seed=5, batch_size=4)
     found = places(stream.epoch(1))
     assert [stream.locate(step, epoch=1) for step in range(len(found))] == found
@@ -239,8 +240,8 @@ def test_places_can_be_looked_up(episodes: Episodes) -> None:
     assert "samples" in str(stream.explain())
 
 
-def test_batches_that_are_held_never_change(episodes: Episodes) -> None:
-    """Memory of batches is used again, but not while anybody has a part of it."""
+def test_held_batches_do_not_change(episodes: Episodes) -> None:
+    """The memory of a batch is reused only when no view of it is left."""
     stream = episodes.windows(keys={"rgb": (-2000, 2000)}, batch_size=2, prefetch=3)
     held = [batch["rgb"][1:, ::7] for batch in stream if len(batch["rgb"]) > 1]
     again = [batch["rgb"][1:, ::7].copy() for batch in stream.epoch(1) if len(batch["rgb"]) > 1]
@@ -248,17 +249,17 @@ def test_batches_that_are_held_never_change(episodes: Episodes) -> None:
     assert all(np.array_equal(one, two) for one, two in zip(held, again, strict=True))
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_the_callers_own_arrays(episodes: Episodes, slots: int) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_batches_are_written_into_given_arrays(episodes: Episodes, count: int) -> None:
     out: list[dict[str, Any]] = [
-        {"ctrl": np.empty((5, 6, 4), np.float32), "step": np.empty(5, np.int64)} for _ in range(slots)
+        {"ctrl": np.empty((5, 6, 4), np.float32), "step": np.empty(5, np.int64)} for _ in range(count)
     ]
-    asked: dict[str, Any] = {"keys": {"ctrl": (0, 6), "rgb": (0, 1)}, "batch_size": 5, "shuffle": True, "mask": True}
+    keywords: dict[str, Any] = {"keys": {"ctrl": (0, 6), "rgb": (0, 1)}, "batch_size": 5, "shuffle": True, "mask": True}
     for turn, (batch, plain) in enumerate(
-        zip(episodes.windows(**asked, out=out if slots > 1 else out[0]), episodes.windows(**asked), strict=True)
+        zip(episodes.windows(**keywords, out=out if count > 1 else out[0]), episodes.windows(**keywords), strict=True)
     ):
-        assert np.shares_memory(batch["ctrl"], out[turn % slots]["ctrl"])
-        assert np.shares_memory(batch["step"], out[turn % slots]["step"])
+        assert np.shares_memory(batch["ctrl"], out[turn % count]["ctrl"])
+        assert np.shares_memory(batch["step"], out[turn % count]["step"])
         assert batch.keys() == plain.keys()
         assert all(np.array_equal(batch[name], plain[name]) for name in plain)
     for wrong in (
@@ -270,24 +271,24 @@ def test_the_callers_own_arrays(episodes: Episodes, slots: int) -> None:
         {"ctrl": [1.0]},
     ):
         with pytest.raises(BadInputError, match="out"):
-            episodes.windows(**asked, out=wrong)  # type: ignore[arg-type]
+            episodes.windows(**keywords, out=wrong)  # type: ignore[arg-type]
 
 
-def test_batches_as_people_want_them(episodes: Episodes) -> None:
+def test_collate_and_transform(episodes: Episodes) -> None:
     torch = pytest.importorskip("torch")
-    asked: dict[str, Any] = {"keys": {"ctrl": (0, 3)}, "batch_size": 4}
-    plain = next(iter(episodes.windows(**asked)))
-    tensors = next(iter(episodes.windows(**asked, collate="torch")))
+    keywords: dict[str, Any] = {"keys": {"ctrl": (0, 3)}, "batch_size": 4}
+    plain = next(iter(episodes.windows(**keywords)))
+    tensors = next(iter(episodes.windows(**keywords, collate="torch")))
     assert torch.equal(tensors["ctrl"], torch.from_numpy(plain["ctrl"]))
-    lists = next(iter(episodes.windows(**asked, collate="dict")))
+    lists = next(iter(episodes.windows(**keywords, collate="dict")))
     assert [value.shape for value in lists["ctrl"]] == [(3, 4)] * 4
-    summed = next(iter(episodes.windows(**asked, transform=lambda sample: {"sum": sample["ctrl"].sum(axis=0)})))
+    summed = next(iter(episodes.windows(**keywords, transform=lambda sample: {"sum": sample["ctrl"].sum(axis=0)})))
     assert np.array_equal(summed["sum"], plain["ctrl"].sum(axis=1))
     with pytest.raises(BadInputError, match="arrays, not rows"):
-        episodes.windows(**asked, collate="arrow")
+        episodes.windows(**keywords, collate="arrow")
 
 
-def test_every_element_type_is_handed_out_as_it_is() -> None:
+def test_batches_keep_every_element_type() -> None:
     from tests.formats.wshard.scenes import full_episode
 
     wd.DatasetBuilder("a/zoo").add_episodes("demos", [full_episode(9)]).publish()
@@ -304,14 +305,14 @@ def test_every_element_type_is_handed_out_as_it_is() -> None:
     assert torch.equal(tensors["bf16_ch"].float(), torch.from_numpy(batch["signal/bf16_ch"].astype(np.float32)))
 
 
-def test_without_keys_a_window_has_all_observations_and_actions(episodes: Episodes) -> None:
+def test_keys_default_to_all_observations_and_actions(episodes: Episodes) -> None:
     batch = next(iter(episodes.windows(history=2, horizon=3, batch_size=2)))
     shapes = {name: array.shape[1:2] for name, array in batch.items()}
     assert shapes == {"rgb": (5,), "joint": (5,), "imu": (5,), "ctrl": (5,), "episode": (), "step": ()}
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("keywords", "message"),
     [
         ({"keys": {"nothing": (0, 1)}}, "has no channel 'nothing'"),
         ({"keys": {"ctrl": (3, 3)}}, "is empty"),
@@ -332,12 +333,18 @@ def test_without_keys_a_window_has_all_observations_and_actions(episodes: Episod
         ({"batch_size": 0}, "batch_size"),
     ],
 )
-def test_what_can_not_be_is_said(episodes: Episodes, asked: dict[str, Any], said: str) -> None:
-    with pytest.raises((BadInputError, NotFoundError), match=said):
-        episodes.windows(**{"keys": {"ctrl": (0, 1)}, **asked})
+def test_invalid_arguments_are_rejected(episodes: Episodes, keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises((BadInputError, NotFoundError), match=message):
+        episodes.windows(**{"keys": {"ctrl": (0, 1)}, **keywords})
 
 
-def test_episodes_of_another_kind_are_named() -> None:
+def test_unknown_keywords_are_rejected(episodes: Episodes) -> None:
+    for open_windows in (episodes.windows, episodes.to_torch):
+        with pytest.raises(TypeError, match="Did you mean stride"):
+            open_windows(keys=["ctrl"], strid=2)  # type: ignore[call-arg]
+
+
+def test_errors_name_episodes_with_other_channels() -> None:
     def lone(number: int, width: int, **more: Any) -> Episode:
         return Episode(f"e{number}", 5, observations={"x": Channel("x", np.zeros((5, width), np.float32), **more)})
 
@@ -351,15 +358,15 @@ def test_episodes_of_another_kind_are_named() -> None:
     assert len(flat(places(episodes.filter("id < 'e2'").windows(keys=["x"])))) == 10
 
 
-def test_a_rate_without_a_time_to_align_it_to() -> None:
+def test_a_channel_rate_needs_a_timebase() -> None:
     imu = Channel("imu", np.zeros((20, 2), np.float32), attributes={"sampling_rate_hz": 100})
     wd.DatasetBuilder("a/rate").add_episodes("demos", [Episode("e", 5, observations={"imu": imu})]).publish()
     with pytest.raises(BadInputError, match="neither rate nor timestamps"):
         list(wd.dataset("a/rate").episodes().windows(keys=["imu"]))
 
 
-def test_rows_are_found_by_rate_alone() -> None:
-    """Without timestamps: three rows for each step of 1/30 s, and none beyond the last."""
+def test_rows_are_aligned_by_rate_without_timestamps() -> None:
+    """Each step of 1/30 s has three rows, and the last row repeats."""
     imu = Channel("imu", np.arange(20, dtype=np.int64), attributes={"sampling_rate_hz": 90})
     episode = Episode("e", 8, timebase=Timebase("ticks", 30.0), observations={"imu": imu})
     wd.DatasetBuilder("a/rate").add_episodes("demos", [episode]).publish()
@@ -368,9 +375,9 @@ def test_rows_are_found_by_rate_alone() -> None:
 
 
 @pytest.mark.parametrize("form", ["plain", "chunks", "zstd"])
-def test_an_epoch_from_elsewhere_reads_about_what_there_is(tmp_path: Path, form: str) -> None:
-    """Overlapping windows share their steps: sixteen steps a window do not mean sixteen times the bytes."""
-    store = memory(f"epoch-{form}")
+def test_a_remote_epoch_fetches_about_the_size_of_its_channels(tmp_path: Path, form: str) -> None:
+    """Overlapping windows share steps, so windows of sixteen steps do not fetch sixteen times the bytes."""
+    store = memory_store(f"epoch-{form}")
     paths = []
     for number in range(6):
         rng = np.random.default_rng(number)
@@ -378,39 +385,39 @@ def test_an_epoch_from_elsewhere_reads_about_what_there_is(tmp_path: Path, form:
         paths.append(tmp_path / f"{number}.wshard")
         episode = Episode(f"e{number}", 200, observations={"rgb": Channel("rgb", rgb), "x": Channel("x", rgb[:, 0])})
         save_wshard(episode, paths[-1], **FORMS[form])
-    wd.DatasetBuilder("a/robot", link(store)).add_episodes("demos", paths).publish()
+    wd.DatasetBuilder("a/robot", open_session(store)).add_episodes("demos", paths).publish()
     counters = IOMetrics()
-    connection = link(MeteredReader(store, counters))  # type: ignore[arg-type]
+    connection = open_session(MeteredReader(store, counters))  # type: ignore[arg-type]
     episodes = open_dataset(connection, parse_address("a/robot")).episodes()
     stream = episodes.windows(keys={"rgb": (0, 16)}, shuffle=True, batch_size=32)
     before = counters.snapshot()
     assert len(flat(places(stream.epoch(0)))) == 1200
     spent = counters.snapshot().since(before)
-    held = sum(episode.chunks[0]["rgb"].entry.stored_bytes for episode in episodes)
-    assert spent.bytes_fetched <= 1.6 * held + 6 * EPISODES_CHECK_BYTES
+    size = sum(episode.chunks[0]["rgb"].entry.stored_bytes for episode in episodes)
+    assert spent.bytes_fetched <= 1.6 * size + 6 * EPISODES_CHECK_BYTES
     assert spent.requests <= 24
 
 
 @pytest.mark.parametrize("place", ["local", "memory"])
 @pytest.mark.parametrize("form", sorted(FORMS))
-def test_windows_one_by_one_are_the_same(
+def test_windows_loaded_one_by_one_are_the_same(
     sets: dict[tuple[str, str], Episodes], form: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shuffle that would hold more than memory has loads nothing ahead."""
-    asked: dict[str, Any] = {"keys": KEYS, "stride": 2, "shuffle": wd.Shuffle(4, 1000), "batch_size": 9}
-    ahead = list(sets[form, place].windows(**asked))
-    monkeypatch.setattr("warpdata.kinds.episodes.window_source._MOST_AHEAD", 0)
-    alone = list(sets[form, place].windows(**asked))
+    """A shuffle window that is too large for memory is not loaded ahead."""
+    keywords: dict[str, Any] = {"keys": KEYS, "stride": 2, "shuffle": wd.Shuffle(4, 1000), "batch_size": 9}
+    ahead = list(sets[form, place].windows(**keywords))
+    monkeypatch.setattr("warpdata.kinds.episodes.window_source._MAX_SHUFFLE_FACTOR", 0)
+    alone = list(sets[form, place].windows(**keywords))
     for one, two in zip(ahead, alone, strict=True):
         assert all(np.array_equal(one[name], two[name]) for name in one)
 
 
-def test_windows_far_apart_do_not_read_what_lies_between(tmp_path: Path) -> None:
+def test_distant_windows_do_not_fetch_the_steps_between(tmp_path: Path) -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (100, 256, 256), dtype=np.uint8)
     save_wshard(Episode("e", 100, observations={"rgb": Channel("rgb", rgb)}), tmp_path / "e.wshard")
-    store, counters = memory("far-apart"), IOMetrics()
-    wd.DatasetBuilder("a/robot", link(store)).add_episodes("demos", tmp_path / "e.wshard").publish()
-    connection = link(MeteredReader(store, counters))  # type: ignore[arg-type]
+    store, counters = memory_store("far-apart"), IOMetrics()
+    wd.DatasetBuilder("a/robot", open_session(store)).add_episodes("demos", tmp_path / "e.wshard").publish()
+    connection = open_session(MeteredReader(store, counters))  # type: ignore[arg-type]
     episodes = open_dataset(connection, parse_address("a/robot")).episodes()
     episodes.windows(keys={"rgb": (0, 2)})
     before = counters.snapshot()
@@ -420,24 +427,30 @@ def test_windows_far_apart_do_not_read_what_lies_between(tmp_path: Path) -> None
     assert counters.snapshot().since(before).bytes_fetched == 4 * 2 * 256 * 256
 
 
-def test_windows_are_not_mixed(episodes: Episodes) -> None:
+def test_mix_rejects_windows(episodes: Episodes) -> None:
     with pytest.raises(BadInputError, match="only streams of tables"):
         wd.mix({episodes.windows(keys=["ctrl"]): 1.0})
 
 
-def test_threads_end_with_the_loop(episodes: Episodes, sets: dict[tuple[str, str], Episodes]) -> None:
-    before = threading.active_count()
+def test_tasks_end_with_the_loop(episodes: Episodes, sets: dict[tuple[str, str], Episodes]) -> None:
+    def other_threads() -> int:
+        """Count threads that do not belong to a pool of the process, whose threads end when idle."""
+        return sum(not thread.name.startswith("warpdata-") for thread in threading.enumerate())
+
+    before = other_threads()
     for chosen in (episodes, sets["chunks", "memory"]):
         running = chosen.windows(keys={"rgb": (0, 2)}, batch_size=3, shuffle=True).epoch(0)
         next(running)
         running.close()
-    assert threading.active_count() <= before
+    assert other_threads() <= before
+    executors = [*IO_POOL._executors, *CPU_POOL._executors]
+    assert not any(executor._running or executor._waiting for executor in executors)
 
 
 @pytest.mark.parametrize("shuffle", [True, wd.Shuffle(1, 10**6), False], ids=str)
 @pytest.mark.parametrize("form", ["plain", "chunks", "zstd"])
-def test_a_window_of_damaged_rows_is_not_handed_out(tmp_path: Path, form: str, shuffle: bool | wd.Shuffle) -> None:
-    """Whether rows are gathered, decoded alone, or used in place; windows of other steps are as they were."""
+def test_windows_with_corrupt_rows_are_not_returned(tmp_path: Path, form: str, shuffle: bool | wd.Shuffle) -> None:
+    """Covers gathered rows, rows decoded alone and mapped rows. Windows of other steps are still correct."""
     rng = np.random.default_rng(1)
     rgb = rng.integers(0, 6, (64, 9, 9), dtype=np.uint8)
     episode = Episode("a", 64, "E", Timebase("ticks", 30.0), observations={"rgb": Channel("rgb", rgb)})
@@ -467,47 +480,47 @@ def test_a_window_of_damaged_rows_is_not_handed_out(tmp_path: Path, form: str, s
     assert not seen & {37, 38, 39, 40}
 
 
-def test_small_windows_of_a_shuffle_are_loaded_some_ahead(sets: dict[tuple[str, str], Episodes]) -> None:
+def test_small_groups_are_loaded_ahead(sets: dict[tuple[str, str], Episodes]) -> None:
     stream = sets["chunks", "local"].windows(keys={"rgb": (0, 4)}, batch_size=4, shuffle=wd.Shuffle(4, 2), seed=1)
-    feed = stream.source.open(0, stream._owned(stream.schedule(0)), with_media=False)
-    assert isinstance(feed, WindowsFeed)
-    for place in range(0, 32, 4):
-        feed.arrays([(place, place + 4)], 0)
-        assert len(feed._loads._held) == 8
-        feed.advance(place)
-    feed.close()
+    loader = stream.source.open(0, stream._owned(stream.schedule(0)), with_media=False)
+    assert isinstance(loader, WindowLoader)
+    for position in range(0, 32, 4):
+        loader.arrays([(position, position + 4)], 0)
+        assert len(loader._blocks._loading) == 8
+        loader.advance(position)
+    loader.close()
 
 
-def test_training_begins_with_a_small_window_of_a_large_shuffle() -> None:
+def test_a_large_shuffle_opens_with_a_small_window() -> None:
     camera = ChannelLayout("rgb", "signal/rgb", "u8", (84, 84))
-    spec = make_spec({"rgb": (0, 16)}, (None, None), 1, None, [camera])
+    spec = make_spec(WindowRequest({"rgb": (0, 16)}, pad=None), [camera])
     large, small = (choose_blocks(count, 84 * 84, spec, 1) for count in (200_000, 3_000))
     assert (large.block_rows, large.window_blocks, large.opening_blocks) == (256, 139, 16)
     assert (small.window_blocks, small.opening_blocks) == (12, 0)
 
 
-def test_a_stream_holds_few_windows_of_its_shuffle(
+def test_a_stream_keeps_few_groups_in_memory(
     sets: dict[tuple[str, str], Episodes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One in use and one ahead, or one whose last batch is being handed out."""
+    """The loader keeps the current group and one ahead, or one whose last batch is being delivered."""
     made: list[int] = []
-    begin = Group.__init__
+    init = WindowGroup.__init__
 
-    def counted(self: Group, *args: Any) -> None:
-        begin(self, *args)
+    def counted(self: WindowGroup, *args: Any) -> None:
+        init(self, *args)
         made.append(sum(array.nbytes for array in self.arrays.values()))
 
-    monkeypatch.setattr(Group, "__init__", counted)
+    monkeypatch.setattr(WindowGroup, "__init__", counted)
     episodes = sets["chunks", "local"]
     stream = episodes.windows(keys={"rgb": (0, 4)}, batch_size=4, shuffle=wd.Shuffle(4, 2), seed=1)
-    feed = stream.source.open(0, stream._owned(stream.schedule(0)), with_media=False)
-    assert isinstance(feed, WindowsFeed)
-    monkeypatch.setattr(feed._loads, "_most_groups", 3)
-    monkeypatch.setattr(feed._loads, "_most_ahead", 2)
-    for place in range(0, len(stream) * 4 - 4, 4):
-        feed.arrays([(place, place + 4)], 0)
-        assert len(feed._loads._held) == 2
-        feed.advance(place)
-    feed.close()
+    loader = stream.source.open(0, stream._owned(stream.schedule(0)), with_media=False)
+    assert isinstance(loader, WindowLoader)
+    monkeypatch.setattr(loader._blocks, "_max_groups", 3)
+    monkeypatch.setattr(loader._blocks, "_max_ahead", 2)
+    for position in range(0, len(stream) * 4 - 4, 4):
+        loader.arrays([(position, position + 4)], 0)
+        assert len(loader._blocks._loading) == 2
+        loader.advance(position)
+    loader.close()
     assert len(made) > 5
     assert max(made) <= 8 * (4 + 4) * 6 * 5 * 3

@@ -1,29 +1,34 @@
-"""Episodes: WShard files as blobs, an index that opens them without a request, windows of steps for training.
+"""Episode sets: WShard files as blobs, an index that opens them without a request, and windows for training.
 
-Handed manifest entries and a `Reader`; knows nothing of catalogs. docs/specs/episodes.md is the normative
-text. Reading needs the extra `warpdata[wshard]`.
+Reads manifest entries with a `Reader`, and knows no catalog. docs/specs/episodes.md is the normative text. Reading
+needs the extra `warpdata[wshard]`.
 """
 
-from warpdata.kinds.episodes.chunk_join import join_described
-from warpdata.kinds.episodes.description import Described, describe_episode
 from warpdata.kinds.episodes.entry import EpisodesEntry
 from warpdata.kinds.episodes.episode import StoredEpisode
 from warpdata.kinds.episodes.episodes import Episodes
-from warpdata.kinds.episodes.index import IndexedEpisode, write_index
-from warpdata.kinds.episodes.index_reader import Library, Origin
-from warpdata.kinds.episodes.window_spec import Keys, Pad
+from warpdata.kinds.episodes.index import EpisodeIndex, EpisodesContext
+from warpdata.kinds.episodes.index_writer import (
+    EpisodeDescription,
+    IndexedEpisode,
+    describe_episode,
+    join_descriptions,
+    write_index,
+)
+from warpdata.kinds.episodes.window_spec import Keys, Pad, WindowKeywords
 
 __all__ = [
-    "Described",
+    "EpisodeDescription",
+    "EpisodeIndex",
     "Episodes",
+    "EpisodesContext",
     "EpisodesEntry",
     "IndexedEpisode",
     "Keys",
-    "Library",
-    "Origin",
     "Pad",
     "StoredEpisode",
+    "WindowKeywords",
     "describe_episode",
-    "join_described",
+    "join_descriptions",
     "write_index",
 ]

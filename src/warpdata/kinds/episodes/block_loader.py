@@ -1,219 +1,289 @@
-"""Rows that are not in place, brought into memory a block of windows at a time, some blocks ahead.
+"""Rows of windows, loaded into memory by blocks of windows, some blocks ahead.
 
-Windows of a block are neighbours, mostly of one episode, so a block takes one range of each channel. What it
-holds is dropped when the order has moved on.
+Windows of a block are adjacent, mostly in one episode, so a block needs one range of each channel. Groups of blocks
+are dropped when the order has moved past them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from warpdata.formats.wshard import Array
-from warpdata.kinds.episodes.channel_reader import Rows, Track
-from warpdata.kinds.episodes.chunked_channel import AnyTrack
-from warpdata.kinds.episodes.gather import Gathering, Group, Part, Stretch, intervals
-from warpdata.kinds.episodes.open_channels import OpenTracks
-from warpdata.kinds.episodes.source import Fetched
-from warpdata.limits import EPISODES_DECODED_BYTES, EPISODES_LOAD_THREADS
-from warpdata.primitives.parallel import usable_cores
+from warpdata.kinds.episodes.channel_reader import AnyChannelReader, ChannelReader, OpenChannels
+from warpdata.kinds.episodes.gather import BlockGroups, EpisodeSlice, GatherPlan, RowSpan, WindowGroup, step_intervals
+from warpdata.kinds.episodes.source import BufferedSource
+from warpdata.limits import MIB
+from warpdata.primitives.byte_lru import ByteLRU
+from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 
-__all__ = ["BlockLoads", "Loaded"]
+__all__ = ["BatchLoader", "BlockLoader", "PendingGroup", "RowBuffer"]
 
-_MOST_AHEAD = 8
-"""Of small groups so many are held at once, with the one that batches are made of."""
+_MAX_GROUPS = 8
+"""Bound on the groups in memory, the current one included, where groups are small."""
+_REMOTE_LIMIT = 16
+"""Blocks of remote files that load at a time. Local files use one thread for each core."""
+_DECODED_BYTES = 128 * MIB
+"""Bound on cached blocks that can only be decoded whole."""
 
-Loaded: TypeAlias = dict[tuple[int, int], Rows]
-"""Rows by the position of their episode and the position of their key. Only of tracks that are not in place."""
+
+class RowBuffer:
+    """Rows of a channel in memory, as runs of adjacent rows."""
+
+    __slots__ = ("_runs", "_starts")
+
+    def __init__(self, starts: Sequence[int], runs: Sequence[Array]) -> None:
+        self._starts = starts
+        self._runs = runs
+
+    def between(self, first: int, last: int) -> Array:
+        """Return the rows [first, last), which must be in one run."""
+        at = bisect_right(self._starts, first) - 1
+        begin = self._starts[at]
+        return self._runs[at][first - begin : last - begin]
 
 
-class BlockLoads:
-    """Blocks in groups, held while they are needed. Where they would be too much, windows one by one.
+LoadedBlock: TypeAlias = dict[tuple[int, int], RowBuffer]
+"""Rows by the positions of their episode and their key. Without gathered and mapped rows."""
 
-    The first window that is asked for begins to load all blocks of its group. Those of the next groups follow at
-    once, where groups are small, or else of one when the group before was let go. `groups` tells the blocks of a
-    group; without it, nothing is loaded ahead. Batches are made side by side, and those of one of many workers or
-    ranks lie far apart, so groups are held until all batches of theirs were handed out: `most_groups` at the most.
+
+class BlockLoader:
+    """Loads groups of blocks ahead, and keeps them until their batches are delivered.
+
+    The first window of a group starts loading all its blocks and the groups after it. Batches are made in parallel,
+    and batches of one of many workers are far apart, so up to `max_groups` are kept. With `max_groups=0` nothing is
+    loaded ahead, and windows are loaded one by one.
     """
 
-    def __init__(
-        self,
-        gathering: Gathering,
-        episodes: OpenTracks,
-        groups: Callable[[int], Sequence[int]] | None,
-        most_groups: int,
-    ) -> None:
-        self._gathering = gathering
-        self._places = gathering.places
-        self.block_rows = gathering.block_rows
-        self._episodes = episodes
+    def __init__(self, plan: GatherPlan, channels: OpenChannels, groups: BlockGroups, max_groups: int) -> None:
+        self._plan = plan
+        self._windows = plan.windows
+        self.block_rows = plan.block_rows
+        self._channels = channels
         self._groups = groups
-        self._most_groups = most_groups
-        self._most_ahead = min(most_groups - 1, _MOST_AHEAD)
-        self._held: dict[int, LoadingGroup] = {}
-        self._begun: set[int] = set()
+        self._max_groups = max_groups
+        self._max_ahead = min(max_groups - 1, _MAX_GROUPS)
+        self._loading: dict[int, PendingGroup] = {}
+        self._started: set[int] = set()
         self._oldest = 0
         self._lock = threading.Lock()
-        # Files on this machine make nobody wait, and more threads than cores would only get into each other's way.
-        threads = usable_cores() if episodes.are_here else EPISODES_LOAD_THREADS
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="warp-episodes")
-        self._decoded = DecodedBlocks()
+        self._executor = CPU_POOL.executor() if channels.are_local else IO_POOL.executor(_REMOTE_LIMIT)
 
-    def for_batch(self, samples: Sequence[int], groups: Sequence[LoadingGroup | None]) -> BatchLoads:
-        """What a batch of these windows, which belong to these groups, will ask for."""
-        return BatchLoads(self, samples, groups)
-
-    def group(self, number: int) -> LoadingGroup | None:
-        """A group whose loading has begun; None where windows are loaded one by one, or it was let go."""
-        if self._groups is None:
+    def group(self, number: int) -> PendingGroup | None:
+        """Return a group that is loading; None if its windows are loaded one by one, or it was released."""
+        if not self._max_groups:
             return None
-        if number not in self._begun:
+        if number not in self._started:
             with self._lock:
-                if number < self._oldest or self._span_with(number) > self._most_groups:
+                if number < self._oldest or self._span_with(number) > self._max_groups:
                     return None
-                if number not in self._begun:
-                    self._begin(number, self._groups)
-        return self._held.get(number)
+                if number not in self._started:
+                    self._start(number)
+        return self._loading.get(number)
 
-    def is_here(self, position: int) -> bool:
-        """Whether the file of an episode lies on this machine."""
-        return self._episodes.tracks(position)[0].is_here
+    def is_local(self, position: int) -> bool:
+        """Return whether the file of an episode is locally available."""
+        return self._channels.readers(position)[0].is_local
 
-    def alone(self, sample: int) -> Loaded:
-        """One window, now."""
-        out: Loaded = {}
-        for position, low, high in self._places.parts(sample, sample + 1):
-            self._load_part(Part(position, low, high, {}), None, out)
+    def load_window(self, sample: int) -> LoadedBlock:
+        """Load one window now."""
+        out: LoadedBlock = {}
+        for position, low, high in self._windows.split_by_episode(sample, sample + 1):
+            self._load_slice(EpisodeSlice(position, low, high, {}), None, out)
         return out
 
-    def begin(self, samples: Iterable[int]) -> dict[int, Future[Loaded]]:
-        """Ask for windows one by one, all at once; not for those of files on this machine, which make nobody wait."""
-        far = [sample for sample in samples if not self.is_here(self._places.parts(sample, sample + 1)[0][0])]
-        return {sample: self._pool.submit(self.alone, sample) for sample in far}
+    def start_windows(self, samples: Iterable[int]) -> dict[int, Future[LoadedBlock]]:
+        """Start loading the windows of remote files, one by one."""
+        remote = [
+            sample for sample in samples if not self.is_local(self._windows.split_by_episode(sample, sample + 1)[0][0])
+        ]
+        return {sample: self._executor.submit(self.load_window, sample) for sample in remote}
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def let_go(self, group: int) -> None:
-        """Nobody will ask for earlier groups, but for what fills up the last batch."""
+    def release_before(self, group: int) -> None:
+        """Drop all earlier groups. Only the last batch may still need them, and loads its windows one by one."""
         if group > self._oldest:
             with self._lock:
                 self._oldest = group
-                self._begun = {number for number in self._begun if number >= group}
-                for old in [number for number in self._held if number < group]:
-                    del self._held[old]
-                if self._groups is not None:
-                    self._look_ahead(group, self._groups)
+                self._started = {number for number in self._started if number >= group}
+                for old in [number for number in self._loading if number < group]:
+                    del self._loading[old]
+                if self._max_groups:
+                    self._load_ahead(group)
 
     def _span_with(self, group: int) -> int:
-        """How many groups lie between the first and the last that would be held."""
-        numbers = {*self._begun, group}
+        """Return the number of groups between the first and the last started one, if `group` is started too."""
+        numbers = {*self._started, group}
         return max(numbers) - min(numbers) + 2
 
-    def _begin(self, number: int, groups: Callable[[int], Sequence[int]]) -> None:
-        if number not in self._held:
-            self._held[number] = self._loading(groups(number))
-        self._begun.add(number)
-        self._look_ahead(number, groups)
+    def _start(self, number: int) -> None:
+        if number not in self._loading:
+            self._loading[number] = self._submit(self._groups.blocks(number))
+        self._started.add(number)
+        self._load_ahead(number)
 
-    def _look_ahead(self, number: int, groups: Callable[[int], Sequence[int]]) -> None:
-        """Load the groups after this one, as far as there is room."""
-        while len(self._held) < self._most_ahead:
+    def _load_ahead(self, number: int) -> None:
+        """Start loading the groups after this one, up to the bound."""
+        while len(self._loading) < self._max_ahead:
             number += 1
-            if number not in self._held:
-                self._held[number] = self._loading(groups(number))
+            if number not in self._loading:
+                self._loading[number] = self._submit(self._groups.blocks(number))
 
-    def _loading(self, blocks: Sequence[int]) -> LoadingGroup:
-        group = Group(self._gathering, blocks)
-        return LoadingGroup(group, {block: self._pool.submit(self._load, group, block) for block in blocks})
+    def _submit(self, blocks: Sequence[int]) -> PendingGroup:
+        group = WindowGroup(self._plan, blocks)
+        return PendingGroup(group, {block: self._executor.submit(self._load, group, block) for block in blocks})
 
-    def _load(self, group: Group, block: int) -> Loaded:
-        out: Loaded = {}
-        for part in group.parts[block]:
-            self._load_part(part, group.arrays, out)
+    def _load(self, group: WindowGroup, block: int) -> LoadedBlock:
+        out: LoadedBlock = {}
+        for part in group.slices[block]:
+            self._load_slice(part, group.arrays, out)
         return out
 
-    def _load_part(self, part: Part, arrays: Mapping[int, Array] | None, out: Loaded) -> None:
-        """Windows of one episode, all channels in one go: into the arrays of a group, or on their own.
+    def _load_slice(self, part: EpisodeSlice, arrays: Mapping[int, Array] | None, out: LoadedBlock) -> None:
+        """Load all channels of windows of one episode: gathered rows into `arrays`, others into `out`.
 
-        On their own, decoded chunks are kept for other windows.
+        Without arrays the windows are loaded alone, and decoded chunks are cached for other windows.
         """
-        tracks = self._episodes.tracks(part.position)
-        wanted = self._wanted(part, tracks)
+        readers = self._channels.readers(part.position)
+        wanted = self._wanted(part, readers)
         found: dict[tuple[int, int], list[Array]] = {}
-        for asked in _by_file(tracks, wanted, arrays or {}):
-            for each, rows in zip(asked, self._read(asked, keep=arrays is None), strict=True):
+        for reads in _by_file(readers, wanted, arrays or {}):
+            for each, rows in zip(reads, self._read_file(reads, keeps_chunks=arrays is None), strict=True):
                 if each.out is None:
                     found.setdefault(each.where, []).append(rows)
-        for at, stretches in wanted.items():
+        for at, spans in wanted.items():
             if arrays is None or at not in arrays:
-                parts = [_joined(found[at, number]) for number in range(len(stretches))]
-                out[part.position, at] = Rows([first for first, _, _ in stretches], parts)
+                runs = [_joined(found[at, number]) for number in range(len(spans))]
+                out[part.position, at] = RowBuffer([span.first for span in spans], runs)
 
-    def _wanted(self, part: Part, tracks: Sequence[AnyTrack]) -> dict[int, Sequence[Stretch]]:
-        """Rows by the position of their key. A key that is not gathered and lies in place needs none."""
-        spec = self._places.spec
-        out: dict[int, Sequence[Stretch]] = dict(part.stretches)
-        for at, (key, track) in enumerate(zip(spec.keys, tracks, strict=True)):
-            if at not in out and not track.is_in_place:
-                steps = intervals(key, range(part.low, part.high + 1, spec.stride), track.length)
-                out[at] = [Stretch(track.row_of(a), track.row_of(b) + 1, 0) for a, b in steps]
+    def _wanted(self, part: EpisodeSlice, readers: Sequence[AnyChannelReader]) -> dict[int, Sequence[RowSpan]]:
+        """Return the rows to load, by the position of their key. Mapped rows that are not gathered need no load."""
+        spec = self._windows.spec
+        out: dict[int, Sequence[RowSpan]] = dict(part.spans)
+        for at, (key, reader) in enumerate(zip(spec.keys, readers, strict=True)):
+            if at not in out and not reader.is_mapped:
+                steps = step_intervals(key, range(part.low, part.high + 1, spec.stride), reader.length)
+                out[at] = [RowSpan(reader.row_of(a), reader.row_of(b) + 1, 0) for a, b in steps]
         return out
 
-    def _read(self, asked: Sequence[_Asked], *, keep: bool) -> list[Array]:
-        """Rows of one file."""
-        episode = asked[0].track.episode
+    def _read_file(self, reads: Sequence[_RowRead], *, keeps_chunks: bool) -> list[Array]:
+        """Read rows of one file."""
+        episode = reads[0].reader.episode
 
         def read() -> list[Array]:
-            is_here = episode.source.mapped is not None
-            spans = [] if is_here else [a.track.reader.span(a.first, a.last) for a in asked if not a.track.is_whole]
-            fetched = episode.source.fetched(spans) if spans else None
-            return [self._rows(each, fetched, keep=keep) for each in asked]
+            is_local = episode.source.mapped is not None
+            remote = [] if is_local else [each for each in reads if not each.reader.is_whole]
+            spans = [each.reader.reader.span(each.first, each.last) for each in remote]
+            fetched = episode.source.fetch(spans) if spans else None
+            return [self._read_rows(each, fetched, keeps_chunks=keeps_chunks) for each in reads]
 
-        return episode.trusting(read)
+        return episode.retry_corrupt(read)
 
-    def _rows(self, asked: _Asked, fetched: Fetched | None, *, keep: bool) -> Array:
-        _, track, first, last, out = asked
-        rows = track.in_place(first, last)
-        if rows is None and track.is_whole:
-            rows = self._decoded.get(track)[first:last]
+    def _read_rows(self, read: _RowRead, fetched: BufferedSource | None, *, keeps_chunks: bool) -> Array:
+        _, reader, first, last, out = read
+        rows = reader.mapped_rows(first, last)
+        if rows is None and reader.is_whole:
+            rows = self._decode_whole(reader)[first:last]
         if rows is not None:
             if out is None:
                 return rows.copy()
             out[...] = rows
             return out
         if fetched is not None:
-            return track.reader.over(fetched).window(first, last, out=out)
-        return (track.reader if keep else track.passing).window(first, last, out=out)
+            return reader.reader.over(fetched).window(first, last, out=out)
+        return (reader.reader if keeps_chunks else reader.uncached_reader).window(first, last, out=out)
+
+    @cached_property
+    def _decoded(self) -> ByteLRU[tuple[str, str], Array]:
+        """Blocks that can only be decoded whole. Most streams have none."""
+        return ByteLRU(_DECODED_BYTES)
+
+    def _decode_whole(self, reader: ChannelReader) -> Array:
+        key = (reader.episode.hash, reader.reader.entry.name)
+        return self._decoded.get_or_create(key, reader.reader.read, lambda rows: rows.nbytes)
 
 
-class _Asked(NamedTuple):
-    """Some rows of a track: of which key, which of its stretches they are a part of, and perhaps where they go."""
+class PendingGroup:
+    """A group whose blocks are loading."""
+
+    def __init__(self, group: WindowGroup, blocks: Mapping[int, Future[LoadedBlock]]) -> None:
+        self.windows = group
+        self._futures = dict(blocks)
+        self._loaded: dict[int, LoadedBlock] = {}
+
+    @property
+    def is_loaded(self) -> bool:
+        """True when every block was waited for."""
+        return len(self._loaded) == len(self._futures)
+
+    def wait(self, block: int) -> LoadedBlock:
+        """Wait until a block is loaded. Return its rows that are not gathered."""
+        loaded = self._loaded.get(block)  # cheaper than a future, which takes locks
+        if loaded is None:
+            loaded = self._loaded[block] = self._futures[block].result()
+        return loaded
+
+
+class BatchLoader:
+    """The loaded rows of one batch. The first access starts loading all windows that have no group."""
+
+    def __init__(self, loader: BlockLoader, samples: Sequence[int], groups: Sequence[PendingGroup | None]) -> None:
+        self._loader = loader
+        self._samples = samples
+        self._groups = groups
+        self._loaded: dict[int, LoadedBlock] = {}
+        self._started: dict[int, Future[LoadedBlock]] | None = None
+
+    def rows(self, at: int, position: int, key: int) -> RowBuffer:
+        """Wait for the rows of one key of the window at position `at` of the batch."""
+        sample = self._samples[at]
+        loaded = self._loaded.get(sample)
+        if loaded is None:
+            loaded = self._loaded[sample] = self._wait(sample, self._groups[at], position)
+        found = loaded.get((position, key))
+        if found is None:  # the rows were mapped when the block was loaded, but that copy was corrupt and is dropped
+            found = self._loader.load_window(sample)[position, key]
+        return found
+
+    def _wait(self, sample: int, group: PendingGroup | None, position: int) -> LoadedBlock:
+        if group is not None:
+            return group.wait(sample // self._loader.block_rows)
+        if self._started is None and not self._loader.is_local(position):
+            self._started = self._loader.start_windows(dict.fromkeys(self._samples))
+        future = self._started.get(sample) if self._started is not None else None
+        return self._loader.load_window(sample) if future is None else future.result()
+
+
+class _RowRead(NamedTuple):
+    """Rows to read: the position of their key and of their span, their reader, and perhaps their destination."""
 
     where: tuple[int, int]
-    track: Track
+    reader: ChannelReader
     first: int
     last: int
     out: Array | None
 
 
 def _by_file(
-    tracks: Sequence[AnyTrack], wanted: Mapping[int, Sequence[Stretch]], arrays: Mapping[int, Array]
-) -> Iterator[list[_Asked]]:
-    """What is wanted of each file of an episode, in their order."""
-    files: dict[int, list[_Asked]] = {}
-    for at, stretches in wanted.items():
-        for number, stretch in enumerate(stretches):
-            begin = stretch.begin
-            for file, track, first, last in tracks[at].cut(stretch.first, stretch.last):
+    readers: Sequence[AnyChannelReader], wanted: Mapping[int, Sequence[RowSpan]], arrays: Mapping[int, Array]
+) -> Iterator[list[_RowRead]]:
+    """Yield the reads of each file of an episode, in the order of the files."""
+    files: dict[int, list[_RowRead]] = {}
+    for at, spans in wanted.items():
+        for number, span in enumerate(spans):
+            begin = span.begin
+            for file, reader, first, last in readers[at].split_by_file(span.first, span.last):
                 end = begin + last - first
                 out = arrays[at][begin:end] if at in arrays else None
-                files.setdefault(file, []).append(_Asked((at, number), track, first, last, out))
+                files.setdefault(file, []).append(_RowRead((at, number), reader, first, last, out))
                 begin = end
     for file in sorted(files):
         yield files[file]
@@ -221,94 +291,3 @@ def _by_file(
 
 def _joined(parts: Sequence[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-class LoadingGroup:
-    """A group whose blocks are being loaded."""
-
-    def __init__(self, group: Group, blocks: Mapping[int, Future[Loaded]]) -> None:
-        self.rows = group
-        self._blocks = {block: _Block(future) for block, future in blocks.items()}
-        self._waiting = set(self._blocks)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every block was waited for."""
-        return not self._waiting
-
-    def block(self, number: int) -> Loaded:
-        """What a block has beside gathered rows, when all of it is here."""
-        loaded = self._blocks[number].wait()
-        self._waiting.discard(number)
-        return loaded
-
-
-class _Block:
-    """A block that is being loaded. Asking a future takes locks, so what it gave is kept beside it."""
-
-    __slots__ = ("_future", "_loaded")
-
-    def __init__(self, future: Future[Loaded]) -> None:
-        self._future = future
-        self._loaded: Loaded | None = None
-
-    def wait(self) -> Loaded:
-        if self._loaded is None:
-            self._loaded = self._future.result()
-        return self._loaded
-
-
-class BatchLoads:
-    """The rows of one batch. Windows that come from elsewhere one by one are all begun when the first is asked for."""
-
-    def __init__(self, loads: BlockLoads, samples: Sequence[int], groups: Sequence[LoadingGroup | None]) -> None:
-        self._loads = loads
-        self._samples = samples
-        self._groups = groups
-        self._loaded: dict[int, Loaded] = {}
-        self._begun: dict[int, Future[Loaded]] | None = None
-
-    def rows(self, at: int, position: int, key: int) -> Rows:
-        """Those of one key of the window at this place of the batch, waiting for them if need be."""
-        sample = self._samples[at]
-        loaded = self._loaded.get(sample)
-        if loaded is None:
-            loaded = self._loaded[sample] = self._wait(sample, self._groups[at], position)
-        found = loaded.get((position, key))
-        if found is None:  # it was in place a moment ago, and its copy on this machine turned out to be damaged
-            found = self._loads.alone(sample)[position, key]
-        return found
-
-    def _wait(self, sample: int, group: LoadingGroup | None, position: int) -> Loaded:
-        if group is not None:
-            return group.block(sample // self._loads.block_rows)
-        if self._begun is None and not self._loads.is_here(position):
-            self._begun = self._loads.begin(dict.fromkeys(self._samples))
-        future = self._begun.get(sample) if self._begun is not None else None
-        return self._loads.alone(sample) if future is None else future.result()
-
-
-class DecodedBlocks:
-    """The latest blocks that had to be decoded whole, up to a bound of bytes."""
-
-    def __init__(self, limit_bytes: int = EPISODES_DECODED_BYTES) -> None:
-        self._limit_bytes = limit_bytes
-        self._held: OrderedDict[tuple[str, str], Array] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, track: Track) -> Array:
-        name = (track.episode.hash, track.reader.entry.name)
-        with self._lock:
-            found = self._held.get(name)
-            if found is not None:
-                self._held.move_to_end(name)
-                return found
-        decoded = track.reader.read()
-        with self._lock:
-            if name not in self._held and decoded.nbytes <= self._limit_bytes:
-                self._held[name] = decoded
-                self._bytes += decoded.nbytes
-            while self._bytes > self._limit_bytes:
-                self._bytes -= self._held.popitem(last=False)[1].nbytes
-        return decoded

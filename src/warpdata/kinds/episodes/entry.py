@@ -1,4 +1,4 @@
-"""An episode set's entry in a manifest: generic payload ↔ what this package needs. Pure.
+"""The manifest entry of an episode set: generic payload ↔ `EpisodesEntry`. Pure.
 
 Implements "In the manifest" of docs/specs/episodes.md.
 """
@@ -22,7 +22,7 @@ _KNOWN = {*_COUNTS, "files", "index_footer"}
 
 @dataclass(frozen=True, slots=True)
 class EpisodesEntry:
-    """Files of episodes as shards, in order, and the index that tells about each of them, row by row."""
+    """Episode files as shards, in order, and the index with a row for each episode."""
 
     shards: ShardList
     index: Blob
@@ -31,7 +31,7 @@ class EpisodesEntry:
     step_count: int
     check_bytes: int
     file_count: int | None = None
-    """How many files there are, where some episodes lie in several; None where each lies in one."""
+    """Number of files if some episodes have several; None if each has one."""
 
     def payload(self) -> Payload:
         footer: dict[str, int | str] = {"byte_size": self.index_footer.byte_size, "xxh3": self.index_footer.xxh3}
@@ -46,31 +46,31 @@ class EpisodesEntry:
         return Payload(KIND, self.shards, self.index, attributes)
 
     def table_entry(self) -> TableEntry:
-        """The index as a table of one file."""
+        """Return the index as a table of one file."""
         blob = self.index
         return TableEntry(ShardList((Shard(blob.hash, blob.byte_size, self.episode_count, self.index_footer),)))
 
     @staticmethod
     def of(name: str, payload: Payload) -> EpisodesEntry:
-        """`ManifestCorruptedError` if the entry lacks what a reader needs."""
+        """Parse a payload; raise `ManifestCorruptedError` if it is incomplete or inconsistent."""
         attributes = payload.attributes
         unknown = sorted(attributes.keys() - _KNOWN)
         if unknown or payload.kind != KIND:
             raise UnsupportedFormatError(
-                f"episodes {name!r} use what this release does not know: kind {payload.kind!r}, attributes {unknown}",
+                f"episodes {name!r} need a newer release: kind {payload.kind!r}, unknown attributes {unknown}",
                 hint="Upgrade warpdata.",
             )
         footer = attributes.get("index_footer")
         if payload.index is None or not isinstance(footer, Mapping):
-            raise ManifestCorruptedError(f"episodes {name!r} lack their index")
+            raise ManifestCorruptedError(f"episodes {name!r} have no index")
         episodes, steps, check_bytes = (_count(attributes.get(key)) for key in _COUNTS)
         if min(episodes, steps) < 0 or not 1 <= check_bytes <= EPISODES_MAX_CHECK_BYTES:
-            raise ManifestCorruptedError(f"episodes {name!r} cannot have these counts: {dict(attributes)}")
+            raise ManifestCorruptedError(f"episodes {name!r} have invalid counts: {dict(attributes)}")
         files = _count(attributes["files"]) if "files" in attributes else None
-        fits = payload.shards.shard_count == (episodes if files is None else files)
-        if not fits or (files is not None and files <= episodes):
+        is_consistent = payload.shards.shard_count == (episodes if files is None else files)
+        if not is_consistent or (files is not None and files <= episodes):
             raise ManifestCorruptedError(
-                f"episodes {name!r} cannot have {payload.shards.shard_count} files: {dict(attributes)}"
+                f"episodes {name!r} have {payload.shards.shard_count} files, but attributes {dict(attributes)}"
             )
         return EpisodesEntry(
             payload.shards, payload.index, _footer(name, footer, payload.index), episodes, steps, check_bytes, files
@@ -81,17 +81,16 @@ def _footer(name: str, footer: Mapping[str, object], index: Blob) -> Footer:
     size, xxh3 = footer.get("byte_size"), footer.get("xxh3")
     if footer.keys() - {"byte_size", "xxh3"}:
         raise UnsupportedFormatError(
-            f"episodes {name!r} have a footer of their index that this release does not know: {dict(footer)}",
-            hint="Upgrade warpdata.",
+            f"the index footer of episodes {name!r} has unknown attributes: {dict(footer)}", hint="Upgrade warpdata."
         )
-    fits = 0 < _count(size) <= min(index.byte_size, MAX_FOOTER_BYTES)
-    if not fits or not isinstance(xxh3, str) or not _is_hex(xxh3):
-        raise ManifestCorruptedError(f"episodes {name!r} have a footer of their index that cannot be: {dict(footer)}")
+    is_valid = 0 < _count(size) <= min(index.byte_size, MAX_FOOTER_BYTES)
+    if not is_valid or not isinstance(xxh3, str) or not _is_hex(xxh3):
+        raise ManifestCorruptedError(f"the index footer of episodes {name!r} is invalid: {dict(footer)}")
     return Footer(_count(size), xxh3)
 
 
 def _count(value: object) -> int:
-    """-1 for what is no count."""
+    """Return the count, or -1 for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else -1
 
 

@@ -1,13 +1,17 @@
-"""One episode of a version: opened from the index alone, its blocks read by range when they are asked for.
+"""One episode of a version, opened from the index alone. Its blocks are read by range on demand.
 
-Here is what any episode has, and the usual one, which lies in one file.
+A `FileEpisode` is stored in one file, which is usual. A `ChunkedEpisode` is stored in several and reads like one.
+Implements "Chunked episodes" of docs/specs/episodes.md.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
+
+import numpy as np
 
 from warpdata.errors import BadInputError, EpisodeCorruptedError, NotFoundError
 from warpdata.formats.wshard import (
@@ -20,33 +24,60 @@ from warpdata.formats.wshard import (
     Timebase,
     WShardFile,
     identity,
+    join_episodes,
+    joined_identity,
     load_wshard,
     open_wshard,
 )
-from warpdata.kinds.episodes.index import IndexRow
-from warpdata.kinds.episodes.source import EpisodeSource, checked_block
+from warpdata.kinds.episodes.source import EpisodeSource, Piece, make_checked_block
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.hashing import Blob
 from warpdata.repository.manifest import JsonObject
-from warpdata.storage import Reader
+from warpdata.storage import Reader, retry_corrupt
 
-__all__ = ["FileEpisode", "StoredEpisode"]
+__all__ = ["ChunkedEpisode", "ChunkedRow", "FileEpisode", "IndexRow", "StoredEpisode"]
 
 _T = TypeVar("_T")
 
 
-class StoredEpisode(ABC):
-    """An episode where it lies. `episode["rgb"]` reads one block: `read()`, or `window(start, stop)`.
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """The columns of the index that open one episode file."""
 
-    Opening it asks nobody: the index of the set has the header and the metadata of every file.
+    id: str
+    length: int
+    blob: Blob
+    identity: str
+    pieces: tuple[Piece, ...]
+    checks: Mapping[str, bytes]
+    """Checksums by block name."""
+    chunk_position: tuple[int, int] | None = None
+    """Of a chunk: its index, and the number of its first step in the whole episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedRow:
+    """The columns of the index that open one episode in several files."""
+
+    id: str
+    length: int
+    identity: str
+    chunks: tuple[IndexRow, ...]
+
+
+class StoredEpisode(ABC):
+    """An episode in a store. `episode["rgb"]` reads one block: `read()`, or `window(start, stop)`.
+
+    Opening it sends no request, because the index of the set has the header and the metadata of every file.
     """
 
     def __init__(self, number: int, name: str, length: int, identity: str) -> None:
         self.number = number
         self.id = name
         self.length = length
-        """How many steps."""
+        """Number of steps."""
         self.identity = identity
-        """64 hex digits that name the content, however it is compressed."""
+        """64 hex digits that name the content, independent of its compression."""
 
     def __repr__(self) -> str:
         return f"StoredEpisode({self.id!r}, length={self.length}, bytes={self.size_bytes})"
@@ -57,27 +88,27 @@ class StoredEpisode(ABC):
     @property
     @abstractmethod
     def chunks(self) -> tuple[FileEpisode, ...]:
-        """The files it lies in, in order, each an episode of its own: usually itself alone."""
+        """The files of the episode in order, each an episode too. Usually this is the episode alone."""
 
     @property
     def size_bytes(self) -> int:
-        """The size of its files."""
+        """Total size of the files."""
         return sum(chunk.size_bytes for chunk in self.chunks)
 
     @property
     @abstractmethod
     def hash(self) -> str:
-        """The SHA-256 of its file, which is what was published, byte for byte; empty where there are several."""
+        """The SHA-256 of the file, which is stored byte for byte as published; empty if there are several files."""
 
     @property
     @abstractmethod
     def file(self) -> WShardFile | JoinedFile:
-        """The file, open as `open_wshard` opens one; several of them look like one."""
+        """The file, open as by `open_wshard`. Several files appear as one."""
 
     @property
     @abstractmethod
     def info(self) -> EpisodeInfo:
-        """All that the metadata blocks say."""
+        """The content of the metadata blocks."""
 
     @property
     def env_id(self) -> str:
@@ -89,19 +120,19 @@ class StoredEpisode(ABC):
 
     @property
     def metadata(self) -> JsonObject:
-        """The user's, whole: also what is no scalar and so no column of the table."""
+        """The user's metadata, including lists and objects, which are not columns of the table."""
         return self.info.metadata
 
     @property
     def blocks(self) -> tuple[str, ...]:
-        """The names of all blocks; of an episode in several files, of those that go on from one to the next."""
+        """Names of all blocks. For an episode in several files: of the blocks that continue across files."""
         return self.file.blocks
 
     def __getitem__(self, name: str) -> BlockReader | JoinedBlock:
         return self.file[self.block_name(name)]
 
     def block_name(self, name: str) -> str:
-        """The block that a channel's id, or a block's own name, means."""
+        """Return the name of the block for a channel id or a block name."""
         file = self.chunks[0].file
         if name in file:
             return name
@@ -109,24 +140,24 @@ class StoredEpisode(ABC):
         found = dict.fromkeys(block for block in (*by_id, f"signal/{name}", f"action/{name}") if block in file)
         if len(found) > 1:
             raise BadInputError(
-                f"channel {name!r} of episode {self.id!r} may be {' or '.join(found)}", hint="Name the block."
+                f"{name!r} is ambiguous in episode {self.id!r}: {' or '.join(found)}", hint="Use the block name."
             )
         if not found:
             listed = ", ".join(block for block in file.blocks[:20] if not block.startswith("meta/"))
-            raise NotFoundError(f"episode {self.id!r} has no channel {name!r}", hint=f"There are: {listed}.")
+            raise NotFoundError(f"episode {self.id!r} has no channel {name!r}", hint=f"Blocks: {listed}.")
         return next(iter(found))
 
     @abstractmethod
     def read(self, channels: Sequence[str]) -> dict[str, Array]:
-        """Some channels whole, checked, fetched together: neighbours in a file share a request."""
+        """Read whole channels, verified. Channels that are adjacent in a file share a request."""
 
     @abstractmethod
     def load(self, channels: Sequence[str] | None = None) -> Episode:
-        """The episode in memory, as `load_wshard` gives it; `channels` picks some."""
+        """Load the episode into memory, as `load_wshard` does; `channels` restricts it to some."""
 
     @abstractmethod
     def verify(self) -> None:
-        """Read all of it; `CorruptError` unless every block is what was published."""
+        """Read everything. Raise `CorruptError` unless every block is what was published."""
 
 
 class FileEpisode(StoredEpisode):
@@ -154,25 +185,27 @@ class FileEpisode(StoredEpisode):
     def file(self) -> WShardFile:
         file = open_wshard(self.source)
         info = file.info
-        knows_head = file.header.data_offset <= len(self.source.head)
-        if not knows_head or info is None or (info.id, info.length) != (self.id, self.length) or self._is_astray(info):
+        has_head = file.header.data_offset <= len(self.source.head)
+        if not has_head or info is None or (info.id, info.length) != (self.id, self.length) or self._is_moved(info):
             raise EpisodeCorruptedError(f"the index and the file {self.hash} disagree about episode {self.id!r}")
         entries = {name: file[name].entry for name in self._row.checks if name in file}
-        self.source.watch(
-            checked_block(name, entry.offset, entry.end, self._check_bytes, self._row.checks[name])
-            for name, entry in entries.items()
+        self.source.set_checked_blocks(
+            [
+                make_checked_block(name, entry.offset, entry.end, self._check_bytes, self._row.checks[name])
+                for name, entry in entries.items()
+            ]
         )
         return file
 
-    def _is_astray(self, info: EpisodeInfo) -> bool:
-        """Whether a chunk says that it stands elsewhere."""
-        told, place = info.chunk, self._row.place
-        return place is not None and told is not None and (told.index, told.first_step) != place
+    def _is_moved(self, info: EpisodeInfo) -> bool:
+        """Return whether a chunk claims another position than the index."""
+        chunk, position = info.chunk, self._row.chunk_position
+        return position is not None and chunk is not None and (chunk.index, chunk.first_step) != position
 
     @property
     def info(self) -> EpisodeInfo:
         info = self.file.info
-        assert info is not None, "it was there when the file was opened"
+        assert info is not None, "checked when the file was opened"
         return info
 
     def __getitem__(self, name: str) -> BlockReader:
@@ -182,36 +215,79 @@ class FileEpisode(StoredEpisode):
         def read() -> dict[str, Array]:
             readers = {name: self[name] for name in channels}
             spans = [(reader.entry.offset, reader.entry.end) for reader in readers.values()]
-            fetched = self.source.fetched(spans)
+            fetched = self.source.fetch(spans)
             return {name: reader.over(fetched).read() for name, reader in readers.items()}
 
-        return self.trusting(read)
+        return self.retry_corrupt(read)
 
     def load(self, channels: Sequence[str] | None = None) -> Episode:
         wanted = None if channels is None else [self.block_name(name) for name in channels]
 
         def load() -> Episode:
             if wanted is None:
-                return load_wshard(self.source.fetched([(0, self.source.size)]))
+                return load_wshard(self.source.fetch([(0, self.source.size)]))
             entries = [self.file[name].entry for name in wanted]
-            return load_wshard(self.source.fetched([(entry.offset, entry.end) for entry in entries]), wanted)
+            return load_wshard(self.source.fetch([(entry.offset, entry.end) for entry in entries]), wanted)
 
-        return self.trusting(load)
+        return self.retry_corrupt(load)
 
     def verify(self) -> None:
-        found = self.trusting(lambda: identity(self.source))
+        found = self.retry_corrupt(lambda: identity(self.source))
         if found != self.identity:
             raise EpisodeCorruptedError(
-                f"the file {self.hash} has the identity {found}, and the index says {self.identity}"
+                f"the file {self.hash} has the identity {found}; the index says {self.identity}"
             )
 
-    def trusting(self, read: Callable[[], _T]) -> _T:
-        """What `read` gives; once more, from the store, where a nearer copy turns out to be damaged."""
-        copy = self.source.copy
-        try:
-            return read()
-        except EpisodeCorruptedError:
-            if not self.source.invalidate(copy):
-                raise
+    def retry_corrupt(self, read: Callable[[], _T]) -> _T:
+        """Return `read()`. If a cached copy is corrupt, drop it and read once more, from the store."""
+        generation = self.source.generation
+
+        def drop_copy() -> bool:
+            if not self.source.invalidate(generation):
+                return False
             self.file.forget()
-        return read()
+            return True
+
+        return retry_corrupt(read, drop_copy, EpisodeCorruptedError)
+
+
+class ChunkedEpisode(StoredEpisode):
+    """An episode in several files. Blocks continue from one chunk to the next."""
+
+    def __init__(self, number: int, row: ChunkedRow, reader: Reader, check_bytes: int) -> None:
+        super().__init__(number, row.id, row.length, row.identity)
+        self._chunks = tuple(FileEpisode(number, chunk, reader, check_bytes) for chunk in row.chunks)
+
+    @property
+    def chunks(self) -> tuple[FileEpisode, ...]:
+        return self._chunks
+
+    @property
+    def hash(self) -> str:
+        return ""
+
+    @cached_property
+    def file(self) -> JoinedFile:
+        return JoinedFile([chunk.file for chunk in self._chunks])
+
+    @property
+    def info(self) -> EpisodeInfo:
+        return self.file.info
+
+    def read(self, channels: Sequence[str]) -> dict[str, Array]:
+        blocks = {name: self.file[self.block_name(name)].name for name in channels}
+        parts = [chunk.read(list(blocks.values())) for chunk in self._chunks]
+        return {name: np.concatenate([part[block] for part in parts]) for name, block in blocks.items()}
+
+    def load(self, channels: Sequence[str] | None = None) -> Episode:
+        wanted = None if channels is None else [self.block_name(name) for name in channels]
+        return join_episodes([chunk.load(wanted) for chunk in self._chunks])
+
+    def verify(self) -> None:
+        for chunk in self._chunks:
+            chunk.verify()
+        found = joined_identity([chunk.identity for chunk in self._chunks])
+        if found != self.identity:
+            raise EpisodeCorruptedError(
+                f"the chunks of episode {self.id!r} have the identity {found}; the index says {self.identity}"
+            )

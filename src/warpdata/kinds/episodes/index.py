@@ -1,127 +1,293 @@
-"""The index of an episode set: a Parquet file with one row for each episode, written and read.
+"""The index of an episode set: a Parquet file with one row for each episode.
 
-It is an ordinary table, so that episodes can be chosen by SQL. Beside what people ask for, a row has the bytes
-of its file that say where everything lies, so that opening an episode asks nobody. Implements "Index" of
+The index is an ordinary table, so SQL can select episodes. Each row also has the bytes that locate everything in the
+episode's file, so opening an episode sends no request. index_writer.py writes it. Implements "Index" of
 docs/specs/episodes.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import BlobCorruptedError, LimitExceededError
-from warpdata.formats.parquet import ParquetSource, WriteOptions, describe_parquet, write_parquet
-from warpdata.kinds.episodes.description import Described, Piece, Scalar
-from warpdata.limits import EPISODES_GROUP_BYTES, EPISODES_METADATA_NAMES
-from warpdata.primitives.hashing import Blob, is_digest
+import numpy as np
+
+from warpdata.errors import BadInputError, BlobCorruptedError, NotFoundError
+from warpdata.formats.parquet import ShardFile, ShardOpener
+from warpdata.formats.wshard import DType
+from warpdata.kinds.episodes.entry import EpisodesEntry
+from warpdata.kinds.episodes.episode import ChunkedEpisode, ChunkedRow, FileEpisode, IndexRow, StoredEpisode
+from warpdata.kinds.tables import Table
+from warpdata.limits import MIB
+from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.hashing import Blob, blob_key, is_digest
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.repository.manifest import Page
+from warpdata.settings import Settings
+from warpdata.storage import BufferedBlob, Reader
+from warpdata.streaming import Clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 __all__ = [
     "CHUNKS",
     "HIDDEN_COLUMNS",
-    "OPENING_COLUMNS",
-    "ChunkedRow",
-    "IndexRow",
-    "IndexedEpisode",
-    "check_columns",
-    "row_of",
-    "write_index",
+    "ChannelLayout",
+    "EpisodeIndex",
+    "EpisodeSummary",
+    "EpisodesContext",
+    "find_channel",
+    "format_layout",
+    "index_fields",
 ]
 
 CHUNKS = "chunks"
-"""The column of a set in which some episodes lie in several files."""
+"""The column of the files of chunked episodes. Only sets with such episodes have it."""
 
 HIDDEN_COLUMNS = ("layout", "pieces", "checks", CHUNKS)
-"""For readers of episodes rather than for people."""
+"""Columns that only readers of episodes need."""
 
-OPENING_COLUMNS = ("id", "length", "hash", "byte_size", "identity", "pieces", "checks")
-_NO_BLOB = ""
-"""In the place of a blob's name where there are several."""
-_PRUNED = ("id", "env_id", "length", "timebase", "tick_hz")
-_ONE_FILE_BYTES = 2**50
+_OPENING_COLUMNS = ("id", "length", "hash", "byte_size", "identity", "pieces", "checks")
+_WHOLE_INDEX_BYTES = 1 * MIB
+"""A remote index up to this size is fetched with one request."""
+_CACHED_ROW_GROUPS = 32
+_MAX_OPEN_FILES = 1024
+_READ_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class IndexRow:
-    """What it takes to open one episode."""
+class EpisodesContext:
+    """The version of an episode set, and the means to read it."""
+
+    dataset_id: str
+    version: str
+    reader: Reader
+    settings: Settings
+    clock: Clock
+    reopen: Callable[[], Any] | None = None
+    """Opens the same `Episodes` in another process; can be pickled."""
+    may_fork: bool = True
+    """False if the reader does not survive a fork."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLayout:
+    """A block with rows along the steps: the format of a row, and the block's own rate if it has one."""
 
     id: str
-    length: int
-    blob: Blob
-    identity: str
-    pieces: tuple[Piece, ...]
-    checks: Mapping[str, bytes]
-    place: tuple[int, int] | None = None
-    """Of a chunk: which one it is, and the first of its steps in the whole episode."""
+    block: str
+    dtype: str
+    shape: tuple[int, ...]
+    rate_hz: float | None = None
+    is_whole: bool = False
+    """True if reading any row decodes the whole block."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkedRow:
-    """What it takes to open one episode in several files."""
+@dataclass(frozen=True)
+class EpisodeSummary:
+    """The length and the layout of every episode. Episodes share few layouts."""
 
-    id: str
-    length: int
-    identity: str
-    chunks: tuple[IndexRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedEpisode:
-    """What there is to say of an episode, and the files it lies in: one, or its chunks in order."""
-
-    whole: Described
-    files: tuple[tuple[Described, Blob], ...]
+    lengths: NDArray[np.int64]
+    layout_numbers: NDArray[np.int64]
+    layouts: tuple[tuple[ChannelLayout, ...], ...]
 
 
-def write_index(rows: Sequence[IndexedEpisode], folder: Path, stem: str) -> ParquetSource:
-    """The same episodes always give the same bytes, with the same release of Arrow."""
+class EpisodeIndex:
+    """Episodes by number. Caches row groups and open episodes, shared by all selections of the set. Thread-safe."""
+
+    def __init__(self, name: str, entry: EpisodesEntry, context: EpisodesContext) -> None:
+        self.name = name
+        self.entry = entry
+        self.context = context
+        self._shard = entry.table_entry().shards.shards[0]
+        self._opener = ShardOpener(self._index_reader())
+        self._row_group = functools.lru_cache(maxsize=_CACHED_ROW_GROUPS)(self._read_row_group)
+        self.open = functools.lru_cache(maxsize=self.max_open)(self._open)
+
+    @property
+    def max_open(self) -> int:
+        """Bound on open episodes. A process may map only a limited number of files."""
+        files = self.entry.file_count
+        return _MAX_OPEN_FILES if files is None else max(1, _MAX_OPEN_FILES * self.entry.episode_count // files)
+
+    @cached_property
+    def table(self) -> Table:
+        """The index without hidden columns."""
+        rows = Table(self.name, self.entry.table_entry(), self._opener, _no_page, self.context.settings)
+        return rows.select([name for name in rows.schema().names if name not in HIDDEN_COLUMNS])
+
+    @cached_property
+    def summary(self) -> EpisodeSummary:
+        """Read two columns of the index."""
+        import pyarrow.compute as pc
+
+        rows = self._read_columns(["length", "layout"])
+        encoded = pc.dictionary_encode(rows["layout"].combine_chunks())
+        return EpisodeSummary(
+            np.asarray(rows["length"].to_numpy(), dtype=np.int64),
+            np.asarray(encoded.indices.to_numpy(), dtype=np.int64),
+            tuple(_parse_layout(text) for text in encoded.dictionary.to_pylist()),
+        )
+
+    @cached_property
+    def numbers_by_id(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self._read_columns(["id"])["id"].to_pylist())}
+
+    def _open(self, number: int) -> StoredEpisode:
+        group = next(g for g in self._file.row_groups() if g.first_row <= number < g.first_row + g.row_count)
+        document: dict[str, Any] = self._row_group(group.index).slice(number - group.first_row, 1).to_pylist()[0]
+        row, reader, check_bytes = _parse_row(document), self.context.reader, self.entry.check_bytes
+        if isinstance(row, ChunkedRow):
+            return ChunkedEpisode(number, row, reader, check_bytes)
+        return FileEpisode(number, row, reader, check_bytes)
+
+    @cached_property
+    def _file(self) -> ShardFile:
+        file = self._opener.open(self._shard)
+        _check_columns(file.schema, has_chunks=self._has_chunks)
+        return file
+
+    @property
+    def _has_chunks(self) -> bool:
+        return self.entry.file_count is not None
+
+    def _read_row_group(self, group: int) -> pa.Table:
+        """Read the columns that open episodes."""
+        return self._read(group, (*_OPENING_COLUMNS, CHUNKS) if self._has_chunks else _OPENING_COLUMNS)
+
+    def _read_columns(self, columns: Sequence[str]) -> pa.Table:
+        """Read columns of all episodes."""
+        import pyarrow as pa
+
+        groups = [group.index for group in self._file.row_groups()]
+        tables = IO_POOL.map_all(lambda group: self._read(group, columns), groups, limit=_READ_THREADS)
+        empty = pa.schema([self._file.schema.field(name) for name in columns]).empty_table()
+        return pa.concat_tables([empty, *tables])
+
+    def _read(self, group: int, columns: Sequence[str]) -> pa.Table:
+        return self._file.decode(group, columns, self._file.fetch(group, columns))
+
+    def _index_reader(self) -> Reader:
+        """Return a reader that fetches a small remote index whole, and only the needed parts of a large one."""
+        reader, blob = self.context.reader, self.entry.index
+        is_small = blob.byte_size <= _WHOLE_INDEX_BYTES
+        return BufferedBlob(reader, blob) if is_small and not reader.is_local(blob_key(blob.hash)) else reader
+
+
+def find_channel(name: str, layout: Sequence[ChannelLayout], owner: str) -> ChannelLayout:
+    """Return the channel with this block name or id. `owner` names the episode in error messages."""
+    found = [spec for spec in layout if spec.block == name] or [
+        spec for spec in layout if name in (spec.id, spec.block.partition("/")[2])
+    ]
+    if len(found) > 1:
+        blocks = " or ".join(spec.block for spec in found)
+        raise BadInputError(f"{name!r} is ambiguous in {owner}: {blocks}", hint="Use the block name.")
+    if not found:
+        listed = ", ".join(spec.id for spec in layout[:20])
+        raise NotFoundError(f"{owner} has no channel {name!r} with steps", hint=f"Channels: {listed or 'none'}.")
+    return found[0]
+
+
+def format_layout(layout: Sequence[ChannelLayout]) -> str:
+    """Return the value of the column `layout`."""
+    listed = [
+        {"id": spec.id, "block": spec.block, "dtype": spec.dtype, "shape": list(spec.shape)}
+        | ({} if spec.rate_hz is None else {"rate_hz": spec.rate_hz})
+        | ({"is_whole": True} if spec.is_whole else {})
+        for spec in layout
+    ]
+    return json.dumps(listed, separators=(",", ":"), ensure_ascii=False)
+
+
+def index_fields(*, has_chunks: bool) -> list[pa.Field]:
+    """Return all columns except the user's metadata."""
     import pyarrow as pa
 
-    schema = _schema([row.whole.scalars for row in rows], has_chunks=any(len(row.files) > 1 for row in rows))
-    table = pa.Table.from_pylist([_document(row, schema) for row in rows], schema)
-    options = WriteOptions(row_group_bytes=EPISODES_GROUP_BYTES, file_bytes=_ONE_FILE_BYTES, statistics=_PRUNED)
-    (path,) = write_parquet(table.to_batches(), schema, folder, stem, options)
-    return describe_parquet(path)
+    def required(name: str, kind: pa.DataType) -> pa.Field:
+        return pa.field(name, kind, nullable=False)
+
+    piece = pa.struct([required("start", pa.int64()), required("data", pa.binary())])
+    check = pa.struct([required("block", pa.string()), required("xxh3", pa.binary())])
+    opening = [
+        required("pieces", pa.list_(required("element", piece))),
+        required("checks", pa.list_(required("element", check))),
+    ]
+    blob = [required("hash", pa.string()), required("byte_size", pa.int64())]
+    chunk = pa.struct([required("length", pa.int64()), required("identity", pa.string()), *blob, *opening])
+    return [
+        required("id", pa.string()),
+        required("env_id", pa.string()),
+        required("length", pa.int64()),
+        required("timebase", pa.string()),
+        pa.field("tick_hz", pa.float64()),
+        required("channels", pa.list_(pa.string())),
+        required("identity", pa.string()),
+        required("is_sealed", pa.bool_()),
+        *blob,
+        required("layout", pa.string()),
+        *opening,
+        *([required(CHUNKS, pa.list_(required("element", chunk)))] if has_chunks else []),
+    ]
 
 
-def check_columns(schema: pa.Schema, *, has_chunks: bool) -> None:
-    """`BlobCorruptedError` unless the columns that a reader needs are there, and what they should be."""
-    for wanted in _fields(has_chunks=has_chunks):
+def _check_columns(schema: pa.Schema, *, has_chunks: bool) -> None:
+    """Raise `BlobCorruptedError` unless all required columns exist and have the right type."""
+    for wanted in index_fields(has_chunks=has_chunks):
         at = schema.get_field_index(wanted.name)
         if at < 0 or not schema.field(at).equals(wanted):
             raise BlobCorruptedError(
-                f"the index has no proper column {wanted.name!r}", hint="Publish the episodes again."
+                f"the episode index has no column {wanted.name!r} of type {wanted.type}",
+                hint="Publish the episodes again.",
             )
 
 
-def row_of(document: Mapping[str, Any]) -> IndexRow | ChunkedRow:
-    """A row as the index tells it, of `OPENING_COLUMNS`, and of `CHUNKS` where that is there.
+def _parse_layout(text: str) -> tuple[ChannelLayout, ...]:
+    """Parse the output of `format_layout`; raise `BlobCorruptedError` for anything else."""
+    try:
+        return tuple(
+            ChannelLayout(
+                str(item["id"]),
+                str(item["block"]),
+                DType(item["dtype"]).value,
+                tuple(int(size) for size in item["shape"]),
+                None if item.get("rate_hz") is None else float(item["rate_hz"]),
+                bool(item.get("is_whole", False)),
+            )
+            for item in json.loads(text)
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise BlobCorruptedError(f"the episode index has an invalid channel layout: {text[:200]!r}") from error
 
-    `BlobCorruptedError` if it can not be.
-    """
+
+def _parse_row(document: Mapping[str, Any]) -> IndexRow | ChunkedRow:
+    """Parse a row of `_OPENING_COLUMNS`, with `CHUNKS` if the set has them; `BlobCorruptedError` if it is invalid."""
     chunks = document.get(CHUNKS)
     if not chunks:
-        return _file_row(document, document["id"], None)
-    rows, following = [], 0
+        return _parse_file_row(document, document["id"], None)
+    rows: list[IndexRow] = []
+    next_step = 0
     for number, chunk in enumerate(chunks):
-        rows.append(_file_row(chunk, document["id"], (number, following)))
-        following += rows[-1].length
-    if len(rows) < 2 or following != document["length"]:
-        raise BlobCorruptedError(f"the chunks of episode {document['id']!r} have {following} steps in the index")
+        rows.append(_parse_file_row(chunk, document["id"], (number, next_step)))
+        next_step += rows[-1].length
+    if len(rows) < 2 or next_step != document["length"]:
+        raise BlobCorruptedError(
+            f"the episode index has {len(rows)} chunks with {next_step} steps for episode {document['id']!r}, "
+            f"which has {document['length']} steps"
+        )
     return ChunkedRow(document["id"], document["length"], document["identity"], tuple(rows))
 
 
-def _file_row(document: Mapping[str, Any], name: str, place: tuple[int, int] | None) -> IndexRow:
+def _parse_file_row(document: Mapping[str, Any], name: str, chunk_position: tuple[int, int] | None) -> IndexRow:
     pieces = document["pieces"]
     if not is_digest(document["hash"]) or min(document["byte_size"], document["length"]) < 0:
-        raise BlobCorruptedError(f"the index says of episode {name!r} what cannot be")
+        raise BlobCorruptedError(f"the episode index has an invalid hash, size or length for episode {name!r}")
     if not pieces or pieces[0]["start"] != 0:
-        raise BlobCorruptedError(f"the index lacks the beginning of episode {name!r}")
+        raise BlobCorruptedError(f"the episode index lacks the header of episode {name!r}")
     return IndexRow(
         name,
         document["length"],
@@ -129,121 +295,9 @@ def _file_row(document: Mapping[str, Any], name: str, place: tuple[int, int] | N
         document["identity"],
         tuple((piece["start"], piece["data"]) for piece in pieces),
         {check["block"]: check["xxh3"] for check in document["checks"]},
-        place,
+        chunk_position,
     )
 
 
-def _schema(metadata: Sequence[Mapping[str, Scalar]], *, has_chunks: bool) -> pa.Schema:
-    import pyarrow as pa
-
-    fields, members = _fields(has_chunks=has_chunks), _metadata_fields(metadata)
-    if members:
-        before = [field.name for field in fields].index(HIDDEN_COLUMNS[0])
-        fields.insert(before, pa.field("metadata", pa.struct(members), nullable=False))
-    return pa.schema(fields)
-
-
-def _fields(*, has_chunks: bool) -> list[pa.Field]:
-    """All columns but the users' metadata."""
-    import pyarrow as pa
-
-    def needed(name: str, kind: pa.DataType) -> pa.Field:
-        return pa.field(name, kind, nullable=False)
-
-    piece = pa.struct([needed("start", pa.int64()), needed("data", pa.binary())])
-    check = pa.struct([needed("block", pa.string()), needed("xxh3", pa.binary())])
-    opening = [
-        needed("pieces", pa.list_(needed("element", piece))),
-        needed("checks", pa.list_(needed("element", check))),
-    ]
-    blob = [needed("hash", pa.string()), needed("byte_size", pa.int64())]
-    chunk = pa.struct([needed("length", pa.int64()), needed("identity", pa.string()), *blob, *opening])
-    return [
-        needed("id", pa.string()),
-        needed("env_id", pa.string()),
-        needed("length", pa.int64()),
-        needed("timebase", pa.string()),
-        pa.field("tick_hz", pa.float64()),
-        needed("channels", pa.list_(pa.string())),
-        needed("identity", pa.string()),
-        needed("is_sealed", pa.bool_()),
-        *blob,
-        needed("layout", pa.string()),
-        *opening,
-        *([needed(CHUNKS, pa.list_(needed("element", chunk)))] if has_chunks else []),
-    ]
-
-
-def _metadata_fields(metadata: Sequence[Mapping[str, Scalar]]) -> list[pa.Field]:
-    """One field for each name of the users' metadata, in order. SQL does not tell `Ok` from `ok`: the first is kept."""
-    import pyarrow as pa
-
-    names: dict[str, str] = {}
-    for name in sorted({name for values in metadata for name in values}):
-        names.setdefault(name.casefold(), name)
-    if len(names) > EPISODES_METADATA_NAMES:
-        raise LimitExceededError(
-            f"the episodes have {len(names)} names of metadata; the most is {EPISODES_METADATA_NAMES}",
-            hint="Put what differs from episode to episode into lists or objects, which are kept in the files alone.",
-        )
-    return [pa.field(name, _type([values.get(name) for values in metadata])) for name in names.values() if name]
-
-
-def _type(values: Sequence[Scalar | None]) -> pa.DataType:
-    import pyarrow as pa
-
-    kinds = {type(value) for value in values if value is not None}
-    if kinds == {bool}:
-        return pa.bool_()
-    fits = all(abs(value) < 2**63 for value in values if isinstance(value, int))
-    if kinds == {int} and fits:
-        return pa.int64()
-    return pa.float64() if kinds <= {int, float} else pa.string()
-
-
-def _document(episode: IndexedEpisode, schema: pa.Schema) -> dict[str, object]:
-    row, files = episode.whole, episode.files
-    is_chunked = len(files) > 1
-    document: dict[str, object] = {
-        "id": row.id,
-        "env_id": row.env_id,
-        "length": row.length,
-        "timebase": row.timebase,
-        "tick_hz": row.tick_hz,
-        "channels": [spec.id for spec in row.layout],
-        "identity": row.identity,
-        "is_sealed": row.is_sealed,
-        "hash": _NO_BLOB if is_chunked else files[0][1].hash,
-        "byte_size": sum(blob.byte_size for _, blob in files),
-        "layout": row.layout_text,
-        **_opening(row),
-        CHUNKS: [_chunk(part, blob) for part, blob in files] if is_chunked else [],
-    }
-    if "metadata" in schema.names:
-        members, scalars = schema.field("metadata").type, row.scalars
-        document["metadata"] = {
-            members[at].name: _cell(scalars.get(members[at].name), members[at].type) for at in range(members.num_fields)
-        }
-    return document
-
-
-def _chunk(row: Described, blob: Blob) -> dict[str, object]:
-    named = {"length": row.length, "identity": row.identity, "hash": blob.hash, "byte_size": blob.byte_size}
-    return {**named, **_opening(row)}
-
-
-def _opening(row: Described) -> dict[str, object]:
-    return {
-        "pieces": [{"start": start, "data": data} for start, data in row.pieces],
-        "checks": [{"block": name, "xxh3": sums} for name, sums in row.checks.items()],
-    }
-
-
-def _cell(value: Scalar | None, wanted: pa.DataType) -> Scalar | None:
-    import pyarrow as pa
-
-    if value is None:
-        return None
-    if pa.types.is_string(wanted):
-        return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
-    return float(value) if pa.types.is_floating(wanted) else value
+def _no_page(_page: Page) -> bytes:
+    raise AssertionError("an index is one file, so its shard list has no pages")

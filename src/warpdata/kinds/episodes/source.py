@@ -1,8 +1,8 @@
-"""The bytes of one stored episode file: by range, from where they lie, each believed only with a checksum.
+"""Byte ranges of one stored episode file, every range verified.
 
-What the index knows of the file is served from memory. A part of an uncompressed block is read in whole check
-units and compared with the sums in the index: a mapped file once for each unit, a remote one each time. What is
-compressed has checksums of its own, which its readers compare. Implements "Reading" of docs/specs/episodes.md.
+Ranges that the index holds are served from memory. A part of an uncompressed block is read in whole check units,
+which are compared with the checksums in the index: once per unit for a mapped file, on every read for a remote one.
+Compressed data has its own checksums, which its readers verify. Implements "Reading" of docs/specs/episodes.md.
 """
 
 from __future__ import annotations
@@ -11,67 +11,70 @@ import errno
 import mmap
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import xxhash
 
 from warpdata.errors import BlobCorruptedError, CorruptError
 from warpdata.formats.wshard import Array
-from warpdata.kinds.episodes.description import Piece
-from warpdata.limits import EPISODES_GAP_BYTES
+from warpdata.limits import KIB
 from warpdata.primitives.hashing import Blob, blob_key
-from warpdata.storage import ByteRange, Reader
+from warpdata.storage import ByteRange, Reader, retry_corrupt
 
-__all__ = ["CheckedBlock", "EpisodeSource", "Fetched", "checked_block"]
+__all__ = ["BufferedSource", "CheckedBlock", "EpisodeSource", "Piece", "make_checked_block"]
 
-_TRIES = 2
-_REPAIR = "`warp verify` shows what else is damaged; publishing the same file to a sound store repairs it."
+Piece: TypeAlias = tuple[int, bytes]
+"""A byte range of a file: its offset and its bytes."""
+
+_GAP_BYTES = 64 * KIB
+"""Ranges of one file that are closer than this share a request."""
+_REPAIR = "`warp verify` lists all corrupt files; publish the same file to an intact store to repair this one."
 
 
 class CheckedBlock:
-    """An uncompressed block in units of `unit_bytes`, each with a checksum. Units that were compared are remembered."""
+    """An uncompressed block in units of `unit_bytes`, each with a checksum. Remembers which units are verified."""
 
-    def __init__(self, name: str, start: int, end: int, unit_bytes: int, sums: Array) -> None:
+    def __init__(self, name: str, start: int, end: int, unit_bytes: int, checksums: Array) -> None:
         self.name = name
         self.start = start
         self.end = end
         self.unit_bytes = unit_bytes
-        self._sums = sums
-        self._seen = bytearray(len(sums))
+        self._checksums = checksums
+        self._verified = bytearray(len(checksums))
 
     def units(self, start: int, end: int) -> tuple[int, int]:
-        """Which units hold these bytes of the file."""
+        """Return the range of units that hold these bytes of the file."""
         return (start - self.start) // self.unit_bytes, -(-(end - self.start) // self.unit_bytes)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """The bytes of the file that units from `first` up to `last` take."""
+        """Return the byte range in the file of the units [first, last)."""
         return self.start + first * self.unit_bytes, min(self.end, self.start + last * self.unit_bytes)
 
-    def is_sound(self, first: int, last: int, data: memoryview) -> bool:
-        """Compare units with their sums; `data` begins with the first."""
+    def is_valid(self, first: int, last: int, data: memoryview) -> bool:
+        """Compare the units [first, last) with their checksums. `data` begins with the first unit."""
         size = self.unit_bytes
-        sums = self._sums[first:last].tolist()
+        checksums = self._checksums[first:last].tolist()
         return all(
-            xxhash.xxh3_64_intdigest(data[at * size : (at + 1) * size]) == wanted for at, wanted in enumerate(sums)
+            xxhash.xxh3_64_intdigest(data[at * size : (at + 1) * size]) == wanted for at, wanted in enumerate(checksums)
         )
 
-    def unseen(self, first: int, last: int) -> bool:
-        """Whether some of these units were not compared yet."""
-        return self._seen.find(0, first, last) >= 0
+    def has_unverified(self, first: int, last: int) -> bool:
+        return self._verified.find(0, first, last) >= 0
 
     @property
-    def is_seen(self) -> bool:
-        """Whether every unit was compared."""
-        return 0 not in self._seen
+    def is_verified(self) -> bool:
+        """True when every unit is verified."""
+        return 0 not in self._verified
 
-    def mark(self, first: int, last: int) -> None:
-        self._seen[first:last] = b"\1" * (last - first)
+    def mark_verified(self, first: int, last: int) -> None:
+        self._verified[first:last] = b"\1" * (last - first)
 
-    def forget(self) -> None:
-        """Nothing was compared: the bytes come from another copy now."""
-        self._seen[:] = bytes(len(self._seen))
+    def reset(self) -> None:
+        """Mark all units unverified, because the bytes now come from another copy."""
+        self._verified[:] = bytes(len(self._verified))
 
 
 class EpisodeSource:
@@ -86,12 +89,12 @@ class EpisodeSource:
         self._blocks: list[CheckedBlock] = []
         self._block_starts: list[int] = []
         self._lock = threading.Lock()
-        self.copy = 0
-        """How often a copy was dropped so far."""
+        self.generation = 0
+        """Number of corrupt copies dropped so far."""
         self._mapped = self._map()
 
-    def watch(self, blocks: Iterable[CheckedBlock]) -> None:
-        """From now on, parts of these blocks are checked."""
+    def set_checked_blocks(self, blocks: Sequence[CheckedBlock]) -> None:
+        """Verify all later reads of these blocks."""
         self._blocks = sorted((block for block in blocks if block.end > block.start), key=lambda block: block.start)
         self._block_starts = [block.start for block in self._blocks]
 
@@ -105,113 +108,126 @@ class EpisodeSource:
 
     @property
     def mapped(self) -> memoryview | None:
-        """The file in place, where it lies on this machine. Its bytes still have to be checked."""
+        """The mapped file, if it is locally available. Its bytes are not verified."""
         return self._mapped
 
     def block_at(self, start: int, end: int) -> CheckedBlock | None:
-        """The uncompressed block that holds these bytes."""
+        """Return the uncompressed block that holds these bytes."""
         at = bisect_right(self._block_starts, start) - 1
         return self._blocks[at] if at >= 0 and end <= self._blocks[at].end else None
 
     def read_range(self, start: int, end: int) -> memoryview:
-        known = self._known(start, end)
-        if known is not None:
-            return known
+        indexed = self._indexed(start, end)
+        if indexed is not None:
+            return indexed
         mapped = self._mapped
         if mapped is not None:
             block = self.block_at(start, end)
-            if block is None or not block.unseen(*block.units(start, end)):
+            if block is None or self._is_verified(block, start, end, mapped):
                 return mapped[start:end]
         return self.read_ranges([(start, end)])[0]
 
     def read_ranges(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """Several ranges, checked, in as few requests as their places allow."""
-        for _ in range(_TRIES):
-            copy = self.copy
-            wider = [self._widened(start, end) for start, end in spans]
-            data = self._fetch([(start, end) for start, end, _ in wider])
-            bad = next((w for w, got in zip(wider, data, strict=True) if not self._is_sound(w, got)), None)
-            if bad is None:
-                return [got[s - w[0] : e - w[0]] for (s, e), w, got in zip(spans, wider, data, strict=True)]
-            if not self.invalidate(copy):
-                break
-        assert bad is not None
-        raise BlobCorruptedError(
-            f"bytes {bad[0]}…{bad[1]} of the episode file {self._blob.hash} do not match their checksum", hint=_REPAIR
+        """Read and verify several ranges, with one request for ranges that are close to each other."""
+        generation = self.generation
+        return retry_corrupt(
+            lambda: self._read_verified(spans), lambda: self.invalidate(generation), BlobCorruptedError
         )
 
-    def invalidate(self, copy: int) -> bool:
-        """Bytes read when so many copies had been dropped did not verify: drop one more. True if it is worth
-        reading again; also when another thread was faster."""
+    def invalidate(self, generation: int) -> bool:
+        """Drop the cached copy that was current at `generation`. True: a second read may succeed.
+
+        True also if another thread has dropped that copy.
+        """
         with self._lock:
-            if copy != self.copy:
+            if generation != self.generation:
                 return True
             if not self._reader.invalidate(self._key):
                 return False
-            self._mapped = None  # nobody may take what was compared in the old copy for compared in the new one
+            self._mapped = None  # units verified in the old copy must not count as verified in the new one
             for block in self._blocks:
-                block.forget()
+                block.reset()
             self._mapped = self._map()
-            self.copy += 1
+            self.generation += 1
             return True
 
-    def fetched(self, spans: Sequence[tuple[int, int]]) -> Fetched:
-        """These ranges in memory, as a source that asks nobody for what lies in them."""
-        return Fetched(self, spans, self.read_ranges(spans))
+    def fetch(self, spans: Sequence[tuple[int, int]]) -> BufferedSource:
+        """Read these ranges into memory."""
+        return BufferedSource(self, spans, self.read_ranges(spans))
 
-    def check(self, block: CheckedBlock, start: int, end: int) -> None:
-        """Bytes of a mapped block that somebody is about to use in place: compare what was not compared yet."""
-        first, last = block.units(start, end)
-        if block.unseen(first, last):
+    def verify_mapped(self, block: CheckedBlock, start: int, end: int) -> None:
+        """Verify the units of a mapped block that hold these bytes and are not verified yet."""
+        if block.has_unverified(*block.units(start, end)):
             self.read_ranges([(start, end)])
 
-    def _known(self, start: int, end: int) -> memoryview | None:
+    def _read_verified(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
+        widened = [self._widen(start, end) for start, end in spans]
+        mapped = self._mapped
+        data = self._fetch([(start, end) for start, end, _ in widened], mapped)
+        for wide, found in zip(widened, data, strict=True):
+            if not self._is_valid(wide, found, mapped):
+                raise BlobCorruptedError(
+                    f"bytes {wide[0]}…{wide[1]} of the episode file {self._blob.hash} do not match their checksum",
+                    hint=_REPAIR,
+                )
+        return [
+            found[start - wide[0] : end - wide[0]]
+            for (start, end), wide, found in zip(spans, widened, data, strict=True)
+        ]
+
+    def _indexed(self, start: int, end: int) -> memoryview | None:
         at = bisect_right(self._starts, start) - 1
         if at < 0:
             return None
-        begin, data = self._pieces[at]
-        return memoryview(data)[start - begin : end - begin] if end <= begin + len(data) else None
+        offset, data = self._pieces[at]
+        return memoryview(data)[start - offset : end - offset] if end <= offset + len(data) else None
 
-    def _widened(self, start: int, end: int) -> tuple[int, int, CheckedBlock | None]:
+    def _widen(self, start: int, end: int) -> tuple[int, int, CheckedBlock | None]:
+        """Extend a range to whole check units."""
         block = self.block_at(start, end)
         if block is None:
-            return start, end, None  # compressed, or a whole file: its reader checks that
+            return start, end, None  # compressed data or a whole file, which its reader verifies
         return *block.span(*block.units(start, end)), block
 
-    def _is_sound(self, wide: tuple[int, int, CheckedBlock | None], data: memoryview) -> bool:
+    def _is_valid(
+        self, wide: tuple[int, int, CheckedBlock | None], data: memoryview, mapped: memoryview | None
+    ) -> bool:
         start, end, block = wide
-        if block is None:
+        if block is None or self._is_verified(block, start, end, mapped):
             return True
         first, last = block.units(start, end)
-        if self._mapped is not None and not block.unseen(first, last):
-            return True
-        if not block.is_sound(first, last, data):
+        if not block.is_valid(first, last, data):
             return False
-        if self._mapped is not None:
-            block.mark(first, last)
+        with self._lock:
+            if mapped is not None and self._mapped is mapped:
+                block.mark_verified(first, last)
         return True
 
-    def _fetch(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
-        if self._mapped is not None:
-            return [self._mapped[start:end] for start, end in spans]
+    def _is_verified(self, block: CheckedBlock, start: int, end: int, mapped: memoryview | None) -> bool:
+        """Return whether these bytes of the mapped copy are verified, and that copy is still the current one."""
+        return mapped is not None and not block.has_unverified(*block.units(start, end)) and self._mapped is mapped
+
+    def _fetch(self, spans: Sequence[tuple[int, int]], mapped: memoryview | None) -> list[memoryview]:
+        if mapped is not None:
+            return [mapped[start:end] for start, end in spans]
         return self._reader.read_ranges(
-            self._key, [ByteRange(start, end) for start, end in spans], gap_bytes=EPISODES_GAP_BYTES
+            self._key, [ByteRange(start, end) for start, end in spans], gap_bytes=_GAP_BYTES
         )
 
     def _map(self) -> memoryview | None:
         path = self._reader.local_path(self._key)
-        return None if path is None else _mapped(path, self._blob)
+        return None if path is None else _map_file(path, self._blob)
 
 
-class Fetched:
-    """Implements `HeadedSource` over ranges in memory; everything else is asked of the file they are from."""
+class BufferedSource:
+    """Implements `HeadedSource` over ranges in memory. Reads all other ranges from the file."""
 
     head = b""
 
     def __init__(self, source: EpisodeSource, spans: Sequence[tuple[int, int]], data: Sequence[memoryview]) -> None:
         self._source = source
-        self._held = sorted(zip(spans, data, strict=True), key=lambda held: held[0])
-        self._starts = [span[0] for span, _ in self._held]
+        self._buffers = sorted(zip(spans, data, strict=True), key=lambda buffer: buffer[0])
+        self._starts = [span[0] for span, _ in self._buffers]
 
     @property
     def size(self) -> int:
@@ -219,33 +235,33 @@ class Fetched:
 
     def read_range(self, start: int, end: int) -> memoryview:
         at = bisect_right(self._starts, start) - 1
-        if at >= 0 and end <= self._held[at][0][1]:
-            begin = self._held[at][0][0]
-            return self._held[at][1][start - begin : end - begin]
+        if at >= 0 and end <= self._buffers[at][0][1]:
+            offset = self._buffers[at][0][0]
+            return self._buffers[at][1][start - offset : end - offset]
         return self._source.read_range(start, end)
 
 
-def _mapped(path: Path, blob: Blob) -> memoryview | None:
+def make_checked_block(name: str, start: int, end: int, unit_bytes: int, checksums: bytes) -> CheckedBlock:
+    """Raise `CorruptError` unless there is one checksum for each unit."""
+    wanted = -(-(end - start) // unit_bytes)
+    found = np.frombuffer(checksums, "<u8") if len(checksums) % 8 == 0 else np.empty(0, "<u8")
+    if len(found) != wanted:
+        raise CorruptError(f"the index has {len(found)} checksums for the {wanted} units of block {name!r}")
+    return CheckedBlock(name, start, end, unit_bytes, found)
+
+
+def _map_file(path: Path, blob: Blob) -> memoryview | None:
     try:
         with path.open("rb", buffering=0) as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
-        return None  # evicted a moment ago: the store still has it
+        return None  # evicted since the path was looked up; the store still has the blob
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        return None  # the process has as many files mapped as it may: this one is read by range
+        return None  # the process has reached its limit of mapped files, so this one is read by range
     except ValueError as error:
         raise CorruptError(f"{path} is empty") from error
     if len(data) != blob.byte_size:
         raise BlobCorruptedError(f"{path} has {len(data)} bytes instead of {blob.byte_size}", hint=_REPAIR)
     return memoryview(data)
-
-
-def checked_block(name: str, start: int, end: int, unit_bytes: int, sums: bytes) -> CheckedBlock:
-    """`CorruptError` unless there is one checksum for each unit."""
-    wanted = -(-(end - start) // unit_bytes)
-    found = np.frombuffer(sums, "<u8") if len(sums) % 8 == 0 else np.empty(0, "<u8")
-    if len(found) != wanted:
-        raise CorruptError(f"the index has {len(found)} checksums for the {wanted} units of block {name!r}")
-    return CheckedBlock(name, start, end, unit_bytes, found)

@@ -1,44 +1,56 @@
-"""Windows as something to stream: which there are, in which order, and what an epoch of them takes."""
+"""Windows as a source of a stream: their order, their size, and the loader of an epoch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpdata.errors import BadInputError
-from warpdata.kinds.episodes.index_reader import Origin
-from warpdata.kinds.episodes.open_channels import OpenTracks, step_form
-from warpdata.kinds.episodes.window_loader import Ahead, Batches, WindowsFeed
-from warpdata.kinds.episodes.window_spec import Places, WindowSpec
-from warpdata.limits import (
-    EPISODES_BLOCK_BYTES,
-    EPISODES_OPENING_BLOCKS,
-    STREAM_MAX_BLOCK_ROWS,
-    STREAM_WINDOW_BYTES,
+from warpdata.formats.wshard import Array
+from warpdata.kinds.episodes.channel_reader import OpenChannels, row_format
+from warpdata.kinds.episodes.index import EpisodeIndex, EpisodesContext
+from warpdata.kinds.episodes.window_loader import BatchLayout, ReadAhead, WindowLoader
+from warpdata.kinds.episodes.window_spec import (
+    EPISODE,
+    STEP,
+    WindowIndex,
+    WindowRequest,
+    WindowSpec,
+    make_spec,
+    mask_name,
 )
+from warpdata.limits import MIB
 from warpdata.primitives.cached_property import cached_property
-from warpdata.streaming import OwnedPositions, SampleLocation, Shuffle, VersionIdentity
+from warpdata.streaming import OwnedPositions, SampleLocation, Shuffle, StreamOptions, VersionIdentity
 
-__all__ = ["WindowsIdentity", "WindowsPlan", "choose_blocks"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-_WHOLE_EPISODES = 4
-"""At least so many episodes are mixed, even if each has to be decoded several times for that."""
-_LEAST_USES = 2
-"""Rows in place are brought together where each is used in so many windows."""
-_LOOKED_AT = 65_536
-_MOST_AHEAD = 2
-"""A shuffle that a user chose may hold so many times what one that was chosen for them would."""
+__all__ = ["WindowIdentity", "WindowSource", "choose_blocks", "make_source", "max_prefetch"]
 
-
-_LEAST_GROUPS = 3
-"""The one that is being handed out, and two that batches are made of already."""
+_BLOCK_BYTES = 2 * MIB
+_SHUFFLE_BYTES = 256 * MIB
+_MAX_BLOCK_ROWS = 8192
+_OPENING_BLOCKS = 16
+_MIN_WHOLE_EPISODES = 4
+"""A shuffle window mixes at least this many episodes, even if each has to be decoded several times."""
+_MIN_ROW_USES = 2
+"""Rows are gathered if each is used by at least this many windows."""
+_SAMPLED_POSITIONS = 65_536
+"""Positions of the order that show the share of this rank and worker."""
+_MAX_SHUFFLE_FACTOR = 2
+"""A user's shuffle is loaded ahead up to this multiple of `_SHUFFLE_BYTES`."""
+_MIN_GROUPS = 3
+"""The group that is being delivered, and two that batches are made of."""
+_PREFETCH_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowsIdentity(VersionIdentity):
-    """The order of the windows of one set of episodes."""
+class WindowIdentity(VersionIdentity):
+    """The order of the windows of one episode set."""
 
     episodes: str
     windows: WindowSpec
@@ -48,64 +60,64 @@ class WindowsIdentity(VersionIdentity):
 
 
 @dataclass(frozen=True)
-class WindowsPlan:
-    """Implements `SampleSource`. A place is the number of an episode and a step of it."""
+class WindowSource:
+    """Implements `SampleSource`. A location is the number of an episode and one of its steps."""
 
-    origin: Origin
+    context: EpisodesContext
     name: str
     filter: str
     spec: WindowSpec
-    episodes: OpenTracks
-    batches: Batches
-    asked: bool | Shuffle
+    channels: OpenChannels
+    layout: BatchLayout
+    requested_shuffle: bool | Shuffle
     seed: int
 
     @cached_property
-    def places(self) -> Places:
-        return Places.of(self.spec, self.episodes.lengths)
+    def windows(self) -> WindowIndex:
+        return WindowIndex.of(self.spec, self.channels.lengths)
 
     @property
     def sample_bytes(self) -> float:
-        forms = [step_form(channel) for channel in self.episodes.channels]
-        return float(sum(key.steps * size for key, (_, _, size) in zip(self.spec.keys, forms, strict=True)))
+        formats = [row_format(channel) for channel in self.channels.channels]
+        return float(sum(key.step_count * size for key, (_, _, size) in zip(self.spec.keys, formats, strict=True)))
 
     @cached_property
     def blocks(self) -> Shuffle:
-        """What is read together, also where nothing is shuffled."""
-        if isinstance(self.asked, Shuffle):
-            return self.asked
-        typical = self.places.count // max(len(self.episodes.numbers), 1)
-        least = typical if self.episodes.has_whole_blocks else 1
-        return choose_blocks(self.places.count, self._step_bytes, self.spec, least)
+        """The blocks that are read together, with or without a shuffle."""
+        if isinstance(self.requested_shuffle, Shuffle):
+            return self.requested_shuffle
+        typical = self.windows.count // max(len(self.channels.numbers), 1)
+        min_rows = typical if self.channels.has_whole_blocks else 1
+        return choose_blocks(self.windows.count, self._step_bytes, self.spec, min_rows)
 
     @property
     def shuffle(self) -> Shuffle | None:
-        return None if self.asked is False else self.blocks
+        return None if self.requested_shuffle is False else self.blocks
 
     @cached_property
-    def identity(self) -> WindowsIdentity:
-        return WindowsIdentity(
-            dataset_id=self.origin.dataset_id,
-            version=self.origin.version,
+    def identity(self) -> WindowIdentity:
+        return WindowIdentity(
+            dataset_id=self.context.dataset_id,
+            version=self.context.version,
             episodes=self.name,
             filter=self.filter,
             windows=self.spec,
-            sample_count=self.places.count,
+            sample_count=self.windows.count,
             seed=self.seed,
             shuffle=self.shuffle,
         )
 
     @property
     def known_count(self) -> int:
-        return self.places.count
+        return self.windows.count
 
     @property
     def max_samples(self) -> int:
-        return self.places.count
+        return self.windows.count
 
     @property
     def media_bytes(self) -> float:
-        """What a window adds to what its neighbour has: it is read like media, by ranges of large blobs."""
+        """Bytes that a window adds to those of the window before it. Read like media, by ranges of large blobs."""
         return float(self._step_bytes * min(self.spec.stride, self.spec.extent))
 
     @property
@@ -116,68 +128,99 @@ class WindowsPlan:
     def table_requests(self) -> int:
         return 0
 
-    def open(self, epoch: int, owned: OwnedPositions, *, with_media: bool) -> WindowsFeed:
-        return WindowsFeed(
+    def open(self, epoch: int, owned: OwnedPositions, *, with_media: bool) -> WindowLoader:
+        return WindowLoader(
             self.identity.order(epoch),
-            self.places,
+            self.windows,
             self.blocks.block_rows,
-            self.episodes,
-            self.batches,
-            ahead=self._ahead(owned),
+            self.channels,
+            self.layout,
+            read_ahead=self._read_ahead(owned),
         )
 
-    def _ahead(self, owned: OwnedPositions) -> Ahead:
-        """Who takes a small share of the windows would bring together rows mostly for others."""
-        places = owned(max(0, self.places.count - _LOOKED_AT), self.places.count)
-        share = len(places) / (int(places[-1]) - int(places[0]) + 1) if len(places) else 0.0
+    def _read_ahead(self, owned: OwnedPositions) -> ReadAhead:
+        """Gather rows unless this rank and worker takes so few windows that most rows would serve others."""
+        positions = owned(max(0, self.windows.count - _SAMPLED_POSITIONS), self.windows.count)
+        share = len(positions) / (int(positions[-1]) - int(positions[0]) + 1) if len(positions) else 0.0
         uses = share * self.sample_bytes / max(self.media_bytes, 1.0)
-        return Ahead(gathers=uses >= _LEAST_USES, most_groups=self._most_groups)
+        return ReadAhead(gathers=uses >= _MIN_ROW_USES, max_groups=self._max_groups)
 
     @property
-    def _most_groups(self) -> int:
-        """How many groups may be held at once: of small ones as many as fit, of those that are too large none."""
-        if self._group_bytes > _MOST_AHEAD * STREAM_WINDOW_BYTES:
+    def _max_groups(self) -> int:
+        """Bound on the groups in memory: as many small ones as fit, and 0 if a group is too large."""
+        if self._group_bytes > _MAX_SHUFFLE_FACTOR * _SHUFFLE_BYTES:
             return 0
-        return max(_LEAST_GROUPS, STREAM_WINDOW_BYTES // max(self._group_bytes, 1))
+        return max(_MIN_GROUPS, _SHUFFLE_BYTES // max(self._group_bytes, 1))
 
     @property
     def _group_bytes(self) -> int:
-        """What is held of one window of the shuffle, or of one block where nothing is shuffled."""
+        """Size of one shuffle window, or of one block without a shuffle."""
         blocks = self.blocks
-        held = -(-self.places.count // blocks.block_rows) if self.asked is not False else 1
-        return min(held, blocks.window_blocks) * _block_bytes(blocks.block_rows, self._step_bytes, self.spec)
+        count = -(-self.windows.count // blocks.block_rows) if self.requested_shuffle is not False else 1
+        return min(count, blocks.window_blocks) * _block_bytes(blocks.block_rows, self._step_bytes, self.spec)
 
     @property
     def _step_bytes(self) -> int:
-        return sum(step_form(channel)[2] for channel in self.episodes.channels)
+        return sum(row_format(channel)[2] for channel in self.channels.channels)
 
     def locate(self, start: int, stop: int, epoch: int) -> list[SampleLocation]:
-        positions, steps = self.places.locate(self.identity.order(epoch).samples(start, stop))
-        return list(zip(self.episodes.numbers[positions].tolist(), steps.tolist(), strict=True))
+        positions, steps = self.windows.locate(self.identity.order(epoch).samples(start, stop))
+        return list(zip(self.channels.numbers[positions].tolist(), steps.tolist(), strict=True))
 
     def position_of(self, location: SampleLocation, epoch: int) -> int:
         number, step = location
-        position = int(np.searchsorted(self.episodes.numbers, number))
-        if position >= len(self.episodes.numbers) or self.episodes.numbers[position] != number:
-            raise BadInputError(f"episode {number} is not among those that windows are taken from")
-        return self.identity.order(epoch).position_of(self.places.number_of(position, step))
+        position = int(np.searchsorted(self.channels.numbers, number))
+        if position >= len(self.channels.numbers) or self.channels.numbers[position] != number:
+            raise BadInputError(f"episode {number} is not among the selected episodes")
+        return self.identity.order(epoch).position_of(self.windows.number_of(position, step))
 
 
-def choose_blocks(count: int, step_bytes: int, spec: WindowSpec, least: int) -> Shuffle:
-    """Blocks of neighbouring windows that are worth a request, and as many as fit into memory. Pure.
+def make_source(
+    index: EpisodeIndex,
+    numbers: NDArray[np.int64],
+    filter_text: str,
+    request: WindowRequest,
+    options: StreamOptions,
+    out: Sequence[Mapping[str, Array]] = (),
+) -> WindowSource:
+    """Check a request against the layouts of all episodes, which reads two columns of the index."""
+    if not len(numbers):
+        raise BadInputError(f"there is no episode to take windows from: {filter_text or 'the set is empty'}")
+    summary = index.summary
+    spec = make_spec(request, summary.layouts[int(summary.layout_numbers[numbers[0]])])
+    channels = OpenChannels(index, numbers, [key.name for key in spec.keys])
+    formats: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    for key, channel in zip(spec.keys, channels.channels, strict=True):
+        shape, dtype, _ = row_format(channel)
+        formats[key.name] = (key.step_count, *shape), dtype
+        if request.mask:
+            formats[mask_name(key.name)] = (key.step_count,), np.dtype(np.bool_)
+    formats[EPISODE] = formats[STEP] = (), np.dtype(np.int64)
+    layout = BatchLayout(formats, request.mask, tuple(out))
+    layout.check_out(options.batch_size)
+    return WindowSource(index.context, index.name, filter_text, spec, channels, layout, options.shuffle, options.seed)
 
-    Neighbours share steps: a block takes the steps from its first window to its last, and those are counted.
-    `least` is how many windows should be in a block because they can only be decoded together.
+
+def max_prefetch(batch_bytes: float) -> int:
+    """Return the number of batches that may be prepared ahead without taking much memory."""
+    return max(1, int(_PREFETCH_BYTES / max(batch_bytes, 1.0)))
+
+
+def choose_blocks(count: int, step_bytes: int, spec: WindowSpec, min_rows: int) -> Shuffle:
+    """Choose blocks of adjacent windows that are worth a request, and as many as fit into memory. Pure.
+
+    Adjacent windows share steps, so a block counts the steps from its first window to its last. `min_rows` is the
+    number of windows that can only be decoded together.
     """
     each = max(step_bytes * min(spec.stride, spec.extent), 1)
-    together = min(least, STREAM_WINDOW_BYTES // (_WHOLE_EPISODES * each))
-    rows = max(EPISODES_BLOCK_BYTES // each, -(-spec.extent // spec.stride), together, 1)
-    block_rows = 1 << (min(rows, STREAM_MAX_BLOCK_ROWS).bit_length() - 1)
-    blocks = STREAM_WINDOW_BYTES // max(_block_bytes(block_rows, step_bytes, spec), 1)
+    together = min(min_rows, _SHUFFLE_BYTES // (_MIN_WHOLE_EPISODES * each))
+    rows = max(_BLOCK_BYTES // each, -(-spec.extent // spec.stride), together, 1)
+    block_rows = 1 << (min(rows, _MAX_BLOCK_ROWS).bit_length() - 1)
+    blocks = _SHUFFLE_BYTES // max(_block_bytes(block_rows, step_bytes, spec), 1)
     window_blocks = max(1, min(blocks, -(-max(count, 1) // block_rows)))
-    return Shuffle(block_rows, window_blocks, EPISODES_OPENING_BLOCKS if window_blocks > EPISODES_OPENING_BLOCKS else 0)
+    return Shuffle(block_rows, window_blocks, _OPENING_BLOCKS if window_blocks > _OPENING_BLOCKS else 0)
 
 
 def _block_bytes(block_rows: int, step_bytes: int, spec: WindowSpec) -> int:
-    """What the steps of a block of neighbouring windows take."""
+    """Return the size of the steps of a block of adjacent windows."""
     return step_bytes * (block_rows * min(spec.stride, spec.extent) + spec.extent)
