@@ -15,7 +15,7 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import PROGRAM, ask, run, run_program
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 from tests.cli.throttle import Throttle
 from tests.ingest.scenes import plant, png
 from warpdata.session import open_cache

@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 import warpdata as wd
 from tests.cli.scenes import publish, run
 from warpdata.cli import warp
-from warpdata.cli.shells import SHELLS, completion_script
+from warpdata.cli.commands.completion import SHELLS, completion_script
 
 BASH = shutil.which("bash")
 

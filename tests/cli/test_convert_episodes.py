@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cli.scenes import run
-from warpdata.cli.commands.convert_episodes import _FORMATS
+from warpdata.cli.commands.episodes import _FORMATS
 from warpdata.conversion import FORMATS
 from warpdata.wshard import Channel, Episode, Timebase, load_wshard, save_wshard
 

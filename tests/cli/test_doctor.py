@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.cli.scenes import ask, publish, run
-from warpdata.cli.doctor_checks import Finding, Status, check_cache, check_credentials, examined
-from warpdata.cli.store_checkup import StoreProbe, check_store
+from warpdata.cli.doctor_checks import (
+    Finding,
+    Status,
+    StoreProbe,
+    check_cache,
+    check_credentials,
+    check_store,
+    examined,
+)
 from warpdata.errors import AuthenticationError, ReadOnlyStoreError
 from warpdata.settings import load_settings
 from warpdata.storage import ByteRange, ObjectInfo, open_store

@@ -9,7 +9,7 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import ask, run
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 from tests.ingest.scenes import bound, plant, png, rows, wav, write_tar
 
 

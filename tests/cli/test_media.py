@@ -14,7 +14,7 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import PROGRAM, ask, parquet, run, run_program
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 from tests.ingest.scenes import plant, png
 from warpdata.cli.parameters import ArtifactType, BindingType, MediaType, SliceType
 from warpdata.limits import MEMBER_CHUNK_BYTES

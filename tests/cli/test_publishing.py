@@ -9,7 +9,7 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import ask, parquet, publish, run, run_program, trips
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 from warpdata.primitives.hashing import blob_key
 
 
@@ -162,12 +162,12 @@ def test_verify_finds_damage_and_repair_mends_it(source: Path) -> None:
 def test_resolve_tells_what_became_of_a_transaction() -> None:
     publish()
     (entry,) = wd.dataset("acme/trips").history()
-    landed = ask("resolve", "acme/trips", entry.txn_id)
+    landed = ask("find-commit", "acme/trips", entry.txn_id)
     assert landed["landed"] is True
-    assert list(landed) == list(loaded("resolve").json_keys)
+    assert list(landed) == list(loaded("find-commit").json_keys)
     assert landed["commit"]["version"] == entry.version
-    assert entry.version in run("resolve", "acme/trips", entry.txn_id).stdout
-    absent = run("resolve", "acme/trips", "0000", "--json")
+    assert entry.version in run("find-commit", "acme/trips", entry.txn_id).stdout
+    absent = run("find-commit", "acme/trips", "0000", "--json")
     assert absent.exit_code == 3
     assert '"landed": false' in absent.stdout
 

@@ -9,7 +9,7 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import ask, publish, run, trips
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 
 
 def publish_two() -> tuple[str, str]:

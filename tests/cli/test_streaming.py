@@ -19,7 +19,7 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import PROGRAM, publish, run, run_program, trips
-from warpdata.cli.formats import FORMATS
+from warpdata.cli.commands.stream import FORMATS
 
 MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 1, 500, tzinfo=datetime.UTC)
 

@@ -5,7 +5,7 @@ tree by `python -m warpdata.cli.reference`.
 """
 
 from warpdata.cli.app import warp
-from warpdata.cli.interrupts import end_soon_on_interrupt
+from warpdata.cli.exit_codes import end_soon_on_interrupt
 
 __all__ = [
     "end_soon_on_interrupt",

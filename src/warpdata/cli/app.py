@@ -52,7 +52,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "log": "Show the commits that led to a version, newest first.",
         "diff": "Show what changed from one version to another.",
         "verify": "Re-read and re-hash all that a version refers to.",
-        "resolve": "Say what became of a publish whose outcome was unknown.",
+        "find-commit": "Say what became of a publish whose outcome was unknown.",
     },
 }
 

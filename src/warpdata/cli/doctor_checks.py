@@ -8,19 +8,39 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from warpdata.cli.format import bytes_text
-from warpdata.errors import WarpError
+from warpdata.cli.format import bytes_text, seconds_text
+from warpdata.errors import (
+    AccessDeniedError,
+    CorruptError,
+    ObjectNotFoundError,
+    ReadOnlyStoreError,
+    StorageError,
+    UnsupportedFormatError,
+    WarpError,
+)
 from warpdata.query import connect_open
+from warpdata.repository.catalog import STORE_MARKER
 from warpdata.settings import S3Settings, Settings
-from warpdata.storage import resolve_s3
+from warpdata.storage import ByteRange, Writer, resolve_s3
 
-__all__ = ["Finding", "Status", "check_cache", "check_credentials", "check_duckdb", "examined"]
+__all__ = [
+    "Finding",
+    "Status",
+    "StoreProbe",
+    "check_cache",
+    "check_credentials",
+    "check_duckdb",
+    "check_store",
+    "examined",
+]
 
 Status = Literal["ok", "note", "failed", "skipped"]
 
@@ -98,3 +118,133 @@ def check_cache(folder: Path) -> Finding:
         return Finding("cache", "note" if free < _LITTLE_SPACE_BYTES else "ok", detail)
 
     return examined("cache", look, "Make the directory writable, or set WARP_CACHE_DIR to another.")
+
+
+_WORDS = bytes(range(256)) * 16
+_SPAN = ByteRange(1000, 1100)
+_HARMLESS_SKEW_S = 5.0
+_DANGEROUS_SKEW_S = 300.0
+_CHECK_ENDPOINT = "Check the URL, AWS_ENDPOINT_URL and the network."
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProbe:
+    """What the checks need. `key` is unused so far; `clock` is this machine's."""
+
+    writer: Writer
+    key: str
+    clock: Callable[[], datetime]
+
+
+def check_store(probe: StoreProbe) -> Iterator[Finding]:
+    """Findings as they are made; after a store that cannot be reached, nothing more is asked."""
+    reached = examined("store", lambda: _reach(probe.writer), _CHECK_ENDPOINT)
+    yield reached
+    if reached.status == "failed":
+        yield from (Finding(check, "skipped", "the store was not reached") for check in ("write", "read", "clock"))
+        return
+    sent_at = probe.clock()
+    written = examined("write", lambda: _write(probe), "Ask for the right to write, or read only.")
+    yield written
+    if written.status != "ok":
+        yield examined("read", lambda: _read_marker(probe.writer), _CHECK_ENDPOINT)
+        yield Finding("clock", "skipped", "unknown: nothing was written whose time could be compared")
+        return
+    try:
+        yield examined("read", lambda: _read_back(probe), "Check what stands between you and the store.")
+        yield examined("create-only", lambda: _create_twice(probe), "Use a store that honours conditional puts.")
+        yield examined("clock", lambda: _compare_clocks(probe, sent_at), "Synchronise this machine's clock.")
+    finally:
+        with suppress(WarpError):
+            probe.writer.delete(probe.key)
+    yield examined("delete", lambda: _is_gone(probe), f"Remove {probe.key} by hand.")
+
+
+def _reach(writer: Writer) -> Finding:
+    try:
+        marker = writer.read(STORE_MARKER).data
+    except ObjectNotFoundError as error:
+        if error.hint:  # the bucket itself is missing
+            raise
+        return Finding("store", "ok", f"{writer.url} answers; nothing is published there yet")
+    if marker.replace(b" ", b"").strip() != b'{"format":1}':
+        raise UnsupportedFormatError(f"{writer.url} is a store of another format", hint="Upgrade warpdata.")
+    return Finding("store", "ok", f"{writer.url} answers")
+
+
+def _write(probe: StoreProbe) -> Finding:
+    try:
+        made = probe.writer.create(probe.key, _WORDS)
+    except (ReadOnlyStoreError, AccessDeniedError) as error:
+        return Finding("write", "note", f"read-only, which is fine for reading: {error.message}")
+    if not made:
+        raise StorageError(f"a new object was reported as already there: {probe.key}")
+    return Finding("write", "ok", f"wrote {len(_WORDS):,} bytes")
+
+
+def _read_back(probe: StoreProbe) -> Finding:
+    if probe.writer.read(probe.key).data != _WORDS:
+        raise CorruptError("what was read is not what was written")
+    if bytes(probe.writer.read_range(probe.key, _SPAN)) != _WORDS[_SPAN.start : _SPAN.end]:
+        raise CorruptError("a range of bytes is not the range asked for")
+    return Finding("read", "ok", "whole object and byte range are as written")
+
+
+def _read_marker(reader: Writer) -> Finding:
+    """All that can be read of a store that takes no writes, before anything is published."""
+    try:
+        whole = reader.read(STORE_MARKER).data
+    except ObjectNotFoundError:
+        return Finding("read", "skipped", "nothing is published there to read")
+    if bytes(reader.read_range(STORE_MARKER, ByteRange(1, len(whole)))) != whole[1:]:
+        raise CorruptError("a range of bytes is not the range asked for")
+    return Finding("read", "ok", "a byte range is as published")
+
+
+def _create_twice(probe: StoreProbe) -> Finding:
+    """Publishing rests on this: of two who create one key, exactly one wins."""
+    if probe.writer.create(probe.key, b"another"):
+        raise StorageError(
+            "a second create of the same key was accepted",
+            hint="This store ignores If-None-Match: two publishers could lose commits. Do not publish to it.",
+        )
+    if probe.writer.read(probe.key).data != _WORDS:
+        raise CorruptError(
+            "a second create was refused, but its bytes replaced the first",
+            hint="This store breaks create-only puts. Do not publish to it.",
+        )
+    return Finding("create-only", "ok", "a second create is refused and changes nothing")
+
+
+def _compare_clocks(probe: StoreProbe, sent_at: datetime) -> Finding:
+    if probe.writer.url.startswith(("file://", "memory://")):
+        return Finding("clock", "ok", "the store uses this machine's clock")
+    stored_at = probe.writer.stat(probe.key).modified
+    if stored_at is None:
+        return Finding("clock", "skipped", "unknown: the store does not say when an object was written")
+    skew_s = _skew(stored_at, sent_at, probe.clock())
+    if abs(skew_s) <= _HARMLESS_SKEW_S:
+        return Finding("clock", "ok", "agrees with the store's")
+    detail = f"this machine is {seconds_text(abs(skew_s))} {'behind' if skew_s > 0 else 'ahead of'} the store"
+    if abs(skew_s) >= _DANGEROUS_SKEW_S:
+        return Finding(
+            "clock", "failed", detail, "Synchronise this machine's clock: S3 refuses 15 minutes of difference."
+        )
+    return Finding("clock", "note", detail)
+
+
+def _skew(stored_at: datetime, sent_at: datetime, seen_at: datetime) -> float:
+    """Seconds by which the store is ahead, beyond what the round trip and whole seconds explain."""
+    earliest, latest = sent_at - timedelta(seconds=1), seen_at + timedelta(seconds=1)
+    moment = stored_at.astimezone(UTC)
+    if moment < earliest:
+        return (moment - earliest).total_seconds()
+    return max(0.0, (moment - latest).total_seconds())
+
+
+def _is_gone(probe: StoreProbe) -> Finding:
+    try:
+        probe.writer.stat(probe.key)
+    except ObjectNotFoundError:
+        return Finding("delete", "ok", "the test object is gone")
+    raise StorageError("the test object is still there after it was deleted")

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpdata.cli.context import Invocation
-from warpdata.cli.episode_plot import picture_of
+from warpdata.cli.episode_plot import draw, picture_of
 from warpdata.cli.episode_targets import ShownEpisode, shown
 from warpdata.cli.format import bytes_text
 from warpdata.cli.options import command, episodes_option
 from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
-from warpdata.cli.plot import draw
 from warpdata.formats.wshard import JoinedBlock
 
 if TYPE_CHECKING:

@@ -6,15 +6,18 @@ appears only with `--debug`.
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
 import click
 
-from warpdata.cli.interrupts import INTERRUPTED, announce_interrupt
 from warpdata.errors import (
     BadInputError,
     ConflictError,
@@ -30,17 +33,21 @@ from warpdata.errors import (
 __all__ = [
     "CORRUPT",
     "EXIT_CODES",
+    "INTERRUPTED",
     "NOT_FOUND",
     "OK",
     "STORAGE",
     "UNEXPECTED",
     "USAGE",
+    "announce_interrupt",
     "complain",
+    "end_soon_on_interrupt",
     "report",
     "suggest",
 ]
 
 OK, UNEXPECTED, USAGE, NOT_FOUND, STORAGE, CORRUPT = 0, 1, 2, 3, 7, 8
+INTERRUPTED = 130
 
 EXIT_CODES: Mapping[int, str] = {
     OK: "all is well, also when the reader of a pipe had enough",
@@ -141,3 +148,35 @@ def _abandon(*streams: TextIO) -> None:
             with suppress(OSError, ValueError):
                 os.dup2(nothing, stream.fileno())
         os.close(nothing)
+
+
+_GRACE_S = 1.0
+_CLEAR_LINE_AND_SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"
+_announced = threading.Lock()
+
+
+def end_soon_on_interrupt() -> None:
+    """For the main thread of a program of its own; a test that runs commands in-process leaves it out."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(read_end,), name="warp-interrupt", daemon=True).start()
+
+
+def announce_interrupt() -> None:
+    """Say it once, whoever comes first."""
+    if _announced.acquire(blocking=False):
+        click.echo(click.style("interrupted", fg="yellow", bold=True), err=True)
+
+
+def _watch(read_end: int) -> None:
+    while signal.SIGINT not in os.read(read_end, 64):
+        pass
+    time.sleep(_GRACE_S)
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            sys.stderr.write(_CLEAR_LINE_AND_SHOW_CURSOR)
+        announce_interrupt()
+        sys.stderr.flush()
+    atexit._run_exitfuncs()  # noqa: SLF001 - removes staging folders, and does not wait for threads
+    os._exit(INTERRUPTED)

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["bytes_text", "count_text", "rate_text", "rows_text", "seconds_text", "short", "short_id", "time_text"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "bytes_text",
+    "cell_text",
+    "count_text",
+    "escape",
+    "plain_column",
+    "plain_rows",
+    "plain_values",
+    "rate_text",
+    "rows_text",
+    "seconds_text",
+    "short",
+    "short_id",
+    "time_text",
+    "to_json",
+    "type_text",
+]
 
 _PREFIXES = ("k", "M", "G", "T", "P")
 
@@ -62,3 +84,133 @@ def short_id(artifact_id: str) -> str:
 def time_text(moment: datetime) -> str:
     """In the reader's own time zone, to the minute."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
+_CELL_ITEMS = 24
+_CELL_LENGTH = 200
+_PLAIN_FLOAT_LENGTH = 12
+
+
+def type_text(kind: pa.DataType) -> str:
+    """`uint8[64]` rather than `fixed_size_list<element: uint8>[64]`."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(kind):
+        return f"{type_text(kind.value_type)}[{kind.list_size}]"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"{type_text(kind.value_type)}[]"
+    if pa.types.is_map(kind):
+        return f"map<{type_text(kind.key_type)}, {type_text(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        fields = ", ".join(f"{escape(field.name)} {type_text(field.type)}" for field in kind)
+        return f"struct<{fields}>"
+    if pa.types.is_dictionary(kind):
+        return f"{type_text(kind.value_type)} (dictionary)"
+    if isinstance(kind, pa.ExtensionType) and (ref_type := getattr(kind, "ref_type", None)):
+        return f"ref<{escape(ref_type)}>"
+    return escape(str(kind))
+
+
+def cell_text(value: Any) -> str:
+    """One value on one line, cut where nobody would read on."""
+    if isinstance(value, str):
+        return escape(value[:_CELL_LENGTH]) + ("…" if len(value) > _CELL_LENGTH else "")
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        exact = repr(value)
+        return exact if len(exact) <= _PLAIN_FLOAT_LENGTH else f"{value:.9g}"
+    if isinstance(value, bytes):
+        return f"<{bytes_text(len(value))}>"
+    if isinstance(value, Mapping):
+        shown = ", ".join(f"{escape(str(key))}: {cell_text(item)}" for key, item in islice(value.items(), _CELL_ITEMS))
+        return f"{{{shown}{', …' if len(value) > _CELL_ITEMS else ''}}}"
+    if isinstance(value, list | tuple):
+        shown = ", ".join(cell_text(item) for item in value[:_CELL_ITEMS])
+        return f"[{shown}{', …' if len(value) > _CELL_ITEMS else ''}]"
+    return escape(str(value))
+
+
+def escape(text: str) -> str:
+    """Line breaks and control characters by their escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text
+    )
+
+
+def plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as dicts whose values `to_json` can write, whatever else is installed."""
+    import pyarrow as pa
+
+    columns = [plain_column(column) for column in batch.columns]
+    rows: list[dict[str, Any]] = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
+    return rows
+
+
+def plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """A column for `cell_text`; single-precision numbers by their shortest spelling."""
+    import pyarrow as pa
+
+    if pa.types.is_float16(column.type) or pa.types.is_float32(column.type):
+        column = column.cast(pa.float32()).cast(pa.string())
+    values: list[Any] = plain_column(column).to_pylist()
+    return values
+
+
+def to_json(value: Any, *, indent: int = 0) -> bytes:
+    """Decimals as text, bytes as base64, what is not a number as null."""
+    import msgspec
+
+    encoded = msgspec.json.encode(value, enc_hook=str)
+    return msgspec.json.format(encoded, indent=indent) if indent else encoded
+
+
+def plain_column(column: Any) -> Any:
+    """Times written out by Arrow, which knows nanoseconds and years that Python does not.
+
+    Moments with a time zone come out in UTC.
+    """
+    moved = _rewritten(column.type, _in_utc)
+    column = column if moved == column.type else column.cast(moved)
+    written = _rewritten(column.type, _as_text)
+    return column if written == column.type else column.cast(written)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
+
+
+def _as_text(kind: pa.DataType) -> pa.DataType:
+    """Durations become whole numbers of their unit."""
+    import pyarrow as pa
+
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind)
+    return pa.string() if is_time else kind
+
+
+def _rewritten(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with every leaf changed; the same object where nothing is."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _rewritten(kind.value_type, change)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_rewritten(field.type, change)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_rewritten(kind.key_type, change), _rewritten(kind.item_type, change))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_rewritten(kind.value_type, change)), kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_rewritten(kind.value_type, change)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_rewritten(kind.value_type, change)))
+    return change(kind)

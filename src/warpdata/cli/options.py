@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from warpdata.cli.context import Invocation
-from warpdata.cli.names import ADDRESS, DATASET_ID, STORE_URL
+from warpdata.cli.parameters import ADDRESS, DATASET_ID, STORE_URL
 
 __all__ = [
     "WarpCommand",

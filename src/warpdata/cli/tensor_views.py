@@ -12,9 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from warpdata.cli.context import Invocation
-from warpdata.cli.names import ADDRESS
 from warpdata.cli.options import split_names
-from warpdata.cli.parameters import ParameterType
+from warpdata.cli.parameters import ADDRESS, ParameterType
 from warpdata.errors import InvalidViewError
 
 if TYPE_CHECKING:

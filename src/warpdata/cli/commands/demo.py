@@ -10,8 +10,7 @@ from warpdata.cli.context import Invocation
 from warpdata.cli.demo_data import digit_files, digits_table, measure_accuracy, picture, require_sklearn, train
 from warpdata.cli.format import bytes_text, count_text, rate_text, seconds_text, short
 from warpdata.cli.options import command
-from warpdata.cli.output import print_line, show
-from warpdata.cli.row_table import print_rows
+from warpdata.cli.output import print_line, print_rows, show
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.kinds.artifacts import read_many
 from warpdata.kinds.tables import Table

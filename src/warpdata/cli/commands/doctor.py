@@ -9,11 +9,10 @@ import click
 
 import warpdata
 from warpdata.cli.context import Invocation
-from warpdata.cli.doctor_checks import Finding, check_cache, check_credentials, check_duckdb
+from warpdata.cli.doctor_checks import Finding, StoreProbe, check_cache, check_credentials, check_duckdb, check_store
 from warpdata.cli.exit_codes import STORAGE
 from warpdata.cli.options import command
 from warpdata.cli.output import print_facts, print_json, print_line
-from warpdata.cli.store_checkup import StoreProbe, check_store
 from warpdata.errors import WarpError
 from warpdata.settings import Settings
 from warpdata.storage import normalize_url

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import click
 
-from warpdata.cli.commands.convert_episodes import convert_episodes
 from warpdata.cli.context import Invocation
-from warpdata.cli.episode_checks import recover_episode, verify_episodes
 from warpdata.cli.episode_show import show_episode
-from warpdata.cli.episode_targets import ShownEpisode, find_files, is_address, open_file, open_set
-from warpdata.cli.format import bytes_text
+from warpdata.cli.episode_targets import ShownEpisode, every, find_files, is_address, open_file, open_set
+from warpdata.cli.exit_codes import CORRUPT, complain
+from warpdata.cli.format import bytes_text, count_text, escape, short
 from warpdata.cli.options import command, episodes_option, filter_option, group
-from warpdata.cli.output import note, print_json, print_table
-from warpdata.errors import BadInputError
+from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, UnsupportedError
+from warpdata.formats.wshard import recover
 
-__all__ = ["episodes"]
+__all__ = ["convert_episodes", "episodes", "recover_episode", "verify_episodes"]
 
 
 @group("episodes")
@@ -110,6 +113,141 @@ def _channel(episode: ShownEpisode, block: str) -> str:
 
 def _rate(row: dict[str, Any]) -> str:
     return f"{row['tick_hz']:g} Hz" if row["tick_hz"] else "timestamps" if row["timebase"] == "timestamps_ns" else ""
+
+
+@command(
+    "verify",
+    json_keys={
+        "ok": "whether every episode is whole",
+        "episodes": (
+            "a list of {name, identity, problem}; name is an id or a path, problem is null where all is well, and "
+            "identity where it is not"
+        ),
+    },
+)
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET…")
+@episodes_option()
+@click.pass_obj
+@click.pass_context
+def verify_episodes(ctx: click.Context, invocation: Invocation, targets: tuple[str, ...], episodes: str | None) -> None:
+    """Read episodes whole, and compare them with their checksums.
+
+    Every block is decoded, seals are checked, and those of a dataset are compared with its index. Exits with
+    8 if any is damaged.
+    """
+    invocation.mode = "remote"  # what is nearer is not what was asked about
+    with invocation.meter("Checking"):
+        found = [_finding(name, opening) for name, opening in every(invocation, targets, episodes)]
+    damaged = [finding for finding in found if finding["problem"] is not None]
+    if invocation.as_json:
+        print_json({"ok": not damaged, "episodes": found})
+    else:
+        for finding in found:
+            print_line(f"{finding['name']}: {finding['problem'] or 'whole, ' + short(finding['identity'])}")
+    if damaged:
+        complain(f"{count_text(len(damaged), 'episode')} of {len(found)} cannot be believed")
+        ctx.exit(CORRUPT)
+
+
+def _finding(name: str, opening: Callable[[], ShownEpisode]) -> dict[str, Any]:
+    try:
+        return {"name": name, "identity": opening().identify(), "problem": None}
+    except (CorruptError, UnsupportedError, LimitExceededError) as error:
+        return {"name": name, "identity": None, "problem": error.message}
+
+
+@command(
+    "recover",
+    json_keys={
+        "path": "the file that was made",
+        "episode_id": "its id",
+        "step_count": "steps that were brought back",
+        "is_complete": "whether the recording had ended, and nothing is missing",
+        "lost_bytes": "bytes at the end of the journal that could not be believed",
+        "unflushed_steps_at_most": "steps that may have been in memory only",
+        "problem": "why reading stopped, or null",
+    },
+    uses_store=False,
+)
+@click.argument("journal", type=click.Path(path_type=Path), metavar="FILE.wshard.partial")
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write; beside it by default.")
+@click.option("--remove", is_flag=True, help="Remove the journal when the episode is written.")
+@click.pass_obj
+def recover_episode(invocation: Invocation, journal: Path, output: Path | None, remove: bool) -> None:
+    """Make an episode of a recording that did not end.
+
+    Every step that was written to the journal comes back, and what was lost is said.
+    """
+    with invocation.meter(f"Recovering {journal}"):
+        done = recover(journal, output, remove_partial=remove)
+    if invocation.as_json:
+        print_json({**asdict(done), "path": str(done.path)})
+        return
+    lost = f"{bytes_text(done.lost_bytes)} were not readable" if done.lost_bytes else None
+    unflushed = f"up to {count_text(done.unflushed_steps_at_most, 'step')} that were in memory only"
+    print_facts(
+        {
+            "recovered": f"{done.episode_id}, {count_text(done.step_count, 'step')}",
+            "file": done.path,
+            "complete": "yes" if done.is_complete else "no, the recording had not ended",
+            "lost": None if done.is_complete else unflushed,
+            "unreadable": lost,
+            "because": done.problem,
+        }
+    )
+
+
+_FORMATS = ("wshard", "npz", "hdf5", "lerobot", "mcap")
+
+
+@command(
+    "convert",
+    json_keys={
+        "from": "the format of the source",
+        "to": "the format of the target",
+        "episodes": "how many were converted",
+        "steps": "how many steps they have together",
+        "written": "the files or folders that were made",
+        "is_lossless": "whether nothing was changed or lost",
+        "kept": "a list of {field, how, episodes}: what the target holds bit for bit",
+        "changed": "the same for what it holds in another form",
+        "lost": "the same for what it does not hold",
+        "added": "the same for what it needs and the source does not have",
+    },
+    uses_store=False,
+)
+@click.argument("source", type=click.Path())
+@click.argument("target", type=click.Path(), metavar="DEST")
+@click.option(
+    "--from", "source_format", type=click.Choice(_FORMATS), help="What SOURCE is, where its name does not tell."
+)
+@click.option(
+    "--to", "target_format", type=click.Choice(_FORMATS), help="What DEST is to be, where its name does not tell."
+)
+@click.pass_obj
+def convert_episodes(
+    invocation: Invocation, source: str, target: str, source_format: str | None, target_format: str | None
+) -> None:
+    """Convert episodes from WShard to another format, or back.
+
+    Other formats are npz (Dreamer), hdf5 (robomimic), lerobot (v3), and mcap, which is written only. SOURCE
+    is a file, or a folder of files. Tells of every field whether it was kept, changed or lost.
+
+    \b
+      warp episodes convert lift.hdf5 episodes/
+      warp episodes convert episodes/ dataset/ --to lerobot
+    """
+    from warpdata.formats.convert import convert
+
+    with invocation.meter("Converting"):
+        report = convert(source, target, source_format=source_format, target_format=target_format)
+    if invocation.as_json:
+        print_json(report.document())
+        return
+    for line in report.text().splitlines():
+        print_line(escape(line), style="" if line.startswith(" ") else "bold")
+    if not report.is_lossless:
+        note(f"{count_text(len(report.changed), 'field')} changed, {len(report.lost)} lost")
 
 
 for _command in (_ls, show_episode, verify_episodes, recover_episode, convert_episodes):

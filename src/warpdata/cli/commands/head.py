@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from warpdata.cli.context import Invocation
+from warpdata.cli.format import plain_rows
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
-from warpdata.cli.output import note, print_json
-from warpdata.cli.row_table import print_rows
-from warpdata.cli.values import plain_rows
+from warpdata.cli.output import note, print_json, print_rows
 
 __all__ = ["head"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from warpdata.cli.context import Invocation
-from warpdata.cli.format import count_text
+from warpdata.cli.format import count_text, escape
 from warpdata.cli.options import WarpCommand, command, dataset_argument, group
 from warpdata.cli.output import note, print_json
 from warpdata.cli.parameters import MediaType
@@ -22,7 +22,6 @@ from warpdata.cli.publish_report import (
     publish_options,
     tell,
 )
-from warpdata.cli.values import escape
 from warpdata.ingest import Media, Packing, Report, Survey, audiofolder, csv, imagefolder, webdataset
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session

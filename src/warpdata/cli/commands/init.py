@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from warpdata.cli.context import Invocation
-from warpdata.cli.init_template import LoaderPlan, loader_source
+from warpdata.cli.format import escape, type_text
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import note, print_line
 from warpdata.errors import AlreadyExistsError, BadInputError
 from warpdata.storage import normalize_url
 
-__all__ = ["init"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LoaderPlan", "init", "loader_source"]
 
 
 @command("init")
@@ -56,3 +62,83 @@ def _write(path: Path, source: str, force: bool) -> None:
         ) from None
     except OSError as error:
         raise BadInputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+_LISTED_COLUMNS = 40
+_LINE = 88
+_DEFAULT_STORE = "STORE = None  # WARP_STORE, or the embedded default"
+
+_TEMPLATE = '''\
+"""Loads {address}. Written by `warp init`, and yours to change."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import warpdata as wd
+
+{constants}
+
+# Columns of the table:
+{columns}
+
+
+def get_dataset() -> wd.Dataset:
+    """Open the dataset where it lies; nothing is downloaded yet."""
+    return wd.dataset(ADDRESS, store=STORE)
+
+
+def train_stream(
+    batch_size: int = 1000, shard: tuple[int, int] | str | None = "auto"
+) -> Iterator[pa.RecordBatch]:
+    """Batches of this process's part: over all ranks, every row comes once."""
+    yield from get_dataset().table(TABLE).batches(batch_size, shard=shard)
+
+
+if __name__ == "__main__":
+    for number, batch in enumerate(train_stream(batch_size=10)):
+        print(f"batch {{number}}: {{batch.num_rows}} rows, {{batch.num_columns}} columns")
+        if number == 2:
+            break
+    print("smoke test passed")
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderPlan:
+    """`store` is None for whatever the settings name where the loader runs."""
+
+    address: str
+    store: str | None
+    table: str
+    fields: pa.Schema
+
+
+def loader_source(plan: LoaderPlan) -> str:
+    return _TEMPLATE.format(
+        address=plan.address,
+        constants="\n".join(
+            (
+                _constant("ADDRESS", plan.address),
+                _DEFAULT_STORE if plan.store is None else _constant("STORE", plan.store),
+                _constant("TABLE", plan.table),
+            )
+        ),
+        columns="\n".join(_column_lines(plan.fields)),
+    )
+
+
+def _column_lines(fields: pa.Schema) -> list[str]:
+    lines = []
+    for field in list(fields)[:_LISTED_COLUMNS]:
+        line = f"#   {escape(field.name)}: {type_text(field.type)}"
+        lines.append(line if len(line) <= _LINE else f"{line[: _LINE - 1]}…")
+    if len(fields) > _LISTED_COLUMNS:
+        lines.append(f"#   … and {len(fields) - _LISTED_COLUMNS} more")
+    return lines or ["#   none"]
+
+
+def _constant(name: str, text: str) -> str:
+    """An assignment as a formatter would write it, in double quotes."""
+    literal = json.dumps(text, ensure_ascii=False)
+    line = f"{name} = {literal}"
+    return f"{name} = (\n    {literal}\n)" if len(line) > _LINE >= len(literal) + 4 else line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -11,12 +12,12 @@ from warpdata.cli.context import Invocation
 from warpdata.cli.format import short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_table
-from warpdata.cli.revisions import REVISION_KEYS, revision_document
 from warpdata.datasets import Revision, open_dataset
 from warpdata.repository.catalog import parse_address
 
-__all__ = ["log"]
+__all__ = ["REVISION_KEYS", "log", "revision_document"]
 
+REVISION_KEYS = "{commit, version, parents, operation, author, message, time, txn_id}"
 _KEYS = {
     "dataset_id": "workspace/name",
     "commits": f"a list, newest first, of {REVISION_KEYS[:-1]}, labels}}",
@@ -64,3 +65,16 @@ def _print(revisions: Sequence[Revision], labels: Mapping[str, list[str]]) -> No
             )
         )
     print_table(("version", "time", "author", "change", "label and message"), rows)
+
+
+def revision_document(revision: Revision) -> dict[str, Any]:
+    return {
+        "commit": revision.commit,
+        "version": revision.version,
+        "parents": list(revision.parents),
+        "operation": revision.operation,
+        "author": revision.author,
+        "message": revision.message,
+        "time": revision.time,
+        "txn_id": revision.txn_id,
+    }

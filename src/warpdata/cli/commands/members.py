@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpdata.cli.context import Invocation
-from warpdata.cli.format import bytes_text
+from warpdata.cli.format import bytes_text, escape, to_json
 from warpdata.cli.options import address_argument, artifact_option, command
 from warpdata.cli.output import note
-from warpdata.cli.values import escape, to_json
 
 if TYPE_CHECKING:
     from warpdata.kinds.artifacts import Member

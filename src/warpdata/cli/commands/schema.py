@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpdata.cli.context import Invocation
-from warpdata.cli.format import count_text
+from warpdata.cli.format import count_text, type_text
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import print_json, print_line, print_table
-from warpdata.cli.values import type_text
 from warpdata.repository.manifest import Binding
 
 if TYPE_CHECKING:

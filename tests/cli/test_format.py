@@ -9,9 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdata.cli.format import bytes_text, count_text, rate_text, rows_text, seconds_text, time_text
-from warpdata.cli.row_table import fit_widths
-from warpdata.cli.values import cell_text, escape, plain_values, type_text
+from warpdata.cli.format import (
+    bytes_text,
+    cell_text,
+    count_text,
+    escape,
+    plain_values,
+    rate_text,
+    rows_text,
+    seconds_text,
+    time_text,
+    type_text,
+)
+from warpdata.cli.output import fit_widths
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.booleans()), min_size=1, max_size=40), st.integers(20, 300))

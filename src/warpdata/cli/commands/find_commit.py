@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 import warpdata
+from warpdata.cli.commands.log import REVISION_KEYS, revision_document
 from warpdata.cli.context import Invocation
 from warpdata.cli.exit_codes import NOT_FOUND
 from warpdata.cli.format import short, time_text
 from warpdata.cli.options import command, dataset_argument
 from warpdata.cli.output import note, print_facts, print_json
-from warpdata.cli.revisions import REVISION_KEYS, revision_document
 
-__all__ = ["resolve"]
+__all__ = ["find_commit"]
 
 _KEYS = {
     "dataset_id": "workspace/name",
@@ -23,13 +23,13 @@ _KEYS = {
 }
 
 
-@command("resolve", json_keys=_KEYS)
+@command("find-commit", json_keys=_KEYS)
 @dataset_argument()
 @click.argument("txn_id", metavar="TXN")
 @click.option("--branch", default="main", show_default=True, metavar="NAME", help="The branch it was sent to.")
 @click.pass_obj
 @click.pass_context
-def resolve(ctx: click.Context, invocation: Invocation, dataset_id: str, txn_id: str, branch: str) -> None:
+def find_commit(ctx: click.Context, invocation: Invocation, dataset_id: str, txn_id: str, branch: str) -> None:
     """Say what became of a publish whose outcome was unknown.
 
     TXN is the transaction that the error named. Exits with 0 if it landed, with 3 if it is not there.
