@@ -19,7 +19,7 @@ from warpdata.cli.doctor_checks import (
     check_cache,
     check_credentials,
     check_store,
-    examined,
+    run_check,
 )
 from warpdata.errors import AuthenticationError, ReadOnlyStoreError
 from warpdata.settings import load_settings
@@ -228,7 +228,7 @@ def test_nobody_is_sent_to_the_doctor_by_the_doctor() -> None:
     def fail() -> Finding:
         raise AuthenticationError("no keys", hint="Set AWS_PROFILE; `warp doctor` checks them.")
 
-    assert examined("keys", fail, "unused").next_step == "Set AWS_PROFILE."
+    assert run_check("keys", fail, "unused").next_step == "Set AWS_PROFILE."
 
 
 def test_missing_credentials_have_a_next_step() -> None:

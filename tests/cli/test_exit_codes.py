@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.scenes import parquet, publish, run, run_program
 from warpdata import errors
-from warpdata.cli.exit_codes import report
+from warpdata.cli.exit_codes import report_error
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from warpdata.cli.exit_codes import report
     ],
 )
 def test_every_family_has_its_code(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(error) == code
+    assert report_error(error) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: ") or isinstance(error, BrokenPipeError)
@@ -48,7 +48,7 @@ def test_every_error_of_the_tree_has_a_code_but_the_root(capsys: pytest.CaptureF
     for name in errors.__all__:
         kind = getattr(errors, name)
         made = kind("x", **needed.get(name, {}))
-        assert (report(made) == 1) is (kind is errors.WarpError), name
+        assert (report_error(made) == 1) is (kind is errors.WarpError), name
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_defect_is_one_line_with_a_next_step(monkeypatch: pytest.MonkeyPatch) 
     def explode(_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("warpdata.cli.context.Invocation.connect", explode)
+    monkeypatch.setattr("warpdata.cli.context.CliContext.connect", explode)
     result = run("list-remote")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
@@ -139,7 +139,7 @@ def test_a_defect_is_one_line_with_a_next_step(monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_problem_of_a_damaged_manifest_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     problems = tuple(f"tables.t{n}: wrong" for n in range(12))
-    assert report(errors.ManifestCorruptedError("the manifest is damaged", problems=problems)) == 8
+    assert report_error(errors.ManifestCorruptedError("the manifest is damaged", problems=problems)) == 8
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "error: the manifest is damaged"
     assert lines[1] == "  tables.t0: wrong"

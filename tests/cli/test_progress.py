@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.scenes import PROGRAM, parquet, publish, run, trips
-from warpdata.cli.progress import Meter
+from warpdata.cli.progress import ProgressLine
 from warpdata.primitives.progress import ProgressEvent
 
 
@@ -62,8 +62,8 @@ def test_long_work_shows_a_line_that_goes_away() -> None:
 
 
 def test_quick_work_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    with Meter("Working", is_visible=True) as meter:
-        meter(ProgressEvent("upload", 1, 2, 1, 2))
+    with ProgressLine("Working", is_visible=True) as progress:
+        progress(ProgressEvent("upload", 1, 2, 1, 2))
     assert capfd.readouterr() == ("", "")
 
 
@@ -71,11 +71,11 @@ def test_stages_totals_and_rates_are_told(capfd: pytest.CaptureFixture[str], mon
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    with Meter("Working", is_visible=True, delay_s=0.0) as meter:
+    with ProgressLine("Working", is_visible=True, delay_s=0.0) as progress:
         time.sleep(0.3)
-        meter(ProgressEvent("hash", 0, 10_000_000, 0, 2))
+        progress(ProgressEvent("hash", 0, 10_000_000, 0, 2))
         time.sleep(1.1)
-        meter(ProgressEvent("hash", 5_000_000, 10_000_000, 1, 2))
+        progress(ProgressEvent("hash", 5_000_000, 10_000_000, 1, 2))
         time.sleep(0.3)
     shown = capfd.readouterr().err
     assert "Working" in shown

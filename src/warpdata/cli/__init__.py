@@ -5,10 +5,10 @@ tree by `python -m warpdata.cli.reference`.
 """
 
 from warpdata.cli.app import warp
-from warpdata.cli.exit_codes import end_soon_on_interrupt
+from warpdata.cli.exit_codes import exit_on_interrupt
 
 __all__ = [
-    "end_soon_on_interrupt",
+    "exit_on_interrupt",
     "main",
     "warp",
 ]
@@ -16,5 +16,5 @@ __all__ = [
 
 def main() -> None:
     """Run the command line of this process, and exit."""
-    end_soon_on_interrupt()
+    exit_on_interrupt()
     warp.main(prog_name="warp")

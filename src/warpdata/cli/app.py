@@ -13,8 +13,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.exit_codes import EXIT_CODES, report
+from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import EXIT_CODES, report_error
 from warpdata.cli.options import unknown_command
 
 __all__ = ["SECTIONS", "LazyGroup", "warp"]
@@ -98,11 +98,11 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """As click's, except that every failure ends in a code of `EXIT_CODES`."""
         _allow_any_text()
-        kwargs.update(standalone_mode=False, obj=Invocation())
+        kwargs.update(standalone_mode=False, obj=CliContext())
         try:
             status = super().main(*args, **kwargs)
         except (click.ClickException, click.Abort) as error:
-            status = report(error)
+            status = report_error(error)
         sys.exit(status if isinstance(status, int) else 0)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -110,7 +110,7 @@ class LazyGroup(click.Group):
         try:
             return super().make_context(*args, **kwargs)
         except BrokenPipeError as error:
-            raise click.exceptions.Exit(report(error)) from None
+            raise click.exceptions.Exit(report_error(error)) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Failures are caught here, before click has its own say about interrupts and broken pipes."""
@@ -121,7 +121,7 @@ class LazyGroup(click.Group):
         except (click.exceptions.Exit, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - the last handler of the program
-            raise click.exceptions.Exit(report(error, debug=ctx.ensure_object(Invocation).debug)) from None
+            raise click.exceptions.Exit(report_error(error, debug=ctx.ensure_object(CliContext).debug)) from None
 
 
 def _allow_any_text() -> None:

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import warpdata
-from warpdata.cli.progress import Meter
+from warpdata.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from warpdata.datasets import Dataset
     from warpdata.session import Session
 
-__all__ = ["Invocation"]
+__all__ = ["CliContext"]
 
 
 @dataclass
-class Invocation:
+class CliContext:
     """Filled in by the option parser, before the command runs."""
 
     store: str | None = None
@@ -33,7 +33,7 @@ class Invocation:
     def open(self, address: str) -> Dataset:
         return warpdata.dataset(address, store=self.store, mode=self.mode)
 
-    def meter(self, title: str, *, beside_data: bool = False) -> Meter:
+    def progress(self, title: str, *, writes_data: bool = False) -> ProgressLine:
         """Progress on stderr, if a person is looking at it, and not at data written at the same time."""
-        is_seen = sys.stderr.isatty() and not (beside_data and sys.stdout.isatty())
-        return Meter(title, is_visible=is_seen and not self.quiet)
+        is_seen = sys.stderr.isatty() and not (writes_data and sys.stdout.isatty())
+        return ProgressLine(title, is_visible=is_seen and not self.quiet)

@@ -15,7 +15,16 @@ from warpdata.errors import MissingExtraError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PIXELS", "Lesson", "digit_files", "digits_table", "measure_accuracy", "picture", "require_sklearn", "train"]
+__all__ = [
+    "PIXELS",
+    "TrainedModel",
+    "digit_files",
+    "digits_table",
+    "measure_accuracy",
+    "picture",
+    "require_sklearn",
+    "train",
+]
 
 PIXELS = 64
 _SIDE = 8
@@ -25,7 +34,7 @@ _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class TrainedModel:
     """A trained model, how many samples it saw and how long that took."""
 
     model: Any
@@ -79,7 +88,7 @@ def _split(row: int) -> str:
     return "test" if zlib.crc32(str(row).encode()) % _TEST_OF == 0 else "train"
 
 
-def train(stream: Callable[[], Iterable[pa.RecordBatch]], epochs: int) -> Lesson:
+def train(stream: Callable[[], Iterable[pa.RecordBatch]], epochs: int) -> TrainedModel:
     """A linear classifier, taught batch by batch as the rows arrive."""
     from sklearn.linear_model import SGDClassifier
 
@@ -90,7 +99,7 @@ def train(stream: Callable[[], Iterable[pa.RecordBatch]], epochs: int) -> Lesson
             images, labels = _arrays(batch)
             model.partial_fit(images, labels, classes=range(len(_WORDS)))
             samples += len(labels)
-    return Lesson(model, samples, time.perf_counter() - began)
+    return TrainedModel(model, samples, time.perf_counter() - began)
 
 
 def measure_accuracy(model: Any, batches: Iterable[pa.RecordBatch]) -> tuple[int, int]:

@@ -39,7 +39,7 @@ __all__ = [
     "check_credentials",
     "check_duckdb",
     "check_store",
-    "examined",
+    "run_check",
 ]
 
 Status = Literal["ok", "note", "failed", "skipped"]
@@ -58,7 +58,7 @@ class Finding:
     next_step: str | None = None
 
 
-def examined(check: str, look: Callable[[], Finding], next_step: str) -> Finding:
+def run_check(check: str, look: Callable[[], Finding], next_step: str) -> Finding:
     """The finding, or the failure that kept it from being made."""
     try:
         return look()
@@ -78,7 +78,7 @@ def check_credentials(store_url: str, settings: Settings) -> Finding:
             return Finding("credentials", "note", f"{scheme}:// finds its own; the store check below uses them")
         return Finding("credentials", "ok", f"none needed for {scheme}://")
 
-    return examined("credentials", look, "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
+    return run_check("credentials", look, "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
 
 
 def _describe_keys(s3: S3Settings) -> str:
@@ -104,7 +104,7 @@ def check_duckdb(settings: Settings) -> Finding:
         assert row is not None
         return Finding("DuckDB", "ok", f"{row[0]}, httpfs loads offline")
 
-    return examined("DuckDB", look, "Reinstall duckdb and duckdb-extension-httpfs in the same version.")
+    return run_check("DuckDB", look, "Reinstall duckdb and duckdb-extension-httpfs in the same version.")
 
 
 def check_cache(folder: Path) -> Finding:
@@ -117,7 +117,7 @@ def check_cache(folder: Path) -> Finding:
         detail = f"{folder} is writable, {bytes_text(free)} free"
         return Finding("cache", "note" if free < _LITTLE_SPACE_BYTES else "ok", detail)
 
-    return examined("cache", look, "Make the directory writable, or set WARP_CACHE_DIR to another.")
+    return run_check("cache", look, "Make the directory writable, or set WARP_CACHE_DIR to another.")
 
 
 _WORDS = bytes(range(256)) * 16
@@ -138,26 +138,26 @@ class StoreProbe:
 
 def check_store(probe: StoreProbe) -> Iterator[Finding]:
     """Findings as they are made; after a store that cannot be reached, nothing more is asked."""
-    reached = examined("store", lambda: _reach(probe.writer), _CHECK_ENDPOINT)
+    reached = run_check("store", lambda: _reach(probe.writer), _CHECK_ENDPOINT)
     yield reached
     if reached.status == "failed":
         yield from (Finding(check, "skipped", "the store was not reached") for check in ("write", "read", "clock"))
         return
     sent_at = probe.clock()
-    written = examined("write", lambda: _write(probe), "Ask for the right to write, or read only.")
+    written = run_check("write", lambda: _write(probe), "Ask for the right to write, or read only.")
     yield written
     if written.status != "ok":
-        yield examined("read", lambda: _read_marker(probe.writer), _CHECK_ENDPOINT)
+        yield run_check("read", lambda: _read_marker(probe.writer), _CHECK_ENDPOINT)
         yield Finding("clock", "skipped", "unknown: nothing was written whose time could be compared")
         return
     try:
-        yield examined("read", lambda: _read_back(probe), "Check what stands between you and the store.")
-        yield examined("create-only", lambda: _create_twice(probe), "Use a store that honours conditional puts.")
-        yield examined("clock", lambda: _compare_clocks(probe, sent_at), "Synchronise this machine's clock.")
+        yield run_check("read", lambda: _read_back(probe), "Check what stands between you and the store.")
+        yield run_check("create-only", lambda: _create_twice(probe), "Use a store that honours conditional puts.")
+        yield run_check("clock", lambda: _compare_clocks(probe, sent_at), "Synchronise this machine's clock.")
     finally:
         with suppress(WarpError):
             probe.writer.delete(probe.key)
-    yield examined("delete", lambda: _is_gone(probe), f"Remove {probe.key} by hand.")
+    yield run_check("delete", lambda: _is_gone(probe), f"Remove {probe.key} by hand.")
 
 
 def _reach(writer: Writer) -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.cli.episode_targets import ShownEpisode
+from warpdata.cli.episode_targets import OpenEpisode
 from warpdata.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from warpdata.formats.wshard import BlockReader, JoinedBlock
 
-__all__ = ["Panel", "Picture", "draw", "picture_of"]
+__all__ = ["Panel", "Picture", "draw", "episode_figure"]
 
 _FRAMES, _PANELS, _LINES = 8, 12, 32
 _CHANNEL_COUNTS = (1, 3, 4)
 
 
-def picture_of(episode: ShownEpisode) -> Picture:
+def episode_figure(episode: OpenEpisode) -> Picture:
     """Reads the frames that are shown, and numbers whole."""
     info = episode.info
     readers = [episode.file[name] for name in episode.file.blocks if not name.startswith("meta/")]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.episode_plot import draw, picture_of
-from warpdata.cli.episode_targets import ShownEpisode, shown
+from warpdata.cli.context import CliContext
+from warpdata.cli.episode_plot import draw, episode_figure
+from warpdata.cli.episode_targets import OpenEpisode, open_episode
 from warpdata.cli.format import bytes_text
 from warpdata.cli.options import command, episodes_option
 from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
@@ -48,9 +48,7 @@ __all__ = ["show_episode"]
     "--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw it: frames and numbers."
 )
 @click.pass_obj
-def show_episode(
-    invocation: Invocation, target: str, episode: str | None, episodes: str | None, png: Path | None
-) -> None:
+def show_episode(cli: CliContext, target: str, episode: str | None, episodes: str | None, png: Path | None) -> None:
     """Show the channels of an episode, their rates and lengths.
 
     EPISODE is an id, or a number from 0, of a dataset's episodes. With --png also a picture: some frames of
@@ -60,12 +58,12 @@ def show_episode(
       warp episodes show acme/robot ep_003 --png ep_003.png
       warp episodes show recordings/ep_003.wshard
     """
-    with invocation.meter(f"Opening {target}"):
-        found = shown(invocation, target, episodes, episode)
+    with cli.progress(f"Opening {target}"):
+        found = open_episode(cli, target, episodes, episode)
         document = _document(found)
         if png is not None:
-            png.write_bytes(draw(picture_of(found)))
-    if invocation.as_json:
+            png.write_bytes(draw(episode_figure(found)))
+    if cli.as_json:
         print_json(document)
     else:
         _print(document)
@@ -73,7 +71,7 @@ def show_episode(
         note(f"drawn in {png}")
 
 
-def _document(episode: ShownEpisode) -> dict[str, Any]:
+def _document(episode: OpenEpisode) -> dict[str, Any]:
     info = episode.info
     return {
         "id": info.id,
@@ -89,7 +87,7 @@ def _document(episode: ShownEpisode) -> dict[str, Any]:
     }
 
 
-def _block(episode: ShownEpisode, block: BlockReader | JoinedBlock) -> dict[str, Any]:
+def _block(episode: OpenEpisode, block: BlockReader | JoinedBlock) -> dict[str, Any]:
     entries = [reader.entry for reader in (block.parts if isinstance(block, JoinedBlock) else (block,))]
     meaning, name = block.meaning, entries[0].name
     spec = episode.info.channels.get(name) or episode.info.lanes.get(name)

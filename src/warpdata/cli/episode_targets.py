@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.errors import (
     BadInputError,
     CorruptError,
@@ -31,7 +31,15 @@ from warpdata.formats.wshard import (
 )
 from warpdata.kinds.episodes import Episodes, StoredEpisode
 
-__all__ = ["ShownEpisode", "every", "find_files", "is_address", "open_file", "open_set", "shown"]
+__all__ = [
+    "OpenEpisode",
+    "find_episode_files",
+    "is_address",
+    "iter_episodes",
+    "open_episode",
+    "open_episodes",
+    "open_file",
+]
 
 _ADDRESS = re.compile(r"[a-z0-9_-]+/[a-z0-9_-]+(@.+)?")
 _MAGIC = frozenset("*?[")
@@ -39,7 +47,7 @@ _SUFFIX = ".wshard"
 
 
 @dataclass(frozen=True, slots=True)
-class ShownEpisode:
+class OpenEpisode:
     """An open episode, wherever it lies. `identify` reads all of it, and refuses what is damaged."""
 
     id: str
@@ -73,11 +81,11 @@ def is_address(target: str) -> bool:
     return _ADDRESS.fullmatch(target) is not None
 
 
-def open_set(invocation: Invocation, address: str, name: str | None) -> Episodes:
-    return invocation.open(address).episodes(name)
+def open_episodes(cli: CliContext, address: str, name: str | None) -> Episodes:
+    return cli.open(address).episodes(name)
 
 
-def find_files(targets: Sequence[str]) -> list[Path]:
+def find_episode_files(targets: Sequence[str]) -> list[Path]:
     """Files, folders and globs, in the order given; each in name order. A manifest stands for the chunks it lists."""
     found = [path for target in targets for path in _find(target)]
     listed = {chunk for path in found for chunk in _listed_in(path)}
@@ -92,10 +100,10 @@ def _listed_in(path: Path) -> list[Path]:
     return []
 
 
-def shown(invocation: Invocation, target: str, name: str | None, episode: str | None) -> ShownEpisode:
+def open_episode(cli: CliContext, target: str, name: str | None, episode: str | None) -> OpenEpisode:
     """One episode: of a dataset by id or number, or a file."""
     if is_address(target):
-        episodes = open_set(invocation, target, name)
+        episodes = open_episodes(cli, target, name)
         if episode is None:
             raise BadInputError(
                 f"{target} has many episodes", hint=f"Name one: `warp episodes ls {target}` lists them."
@@ -107,30 +115,30 @@ def shown(invocation: Invocation, target: str, name: str | None, episode: str | 
     return open_file(Path(target))
 
 
-def every(
-    invocation: Invocation, targets: Sequence[str], name: str | None
-) -> Iterator[tuple[str, Callable[[], ShownEpisode]]]:
+def iter_episodes(
+    cli: CliContext, targets: Sequence[str], name: str | None
+) -> Iterator[tuple[str, Callable[[], OpenEpisode]]]:
     """All episodes of the targets: what to call each, and what opens it. A damaged one does not open."""
     for target in targets:
         if is_address(target):
-            for stored in open_set(invocation, target, name):
+            for stored in open_episodes(cli, target, name):
                 yield stored.id, partial(_of_stored, stored, target)
         else:
-            for path in find_files((target,)):
+            for path in find_episode_files((target,)):
                 yield str(path), partial(open_file, path)
 
 
-def open_file(path: Path) -> ShownEpisode:
+def open_file(path: Path) -> OpenEpisode:
     """A finished episode in a file of its own, or in chunks that a manifest lists."""
     if is_chunk_manifest(path):
         return _open_chunks(path)
     file = open_wshard(path)
     if file.info is None:
         raise EpisodeCorruptedError(f"{path} has no block 'meta/episode'")
-    return ShownEpisode(file.info.id, str(path), path.stat().st_size, file, lambda: identity(path))
+    return OpenEpisode(file.info.id, str(path), path.stat().st_size, file, lambda: identity(path))
 
 
-def _open_chunks(path: Path) -> ShownEpisode:
+def _open_chunks(path: Path) -> OpenEpisode:
     manifest = load_chunk_manifest(path)
     validate_chunk_continuity(manifest)
     paths = [path.parent / entry.uri for entry in manifest.chunks]
@@ -143,15 +151,15 @@ def _open_chunks(path: Path) -> ShownEpisode:
         return joined_identity([identity(chunk) for chunk in paths])
 
     file = JoinedFile([open_wshard(chunk) for chunk in paths])
-    return ShownEpisode(manifest.episode_id, str(path), sum(chunk.stat().st_size for chunk in paths), file, identify)
+    return OpenEpisode(manifest.episode_id, str(path), sum(chunk.stat().st_size for chunk in paths), file, identify)
 
 
-def _of_stored(stored: StoredEpisode, where: str) -> ShownEpisode:
+def _of_stored(stored: StoredEpisode, where: str) -> OpenEpisode:
     def identify() -> str:
         stored.verify()
         return stored.identity
 
-    return ShownEpisode(stored.id, where, stored.size_bytes, stored.file, identify)
+    return OpenEpisode(stored.id, where, stored.size_bytes, stored.file, identify)
 
 
 def _find(target: str) -> Iterator[Path]:

@@ -39,11 +39,11 @@ __all__ = [
     "STORAGE",
     "UNEXPECTED",
     "USAGE",
-    "announce_interrupt",
-    "complain",
-    "end_soon_on_interrupt",
-    "report",
-    "suggest",
+    "exit_on_interrupt",
+    "print_error",
+    "print_hint",
+    "print_interrupted",
+    "report_error",
 ]
 
 OK, UNEXPECTED, USAGE, NOT_FOUND, STORAGE, CORRUPT = 0, 1, 2, 3, 7, 8
@@ -75,7 +75,7 @@ _FAMILIES: tuple[tuple[type[WarpError], int], ...] = (
 _LISTED_PROBLEMS = 10
 
 
-def report(error: BaseException, *, debug: bool = False) -> int:
+def report_error(error: BaseException, *, debug: bool = False) -> int:
     """Say what went wrong on stderr, and give the exit code."""
     if isinstance(error, BrokenPipeError):
         _abandon(sys.stdout, sys.stderr)
@@ -103,45 +103,45 @@ def _explain(error: BaseException, debug: bool) -> None:
 
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        announce_interrupt()
+        print_interrupted()
     elif isinstance(error, click.ClickException):
         _explain_usage(error)
     elif isinstance(error, WarpError):
         _explain_typed(error)
     else:
-        complain(f"unexpected {type(error).__name__}: {error}")
+        print_error(f"unexpected {type(error).__name__}: {error}")
         if not debug:
-            suggest("Run it again with --debug to see where, and please report it.")
+            print_hint("Run it again with --debug to see where, and please report it.")
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
 
 
-def suggest(text: str) -> None:
+def print_hint(text: str) -> None:
     click.echo(click.style("hint: ", fg="cyan", bold=True) + text, err=True)
 
 
 def _explain_typed(error: WarpError) -> None:
-    complain("\n".join(error.message.strip().splitlines()[:_LISTED_PROBLEMS]))
+    print_error("\n".join(error.message.strip().splitlines()[:_LISTED_PROBLEMS]))
     if isinstance(error, ManifestCorruptedError):
         for problem in error.problems[:_LISTED_PROBLEMS]:
             click.echo(f"  {problem}", err=True)
         if len(error.problems) > _LISTED_PROBLEMS:
             click.echo(f"  and {len(error.problems) - _LISTED_PROBLEMS} more", err=True)
     if error.hint:
-        suggest(error.hint)
+        print_hint(error.hint)
 
 
 def _explain_usage(error: click.ClickException) -> None:
-    complain(error.format_message())
+    print_error(error.format_message())
     context = getattr(error, "ctx", None)
     if context is not None:
-        suggest(f"`{context.command_path} --help` shows how it is used.")
+        print_hint(f"`{context.command_path} --help` shows how it is used.")
 
 
 def _abandon(*streams: TextIO) -> None:
-    """Send what is still buffered into nothing: nobody reads it, and the end must neither wait nor complain."""
+    """Send what is still buffered into nothing: nobody reads it, and the end must neither wait nor print_error."""
     with suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         for stream in streams:
@@ -155,7 +155,7 @@ _CLEAR_LINE_AND_SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"
 _announced = threading.Lock()
 
 
-def end_soon_on_interrupt() -> None:
+def exit_on_interrupt() -> None:
     """For the main thread of a program of its own; a test that runs commands in-process leaves it out."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -163,7 +163,7 @@ def end_soon_on_interrupt() -> None:
     threading.Thread(target=_watch, args=(read_end,), name="warp-interrupt", daemon=True).start()
 
 
-def announce_interrupt() -> None:
+def print_interrupted() -> None:
     """Say it once, whoever comes first."""
     if _announced.acquire(blocking=False):
         click.echo(click.style("interrupted", fg="yellow", bold=True), err=True)
@@ -176,7 +176,7 @@ def _watch(read_end: int) -> None:
     with suppress(OSError, ValueError):
         if sys.stderr.isatty():
             sys.stderr.write(_CLEAR_LINE_AND_SHOW_CURSOR)
-        announce_interrupt()
+        print_interrupted()
         sys.stderr.flush()
     atexit._run_exitfuncs()  # noqa: SLF001 - removes staging folders, and does not wait for threads
     os._exit(INTERRUPTED)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.parameters import ADDRESS, DATASET_ID, STORE_URL
 
 __all__ = [
@@ -176,11 +176,11 @@ def _flag(field: str, option: str, text: str, *short: str) -> click.Option:
 
 
 def _remember(field: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Put the value into the `Invocation`, where every command finds it."""
+    """Put the value into the `CliContext`, where every command finds it."""
 
     def keep(ctx: click.Context, _parameter: click.Parameter, value: Any) -> Any:
         if value:
-            setattr(ctx.ensure_object(Invocation), field, value)
+            setattr(ctx.ensure_object(CliContext), field, value)
         return value
 
     return keep

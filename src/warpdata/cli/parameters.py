@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import warpdata
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.errors import BadInputError
 from warpdata.primitives.sizes import parse_size
 
@@ -164,7 +164,7 @@ class NameType(ParameterType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
-            found = list(self._suggest(_connect_impatiently(ctx.ensure_object(Invocation).store), incomplete))
+            found = list(self._suggest(_connect_impatiently(ctx.ensure_object(CliContext).store), incomplete))
         except Exception:  # noqa: BLE001 - a suggestion is never worth a message
             return []
         return [CompletionItem(text) for text in found[:_MOST_SUGGESTIONS]]

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from warpdata.primitives.progress import ProgressEvent
 
-__all__ = ["Meter"]
+__all__ = ["ProgressLine"]
 
 _DELAY_S = 0.5
 _BAR_WIDTH = 24
 _STAGES = {"hash": "Reading files", "upload": "Sending", "verify": "Checking", "warm": "Fetching"}
 
 
-class Meter:
+class ProgressLine:
     """A spinner that becomes a bar once the total is known. Events may come from any thread."""
 
     def __init__(self, title: str, *, is_visible: bool, delay_s: float = _DELAY_S) -> None:

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.cli.parameters import PairType, SizeType
-from warpdata.cli.progress import Meter
+from warpdata.cli.progress import ProgressLine
 from warpdata.kinds.artifacts import ShardRecipe
 from warpdata.primitives.hashing import is_digest
 from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
@@ -24,11 +24,11 @@ __all__ = [
     "DRY_RUN_KEYS",
     "PUBLISH_KEYS",
     "PublishRequest",
-    "document",
     "packing_options",
-    "perform",
+    "print_result",
     "publish_options",
-    "tell",
+    "result_document",
+    "run_publish",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -107,12 +107,12 @@ def packing_options(function: _F) -> _F:
     return _with(options, function)
 
 
-def perform(
-    builder: DatasetBuilder, session: Session, request: PublishRequest, meter: Meter
+def run_publish(
+    builder: DatasetBuilder, session: Session, request: PublishRequest, progress: ProgressLine
 ) -> Published | PublishPlan:
     """Publish, or plan to."""
     if request.dry_run:
-        return builder.plan(progress=meter)
+        return builder.plan(progress=progress)
     expected = request.expected
     if expected is not None and not is_digest(expected):
         expected = session.catalog.resolve(Address(request.dataset_id, expected)).version
@@ -124,21 +124,21 @@ def perform(
         metadata=dict(request.metadata),
         expected_version=expected,
         repair=request.repair,
-        progress=meter,
+        progress=progress,
     )
 
 
-def tell(invocation: Invocation, session: Session, request: PublishRequest, done: Published | PublishPlan) -> None:
+def print_result(cli: CliContext, session: Session, request: PublishRequest, done: Published | PublishPlan) -> None:
     """Print what was done or would be, for people or as JSON."""
-    if invocation.as_json:
-        print_json(document(session, request, done))
+    if cli.as_json:
+        print_json(result_document(session, request, done))
     elif isinstance(done, PublishPlan):
         _show_plan(session, done)
     else:
         _show_published(request, done)
 
 
-def document(session: Session, request: PublishRequest, done: Published | PublishPlan) -> dict[str, Any]:
+def result_document(session: Session, request: PublishRequest, done: Published | PublishPlan) -> dict[str, Any]:
     """As JSON: `PUBLISH_KEYS`, in a dry run also `DRY_RUN_KEYS`."""
     if isinstance(done, PublishPlan):
         return _plan_document(session, done)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.options import split_names
 from warpdata.cli.parameters import ADDRESS, ParameterType
 from warpdata.errors import InvalidViewError
@@ -19,13 +19,13 @@ from warpdata.errors import InvalidViewError
 if TYPE_CHECKING:
     from warpdata.formats.tensors import Narrow, Tensors, Transpose, View
 
-__all__ = ["Opened", "name_option", "open_place", "place_argument", "view_of", "view_options"]
+__all__ = ["OpenTensors", "build_view", "name_option", "open_target", "target_argument", "view_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenTensors:
     """Tensors, and what to call them."""
 
     tensors: Tensors
@@ -33,7 +33,7 @@ class Opened:
     facts: Mapping[str, Any]
 
 
-class PlaceType(ParameterType):
+class TensorsTargetType(ParameterType):
     """A dataset in the store, or a file or folder here."""
 
     name = "place"
@@ -42,9 +42,9 @@ class PlaceType(ParameterType):
         return [*ADDRESS.shell_complete(ctx, param, incomplete), CompletionItem(incomplete, type="file")]
 
 
-def place_argument() -> Callable[[_F], _F]:
+def target_argument() -> Callable[[_F], _F]:
     """`ID[@REF]`, or a path."""
-    return click.argument("place", type=PlaceType(), metavar="ID[@REF]|PATH")
+    return click.argument("place", type=TensorsTargetType(), metavar="ID[@REF]|PATH")
 
 
 def name_option() -> Callable[[_F], _F]:
@@ -157,20 +157,20 @@ class _Swap:
         return transpose(self.dim0, self.dim1)
 
 
-def open_place(invocation: Invocation, place: str, name: str | None) -> Opened:
+def open_target(cli: CliContext, place: str, name: str | None) -> OpenTensors:
     """A path begins with ".", "/" or "~", ends in ".safetensors" or ".json", or can not be the name of a dataset."""
     from warpdata.formats.tensors import open_tensors
 
     if _is_path(place):
         if name is not None:
             raise click.UsageError("--name is for tensors of a dataset, and this is a path")
-        return Opened(open_tensors(Path(place).expanduser()), place, {"path": place})
-    opened = invocation.open(place)
+        return OpenTensors(open_tensors(Path(place).expanduser()), place, {"path": place})
+    opened = cli.open(place)
     facts = {"dataset_id": opened.id, "version": opened.version, "name": name or _only_name(opened.manifest.tensors)}
-    return Opened(opened.tensors(name), f"{opened.id} {facts['name']}", facts)
+    return OpenTensors(opened.tensors(name), f"{opened.id} {facts['name']}", facts)
 
 
-def view_of(art: Tensors, given: Mapping[str, Any]) -> View:
+def build_view(art: Tensors, given: Mapping[str, Any]) -> View:
     """The view that the options ask for."""
     spec: dict[str, list[Any]] = {}
     for pattern, make in (*given["narrow"], *given["transpose"]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
@@ -25,7 +25,7 @@ _KEYS = {
 @click.argument("name", required=False)
 @click.option("--list", "lists", is_flag=True, help="List the branches; so does leaving out NAME.")
 @click.pass_obj
-def branch(invocation: Invocation, address: str, name: str | None, lists: bool) -> None:
+def branch(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
     """Start a branch at a version, or list branches.
 
     \b
@@ -35,11 +35,11 @@ def branch(invocation: Invocation, address: str, name: str | None, lists: bool) 
     """
     if name is not None and lists:
         raise click.UsageError("--list takes no NAME")
-    with invocation.meter(f"Branches of {address}"):
-        session = invocation.connect()
+    with cli.progress(f"Branches of {address}"):
+        session = cli.connect()
         wanted = parse_address(address)
         found = _list(session, wanted) if name is None else {name: open_dataset(session, wanted).branch(name).version}
-    if invocation.as_json:
+    if cli.as_json:
         listed = [{"name": one, "version": version} for one, version in found.items()]
         print_json({"dataset_id": wanted.dataset_id, "branches": listed})
     elif name is not None:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 import warpdata
-from warpdata.cli.context import Invocation
-from warpdata.cli.exit_codes import CORRUPT, complain
+from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import CORRUPT, print_error
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import command, group
 from warpdata.cli.output import note, print_facts, print_json, print_line
@@ -51,10 +51,10 @@ def cache() -> None:
     uses_store=False,
 )
 @click.pass_obj
-def _stats(invocation: Invocation) -> None:
+def _stats(cli: CliContext) -> None:
     """Show how much is kept, and how much may be."""
     opened = _open()
-    with invocation.meter("Looking"):
+    with cli.progress("Looking"):
         found = opened.stats()
     totals = read_totals(opened.folder)
     document = {
@@ -66,7 +66,7 @@ def _stats(invocation: Invocation) -> None:
         "part_bytes": found.part_bytes,
         "totals": asdict(totals),
     }
-    if invocation.as_json:
+    if cli.as_json:
         print_json(document)
         return
     share = f" ({found.bytes / found.limit_bytes:.0%})" if found.limit_bytes else ""
@@ -91,15 +91,15 @@ def _stats(invocation: Invocation) -> None:
     "--limit", type=SizeType(), metavar="SIZE", help="How much may stay, such as 500GB; WARP_CACHE_SIZE_GB by default."
 )
 @click.pass_obj
-def _gc(invocation: Invocation, limit: int | None) -> None:
+def _gc(cli: CliContext, limit: int | None) -> None:
     """Remove what was unused for longest, down to a limit.
 
     Also what killed processes left unfinished. A file that some process reads stays.
     """
     opened = _open()
-    with invocation.meter("Making room"):
+    with cli.progress("Making room"):
         done = opened.collect(opened.limit_bytes if limit is None else limit)
-    _tell_collected(invocation, opened, done)
+    _tell_collected(cli, opened, done)
 
 
 @command(
@@ -115,16 +115,16 @@ def _gc(invocation: Invocation, limit: int | None) -> None:
 )
 @click.pass_obj
 @click.pass_context
-def _verify(ctx: click.Context, invocation: Invocation) -> None:
+def _verify(ctx: click.Context, cli: CliContext) -> None:
     """Read everything again, and remove what is damaged.
 
     Exits with 8 if there was damage. Nothing is lost: it will be fetched again when it is needed.
     """
     opened = _open()
-    with invocation.meter("Checking") as meter:
+    with cli.progress("Checking") as progress:
         found = opened.stats()
-        damaged = opened.verify(meter.count_bytes(found.bytes))
-    if invocation.as_json:
+        damaged = opened.verify(progress.count_bytes(found.bytes))
+    if cli.as_json:
         listed = [{"hash": damage.digest, "fact": damage.fact} for damage in damaged]
         document = {"folder": str(opened.folder), "ok": not damaged, "entries": found.entries}
         print_json({**document, "size_bytes": found.bytes, "damaged": listed})
@@ -133,14 +133,14 @@ def _verify(ctx: click.Context, invocation: Invocation) -> None:
         for damage in damaged:
             print_line(f"{short(damage.digest)}: {damage.fact}; removed")
     if damaged:
-        complain(f"{count_text(len(damaged), 'file')} in {opened.folder} were damaged, and are removed")
+        print_error(f"{count_text(len(damaged), 'file')} in {opened.folder} were damaged, and are removed")
         ctx.exit(CORRUPT)
 
 
 @command("clear", json_keys=_COLLECTED_KEYS, uses_store=False)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def _clear(invocation: Invocation, yes: bool) -> None:
+def _clear(cli: CliContext, yes: bool) -> None:
     """Remove everything that no process is reading.
 
     Asks first; where nobody can be asked, --yes is needed. Stores are not touched.
@@ -149,9 +149,9 @@ def _clear(invocation: Invocation, yes: bool) -> None:
     if not yes and not _may_clear(opened):
         note("nothing was removed")
         return
-    with invocation.meter("Removing"):
+    with cli.progress("Removing"):
         done = opened.clear()
-    _tell_collected(invocation, opened, done)
+    _tell_collected(cli, opened, done)
 
 
 def _open() -> BlobCache:
@@ -166,8 +166,8 @@ def _may_clear(opened: BlobCache) -> bool:
     return click.confirm(question, err=True)
 
 
-def _tell_collected(invocation: Invocation, opened: BlobCache, done: Collected) -> None:
-    if invocation.as_json:
+def _tell_collected(cli: CliContext, opened: BlobCache, done: Collected) -> None:
+    if cli.as_json:
         document: dict[str, Any] = {"folder": str(opened.folder), "evicted_entries": done.entries}
         print_json({**document, "evicted_bytes": done.bytes, "kept_in_use": done.kept_pinned})
         return

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.options import address_argument, artifact_option, command
 from warpdata.limits import MEMBER_CHUNK_BYTES
 
@@ -26,7 +26,7 @@ __all__ = ["cat"]
 )
 @click.option("--force", is_flag=True, help="Write even to a terminal.")
 @click.pass_obj
-def cat(invocation: Invocation, address: str, artifact: str | None, refs: tuple[str, ...], force: bool) -> None:
+def cat(cli: CliContext, address: str, artifact: str | None, refs: tuple[str, ...], force: bool) -> None:
     """Write files of an artifact to stdout.
 
     Several come one after another. Each part of a file is verified before it is written, and a large
@@ -37,11 +37,11 @@ def cat(invocation: Invocation, address: str, artifact: str | None, refs: tuple[
     """
     if sys.stdout.isatty() and not force:
         raise click.UsageError("raw bytes are not for a terminal; send them to a file or a program, or add --force")
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address).artifact(artifact)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address).artifact(artifact)
         total = sum(opened.size_of(path) for path in refs)
-    with invocation.meter(f"Reading {address}", beside_data=True) as meter:
-        count = meter.count_bytes(total)
+    with cli.progress(f"Reading {address}", writes_data=True) as progress:
+        count = progress.count_bytes(total)
         for path in refs:
             with opened.open(path) as file:
                 while piece := file.read(MEMBER_CHUNK_BYTES):

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.demo_data import digit_files, digits_table, measure_accuracy, picture, require_sklearn, train
 from warpdata.cli.format import bytes_text, count_text, rate_text, seconds_text, short
 from warpdata.cli.options import command
@@ -30,7 +30,7 @@ _SHOWN_IMAGES = 6
 
 @command("demo")
 @click.pass_obj
-def demo(invocation: Invocation) -> None:
+def demo(cli: CliContext) -> None:
     """Publish, open, stream and train on a small dataset.
 
     Takes 1,797 images of handwritten digits that come with scikit-learn, publishes them as
@@ -38,24 +38,24 @@ def demo(invocation: Invocation) -> None:
     second run finds the version in the store and starts from it.
     """
     require_sklearn()
-    session = invocation.connect()
-    _publish(invocation, session)
+    session = cli.connect()
+    _publish(cli, session)
     opened = _open(session)
     _read_files(opened)
     training = _filter(opened)
     _stream(training)
-    _train(invocation, opened, training)
-    _suggest(invocation)
+    _train(cli, opened, training)
+    _suggest(cli)
 
 
-def _publish(invocation: Invocation, session: Session) -> None:
-    with invocation.meter("Loading the images"):
+def _publish(cli: CliContext, session: Session) -> None:
+    with cli.progress("Loading the images"):
         images = digits_table()
     began = time.perf_counter()
-    with invocation.meter("Publishing") as meter:
+    with cli.progress("Publishing") as progress:
         builder = DatasetBuilder(_NAME, session).add_table("main", images)
         builder.add_artifact("raw_images", digit_files(images)).bind("main", "file", "raw_images", "image")
-        done = builder.publish("handwritten digits", progress=meter)
+        done = builder.publish("handwritten digits", progress=progress)
     taken = seconds_text(time.perf_counter() - began)
     if done.changed:
         sent = f"{count_text(images.num_rows, 'image')}, {bytes_text(done.uploaded_bytes)} sent in {taken}"
@@ -103,8 +103,8 @@ def _stream(training: Table) -> None:
     _step("stream", f"first batch after {seconds_text(first_s)}, {rate} in batches of {_BATCH_ROWS}")
 
 
-def _train(invocation: Invocation, opened: Dataset, training: Table) -> None:
-    with invocation.meter("Training"):
+def _train(cli: CliContext, opened: Dataset, training: Table) -> None:
+    with cli.progress("Training"):
         lesson = train(lambda: training.batches(_BATCH_ROWS), _EPOCHS)
         held_out = opened.table("main").filter("split = 'test'").select(_COLUMNS)
         right, seen = measure_accuracy(lesson.model, held_out.batches(_BATCH_ROWS))
@@ -113,8 +113,8 @@ def _train(invocation: Invocation, opened: Dataset, training: Table) -> None:
     _step("accuracy", f"{right / seen:.1%} of {count_text(seen, 'test image')} read correctly", style="bold green")
 
 
-def _suggest(invocation: Invocation) -> None:
-    store = f" --store {invocation.store}" if invocation.store else ""
+def _suggest(cli: CliContext) -> None:
+    store = f" --store {cli.store}" if cli.store else ""
     print_line()
     print_line("Run it again: the version is found and reused. Or look around:")
     for words in (

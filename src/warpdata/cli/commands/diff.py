@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
@@ -30,7 +30,7 @@ _KEYS = {
 @address_argument("older", metavar="ID[@REF]")
 @address_argument("newer", metavar="[ID[@REF]]", required=False)
 @click.pass_obj
-def diff(invocation: Invocation, older: str, newer: str | None) -> None:
+def diff(cli: CliContext, older: str, newer: str | None) -> None:
     """Show what changed from one version to another.
 
     Compares stored files by their hashes and reads none of them. Without a second version, the first
@@ -40,12 +40,12 @@ def diff(invocation: Invocation, older: str, newer: str | None) -> None:
       warp diff acme/trips@v1
       warp diff acme/trips@v1 acme/trips@experiment
     """
-    with invocation.meter("Comparing"):
-        link = invocation.connect()
+    with cli.progress("Comparing"):
+        link = cli.connect()
         before = open_dataset(link, parse_address(older))
         after = open_dataset(link, parse_address(newer or before.id))
         changes = after.diff(before).changes
-    if invocation.as_json:
+    if cli.as_json:
         print_json(
             {
                 "older": {"dataset_id": before.id, "version": before.version},

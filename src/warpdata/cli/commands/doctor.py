@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import click
 
 import warpdata
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.doctor_checks import Finding, StoreProbe, check_cache, check_credentials, check_duckdb, check_store
 from warpdata.cli.exit_codes import STORAGE
 from warpdata.cli.options import command
@@ -31,7 +31,7 @@ _PATIENCE_S = 5.0
 @command("doctor", json_keys=_KEYS)
 @click.pass_obj
 @click.pass_context
-def doctor(ctx: click.Context, invocation: Invocation) -> None:
+def doctor(ctx: click.Context, cli: CliContext) -> None:
     """Check settings, credentials, store, cache and clock.
 
     Writes one small object under doctor/ in the store and removes it, to learn whether byte ranges and
@@ -39,17 +39,17 @@ def doctor(ctx: click.Context, invocation: Invocation) -> None:
     """
     store: str | None = None
     findings: list[Finding] = []
-    with invocation.meter("Looking"):
+    with cli.progress("Looking"):
         try:
             settings = warpdata.load_settings()
-            store = normalize_url(invocation.store or settings.store_url)
+            store = normalize_url(cli.store or settings.store_url)
         except WarpError as error:
             findings.append(Finding("settings", "failed", error.message, error.hint or "Correct the variable."))
         else:
             findings.append(Finding("settings", "ok", f"store {store}"))
             findings.extend(_examine(store, settings))
     failed = [finding for finding in findings if finding.status == "failed"]
-    if invocation.as_json:
+    if cli.as_json:
         print_json({"store": store, "ok": not failed, "checks": [asdict(finding) for finding in findings]})
     else:
         _print(findings, len(failed))

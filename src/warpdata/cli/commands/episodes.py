@@ -10,10 +10,17 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.episode_show import show_episode
-from warpdata.cli.episode_targets import ShownEpisode, every, find_files, is_address, open_file, open_set
-from warpdata.cli.exit_codes import CORRUPT, complain
+from warpdata.cli.episode_targets import (
+    OpenEpisode,
+    find_episode_files,
+    is_address,
+    iter_episodes,
+    open_episodes,
+    open_file,
+)
+from warpdata.cli.exit_codes import CORRUPT, print_error
 from warpdata.cli.format import bytes_text, count_text, escape, short
 from warpdata.cli.options import command, episodes_option, filter_option, group
 from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
@@ -49,7 +56,7 @@ def episodes() -> None:
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after this many.")
 @click.pass_obj
 def _ls(
-    invocation: Invocation, targets: tuple[str, ...], episodes: str | None, expression: str | None, limit: int | None
+    cli: CliContext, targets: tuple[str, ...], episodes: str | None, expression: str | None, limit: int | None
 ) -> None:
     """List episodes, one a line.
 
@@ -62,15 +69,15 @@ def _ls(
     if is_address(targets[0]):
         if len(targets) > 1:
             raise BadInputError("one dataset at a time can be listed", hint="A folder is written ./a/b.")
-        with invocation.meter(f"Opening {targets[0]}"):
-            found = open_set(invocation, targets[0], episodes)
+        with cli.progress(f"Opening {targets[0]}"):
+            found = open_episodes(cli, targets[0], episodes)
             table = (found if expression is None else found.filter(expression)).table()
             rows = table.to_arrow(limit=limit, allow_large=True).to_pylist()
     else:
         if expression is not None:
             raise BadInputError("--filter needs a dataset: files have no index")
-        rows = [_file_row(open_file(path)) for path in islice(find_files(targets), limit)]
-    if invocation.as_json:
+        rows = [_file_row(open_file(path)) for path in islice(find_episode_files(targets), limit)]
+    if cli.as_json:
         print_json({"target": " ".join(targets), "episodes": rows})
         return
     print_table(
@@ -91,7 +98,7 @@ def _ls(
         note("there are none")
 
 
-def _file_row(episode: ShownEpisode) -> dict[str, Any]:
+def _file_row(episode: OpenEpisode) -> dict[str, Any]:
     info = episode.info
     return {
         "id": info.id,
@@ -106,7 +113,7 @@ def _file_row(episode: ShownEpisode) -> dict[str, Any]:
     }
 
 
-def _channel(episode: ShownEpisode, block: str) -> str:
+def _channel(episode: OpenEpisode, block: str) -> str:
     spec = episode.info.channels.get(block) or episode.info.lanes.get(block)
     return spec.id if spec else block
 
@@ -129,27 +136,27 @@ def _rate(row: dict[str, Any]) -> str:
 @episodes_option()
 @click.pass_obj
 @click.pass_context
-def verify_episodes(ctx: click.Context, invocation: Invocation, targets: tuple[str, ...], episodes: str | None) -> None:
+def verify_episodes(ctx: click.Context, cli: CliContext, targets: tuple[str, ...], episodes: str | None) -> None:
     """Read episodes whole, and compare them with their checksums.
 
     Every block is decoded, seals are checked, and those of a dataset are compared with its index. Exits with
     8 if any is damaged.
     """
-    invocation.mode = "remote"  # what is nearer is not what was asked about
-    with invocation.meter("Checking"):
-        found = [_finding(name, opening) for name, opening in every(invocation, targets, episodes)]
+    cli.mode = "remote"  # what is nearer is not what was asked about
+    with cli.progress("Checking"):
+        found = [_finding(name, opening) for name, opening in iter_episodes(cli, targets, episodes)]
     damaged = [finding for finding in found if finding["problem"] is not None]
-    if invocation.as_json:
+    if cli.as_json:
         print_json({"ok": not damaged, "episodes": found})
     else:
         for finding in found:
             print_line(f"{finding['name']}: {finding['problem'] or 'whole, ' + short(finding['identity'])}")
     if damaged:
-        complain(f"{count_text(len(damaged), 'episode')} of {len(found)} cannot be believed")
+        print_error(f"{count_text(len(damaged), 'episode')} of {len(found)} cannot be believed")
         ctx.exit(CORRUPT)
 
 
-def _finding(name: str, opening: Callable[[], ShownEpisode]) -> dict[str, Any]:
+def _finding(name: str, opening: Callable[[], OpenEpisode]) -> dict[str, Any]:
     try:
         return {"name": name, "identity": opening().identify(), "problem": None}
     except (CorruptError, UnsupportedError, LimitExceededError) as error:
@@ -173,14 +180,14 @@ def _finding(name: str, opening: Callable[[], ShownEpisode]) -> dict[str, Any]:
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write; beside it by default.")
 @click.option("--remove", is_flag=True, help="Remove the journal when the episode is written.")
 @click.pass_obj
-def recover_episode(invocation: Invocation, journal: Path, output: Path | None, remove: bool) -> None:
+def recover_episode(cli: CliContext, journal: Path, output: Path | None, remove: bool) -> None:
     """Make an episode of a recording that did not end.
 
     Every step that was written to the journal comes back, and what was lost is said.
     """
-    with invocation.meter(f"Recovering {journal}"):
+    with cli.progress(f"Recovering {journal}"):
         done = recover(journal, output, remove_partial=remove)
-    if invocation.as_json:
+    if cli.as_json:
         print_json({**asdict(done), "path": str(done.path)})
         return
     lost = f"{bytes_text(done.lost_bytes)} were not readable" if done.lost_bytes else None
@@ -226,7 +233,7 @@ _FORMATS = ("wshard", "npz", "hdf5", "lerobot", "mcap")
 )
 @click.pass_obj
 def convert_episodes(
-    invocation: Invocation, source: str, target: str, source_format: str | None, target_format: str | None
+    cli: CliContext, source: str, target: str, source_format: str | None, target_format: str | None
 ) -> None:
     """Convert episodes from WShard to another format, or back.
 
@@ -239,9 +246,9 @@ def convert_episodes(
     """
     from warpdata.formats.convert import convert
 
-    with invocation.meter("Converting"):
+    with cli.progress("Converting"):
         report = convert(source, target, source_format=source_format, target_format=target_format)
-    if invocation.as_json:
+    if cli.as_json:
         print_json(report.document())
         return
     for line in report.text().splitlines():

@@ -6,7 +6,7 @@ import click
 
 import warpdata
 from warpdata.cli.commands.log import REVISION_KEYS, revision_document
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.exit_codes import NOT_FOUND
 from warpdata.cli.format import short, time_text
 from warpdata.cli.options import command, dataset_argument
@@ -29,14 +29,14 @@ _KEYS = {
 @click.option("--branch", default="main", show_default=True, metavar="NAME", help="The branch it was sent to.")
 @click.pass_obj
 @click.pass_context
-def find_commit(ctx: click.Context, invocation: Invocation, dataset_id: str, txn_id: str, branch: str) -> None:
+def find_commit(ctx: click.Context, cli: CliContext, dataset_id: str, txn_id: str, branch: str) -> None:
     """Say what became of a publish whose outcome was unknown.
 
     TXN is the transaction that the error named. Exits with 0 if it landed, with 3 if it is not there.
     """
-    with invocation.meter(f"Searching {dataset_id}"):
-        found = warpdata.find_commit(dataset_id, txn_id, branch=branch, store=invocation.store)
-    if invocation.as_json:
+    with cli.progress(f"Searching {dataset_id}"):
+        found = warpdata.find_commit(dataset_id, txn_id, branch=branch, store=cli.store)
+    if cli.as_json:
         print_json(
             {
                 "dataset_id": dataset_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import plain_rows
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
 from warpdata.cli.output import note, print_json, print_rows
@@ -28,7 +28,7 @@ _KEYS = {
 @filter_option()
 @click.pass_obj
 def head(
-    invocation: Invocation,
+    cli: CliContext,
     address: str,
     count: int,
     table: str | None,
@@ -40,8 +40,8 @@ def head(
     Reads about as much as those rows take. Long values are cut and columns that do not fit are
     named below; --columns chooses, and --json shows everything.
     """
-    with invocation.meter(f"Reading {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Reading {address}"):
+        opened = cli.open(address)
         wanted = opened.table(table).stored()
         name = wanted.name
         if columns:
@@ -49,7 +49,7 @@ def head(
         if expression is not None:
             wanted = wanted.filter(expression)
         rows = wanted.head(count)
-    if invocation.as_json:
+    if cli.as_json:
         print_json(
             {
                 "dataset_id": opened.id,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short_id, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
@@ -40,16 +40,16 @@ _KEYS = {
 @command("info", json_keys=_KEYS, reads=True)
 @address_argument()
 @click.pass_obj
-def info(invocation: Invocation, address: str) -> None:
+def info(cli: CliContext, address: str) -> None:
     """Show what a version holds.
 
     Costs three small reads, whatever the size of the dataset.
     """
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address)
         facts = opened.info()
         newest = _newest(opened, facts)
-    if invocation.as_json:
+    if cli.as_json:
         print_json(_document(opened, facts, newest))
     else:
         _print(opened, facts, newest)

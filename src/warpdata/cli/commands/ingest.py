@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import count_text, escape
 from warpdata.cli.options import WarpCommand, command, dataset_argument, group
 from warpdata.cli.output import note, print_json
@@ -16,11 +16,11 @@ from warpdata.cli.publish_report import (
     DRY_RUN_KEYS,
     PUBLISH_KEYS,
     PublishRequest,
-    document,
     packing_options,
-    perform,
+    print_result,
     publish_options,
-    tell,
+    result_document,
+    run_publish,
 )
 from warpdata.ingest import Media, Packing, Report, Survey, audiofolder, csv, imagefolder, webdataset
 from warpdata.publish import DatasetBuilder
@@ -86,7 +86,7 @@ _media_option = click.option(
 
 
 @_format("imagefolder", "FOLDER", _kind_option, packing_options)
-def _imagefolder(invocation: Invocation, /, source: str, table: str, **given: Any) -> None:
+def _imagefolder(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
     """Publish a folder of pictures.
 
     The table has a row for each picture: image, bound to the artifact raw_images; label, the class
@@ -102,11 +102,11 @@ def _imagefolder(invocation: Invocation, /, source: str, table: str, **given: An
     def prepare(session: Session, report: Report) -> DatasetBuilder:
         return imagefolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
 
-    _run(invocation, request, prepare)
+    _run(cli, request, prepare)
 
 
 @_format("audiofolder", "FOLDER", _kind_option, packing_options)
-def _audiofolder(invocation: Invocation, /, source: str, table: str, **given: Any) -> None:
+def _audiofolder(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
     """Publish a folder of sounds.
 
     As imagefolder, with a column audio that is bound to the artifact raw_audio.
@@ -119,11 +119,11 @@ def _audiofolder(invocation: Invocation, /, source: str, table: str, **given: An
     def prepare(session: Session, report: Report) -> DatasetBuilder:
         return audiofolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
 
-    _run(invocation, request, prepare)
+    _run(cli, request, prepare)
 
 
 @_format("webdataset", "TARS")
-def _webdataset(invocation: Invocation, /, source: str, table: str, **given: Any) -> None:
+def _webdataset(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
     """Publish WebDataset tars.
 
     The tars of a folder or of a quoted glob are taken as they are, as the artifact raw. The table has a
@@ -138,11 +138,11 @@ def _webdataset(invocation: Invocation, /, source: str, table: str, **given: Any
     def prepare(session: Session, report: Report) -> DatasetBuilder:
         return webdataset(request.dataset_id, source, store=session, table=table, report=report)
 
-    _run(invocation, request, prepare)
+    _run(cli, request, prepare)
 
 
 @_format("csv", "FILE", _media_option, _kind_option, packing_options)
-def _csv(invocation: Invocation, /, source: str, table: str, **given: Any) -> None:
+def _csv(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
     """Publish a CSV, TSV, JSON lines or Parquet file.
 
     A folder or a quoted glob takes several, one after another. With --media the paths in a column become
@@ -158,7 +158,7 @@ def _csv(invocation: Invocation, /, source: str, table: str, **given: Any) -> No
     def prepare(session: Session, report: Report) -> DatasetBuilder:
         return csv(request.dataset_id, source, store=session, table=table, media=media, packing=packing, report=report)
 
-    _run(invocation, request, prepare)
+    _run(cli, request, prepare)
 
 
 def _packing(given: dict[str, Any]) -> Packing:
@@ -167,18 +167,18 @@ def _packing(given: dict[str, Any]) -> Packing:
     return Packing(kind, compression, shard_bytes)
 
 
-def _run(invocation: Invocation, request: PublishRequest, prepare: _Prepare) -> None:
+def _run(cli: CliContext, request: PublishRequest, prepare: _Prepare) -> None:
     found: list[Survey] = []
-    with invocation.meter(f"Looking at what is there for {request.dataset_id}") as meter:
-        session = invocation.connect()
-        done = perform(prepare(session, found.append), session, request, meter)
+    with cli.progress(f"Looking at what is there for {request.dataset_id}") as progress:
+        session = cli.connect()
+        done = run_publish(prepare(session, found.append), session, request, progress)
     (survey,) = found
-    if invocation.as_json:
+    if cli.as_json:
         counted = {name: getattr(survey, name) for name in ("rows", "members", "ignored", "undescribed")}
-        whole = {**document(session, request, done), **counted}
+        whole = {**result_document(session, request, done), **counted}
         print_json({key: whole[key] for key in _KEYS if key in whole})
         return
-    tell(invocation, session, request, done)
+    print_result(cli, session, request, done)
     _note(survey)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import escape, type_text
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import note, print_line
@@ -20,7 +20,7 @@ from warpdata.storage import normalize_url
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LoaderPlan", "init", "loader_source"]
+__all__ = ["LoaderSpec", "init", "loader_source"]
 
 
 @command("init")
@@ -31,18 +31,18 @@ __all__ = ["LoaderPlan", "init", "loader_source"]
 )
 @click.option("--force", is_flag=True, help="Overwrite the file if it is there.")
 @click.pass_obj
-def init(invocation: Invocation, address: str, table: str | None, output: str | None, force: bool) -> None:
+def init(cli: CliContext, address: str, table: str | None, output: str | None, force: bool) -> None:
     """Write a loader for a dataset that runs as it is.
 
     The module has get_dataset(), train_stream() and a smoke test, and is yours to change. A store
     named with --store is written into it; otherwise it uses WARP_STORE or the default, wherever it runs.
     """
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address)
         chosen = opened.table(table)
         fields = chosen.schema()
-    store = None if invocation.store is None else normalize_url(invocation.store)
-    source = loader_source(LoaderPlan(address, store, chosen.name, fields))
+    store = None if cli.store is None else normalize_url(cli.store)
+    source = loader_source(LoaderSpec(address, store, chosen.name, fields))
     if output == "-":
         click.echo(source, nl=False)
         return
@@ -104,7 +104,7 @@ if __name__ == "__main__":
 
 
 @dataclass(frozen=True, slots=True)
-class LoaderPlan:
+class LoaderSpec:
     """`store` is None for whatever the settings name where the loader runs."""
 
     address: str
@@ -113,7 +113,7 @@ class LoaderPlan:
     fields: pa.Schema
 
 
-def loader_source(plan: LoaderPlan) -> str:
+def loader_source(plan: LoaderSpec) -> str:
     return _TEMPLATE.format(
         address=plan.address,
         constants="\n".join(

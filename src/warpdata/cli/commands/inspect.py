@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
@@ -45,13 +45,13 @@ _KEYS = {
     help="How many shards to list of each table or payload.",
 )
 @click.pass_obj
-def inspect(invocation: Invocation, address: str, shown: int) -> None:
+def inspect(cli: CliContext, address: str, shown: int) -> None:
     """Show tables, artifacts, bindings and shards.
 
     A shard is one stored file, named by the SHA-256 of its content.
     """
-    with invocation.meter(f"Opening {address}"):
-        session = invocation.connect()
+    with cli.progress(f"Opening {address}"):
+        session = cli.connect()
         opened = open_dataset(session, parse_address(address))
         entries = list(_entries(opened.manifest, session.catalog.load_page, shown))
     document = {
@@ -66,7 +66,7 @@ def inspect(invocation: Invocation, address: str, shown: int) -> None:
         ],
         "metadata": dict(opened.manifest.metadata),
     }
-    if invocation.as_json:
+    if cli.as_json:
         print_json(document)
     else:
         _print(document)

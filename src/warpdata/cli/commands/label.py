@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_line, print_table
@@ -27,7 +27,7 @@ _KEYS = {
 @click.argument("name", required=False)
 @click.option("--list", "lists", is_flag=True, help="List the labels; so does leaving out NAME.")
 @click.pass_obj
-def label(invocation: Invocation, address: str, name: str | None, lists: bool) -> None:
+def label(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
     """Name a version for good, or list such names.
 
     A label never moves: the same version may be labelled again, another one not.
@@ -39,11 +39,11 @@ def label(invocation: Invocation, address: str, name: str | None, lists: bool) -
     """
     if name is not None and lists:
         raise click.UsageError("--list takes no NAME")
-    with invocation.meter(f"Labels of {address}"):
-        session = invocation.connect()
+    with cli.progress(f"Labels of {address}"):
+        session = cli.connect()
         wanted = parse_address(address)
         found = _list(session, wanted) if name is None else [open_dataset(session, wanted).snapshot(name)]
-    if invocation.as_json:
+    if cli.as_json:
         print_json({"dataset_id": wanted.dataset_id, "labels": [_document(one) for one in found]})
     elif name is not None:
         print_line(f"{wanted.dataset_id}@{name} is version {short(found[0].version)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.options import command
 from warpdata.cli.output import note, print_json
 
@@ -19,15 +19,15 @@ _KEYS = {
 @command("list-remote", json_keys=_KEYS)
 @click.argument("workspace", required=False, metavar="[WORKSPACE/]")
 @click.pass_obj
-def list_remote(invocation: Invocation, workspace: str | None) -> None:
+def list_remote(cli: CliContext, workspace: str | None) -> None:
     """List the datasets in a store, or in one workspace of it.
 
     Reads no dataset: folders are listed, one request a workspace.
     """
-    with invocation.meter("Listing datasets"):
-        session = invocation.connect()
+    with cli.progress("Listing datasets"):
+        session = cli.connect()
         found = session.catalog.datasets(workspace.rstrip("/") if workspace else None)
-    if invocation.as_json:
+    if cli.as_json:
         print_json({"store": session.reader.url, "datasets": found})
         return
     for name in found:

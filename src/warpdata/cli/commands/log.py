@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_table
@@ -28,17 +28,17 @@ _KEYS = {
 @address_argument()
 @click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="How many commits.")
 @click.pass_obj
-def log(invocation: Invocation, address: str, count: int) -> None:
+def log(cli: CliContext, address: str, count: int) -> None:
     """Show the commits that led to a version, newest first."""
-    with invocation.meter(f"Reading the history of {address}"):
-        session = invocation.connect()
+    with cli.progress(f"Reading the history of {address}"):
+        session = cli.connect()
         opened = open_dataset(session, parse_address(address))
         revisions = opened.history(limit=count + 1)
         labels = defaultdict(list)
         for label in session.catalog.labels(opened.id):
             labels[label.commit].append(label.name)
     shown = revisions[:count]
-    if invocation.as_json:
+    if cli.as_json:
         commits = [revision_document(one) | {"labels": labels[one.commit]} for one in shown]
         print_json({"dataset_id": opened.id, "commits": commits})
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, escape, to_json
 from warpdata.cli.options import address_argument, artifact_option, command
 from warpdata.cli.output import note
@@ -35,7 +35,7 @@ _SHARD_WIDTH = 6
 @click.option("--prefix", default="", metavar="TEXT", help="Only files whose path begins with this.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after this many.")
 @click.pass_obj
-def members(invocation: Invocation, address: str, artifact: str | None, prefix: str, limit: int | None) -> None:
+def members(cli: CliContext, address: str, artifact: str | None, prefix: str, limit: int | None) -> None:
     """List the files in an artifact.
 
     Each with its size, the number of the shard it lies in, and its path. The list is written as it is
@@ -44,13 +44,13 @@ def members(invocation: Invocation, address: str, artifact: str | None, prefix: 
     \b
       warp members acme/pets --prefix train/cat/ --limit 10
     """
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address)
         wanted = opened.artifact(artifact)
         found = islice(wanted.members(prefix), limit)
         first = next(found, None)
     listed = () if first is None else _chain(first, found)
-    if invocation.as_json:
+    if cli.as_json:
         _write_json({"dataset_id": opened.id, "version": opened.version, "artifact": wanted.name}, listed)
         return
     for member in listed:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.options import command, dataset_argument
 from warpdata.cli.parameters import ArtifactType, BindingType, PairType
 from warpdata.cli.publish_report import (
@@ -15,9 +15,9 @@ from warpdata.cli.publish_report import (
     PUBLISH_KEYS,
     PublishRequest,
     packing_options,
-    perform,
+    print_result,
     publish_options,
-    tell,
+    run_publish,
 )
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
@@ -86,7 +86,7 @@ class _Content:
 @packing_options
 @publish_options
 @click.pass_obj
-def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
+def publish(cli: CliContext, /, dataset_id: str, **given: Any) -> None:
     """Publish tables, raw files, episodes and tensors as a new version.
 
     Parquet and WShard files are taken as they are, byte for byte. Publishing the same content again changes
@@ -108,10 +108,10 @@ def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
         raise click.UsageError("--append adds rows to tables only; everything else is published with all rows")
     if content.compression and "tar_shards" not in {kind for _, kind, _ in content.artifacts}:
         raise click.UsageError("--compression is for artifacts that are packed, of kind tar_shards")
-    with invocation.meter(f"Preparing {dataset_id}") as meter:
-        session = invocation.connect()
-        done = perform(_builder(session, dataset_id, content), session, request, meter)
-    tell(invocation, session, request, done)
+    with cli.progress(f"Preparing {dataset_id}") as progress:
+        session = cli.connect()
+        done = run_publish(_builder(session, dataset_id, content), session, request, progress)
+    print_result(cli, session, request, done)
 
 
 def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBuilder:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import count_text, type_text
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import print_json, print_line, print_table
@@ -32,20 +32,20 @@ _KEYS = {
 @address_argument()
 @table_option("Only this table; all of them by default.")
 @click.pass_obj
-def schema(invocation: Invocation, address: str, table: str | None) -> None:
+def schema(cli: CliContext, address: str, table: str | None) -> None:
     """Show the columns of each table and their types.
 
     Reads one footer a table, no rows. A column that is bound to an artifact shows what it refers to.
     """
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address)
         names = opened.tables if table is None else (table,)
         schemas = {name: opened.table(name).stored().schema() for name in names}
     bound = {(binding.table, binding.column): binding for binding in opened.manifest.bindings}
     columns = {
         name: [_Column(field, bound.get((name, field.name))) for field in fields] for name, fields in schemas.items()
     }
-    if invocation.as_json:
+    if cli.as_json:
         listed = [{"name": name, "columns": [column.document() for column in found]} for name, found in columns.items()]
         print_json({"dataset_id": opened.id, "version": opened.version, "tables": listed})
         return

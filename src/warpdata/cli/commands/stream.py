@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import plain_column, plain_rows, to_json
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
 from warpdata.cli.parameters import ShardType
@@ -137,7 +137,7 @@ class _Request:
     help="JSON lines, an Arrow IPC stream, or CSV with a header.",
 )
 @click.pass_obj
-def stream(invocation: Invocation, /, **given: Any) -> None:
+def stream(cli: CliContext, /, **given: Any) -> None:
     """Write the rows of a table to stdout.
 
     Over all ranks of --shard every row comes exactly once. The Arrow stream keeps every type and can
@@ -152,18 +152,18 @@ def stream(invocation: Invocation, /, **given: Any) -> None:
     request = _Request(**given)
     if request.format_name == "arrow" and sys.stdout.isatty():
         raise click.UsageError("an Arrow stream is not for a terminal; send it to a file or a program")
-    with invocation.meter(f"Opening {request.address}"):
-        wanted = _wanted(invocation, request)
+    with cli.progress(f"Opening {request.address}"):
+        wanted = _wanted(cli, request)
         schema = wanted.schema()
     write = FORMATS[request.format_name]
-    with invocation.meter(f"Streaming {request.address}", beside_data=True) as meter:
+    with cli.progress(f"Streaming {request.address}", writes_data=True) as progress:
         batches = wanted.batches(request.batch_size, shard=request.shard, limit=request.limit)
-        counted = meter.count_rows(batches, _expected_rows(wanted, request))
+        counted = progress.count_rows(batches, _expected_rows(wanted, request))
         write(counted, schema, sys.stdout.buffer)
 
 
-def _wanted(invocation: Invocation, request: _Request) -> Table:
-    wanted = invocation.open(request.address).table(request.table).stored()
+def _wanted(cli: CliContext, request: _Request) -> Table:
+    wanted = cli.open(request.address).table(request.table).stored()
     if request.columns:
         wanted = wanted.select(request.columns)
     return wanted if request.expression is None else wanted.filter(request.expression)

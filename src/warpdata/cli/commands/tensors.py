@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.exit_codes import CORRUPT, complain, suggest
+from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import CORRUPT, print_error, print_hint
 from warpdata.cli.format import bytes_text, count_text, short_id
 from warpdata.cli.options import address_argument, command, dataset_argument, group
 from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
-from warpdata.cli.publish_report import DRY_RUN_KEYS, PUBLISH_KEYS, PublishRequest, perform, publish_options, tell
-from warpdata.cli.tensor_views import name_option, open_place, place_argument, view_of, view_options
+from warpdata.cli.publish_report import (
+    DRY_RUN_KEYS,
+    PUBLISH_KEYS,
+    PublishRequest,
+    print_result,
+    publish_options,
+    run_publish,
+)
+from warpdata.cli.tensor_views import build_view, name_option, open_target, target_argument, view_options
 
 if TYPE_CHECKING:
     from warpdata.formats.tensors import Explanation, TensorEntry, View
@@ -55,12 +62,12 @@ def tensors() -> None:
 )
 @address_argument()
 @click.pass_obj
-def _ls(invocation: Invocation, address: str) -> None:
+def _ls(cli: CliContext, address: str) -> None:
     """List the sets of tensors of a dataset."""
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address)
         listed = opened.info().tensors
-    if invocation.as_json:
+    if cli.as_json:
         sets = [asdict(one) for one in listed]
         print_json({"dataset_id": opened.id, "version": opened.version, "tensors": sets})
         return
@@ -81,12 +88,12 @@ def _ls(invocation: Invocation, address: str) -> None:
     json_keys={**_PLACE_KEYS, **_VIEW_KEYS, "tensors": f"a list of {_ENTRY}, in the order of the view"},
     reads=True,
 )
-@place_argument()
+@target_argument()
 @name_option()
 @view_options
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="List no more than this many.")
 @click.pass_obj
-def _show(invocation: Invocation, /, place: str, name: str | None, limit: int | None, **given: Any) -> None:
+def _show(cli: CliContext, /, place: str, name: str | None, limit: int | None, **given: Any) -> None:
     """Show names, types, shapes and sizes.
 
     Of all tensors, or of a view that the options describe, with its id. Reads no data.
@@ -95,12 +102,12 @@ def _show(invocation: Invocation, /, place: str, name: str | None, limit: int | 
       warp tensors show acme/model
       warp tensors show acme/model --narrow 'layers.*.w=0:3/8'
     """
-    with invocation.meter(f"Opening {place}"):
-        opened = open_place(invocation, place, name)
-        view = view_of(opened.tensors, given)
+    with cli.progress(f"Opening {place}"):
+        opened = open_target(cli, place, name)
+        view = build_view(opened.tensors, given)
     listed = [view.index[name] for name in view.names[:limit]]
     facts = {**opened.facts, **_identity(opened.tensors, view)}
-    if invocation.as_json:
+    if cli.as_json:
         print_json({**facts, "tensors": [_entry(entry) for entry in listed]})
         return
     print_facts({**_readable(facts), "holds": f"{count_text(len(view.names), 'tensor')}, {bytes_text(view.size)}"})
@@ -127,13 +134,13 @@ def _show(invocation: Invocation, /, place: str, name: str | None, limit: int | 
     },
     reads=True,
 )
-@place_argument()
+@target_argument()
 @name_option()
 @view_options
 @click.option("--verify", is_flag=True, help="Plan, and read, with every byte checked against its hash.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write it as safetensors.")
 @click.pass_obj
-def _view(invocation: Invocation, /, place: str, name: str | None, **given: Any) -> None:
+def _view(cli: CliContext, /, place: str, name: str | None, **given: Any) -> None:
     """Explain what reading a view costs, and perhaps read it.
 
     Requests, bytes read against bytes kept, and how each tensor is fetched, known before any data is read.
@@ -144,15 +151,15 @@ def _view(invocation: Invocation, /, place: str, name: str | None, **given: Any)
       warp tensors view acme/model --transpose head.w=0,1 --only head.w -o head.safetensors
     """
     output: Path | None = given["output"]
-    with invocation.meter(f"Opening {place}") as meter:
-        opened = open_place(invocation, place, name)
-        view = view_of(opened.tensors, given)
+    with cli.progress(f"Opening {place}") as progress:
+        opened = open_target(cli, place, name)
+        view = build_view(opened.tensors, given)
         told = view.explain(verify=given["verify"] or None)
         if output is not None:
-            watch = meter.count_bytes(view.size)
+            watch = progress.count_bytes(view.size)
             opened.tensors.save_safetensors(output, view, on_bytes=watch)
     facts = {**opened.facts, **_identity(opened.tensors, view)}
-    if invocation.as_json:
+    if cli.as_json:
         print_json({**facts, **_cost(told), "output": None if output is None else str(output)})
         return
     more = told.bytes_read / told.bytes_kept if told.bytes_kept else 1.0
@@ -185,23 +192,23 @@ def _view(invocation: Invocation, /, place: str, name: str | None, **given: Any)
         "damaged": "a list of {start, end, names, is_missing}: bytes, and the tensors in them",
     },
 )
-@place_argument()
+@target_argument()
 @name_option()
 @click.pass_obj
 @click.pass_context
-def _verify(ctx: click.Context, invocation: Invocation, place: str, name: str | None) -> None:
+def _verify(ctx: click.Context, cli: CliContext, place: str, name: str | None) -> None:
     """Read every tensor again, and compare it with its hashes.
 
     Exits with 8 and names tensors and bytes if anything is missing or damaged. Published tensors and files of
     ours have hashes; safetensors files have none.
     """
-    invocation.mode = "remote"  # the store itself is asked, and not what is kept of it here
-    with invocation.meter(f"Opening {place}") as meter:
-        opened = open_place(invocation, place, name)
+    cli.mode = "remote"  # the store itself is asked, and not what is kept of it here
+    with cli.progress(f"Opening {place}") as progress:
+        opened = open_target(cli, place, name)
         size = opened.tensors.index.total_size
-        damaged = opened.tensors.find_damage(on_bytes=meter.count_bytes(size))
+        damaged = opened.tensors.find_damage(on_bytes=progress.count_bytes(size))
     facts = {**opened.facts, **_identity(opened.tensors)}
-    if invocation.as_json:
+    if cli.as_json:
         print_json({**facts, "ok": not damaged, "size_bytes": size, "damaged": [asdict(one) for one in damaged]})
     else:
         for one in damaged:
@@ -210,8 +217,8 @@ def _verify(ctx: click.Context, invocation: Invocation, place: str, name: str | 
             count = count_text(len(opened.tensors), "tensor")
             print_line(f"{opened.place} is whole: {count}, {bytes_text(size)} read and hashed")
     if damaged:
-        complain(f"{opened.place} is damaged in {count_text(len(damaged), 'place')}")
-        suggest("Publish the same tensors again with --repair, or read an older version.")
+        print_error(f"{opened.place} is damaged in {count_text(len(damaged), 'place')}")
+        print_hint("Publish the same tensors again with --repair, or read an older version.")
         ctx.exit(CORRUPT)
 
 
@@ -221,7 +228,7 @@ def _verify(ctx: click.Context, invocation: Invocation, place: str, name: str | 
 @click.option("--name", default="weights", show_default=True, metavar="NAME", help="What to call the tensors.")
 @publish_options
 @click.pass_obj
-def _import(invocation: Invocation, /, dataset_id: str, source: Path, name: str, **given: Any) -> None:
+def _import(cli: CliContext, /, dataset_id: str, source: Path, name: str, **given: Any) -> None:
     """Publish a safetensors file, or a folder of them.
 
     The new version holds these tensors and nothing else; `warp publish --tensors` publishes them beside tables.
@@ -234,10 +241,10 @@ def _import(invocation: Invocation, /, dataset_id: str, source: Path, name: str,
     from warpdata.publish import DatasetBuilder
 
     request = PublishRequest(dataset_id=dataset_id, **given)
-    with invocation.meter(f"Preparing {dataset_id}") as meter:
-        link = invocation.connect()
-        done = perform(DatasetBuilder(dataset_id, link).add_tensors(name, source), link, request, meter)
-    tell(invocation, link, request, done)
+    with cli.progress(f"Preparing {dataset_id}") as progress:
+        link = cli.connect()
+        done = run_publish(DatasetBuilder(dataset_id, link).add_tensors(name, source), link, request, progress)
+    print_result(cli, link, request, done)
 
 
 @command(
@@ -245,12 +252,12 @@ def _import(invocation: Invocation, /, dataset_id: str, source: Path, name: str,
     json_keys={**_PLACE_KEYS, **_VIEW_KEYS, "tensors": "how many were written", "output": "the file"},
     reads=True,
 )
-@place_argument()
+@target_argument()
 @click.argument("output", type=click.Path(path_type=Path), metavar="FILE")
 @name_option()
 @view_options
 @click.pass_obj
-def _export(invocation: Invocation, /, place: str, output: Path, name: str | None, **given: Any) -> None:
+def _export(cli: CliContext, /, place: str, output: Path, name: str | None, **given: Any) -> None:
     """Write tensors, or a view of them, as a safetensors file.
 
     Every byte is checked on the way, where hashes are known. A file that is there is never replaced.
@@ -259,11 +266,11 @@ def _export(invocation: Invocation, /, place: str, output: Path, name: str | Non
       warp tensors export acme/model@v1 model.safetensors
       warp tensors export acme/model rank3.safetensors --narrow 'layers.*.w=0:3/8'
     """
-    with invocation.meter(f"Opening {place}") as meter:
-        opened = open_place(invocation, place, name)
-        view = view_of(opened.tensors, given)
-        opened.tensors.save_safetensors(output, view, on_bytes=meter.count_bytes(view.size))
-    if invocation.as_json:
+    with cli.progress(f"Opening {place}") as progress:
+        opened = open_target(cli, place, name)
+        view = build_view(opened.tensors, given)
+        opened.tensors.save_safetensors(output, view, on_bytes=progress.count_bytes(view.size))
+    if cli.as_json:
         facts = {**opened.facts, **_identity(opened.tensors, view)}
         print_json({**facts, "tensors": len(view.names), "output": str(output)})
         return

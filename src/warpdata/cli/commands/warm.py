@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command, split_names
 from warpdata.cli.output import note, print_json, print_line
@@ -34,7 +34,7 @@ _KEYS = {
 @click.option("--shards", type=SliceType(), metavar="FROM:TO", help="Of each, only the shards with these numbers.")
 @click.option("--max-bytes", type=SizeType(), metavar="SIZE", help="Stop before more than this, such as 200GB.")
 @click.pass_obj
-def warm(invocation: Invocation, /, address: str, **given: Any) -> None:
+def warm(cli: CliContext, /, address: str, **given: Any) -> None:
     """Bring a version to this machine, before it is needed.
 
     Everything, or the tables, artifacts, episodes and tensors named. What is there already is not fetched again, so an
@@ -45,9 +45,9 @@ def warm(invocation: Invocation, /, address: str, **given: Any) -> None:
       warp warm acme/pets --artifacts raw_images --shards 0:50
       warp warm acme/pets --max-bytes 200GB
     """
-    invocation.mode = "auto"  # whoever runs this means to fetch, whatever WARP_MODE says
-    with invocation.meter(f"Opening {address}") as meter:
-        opened = invocation.open(address)
+    cli.mode = "auto"  # whoever runs this means to fetch, whatever WARP_MODE says
+    with cli.progress(f"Opening {address}") as progress:
+        opened = cli.open(address)
         done = opened.warm(
             given["tables"] or None,
             given["artifacts"] or None,
@@ -55,9 +55,9 @@ def warm(invocation: Invocation, /, address: str, **given: Any) -> None:
             tensors=given["tensors"] or None,
             shards=given["shards"],
             max_bytes=given["max_bytes"],
-            progress=meter,
+            progress=progress,
         )
-    if invocation.as_json:
+    if cli.as_json:
         print_json({"dataset_id": opened.id, "version": opened.version, **asdict(done)})
         return
     parts = [f"{bytes_text(done.fetched_bytes)} fetched", f"{bytes_text(done.present_bytes)} were here"]
