@@ -1,4 +1,4 @@
-"""If this fails, a limit that somebody wrote down is read as another: a cache grows too large, or nothing fits."""
+"""If this fails, a size limit is parsed wrongly: a cache grows too large, or nothing fits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The `warp` command: people may ask. The only package that prints and exits.
+"""The `warp` command. The only package that prints and exits.
 
-Data goes to stdout, everything else to stderr. docs/reference/cli.md is generated from the command
-tree by `python -m warpdata.cli.reference`.
+Data goes to stdout, everything else to stderr. `python -m warpdata.cli.reference` generates
+docs/reference/cli.md from the commands.
 """
 
 from warpdata.cli.app import warp
@@ -15,6 +15,6 @@ __all__ = [
 
 
 def main() -> None:
-    """Run the command line of this process, and exit."""
+    """Run the command line of this process, then exit."""
     exit_on_interrupt()
     warp.main(prog_name="warp")

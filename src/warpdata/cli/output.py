@@ -1,6 +1,6 @@
-"""What goes to stdout for people (tables and facts) and for programs (one JSON document).
+"""Output on stdout: tables, rows and facts for people, one JSON document for programs.
 
-Colour and width follow the terminal; without one, output is plain and wide.
+Colour and width follow the terminal. Without a terminal, output is plain and 120 columns wide.
 """
 
 from __future__ import annotations
@@ -33,21 +33,25 @@ __all__ = [
     "show",
 ]
 
-_PLAIN_WIDTH = 120
+_DEFAULT_WIDTH = 120
+_GAP = 2
+_MIN_COLUMN_WIDTH, _MAX_COLUMN_WIDTH = 12, 48
+_MAX_TYPE_WIDTH = 16
+_NAMED_COLUMNS = 8
 
 
 def console() -> Console:
-    """A console on stdout that takes text literally: nothing from a dataset is read as markup."""
+    """Return a console on stdout that interprets no markup, because text may come from a dataset."""
     from rich.console import Console
 
     made = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     if not made.is_terminal:
-        made.width = _PLAIN_WIDTH
+        made.width = _DEFAULT_WIDTH
     return made
 
 
 def show(renderable: Any, *, style: str = "", soft_wrap: bool = False) -> None:
-    """Print to stdout. Rich would exit by itself when the reader of a pipe is gone; `warp` has its own way."""
+    """Print to stdout. The text is captured first, because rich exits the process on a closed pipe."""
     out = console()
     with out.capture() as captured:
         out.print(renderable, style=style or None, soft_wrap=soft_wrap)
@@ -63,7 +67,7 @@ def print_line(text: str = "", style: str = "") -> None:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """One fact a line, its name dim on the left; None is left out."""
+    """Print one fact per line, its name on the left. Facts that are None are skipped."""
     from rich.table import Table
     from rich.text import Text
 
@@ -77,11 +81,11 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def make_table(*columns: str) -> Table:
-    """A calm table. A column whose name starts with ">" is right-aligned."""
+    """Return an empty table. A column name that starts with ">" is right-aligned."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), border_style="dim")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), border_style="dim")
     table.header_style = "dim"
     for name in columns:
         table.add_column(
@@ -100,15 +104,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def note(text: str) -> None:
-    """A word beside the data, on stderr."""
+    """Print a remark on stderr."""
     click.echo(click.style(text, dim=True), err=True)
-
-
-_GAP = 2
-_WIDEST = 48
-_NARROWEST = 12
-_WIDEST_TYPE = 16
-_NAMED_LEFT_OUT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,31 +119,30 @@ class _Column:
     def width(self) -> int:
         from rich.cells import cell_len
 
-        return max(*map(cell_len, (self.name, *self.cells)), min(cell_len(self.kind), _WIDEST_TYPE))
+        return max(*map(cell_len, (self.name, *self.cells)), min(cell_len(self.kind), _MAX_TYPE_WIDTH))
 
 
 def fit_widths(wanted: Sequence[tuple[int, bool]], available: int) -> list[int]:
-    """How wide each column may be, given its natural width and whether it may be cut.
+    """Return the width of each column that fits.
 
-    Columns are narrowed first, the widest ones most. If that is not enough they are left out from the
-    right: fewer widths than columns come back.
+    `wanted` has the natural width of each column and whether it may be truncated. The widest columns are
+    truncated first. If that is not enough, columns are dropped from the right, so there are fewer widths.
     """
     for shown in range(len(wanted), 1, -1):
         widths = _narrow(wanted[:shown], available - _GAP * (shown - 1))
         if widths is not None:
             return widths
-    return [min(wanted[0][0], max(available, _NARROWEST))] if wanted else []
+    return [min(wanted[0][0], max(available, _MIN_COLUMN_WIDTH))] if wanted else []
 
 
 def print_rows(rows: pa.Table) -> None:
-    """Print; a header line names the columns, one below it their types."""
-    from rich import box
-    from rich.table import Table
+    """Print rows with a header of names and types. Columns that do not fit are named below the table."""
     from rich.text import Text
 
     columns = _columns(rows)
     widths = fit_widths([(column.width, not column.is_number) for column in columns], console().width)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, border_style="dim", padding=(0, _GAP - 1, 0, 0))
+    table = make_table()
+    table.header_style = ""
     for column, width in zip(columns, widths, strict=False):
         head = Text.assemble((column.name, "bold"), "\n", (column.kind, "dim"), overflow="ellipsis", no_wrap=True)
         justify = "right" if column.is_number else "left"
@@ -154,16 +150,16 @@ def print_rows(rows: pa.Table) -> None:
     for position in range(rows.num_rows):
         table.add_row(*(_cell(column.cells[position]) for column in columns[: len(widths)]))
     show(table)
-    left_out = [column.name for column in columns[len(widths) :]]
-    if left_out:
-        named = ", ".join(left_out[:_NAMED_LEFT_OUT]) + (", …" if len(left_out) > _NAMED_LEFT_OUT else "")
-        print_line(f"… and {len(left_out):,} more columns: {named}", style="dim")
+    dropped = [column.name for column in columns[len(widths) :]]
+    if dropped:
+        named = ", ".join(dropped[:_NAMED_COLUMNS]) + (", …" if len(dropped) > _NAMED_COLUMNS else "")
+        print_line(f"… and {len(dropped):,} more columns: {named}", style="dim")
 
 
 def _narrow(wanted: Sequence[tuple[int, bool]], available: int) -> list[int] | None:
-    """The least narrowing that fits, or None if even the narrowest does not."""
-    for widest in range(_WIDEST, _NARROWEST - 1, -1):
-        widths = [min(width, widest) if can_be_cut else width for width, can_be_cut in wanted]
+    """Truncate as little as possible, or return None if the columns do not fit."""
+    for widest in range(_MAX_COLUMN_WIDTH, _MIN_COLUMN_WIDTH - 1, -1):
+        widths = [min(width, widest) if is_truncatable else width for width, is_truncatable in wanted]
         if sum(widths) <= available:
             return widths
     return None

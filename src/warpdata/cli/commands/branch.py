@@ -1,4 +1,4 @@
-"""`warp branch`: lines of history that grow beside "main"."""
+"""`warp branch`: create and list branches."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["branch"]
 
 _KEYS = {
     "dataset_id": "workspace/name",
-    "branches": "a list of {name, version}; with NAME, just the branch made",
+    "branches": "list of {name, version}; with NAME, only the new branch",
 }
 
 
 @command("branch", json_keys=_KEYS)
 @address_argument()
 @click.argument("name", required=False)
-@click.option("--list", "lists", is_flag=True, help="List the branches; so does leaving out NAME.")
+@click.option("--list", "lists", is_flag=True, help="List the branches, the default without NAME.")
 @click.pass_obj
 def branch(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
-    """Start a branch at a version, or list branches.
+    """Create a branch at a version, or list branches.
 
     \b
       warp branch acme/trips experiment
@@ -43,13 +43,13 @@ def branch(cli: CliContext, address: str, name: str | None, lists: bool) -> None
         listed = [{"name": one, "version": version} for one, version in found.items()]
         print_json({"dataset_id": wanted.dataset_id, "branches": listed})
     elif name is not None:
-        print_line(f"{wanted.dataset_id}@{name} starts at version {short(found[name])}")
+        print_line(f"created {wanted.dataset_id}@{name} at version {short(found[name])}")
     else:
         print_table(("branch", "version"), ((one, short(version)) for one, version in found.items()))
 
 
 def _list(session: Session, wanted: Address) -> dict[str, str]:
-    """Every branch and the version it stands at; a dataset that has none is not there, which opening it says."""
+    """Return the version of each branch. Without branches there is no dataset, and opening it raises the error."""
     names = session.catalog.branches(wanted.dataset_id)
     if not names:
         open_dataset(session, wanted)

@@ -1,4 +1,4 @@
-"""`warp completion`: commands, options and dataset names, completed in the shell."""
+"""`warp completion`: shell completion for commands, options and dataset names."""
 
 from __future__ import annotations
 
@@ -18,17 +18,24 @@ __all__ = ["SHELLS", "Installation", "completion", "completion_script", "install
 
 
 SHELLS = ("bash", "zsh", "fish")
+_MARK = "# added by `warp completion install`"
+
+_PREAMBLES = {
+    # By default bash splits workspace/name@ref at the @ and completes the wrong word.
+    "bash": "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}\n",
+    "zsh": "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n",
+    "fish": "",
+}
 
 
 @command("completion", uses_store=False)
 @click.argument("action", type=click.Choice(["install", "show"]))
-@click.option("--shell", type=click.Choice(SHELLS), help="Which shell; your login shell by default.")
+@click.option("--shell", type=click.Choice(SHELLS), help="Shell to set up. Default: your login shell.")
 def completion(action: str, shell: str | None) -> None:
-    """Complete commands, options and dataset names in your shell.
+    """Set up shell completion for commands, options and dataset names.
 
-    `install` writes the script and makes the shell load it; doing it again changes nothing. `show`
-    prints the script. Dataset names, labels and branches come from the store, silently and with
-    little patience.
+    `install` writes the completion script and makes the shell load it. Repeating it is safe. `show` prints
+    the script. Dataset names, labels and branches come from the store, with a timeout of one second.
     """
     shell = shell or login_shell()
     if action == "show":
@@ -38,24 +45,14 @@ def completion(action: str, shell: str | None) -> None:
     for path in done.changed:
         print_line(f"wrote {path}")
     if done.changed:
-        note(f"open a new {shell} to use it")
+        note(f"start a new {shell} to use it")
     else:
-        print_line(f"already in place: {done.script}")
-
-
-_MARK = "# added by `warp completion install`"
-
-_BEFORE = {
-    # bash would split workspace/name@ref at the @, and complete the wrong word.
-    "bash": "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}\n",
-    "zsh": "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n",
-    "fish": "",
-}
+        print_line(f"already installed: {done.script}")
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """`changed` lists the files that were written; none means that all was in place."""
+    """Result of an installation. `changed` lists the written files, and is empty if all were current."""
 
     shell: str
     script: Path
@@ -63,7 +60,7 @@ class Installation:
 
 
 def login_shell() -> str:
-    """The user's shell as the system knows it, or bash."""
+    """Return the user's login shell, or bash if it is unknown."""
     try:
         import os
         import pwd
@@ -77,17 +74,17 @@ def login_shell() -> str:
 def completion_script(shell: str) -> str:
     kind = get_completion_class(shell)
     if kind is None:
-        raise UnsupportedError(f"there is no completion for {shell}")
+        raise UnsupportedError(f"completion is not supported for {shell}")
     template = kind.source_template % kind(warp, {}, "warp", "_WARP_COMPLETE").source_vars()
     first, newline, rest = template.partition("\n")
     if first.startswith("#compdef"):
-        return f"{first}{newline}{_BEFORE[shell]}{rest}"
-    return f"{_BEFORE[shell]}{template}"
+        return f"{first}{newline}{_PREAMBLES[shell]}{rest}"
+    return f"{_PREAMBLES[shell]}{template}"
 
 
 def install_completion(shell: str, home: Path) -> Installation:
-    """Write the script, and one line that loads it where the shell does not look by itself. Safe to repeat."""
-    script, startup = _places(shell, home)
+    """Write the script, and for bash and zsh a line in the startup file that loads it. Idempotent."""
+    script, startup = _paths(shell, home)
     changed = []
     try:
         if _write_if_different(script, completion_script(shell)):
@@ -99,7 +96,7 @@ def install_completion(shell: str, home: Path) -> Installation:
     return Installation(shell, script, tuple(changed))
 
 
-def _places(shell: str, home: Path) -> tuple[Path, Path | None]:
+def _paths(shell: str, home: Path) -> tuple[Path, Path | None]:
     import platformdirs
 
     if shell == "fish":
@@ -117,7 +114,7 @@ def _write_if_different(path: Path, text: str) -> bool:
 
 
 def _add_line(path: Path, line: str) -> bool:
-    """Add or renew our one line; everything else in the file stays as it is."""
+    """Add or replace the line with `_MARK`. Other lines stay unchanged."""
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     kept = [existing for existing in old.splitlines() if _MARK not in existing]
     new = "\n".join([*kept, line, ""])

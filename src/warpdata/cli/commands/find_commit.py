@@ -1,4 +1,4 @@
-"""`warp resolve`: what became of a publish whose outcome was unknown."""
+"""`warp find-commit`: look up the outcome of an interrupted publish."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["find_commit"]
 
 _KEYS = {
     "dataset_id": "workspace/name",
-    "txn_id": "the transaction asked about",
-    "branch": "the branch it was sent to",
-    "landed": "whether it is in the history of that branch",
+    "txn_id": "id of the transaction",
+    "branch": "the branch that was published to",
+    "landed": "true if the transaction is in the history of the branch",
     "commit": f"{REVISION_KEYS}, or null",
 }
 
@@ -26,13 +26,14 @@ _KEYS = {
 @command("find-commit", json_keys=_KEYS)
 @dataset_argument()
 @click.argument("txn_id", metavar="TXN")
-@click.option("--branch", default="main", show_default=True, metavar="NAME", help="The branch it was sent to.")
+@click.option("--branch", default="main", show_default=True, metavar="NAME", help="The branch that was published to.")
 @click.pass_obj
 @click.pass_context
 def find_commit(ctx: click.Context, cli: CliContext, dataset_id: str, txn_id: str, branch: str) -> None:
-    """Say what became of a publish whose outcome was unknown.
+    """Look up the outcome of an interrupted publish.
 
-    TXN is the transaction that the error named. Exits with 0 if it landed, with 3 if it is not there.
+    TXN is the transaction id in the error message. Exits with code 0 if the transaction was committed, and
+    with 3 if it was not.
     """
     with cli.progress(f"Searching {dataset_id}"):
         found = warpdata.find_commit(dataset_id, txn_id, branch=branch, store=cli.store)
@@ -49,7 +50,7 @@ def find_commit(ctx: click.Context, cli: CliContext, dataset_id: str, txn_id: st
     elif found is not None:
         print_facts(
             {
-                "landed": f"{dataset_id}@{branch}",
+                "committed": f"{dataset_id}@{branch}",
                 "version": found.version,
                 "commit": short(found.commit),
                 "time": time_text(found.time),
@@ -57,5 +58,5 @@ def find_commit(ctx: click.Context, cli: CliContext, dataset_id: str, txn_id: st
             }
         )
     if found is None:
-        note(f"{txn_id} is not on {dataset_id}@{branch}; that is final once a later commit stands there")
+        note(f"{txn_id} is not on {dataset_id}@{branch}; this is final once the branch has a later commit")
         ctx.exit(NOT_FOUND)

@@ -1,4 +1,4 @@
-"""`warp label`: names for versions that never move."""
+"""`warp label`: create and list labels."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ __all__ = ["label"]
 
 _KEYS = {
     "dataset_id": "workspace/name",
-    "labels": "a list of {name, version, commit, time}; with NAME, just the label made",
+    "labels": "list of {name, version, commit, time}; with NAME, only the new label",
 }
 
 
 @command("label", json_keys=_KEYS)
 @address_argument()
 @click.argument("name", required=False)
-@click.option("--list", "lists", is_flag=True, help="List the labels; so does leaving out NAME.")
+@click.option("--list", "lists", is_flag=True, help="List the labels, the default without NAME.")
 @click.pass_obj
 def label(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
-    """Name a version for good, or list such names.
+    """Give a version a permanent name, or list labels.
 
-    A label never moves: the same version may be labelled again, another one not.
+    A label never moves. Repeating the command for the same version changes nothing; for another version it
+    fails.
 
     \b
       warp label acme/trips v1.2
@@ -49,13 +50,13 @@ def label(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
         print_line(f"{wanted.dataset_id}@{name} is version {short(found[0].version)}")
     elif found:
         rows = ((one.name, short(one.version), time_text(datetime.fromisoformat(one.time))) for one in found)
-        print_table(("label", "version", "made"), rows)
+        print_table(("label", "version", "created"), rows)
     else:
         note(f"{wanted.dataset_id} has no labels")
 
 
 def _list(session: Session, wanted: Address) -> list[Label]:
-    """Every label; a dataset without any must at least be there, which opening it says."""
+    """Return the labels. Without labels and branches there is no dataset, and opening it raises the error."""
     found = session.catalog.labels(wanted.dataset_id)
     if not found and not session.catalog.branches(wanted.dataset_id):
         open_dataset(session, wanted)

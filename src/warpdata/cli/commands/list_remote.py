@@ -1,4 +1,4 @@
-"""`warp list-remote`: the datasets in a store, by listing folders only."""
+"""`warp list-remote`, short `warp ls`: list the datasets in a store."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from warpdata.cli.output import note, print_json
 __all__ = ["list_remote"]
 
 _KEYS = {
-    "store": "where they lie",
-    "datasets": "a sorted list of workspace/name",
+    "store": "URL of the store",
+    "datasets": "sorted list of workspace/name",
 }
 
 
@@ -20,9 +20,9 @@ _KEYS = {
 @click.argument("workspace", required=False, metavar="[WORKSPACE/]")
 @click.pass_obj
 def list_remote(cli: CliContext, workspace: str | None) -> None:
-    """List the datasets in a store, or in one workspace of it.
+    """List the datasets in a store or in one workspace.
 
-    Reads no dataset: folders are listed, one request a workspace.
+    Makes one list request per workspace and reads no dataset. `warp ls` is a short form.
     """
     with cli.progress("Listing datasets"):
         session = cli.connect()

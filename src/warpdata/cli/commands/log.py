@@ -1,4 +1,4 @@
-"""`warp log`: the commits that led to a version, newest first."""
+"""`warp log`: show the commits of a version, newest first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.format import short, time_text
+from warpdata.cli.format import escape, short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_table
 from warpdata.datasets import Revision, open_dataset
@@ -20,16 +20,16 @@ __all__ = ["REVISION_KEYS", "log", "revision_document"]
 REVISION_KEYS = "{commit, version, parents, operation, author, message, time, txn_id}"
 _KEYS = {
     "dataset_id": "workspace/name",
-    "commits": f"a list, newest first, of {REVISION_KEYS[:-1]}, labels}}",
+    "commits": f"list, newest first, of {REVISION_KEYS[:-1]}, labels}}",
 }
 
 
 @command("log", json_keys=_KEYS)
 @address_argument()
-@click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="How many commits.")
+@click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Number of commits.")
 @click.pass_obj
 def log(cli: CliContext, address: str, count: int) -> None:
-    """Show the commits that led to a version, newest first."""
+    """Show the commits of a version, newest first."""
     with cli.progress(f"Reading the history of {address}"):
         session = cli.connect()
         opened = open_dataset(session, parse_address(address))
@@ -44,7 +44,7 @@ def log(cli: CliContext, address: str, count: int) -> None:
         return
     _print(shown, labels)
     if len(revisions) > count:
-        note("older commits follow; -n shows more")
+        note("more commits exist; use -n to show them")
 
 
 def _print(revisions: Sequence[Revision], labels: Mapping[str, list[str]]) -> None:
@@ -52,19 +52,19 @@ def _print(revisions: Sequence[Revision], labels: Mapping[str, list[str]]) -> No
 
     rows = []
     for revision in revisions:
-        words = Text(revision.message.partition("\n")[0])
+        message = Text(escape(revision.message.partition("\n")[0]))
         for label in labels[revision.commit]:
-            words = Text.assemble((label, "green"), "  ", words)
+            message = Text.assemble((label, "green"), "  ", message)
         rows.append(
             (
                 Text(short(revision.version), style="yellow"),
                 time_text(revision.time),
                 revision.author,
                 revision.operation,
-                words,
+                message,
             )
         )
-    print_table(("version", "time", "author", "change", "label and message"), rows)
+    print_table(("version", "time", "author", "operation", "labels and message"), rows)
 
 
 def revision_document(revision: Revision) -> dict[str, Any]:

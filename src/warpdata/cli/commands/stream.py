@@ -1,4 +1,4 @@
-"""`warp stream`: the rows of a table on stdout, for other programs to read."""
+"""`warp stream`: write the rows of a table to stdout as JSON lines, an Arrow stream or CSV."""
 
 from __future__ import annotations
 
@@ -23,22 +23,98 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "WriteBatches", "stream"]
 
 
-WriteBatches: TypeAlias = Callable[["Iterable[pa.RecordBatch]", "pa.Schema", BinaryIO], None]
+_FORMATS = ("jsonl", "arrow", "csv")
+_ROWS_PER_WRITE = 4096
 
-_ROWS_AT_ONCE = 4096
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    address: str
+    table: str | None
+    columns: tuple[str, ...]
+    expression: str | None
+    batch_size: int
+    shard: tuple[int, int] | str | None
+    limit: int | None
+    format_name: str
+
+
+@command("stream", reads=True)
+@address_argument()
+@table_option()
+@columns_option()
+@filter_option()
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=50_000, show_default=True, help="Rows per record batch."
+)
+@click.option(
+    "--shard",
+    type=ShardType(),
+    metavar="auto|R/W",
+    help="Read the part of rank R of W. auto takes both from the environment of the launcher.",
+)
+@click.option("--limit", type=click.IntRange(min=0), metavar="ROWS", help="Maximum number of rows.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(_FORMATS),
+    default="jsonl",
+    show_default=True,
+    help="JSON lines, an Arrow IPC stream, or CSV with a header.",
+)
+@click.pass_obj
+def stream(cli: CliContext, /, **given: Any) -> None:
+    """Write the rows of a table to stdout.
+
+    With --shard, the ranks together read every row exactly once. The Arrow stream keeps every type;
+    pyarrow.ipc.open_stream reads it. In JSON lines and CSV, times are text, in UTC if they have a time
+    zone; durations are integers of their unit; decimals are text; bytes are base64; NaN is null in JSON.
+    Lists, maps and structs are JSON in a CSV cell. References are the paths of members.
+
+    \b
+      warp stream acme/trips --columns id,fare --limit 10
+      warp stream acme/trips --format arrow --shard 0/4 > part.arrows
+    """
+    request = _Request(**given)
+    if request.format_name == "arrow" and sys.stdout.isatty():
+        raise click.UsageError("refusing to write an Arrow stream to a terminal; redirect the output")
+    with cli.progress(f"Opening {request.address}"):
+        table = _open_table(cli, request)
+        schema = table.schema()
+    write = FORMATS[request.format_name]
+    with cli.progress(f"Streaming {request.address}", writes_data=True) as progress:
+        batches = table.batches(request.batch_size, shard=request.shard, limit=request.limit)
+        counted = progress.count_rows(batches, _expected_rows(table, request))
+        write(counted, schema, sys.stdout.buffer)
+
+
+def _open_table(cli: CliContext, request: _Request) -> Table:
+    table = cli.open(request.address).table(request.table).stored()
+    if request.columns:
+        table = table.select(request.columns)
+    return table if request.expression is None else table.filter(request.expression)
+
+
+def _expected_rows(table: Table, request: _Request) -> int:
+    """Return the number of rows, or 0 if it is unknown before reading."""
+    if request.expression is not None or request.shard is not None:
+        return 0
+    return table.count() if request.limit is None else min(table.count(), request.limit)
+
+
+WriteBatches: TypeAlias = Callable[["Iterable[pa.RecordBatch]", "pa.Schema", BinaryIO], None]
 
 
 def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
-    """The IPC stream format: `pyarrow.ipc.open_stream` reads it."""
     import pyarrow as pa
 
     encoded = io.BytesIO()
     writer = pa.ipc.new_stream(encoded, schema)
     for batch in batches:
         writer.write_batch(batch)
-        _pass_on(encoded, sink)
-    writer.close()  # only when all went well: the end mark says that the stream is whole
-    _pass_on(encoded, sink)
+        _write_encoded(encoded, sink)
+    writer.close()  # only on success: the end marker says that the stream is complete
+    _write_encoded(encoded, sink)
 
 
 def _write_jsonl(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: BinaryIO) -> None:
@@ -46,8 +122,8 @@ def _write_jsonl(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: Bi
 
     encoder = msgspec.json.Encoder(enc_hook=str)
     for batch in batches:
-        for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-            sink.write(encoder.encode_lines(plain_rows(batch.slice(start, _ROWS_AT_ONCE))))
+        for start in range(0, batch.num_rows, _ROWS_PER_WRITE):
+            sink.write(encoder.encode_lines(plain_rows(batch.slice(start, _ROWS_PER_WRITE))))
             sink.flush()
 
 
@@ -60,13 +136,16 @@ def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Binar
     writer = csv.CSVWriter(encoded, header)
     for batch in batches:
         writer.write_batch(_csv_cells(batch))
-        _pass_on(encoded, sink)
+        _write_encoded(encoded, sink)
     writer.close()
-    _pass_on(encoded, sink)
+    _write_encoded(encoded, sink)
 
 
-def _pass_on(encoded: io.BytesIO, sink: BinaryIO) -> None:
-    """Arrow writing to the pipe itself could not be interrupted while nobody reads."""
+def _write_encoded(encoded: io.BytesIO, sink: BinaryIO) -> None:
+    """Write the buffer to the sink and clear it.
+
+    If Arrow wrote to a full pipe directly, Ctrl-C could not interrupt it.
+    """
     sink.write(encoded.getbuffer())
     sink.flush()
     encoded.seek(0)
@@ -98,79 +177,4 @@ def _csv_cell(value: Any) -> str | None:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else to_json(value).decode()
 
 
-FORMATS: Mapping[str, WriteBatches] = {"jsonl": _write_jsonl, "arrow": _write_arrow, "csv": _write_csv}
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    address: str
-    table: str | None
-    columns: tuple[str, ...]
-    expression: str | None
-    batch_size: int
-    shard: tuple[int, int] | str | None
-    limit: int | None
-    format_name: str
-
-
-@command("stream", reads=True)
-@address_argument()
-@table_option()
-@columns_option()
-@filter_option()
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), default=50_000, show_default=True, help="Rows in a record batch."
-)
-@click.option(
-    "--shard",
-    type=ShardType(),
-    metavar="auto|R/W",
-    help="Only the part of rank R of W; auto asks the launcher's environment.",
-)
-@click.option("--limit", type=click.IntRange(min=0), metavar="ROWS", help="Stop after this many rows.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(list(FORMATS)),
-    default="jsonl",
-    show_default=True,
-    help="JSON lines, an Arrow IPC stream, or CSV with a header.",
-)
-@click.pass_obj
-def stream(cli: CliContext, /, **given: Any) -> None:
-    """Write the rows of a table to stdout.
-
-    Over all ranks of --shard every row comes exactly once. The Arrow stream keeps every type and can
-    be read with pyarrow.ipc.open_stream. In JSON lines and CSV times are text, in UTC where they have
-    a zone; durations are whole numbers of their unit, decimals are text, bytes are base64, and NaN is
-    null in JSON. References are written as they are stored: as the paths of members.
-
-    \b
-      warp stream acme/trips --columns id,fare --limit 10
-      warp stream acme/trips --format arrow --shard 0/4 > part.arrows
-    """
-    request = _Request(**given)
-    if request.format_name == "arrow" and sys.stdout.isatty():
-        raise click.UsageError("an Arrow stream is not for a terminal; send it to a file or a program")
-    with cli.progress(f"Opening {request.address}"):
-        wanted = _wanted(cli, request)
-        schema = wanted.schema()
-    write = FORMATS[request.format_name]
-    with cli.progress(f"Streaming {request.address}", writes_data=True) as progress:
-        batches = wanted.batches(request.batch_size, shard=request.shard, limit=request.limit)
-        counted = progress.count_rows(batches, _expected_rows(wanted, request))
-        write(counted, schema, sys.stdout.buffer)
-
-
-def _wanted(cli: CliContext, request: _Request) -> Table:
-    wanted = cli.open(request.address).table(request.table).stored()
-    if request.columns:
-        wanted = wanted.select(request.columns)
-    return wanted if request.expression is None else wanted.filter(request.expression)
-
-
-def _expected_rows(wanted: Table, request: _Request) -> int:
-    """0 where only reading would tell."""
-    if request.expression is not None or request.shard is not None:
-        return 0
-    return wanted.count() if request.limit is None else min(wanted.count(), request.limit)
+FORMATS: Mapping[str, WriteBatches] = dict(zip(_FORMATS, (_write_jsonl, _write_arrow, _write_csv), strict=True))
