@@ -25,7 +25,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "demo": "Publish a small dataset, open it, and train on it.",
         "init": "Write a Python module that loads a dataset.",
         "doctor": "Check settings, credentials, store, cache and clock.",
-        "completion": "Set up shell completion for commands, options and dataset names.",
+        "completion": "Set up shell completion.",
     },
     "Read": {
         "info": "Show the contents of a version.",
@@ -40,8 +40,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "list-remote": "List the datasets in a store or in one workspace.",
     },
     "Publish": {
-        "publish": "Publish tables, raw files, episodes and tensors as a new version.",
-        "ingest": "Publish images, audio, WebDataset tars or a CSV file in one step.",
+        "publish": "Publish tables, files, episodes and tensors.",
+        "ingest": "Publish images, audio, WebDataset tars or CSV files.",
         "label": "Give a version a permanent name, or list labels.",
         "branch": "Create a branch at a version, or list branches.",
     },
@@ -50,7 +50,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "cache": "Show, shrink, verify or clear the cache of this machine.",
     },
     "History": {
-        "log": "Show the commits of a version, newest first.",
+        "log": "Show the history of a version, newest commit first.",
         "diff": "Show the changes between two versions.",
         "verify": "Read and hash every stored file of a version.",
         "find-commit": "Look up the outcome of an interrupted publish.",

@@ -32,10 +32,10 @@ _PREAMBLES = {
 @click.argument("action", type=click.Choice(["install", "show"]))
 @click.option("--shell", type=click.Choice(SHELLS), help="Shell to set up. Default: your login shell.")
 def completion(action: str, shell: str | None) -> None:
-    """Set up shell completion for commands, options and dataset names.
+    """Set up shell completion.
 
-    `install` writes the completion script and makes the shell load it. Repeating it is safe. `show` prints
-    the script. Dataset names, labels and branches come from the store, with a timeout of one second.
+    Completes commands, options, and the names of datasets, labels and branches in the store. `install` writes
+    the completion script and makes the shell load it; repeating it is safe. `show` prints the script.
     """
     shell = shell or login_shell()
     if action == "show":

@@ -32,8 +32,8 @@ _KEYS = {
 def find_commit(ctx: click.Context, cli: CliContext, dataset_id: str, txn_id: str, branch: str) -> None:
     """Look up the outcome of an interrupted publish.
 
-    TXN is the transaction id in the error message. Exits with code 0 if the transaction was committed, and
-    with 3 if it was not.
+    TXN is the transaction id in the error message. Exits with code 0 if the branch has its commit, and with
+    3 if it does not.
     """
     with cli.progress(f"Searching {dataset_id}"):
         found = warpdata.find_commit(dataset_id, txn_id, branch=branch, store=cli.store)

@@ -99,7 +99,7 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
         {
             "dataset": facts.dataset_id,
             "version": facts.version,
-            "opened by": named,
+            "ref": named,
             "published": newest and f"{time_text(newest.time)} by {newest.author}",
             "message": newest and (newest.message or None),
             "contents": ", ".join(_amounts(facts)),

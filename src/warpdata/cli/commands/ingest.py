@@ -44,7 +44,7 @@ _SHOWN_EXTENSIONS = 6
 
 @group("ingest")
 def ingest() -> None:
-    """Publish images, audio, WebDataset tars or a CSV file in one step.
+    """Publish images, audio, WebDataset tars or CSV files.
 
     Packs the raw files, builds a table and binds its columns. The same files give the same version, so
     repeating the command changes nothing.

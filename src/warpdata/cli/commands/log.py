@@ -1,4 +1,4 @@
-"""`warp log`: show the commits of a version, newest first."""
+"""`warp log`: show the history of a version, newest commit first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEYS = {
 @click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Number of commits.")
 @click.pass_obj
 def log(cli: CliContext, address: str, count: int) -> None:
-    """Show the commits of a version, newest first."""
+    """Show the history of a version, newest commit first."""
     with cli.progress(f"Reading the history of {address}"):
         session = cli.connect()
         opened = open_dataset(session, parse_address(address))

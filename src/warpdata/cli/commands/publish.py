@@ -88,11 +88,11 @@ class _Content:
 @publish_options
 @click.pass_obj
 def publish(cli: CliContext, /, dataset_id: str, **given: Any) -> None:
-    """Publish tables, raw files, episodes and tensors as a new version.
+    """Publish tables, files, episodes and tensors.
 
-    Parquet and WShard files are stored unchanged, byte for byte. Publishing the same content again changes
-    nothing. An interrupted publish leaves the previous version intact; running it again skips the files
-    that were already uploaded.
+    The result is a new version of the dataset. Parquet and WShard files are stored unchanged, byte for
+    byte. Publishing the same content again changes nothing. An interrupted publish leaves the previous
+    version intact; running it again skips the files that were already uploaded.
 
     \b
       warp publish acme/trips --table main='data/*.parquet' -m "first load" --label v1

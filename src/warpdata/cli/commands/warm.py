@@ -38,7 +38,9 @@ _KEYS = {
 @click.option(
     "--shards", type=SliceType(), metavar="FROM:TO", help="Download only the shards with these numbers, of each part."
 )
-@click.option("--max-bytes", type=SizeType(), metavar="SIZE", help="Maximum size to download, such as 200GB.")
+@click.option(
+    "--max-bytes", type=SizeType(), metavar="SIZE", help="Maximum total size, such as 200GB. Further files are skipped."
+)
 @click.pass_obj
 def warm(cli: CliContext, /, address: str, **given: Any) -> None:
     """Download a version to the cache of this machine.
