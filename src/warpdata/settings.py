@@ -1,7 +1,7 @@
-"""Settings: the one place that reads environment variables.
+"""Settings from environment variables. No other module reads the environment.
 
-Values are read when asked for, never at import. Everything below the composition root is handed a
-`Settings` and does not know where it came from. docs/reference/settings.md lists the variables.
+`load_settings` reads the variables when it is called, never at import. Other modules receive a `Settings`.
+docs/reference/settings.md lists the variables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RANK_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Where and as whom to talk to S3. Secrets never appear in `repr`."""
+    """Endpoint and credentials of S3. `repr` hides the secrets."""
 
     endpoint_url: str | None = None
     region: str | None = None
@@ -40,11 +40,13 @@ class S3Settings:
     virtual_hosted: bool = False
     skip_signature: bool = False
     ambient_credentials: bool = True
-    """Whether instance, container or web-identity credentials may be looked for."""
+    """Allow credentials of the instance, the container or the web identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """Store, cache, timeouts and credentials of a session."""
+
     store_url: str
     cache_dir: Path
     author: str = "unknown"
@@ -53,13 +55,13 @@ class Settings:
     retry_timeout_s: float = 60.0
     max_retries: int = 5
     mode: str = "auto"
-    """Where bytes of remote stores may come from: auto, remote, hybrid or local. Checked where it is used."""
+    """Use of the cache for remote stores: auto, remote, hybrid or local. The session validates it."""
     cache_limit_bytes: int = 100_000_000_000
     s3: S3Settings = S3Settings()
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings from `environ` (default: this process's)."""
+    """Read the settings from `environ`, by default the environment of this process."""
     import platformdirs
 
     env = os.environ if environ is None else environ
@@ -78,10 +80,10 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """`(rank, world_size)` as the launcher set it; `(0, 1)` when nothing did.
+    """Return `(rank, world_size)` as the launcher set them, or `(0, 1)` without a launcher.
 
-    torchrun, SLURM, Open MPI and PMI are understood, in this order; a rank without its world size
-    is an error rather than a guess. (SLURM sets rank 0 alone in a job that was not split into tasks.)
+    Supports torchrun, SLURM, Open MPI and PMI, in this order. A rank above 0 without its world size is an
+    error, and so is half of RANK and WORLD_SIZE. SLURM sets rank 0 alone in a job without tasks.
     """
     env = os.environ if environ is None else environ
     for rank_name, world_name in _RANK_VARIABLES:
@@ -95,11 +97,11 @@ def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
                     hint="Set both, or pass shard=(rank, world_size).",
                 )
             continue
-        return _checked_rank(rank_name, rank, world_name, world)
+        return _parse_rank(rank_name, rank, world_name, world)
     return 0, 1
 
 
-def _checked_rank(rank_name: str, rank: str, world_name: str, world: str) -> tuple[int, int]:
+def _parse_rank(rank_name: str, rank: str, world_name: str, world: str) -> tuple[int, int]:
     try:
         pair = int(rank), int(world)
     except ValueError:
@@ -129,7 +131,7 @@ def _load_s3(env: Mapping[str, str]) -> S3Settings:
 
 
 def _login_name() -> str:
-    """Who this process runs as, where the environment does not say."""
+    """Return the login name, for an environment without USER."""
     try:
         import pwd
 
@@ -159,4 +161,4 @@ def _flag(env: Mapping[str, str], name: str, *, default: bool) -> bool:
         return True
     if text in ("0", "false", "no", "off"):
         return False
-    raise BadInputError(f"{name}={text!r} is not a yes or a no", hint="Use true or false.")
+    raise BadInputError(f"{name}={text!r} is not a boolean", hint="Use true or false.")

@@ -64,7 +64,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "rich": ("cli/",),
     "socket": ("testing/",),
     "sklearn": ("cli/",),
-    "PIL": ("formats/media/decode.py", "cli/plot.py", "formats/wshard/video.py"),
+    "PIL": ("formats/media/decode.py", "cli/episode_plot.py", "formats/wshard/video.py"),
     "soundfile": ("formats/media/decode.py",),
     "av": ("formats/media/", "formats/wshard/video.py"),
     "h5py": ("formats/convert/",),

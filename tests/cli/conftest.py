@@ -1,4 +1,4 @@
-"""Settings for programs that talk to the run's S3 server."""
+"""Environment variables for the S3 server of the test run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command-line tests share: a way to run `warp`, in-process or as a program, and small datasets."""
+"""Shared by the command-line tests: functions that run `warp`, and small datasets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAM = (sys.executable, "-m", "warpdata.cli")
 
 
 def run(*args: str) -> Result:
-    """In this process. A failure that is not a documented exit is raised here, not hidden in the result."""
+    """Run `warp` in this process. An exception other than SystemExit is raised."""
     result = CliRunner().invoke(warp, list(args))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -28,14 +28,14 @@ def run(*args: str) -> Result:
 
 
 def ask(*args: str) -> Any:
-    """The JSON document of a command that must succeed."""
+    """Run a command that must succeed and return its JSON document."""
     result = run(*args, "--json")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
 
 def run_program(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """As a process of its own."""
+    """Run `warp` in a new process."""
     return subprocess.run(
         [*PROGRAM, *args], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False
     )
@@ -57,7 +57,7 @@ def publish(name: str = "acme/trips", table: pa.Table | None = None, label: str 
     return builder.publish("first load", label=label, author="ada").version
 
 
-def parquet(folder: Path, name: str = "part-0.parquet", table: pa.Table | None = None) -> Path:
-    path = folder / name
+def parquet(directory: Path, name: str = "part-0.parquet", table: pa.Table | None = None) -> Path:
+    path = directory / name
     pq.write_table(trips() if table is None else table, path)
     return path

@@ -1,4 +1,4 @@
-"""If this fails, data that was brought to a machine is not there when the network is gone, or is not to be trusted."""
+"""If this fails, cached data is missing when the network is down, or is corrupt."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import PROGRAM, ask, run, run_program
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 from tests.cli.throttle import Throttle
 from tests.ingest.scenes import plant, png
 from warpdata.session import open_cache
 from warpdata.testing import S3Endpoint
 
 pytestmark = pytest.mark.s3
-NOWHERE = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+UNREACHABLE = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def on_s3(s3_url: str, s3_environment: None, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def pets(on_s3: str, tmp_path: Path) -> dict[str, bytes]:
-    """Eight pictures of 40 kB in four shards, ingested by one line."""
+    """Ingest eight images of 40 kB in four shards."""
     files = {f"{pet}/{n}.png": png(n) + os.urandom(40_000) for pet in ("cat", "dog") for n in range(4)}
     plant(tmp_path / "pets", {**files})
     assert ask("ingest", "imagefolder", "acme/pets", str(tmp_path / "pets"), "--shard-size", "100kB")["changed"]
@@ -41,11 +41,11 @@ def pets(on_s3: str, tmp_path: Path) -> dict[str, bytes]:
 
 
 def cached_files() -> Iterator[Path]:
-    """The data files of the cache, by their names of 64 digits."""
+    """Yield the cached blobs, whose names have 64 digits."""
     return (path for path in (open_cache().folder / "blobs").glob("??/*") if len(path.name) == 64)
 
 
-def test_from_a_folder_to_working_without_a_network(pets: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warmed_dataset_is_readable_without_network(pets: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     first = next(iter(pets))
     assert run("cat", "acme/pets", "--ref", first, "--mode", "remote").stdout_bytes == pets[first]
     assert ask("cache", "stats")["entries"] == 0
@@ -55,7 +55,7 @@ def test_from_a_folder_to_working_without_a_network(pets: dict[str, bytes], monk
     assert warmed["fetched_bytes"] == sum(blob.byte_size for blob in wd.dataset("acme/pets").blobs())
     again = ask("warm", "acme/pets")
     assert (again["fetched_bytes"], again["present_bytes"]) == (0, warmed["fetched_bytes"])
-    monkeypatch.setenv("AWS_ENDPOINT_URL", NOWHERE["AWS_ENDPOINT_URL"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", UNREACHABLE["AWS_ENDPOINT_URL"])
     refs = [word for name in pets for word in ("--ref", name)]
     local = subprocess.run(
         [*PROGRAM, "cat", "acme/pets", "--mode", "local", *refs], capture_output=True, timeout=60, check=True
@@ -67,14 +67,14 @@ def test_from_a_folder_to_working_without_a_network(pets: dict[str, bytes], monk
     assert ask("info", "acme/pets")["rows"] == 8
 
 
-def test_without_warming_local_mode_says_what_to_do(pets: dict[str, bytes]) -> None:
+def test_local_mode_without_warming_suggests_warm(pets: dict[str, bytes]) -> None:
     ask("info", "acme/pets")
     result = run("cat", "acme/pets", "--ref", next(iter(pets)), "--mode", "local")
     assert (result.exit_code, result.stdout_bytes) == (3, b"")
     assert "warp warm" in result.stderr
 
 
-def test_warming_a_part(pets: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_part_of_dataset(pets: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask("warm", "acme/pets", "--tables", "main")["blobs"] == 1
     two = ask("warm", "acme/pets", "--artifacts", "raw_images", "--shards", "1:3")
     assert two["blobs"] == 3
@@ -82,13 +82,12 @@ def test_warming_a_part(pets: dict[str, bytes], monkeypatch: pytest.MonkeyPatch)
     bounded = ask("warm", "acme/pets", "--max-bytes", "100kB")
     assert bounded["fetched_bytes"] + bounded["present_bytes"] <= 100_000
     assert bounded["skipped_bytes"] > 200_000
-    told = run("warm", "acme/pets", "--max-bytes", "100kB")
-    assert "left out" in told.stderr
+    assert "skipped" in run("warm", "acme/pets", "--max-bytes", "100kB").stderr
     monkeypatch.setenv("WARP_MODE", "local")
-    assert ask("warm", "acme/pets")["fetched_bytes"] > 0, "whoever asks to warm means to fetch"
+    assert ask("warm", "acme/pets")["fetched_bytes"] > 0, "warm downloads even in local mode"
 
 
-def test_the_cache_is_measured_shrunk_and_emptied(pets: dict[str, bytes]) -> None:
+def test_stats_gc_and_clear(pets: dict[str, bytes]) -> None:
     for name in ("stats", "gc", "verify"):
         assert list(ask("cache", name)) == list(loaded(f"cache {name}").json_keys)
     warmed = ask("warm", "acme/pets")["fetched_bytes"]
@@ -97,62 +96,62 @@ def test_the_cache_is_measured_shrunk_and_emptied(pets: dict[str, bytes]) -> Non
     assert full["folder"] == str(open_cache().folder)
     assert "6 files" in run("cache", "stats").stdout
     assert ask("cache", "gc")["evicted_entries"] == 0
-    # In this process the warmed files may still count as in use, so another one collects.
-    gone = json.loads(run_program("cache", "gc", "--limit", "200kB", "--json").stdout)
-    left = ask("cache", "stats")
-    assert gone["evicted_entries"] + gone["kept_in_use"] > 0
-    assert left["entries"] == 6 - gone["evicted_entries"]
-    assert left["size_bytes"] == warmed - gone["evicted_bytes"]
+    # The warmed files may still be in use in this process, so another process evicts.
+    evicted = json.loads(run_program("cache", "gc", "--limit", "200kB", "--json").stdout)
+    remaining = ask("cache", "stats")
+    assert evicted["evicted_entries"] + evicted["kept_in_use"] > 0
+    assert remaining["entries"] == 6 - evicted["evicted_entries"]
+    assert remaining["size_bytes"] == warmed - evicted["evicted_bytes"]
     refused = run("cache", "clear")
     assert refused.exit_code == 2
     assert "--yes" in refused.stderr
-    assert ask("cache", "stats") == left
+    assert ask("cache", "stats") == remaining
     cleared = run_program("cache", "clear", "--yes")
     assert cleared.returncode == 0
     assert cleared.stdout.startswith("removed ")
 
 
-@pytest.mark.parametrize(("answer", "left"), [(b"n\n", 6), (b"y\n", 0)])
-def test_clear_asks_a_person(pets: dict[str, bytes], answer: bytes, left: int) -> None:
+@pytest.mark.parametrize(("answer", "remaining"), [(b"n\n", 6), (b"y\n", 0)])
+def test_clear_asks_for_confirmation(pets: dict[str, bytes], answer: bytes, remaining: int) -> None:
     assert run_program("warm", "acme/pets").returncode == 0
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     with subprocess.Popen(
-        [*PROGRAM, "cache", "clear"], stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs
+        [*PROGRAM, "cache", "clear"], stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal
     ) as program:
-        os.close(theirs)
+        os.close(terminal)
         shown = b""
         while b"?" not in shown:
-            shown += os.read(ours, 1000)
+            shown += os.read(controller, 1000)
         assert b"Remove 6 files" in shown
-        os.write(ours, answer)
+        os.write(controller, answer)
         assert program.wait(timeout=30) == 0
-    os.close(ours)
-    assert ask("cache", "stats")["entries"] == left
+    os.close(controller)
+    assert ask("cache", "stats")["entries"] == remaining
 
 
-def test_damage_is_found_and_fetched_again(pets: dict[str, bytes]) -> None:
+def test_corrupt_file_is_found_and_fetched_again(pets: dict[str, bytes]) -> None:
     assert run_program("warm", "acme/pets").returncode == 0
-    whole = run("cache", "verify")
-    assert whole.exit_code == 0
-    assert "6 files" in whole.stdout
+    valid = run("cache", "verify")
+    assert valid.exit_code == 0
+    assert "6 files" in valid.stdout
     victim = max(cached_files(), key=lambda path: path.stat().st_size)
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1
     victim.chmod(0o644)
     victim.write_bytes(data)
-    told = run_program("cache", "verify", "--json")
-    assert told.returncode == 8
-    found = json.loads(told.stdout)
+    result = run_program("cache", "verify", "--json")
+    assert result.returncode == 8
+    found = json.loads(result.stdout)
     assert (found["ok"], [damage["hash"] for damage in found["damaged"]]) == (False, [victim.name])
-    assert "removed" in told.stderr
+    assert "removed" in result.stderr
     assert run_program("cache", "verify").returncode == 0
     assert ask("warm", "acme/pets")["fetched_bytes"] == len(data)
 
 
-def test_ctrl_c_leaves_a_cache_that_can_be_trusted(
+def test_ctrl_c_leaves_valid_cache(
     on_s3: str, s3_server: S3Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was fetched whole is kept, the rest is fetched later, and nothing is served that is not what it was."""
+    """Complete files stay, the next run fetches the rest, and partial files are never served."""
     files = {f"{n}.bin": os.urandom(1_000_000) for n in range(12)}
     wd.DatasetBuilder("acme/raw").add_artifact("raw", files, shard_bytes=1_000_000).publish()
     server = urlsplit(s3_server.endpoint_url)
@@ -173,6 +172,6 @@ def test_ctrl_c_leaves_a_cache_that_can_be_trusted(
     assert resumed["fetched_bytes"] > 0
     assert resumed["present_bytes"] == kept["size_bytes"]
     assert ask("cache", "stats")["parts"] == 0
-    monkeypatch.setenv("AWS_ENDPOINT_URL", NOWHERE["AWS_ENDPOINT_URL"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", UNREACHABLE["AWS_ENDPOINT_URL"])
     opened = wd.dataset("acme/raw", mode="local").artifact()
     assert {name: opened.read(name) for name in files} == files

@@ -1,4 +1,4 @@
-"""If this fails, the Tab key breaks the user's shell, is slow, or says things nobody asked for."""
+"""If this fails, the Tab key breaks the user's shell, is slow, or prints errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 import warpdata as wd
 from tests.cli.scenes import publish, run
 from warpdata.cli import warp
-from warpdata.cli.shells import SHELLS, completion_script
+from warpdata.cli.commands.completion import SHELLS, completion_script
 
 BASH = shutil.which("bash")
 
@@ -27,13 +27,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def complete(*words: str) -> list[str]:
-    """What is offered for the last word."""
+    """Return the completions of the last word."""
     completer = ShellComplete(warp, {}, "warp", "_WARP_COMPLETE")
     return [item.value for item in completer.get_completions(list(words[:-1]), words[-1])]
 
 
-def test_commands_and_options() -> None:
+def test_complete_commands_and_options() -> None:
     assert complete("in") == ["init", "info", "inspect", "ingest"]
+    assert complete("l") == ["list-remote", "label", "log", "ls"]
     assert complete("info", "--st") == ["--store"]
     assert complete("stream", "--format", "") == ["jsonl", "arrow", "csv"]
     assert complete("head", "--mode", "") == ["auto", "remote", "hybrid", "local"]
@@ -42,7 +43,7 @@ def test_commands_and_options() -> None:
     assert complete("ingest", "image") == ["imagefolder"]
 
 
-def test_dataset_names_come_from_the_store() -> None:
+def test_complete_dataset_names() -> None:
     publish("acme/trips", label="v1")
     publish("acme/stops")
     publish("other/trips")
@@ -56,7 +57,7 @@ def test_dataset_names_come_from_the_store() -> None:
     assert complete("cat", "acme/t") == complete("ingest", "csv", "acme/t") == ["acme/trips"]
 
 
-def test_another_store_is_asked_when_it_was_named(tmp_path: Path) -> None:
+def test_complete_from_store_option(tmp_path: Path) -> None:
     publish("acme/here")
     store = str(tmp_path / "store")
     wd.DatasetBuilder("acme/there", store=store).add_table("main", {"x": [1]}).publish()
@@ -64,13 +65,13 @@ def test_another_store_is_asked_when_it_was_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("store", ["ftp://nonsense", "s3://bucket/no-credentials", "/no/such/folder"])
-def test_a_store_that_fails_offers_nothing_and_says_nothing(store: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_failing_store_gives_no_completions_and_no_output(store: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert complete("info", "--store", store, "a") == []
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_install_once_and_again(shell: str, home: Path) -> None:
+def test_install_is_idempotent(shell: str, home: Path) -> None:
     startup = {"bash": home / ".bashrc", "zsh": home / ".zshrc"}.get(shell)
     if startup is not None:
         startup.write_text("# mine\nalias ll='ls -l'")
@@ -79,7 +80,7 @@ def test_install_once_and_again(shell: str, home: Path) -> None:
     assert first.stdout.startswith("wrote ")
     files = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     again = run("completion", "install", "--shell", shell)
-    assert again.stdout.startswith("already in place")
+    assert again.stdout.startswith("already installed")
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == files
     assert completion_script(shell).encode() in files.values()
     if startup is not None:
@@ -87,7 +88,7 @@ def test_install_once_and_again(shell: str, home: Path) -> None:
         assert startup.read_text().count("warp completion install") == 1
 
 
-def test_show_prints_the_script_and_nothing_else() -> None:
+def test_show_prints_only_the_script() -> None:
     for shell in SHELLS:
         result = run("completion", "show", "--shell", shell)
         assert (result.stdout, result.stderr) == (completion_script(shell), "")
@@ -95,7 +96,7 @@ def test_show_prints_the_script_and_nothing_else() -> None:
 
 
 @pytest.mark.skipif(BASH is None, reason="needs bash")
-def test_bash_itself_completes_names_with_an_at_sign(home: Path) -> None:
+def test_bash_completes_names_with_at_sign(home: Path) -> None:
     publish("acme/trips", label="v1")
     run("completion", "install", "--shell", "bash")
     programs = home / "programs"

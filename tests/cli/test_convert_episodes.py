@@ -1,4 +1,4 @@
-"""If this fails, `warp episodes convert` takes a path for something it is not, or hides what was lost."""
+"""If this fails, `warp episodes convert` mistakes the format of a path, or hides lost fields."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.cli.scenes import run
-from warpdata.cli.commands.convert_episodes import _FORMATS
+from warpdata.cli.commands.episodes import _FORMATS
 from warpdata.conversion import FORMATS
 from warpdata.wshard import Channel, Episode, Timebase, load_wshard, save_wshard
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     (tmp_path / "episodes").mkdir()
     for number in range(2):
         episode = Episode(
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_formats_are_those_of_the_library() -> None:
+def test_formats_match_library() -> None:
     assert _FORMATS == FORMATS
 
 
@@ -44,21 +44,21 @@ def test_the_formats_are_those_of_the_library() -> None:
         ("m", ("--to", "mcap"), False),
     ],
 )
-def test_there_and_back(folder: Path, target: str, options: tuple[str, ...], back: bool) -> None:
-    done = run("episodes", "convert", str(folder / "episodes"), str(folder / target), *options, "--json")
+def test_round_trip(directory: Path, target: str, options: tuple[str, ...], back: bool) -> None:
+    done = run("episodes", "convert", str(directory / "episodes"), str(directory / target), *options, "--json")
     assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["from"], document["episodes"], document["steps"]) == ("wshard", 2, 6)
     assert all(Path(path).exists() for path in document["written"])
     if back:
-        done = run("episodes", "convert", str(folder / target), str(folder / "back"))
+        done = run("episodes", "convert", str(directory / target), str(directory / "back"))
         assert done.exit_code == 0, done.stderr
-        found = [load_wshard(path) for path in sorted((folder / "back").iterdir())]
+        found = [load_wshard(path) for path in sorted((directory / "back").iterdir())]
         assert [int(episode.observations["state"].data[0, 0]) for episode in found] == [0, 1]
 
 
-def test_the_report_is_printed(folder: Path) -> None:
-    done = run("episodes", "convert", str(folder / "episodes" / "ep0.wshard"), str(folder / "ep0.npz"))
+def test_report_is_printed(directory: Path) -> None:
+    done = run("episodes", "convert", str(directory / "episodes" / "ep0.wshard"), str(directory / "ep0.npz"))
     assert done.exit_code == 0
     assert "lost:\n" in done.stdout
     assert "  meta/episode.metadata: an NPZ has no metadata" in done.stdout
@@ -66,15 +66,15 @@ def test_the_report_is_printed(folder: Path) -> None:
     assert "lost" in done.stderr
 
 
-def test_what_is_not_clear_is_asked_for(folder: Path) -> None:
-    def told(*words: str) -> str:
-        done = run("episodes", "convert", *words)
+def test_unknown_format_is_error(directory: Path) -> None:
+    def error(*args: str) -> str:
+        done = run("episodes", "convert", *args)
         assert done.exit_code != 0
         return done.stderr
 
-    assert "format of" in told(str(folder / "episodes"), str(folder / "somewhere"))
-    assert "format of" in told(str(folder / "thing.xyz"), str(folder / "somewhere"))
-    assert "does not exist" in told(str(folder / "gone.wshard"), str(folder / "a.npz"))
-    assert "cannot be converted" in told(str(folder / "a.npz"), str(folder / "a.mcap"))
-    (folder / "a.npz").write_bytes(b"")
-    assert "exists already" in told(str(folder / "episodes" / "ep0.wshard"), str(folder / "a.npz"))
+    assert "format of" in error(str(directory / "episodes"), str(directory / "target"))
+    assert "format of" in error(str(directory / "thing.xyz"), str(directory / "target"))
+    assert "does not exist" in error(str(directory / "gone.wshard"), str(directory / "a.npz"))
+    assert "cannot be converted" in error(str(directory / "a.npz"), str(directory / "a.mcap"))
+    (directory / "a.npz").write_bytes(b"")
+    assert "exists already" in error(str(directory / "episodes" / "ep0.wshard"), str(directory / "a.npz"))

@@ -1,4 +1,4 @@
-"""If this fails, a broken set-up is called healthy, or a healthy one broken."""
+"""If this fails, `warp doctor` passes a broken setup, or fails a working one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.cli.scenes import ask, publish, run
-from warpdata.cli.doctor_checks import Finding, Status, check_cache, check_credentials, examined
-from warpdata.cli.store_checkup import StoreProbe, check_store
+from warpdata.cli.doctor_checks import (
+    Finding,
+    Status,
+    StoreProbe,
+    check_cache,
+    check_credentials,
+    check_store,
+    run_check,
+)
 from warpdata.errors import AuthenticationError, ReadOnlyStoreError
 from warpdata.settings import load_settings
 from warpdata.storage import ByteRange, ObjectInfo, open_store
@@ -22,16 +29,16 @@ from warpdata.testing import FaultyStore
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Overwriting(FaultyStore):
-    """Answers every create with yes, and keeps the newest bytes: a server that ignores If-None-Match."""
+class OverwritingStore(FaultyStore):
+    """A server that ignores If-None-Match: every create succeeds and replaces the object."""
 
     def create(self, key: str, data: bytes) -> bool:
         self.replace(key, data)
         return True
 
 
-class Deceitful(FaultyStore):
-    """Refuses a second create in words, but takes its bytes."""
+class ReplacingStore(FaultyStore):
+    """A server that reports a conflict for a second create, but stores its bytes."""
 
     def create(self, key: str, data: bytes) -> bool:
         made = super().create(key, data)
@@ -39,32 +46,32 @@ class Deceitful(FaultyStore):
         return made
 
 
-class ReadOnly(FaultyStore):
+class ReadOnlyStore(FaultyStore):
     def create(self, key: str, data: bytes) -> bool:
         raise ReadOnlyStoreError(f"{self.url} is read-only")
 
 
-class Ragged(FaultyStore):
-    """A proxy that answers a range with the beginning of the object."""
+class WrongRangeStore(FaultyStore):
+    """A proxy that answers every range request with the beginning of the object."""
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
         return super().read_range(key, ByteRange(0, span.size_bytes))
 
 
-class Elsewhere(FaultyStore):
-    """A store on another machine, whose clock is `ahead_s` ahead."""
+class RemoteStore(FaultyStore):
+    """A store on another machine, with a clock that is `ahead_s` ahead."""
 
     ahead_s = 0.0
-    tells_time = True
+    reports_time = True
 
     @property
     def url(self) -> str:
-        return "s3://elsewhere"
+        return "s3://remote"
 
     def stat(self, key: str) -> ObjectInfo:
         found = super().stat(key)
-        told = NOW + timedelta(seconds=self.ahead_s) if self.tells_time else None
-        return ObjectInfo(found.key, found.size_bytes, found.etag, told)
+        modified = NOW + timedelta(seconds=self.ahead_s) if self.reports_time else None
+        return ObjectInfo(found.key, found.size_bytes, found.etag, modified)
 
 
 def examine(kind: type[FaultyStore], name: str) -> dict[str, Finding]:
@@ -76,7 +83,7 @@ def examine(kind: type[FaultyStore], name: str) -> dict[str, Finding]:
     return findings
 
 
-def test_a_healthy_machine_is_well(tmp_path: Path) -> None:
+def test_working_setup_passes(tmp_path: Path) -> None:
     shown = ask("doctor")
     assert shown["ok"] is True
     assert {check["status"] for check in shown["checks"]} == {"ok"}
@@ -93,30 +100,30 @@ def test_a_healthy_machine_is_well(tmp_path: Path) -> None:
         "delete",
     ]
     text = " ".join(run("doctor", "--store", str(tmp_path / "other")).stdout.split())
-    assert "all is well" in text
+    assert "all checks passed" in text
     assert "nothing is published there yet" in text
     publish()
     assert ask("doctor")["ok"] is True
 
 
-def test_a_store_in_memory_is_well() -> None:
+def test_memory_store_passes() -> None:
     assert ask("doctor", "--store", "memory://doctor")["ok"] is True
-    assert {finding.status for finding in examine(FaultyStore, "well").values()} == {"ok"}
+    assert {finding.status for finding in examine(FaultyStore, "working").values()} == {"ok"}
 
 
 @pytest.mark.s3
-def test_a_real_s3_server_is_well(s3_url: str, s3_environment: None) -> None:
+def test_s3_server_passes(s3_url: str, s3_environment: None) -> None:
     shown = ask("doctor", "--store", s3_url)
     assert {check["check"]: check["status"] for check in shown["checks"]} == dict.fromkeys(
         ["settings", "credentials", "DuckDB", "cache", "store", "write", "read", "create-only", "clock", "delete"], "ok"
     )
     details = {check["check"]: check["detail"] for check in shown["checks"]}
-    assert details["clock"] == "agrees with the store's"
+    assert details["clock"] == "matches the clock of the store"
     assert "secret" not in json.dumps(shown)
 
 
 @pytest.mark.s3
-def test_wrong_keys_are_found(s3_url: str, s3_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_keys_fail(s3_url: str, s3_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     result = run("doctor", "--store", s3_url)
     assert result.exit_code == 7
@@ -124,22 +131,22 @@ def test_wrong_keys_are_found(s3_url: str, s3_environment: None, monkeypatch: py
     assert "→" in result.stdout
 
 
-@pytest.mark.parametrize(("kind", "words"), [(Overwriting, "accepted"), (Deceitful, "replaced the first")])
-def test_a_store_that_ignores_create_only_is_found(kind: type[FaultyStore], words: str) -> None:
+@pytest.mark.parametrize(("kind", "text"), [(OverwritingStore, "accepted"), (ReplacingStore, "replaced the first")])
+def test_store_without_create_only_fails(kind: type[FaultyStore], text: str) -> None:
     found = examine(kind, kind.__name__)
     assert found["create-only"].status == "failed"
-    assert words in found["create-only"].detail
+    assert text in found["create-only"].detail
     assert "Do not publish to it" in (found["create-only"].next_step or "")
 
 
-def test_a_proxy_that_breaks_ranges_is_found() -> None:
-    found = examine(Ragged, "ragged")
+def test_wrong_ranges_fail() -> None:
+    found = examine(WrongRangeStore, "wrong-range")
     assert found["read"].status == "failed"
     assert "range" in found["read"].detail
 
 
-def test_a_read_only_store_is_fine() -> None:
-    found = examine(ReadOnly, "read-only-empty")
+def test_read_only_store_passes() -> None:
+    found = examine(ReadOnlyStore, "read-only-empty")
     assert {check: finding.status for check, finding in found.items()} == {
         "store": "ok",
         "write": "note",
@@ -147,34 +154,34 @@ def test_a_read_only_store_is_fine() -> None:
         "clock": "skipped",
     }
     open_store("memory://read-only", load_settings()).create("warp-store.json", b'{"format":1}')
-    assert examine(ReadOnly, "read-only")["read"].status == "ok"
+    assert examine(ReadOnlyStore, "read-only")["read"].status == "ok"
 
 
-def test_a_store_of_another_format_is_found() -> None:
+def test_unsupported_store_format_fails() -> None:
     open_store("memory://newer", load_settings()).create("warp-store.json", b'{"format":2}')
     found = examine(FaultyStore, "newer")
     assert (found["store"].status, found["store"].next_step) == ("failed", "Upgrade warpdata.")
 
 
 @pytest.mark.parametrize(
-    ("ahead_s", "status", "words"),
+    ("ahead_s", "status", "text"),
     [
-        (0.0, "ok", "agrees"),
-        (1.9, "ok", "agrees"),
+        (0.0, "ok", "matches"),
+        (1.9, "ok", "matches"),
         (-60.0, "note", "ahead of the store"),
         (60.0, "note", "behind the store"),
         (3600.0, "failed", "59 min"),
         (None, "skipped", "unknown"),
     ],
 )
-def test_clocks_are_compared(ahead_s: float | None, status: Status, words: str) -> None:
-    class Shifted(Elsewhere):
+def test_clock_skew(ahead_s: float | None, status: Status, text: str) -> None:
+    class Shifted(RemoteStore):
         pass
 
-    Shifted.ahead_s, Shifted.tells_time = ahead_s or 0.0, ahead_s is not None
+    Shifted.ahead_s, Shifted.reports_time = ahead_s or 0.0, ahead_s is not None
     found = examine(Shifted, f"clock{ahead_s}")["clock"]
     assert found.status == status
-    assert words.replace("59", "60") in found.detail or words in found.detail
+    assert text.replace("59", "60") in found.detail or text in found.detail
 
 
 @pytest.fixture
@@ -197,7 +204,7 @@ def s3_at(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
 
 
-def test_an_endpoint_that_is_not_there(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_endpoint_fails(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     s3_at(closed_port, monkeypatch)
     result = run("doctor", "--store", "s3://bucket/x", "--json")
     assert result.exit_code == 7
@@ -208,7 +215,7 @@ def test_an_endpoint_that_is_not_there(closed_port: int, monkeypatch: pytest.Mon
     assert "hidden" not in result.stdout
 
 
-def test_an_endpoint_that_hangs(hanging_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_endpoint_fails(hanging_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     s3_at(hanging_port, monkeypatch)
     monkeypatch.setenv("WARP_TIMEOUT_S", "1")
     monkeypatch.setenv("WARP_RETRY_TIMEOUT_S", "1")
@@ -217,20 +224,20 @@ def test_an_endpoint_that_hangs(hanging_port: int, monkeypatch: pytest.MonkeyPat
     assert "WARP_TIMEOUT_S" in result.stdout
 
 
-def test_nobody_is_sent_to_the_doctor_by_the_doctor() -> None:
+def test_next_step_does_not_name_doctor() -> None:
     def fail() -> Finding:
         raise AuthenticationError("no keys", hint="Set AWS_PROFILE; `warp doctor` checks them.")
 
-    assert examined("keys", fail, "unused").next_step == "Set AWS_PROFILE."
+    assert run_check("keys", fail, "unused").next_step == "Set AWS_PROFILE."
 
 
-def test_missing_credentials_have_a_next_step() -> None:
+def test_missing_credentials_have_next_step() -> None:
     result = run("doctor", "--store", "s3://bucket/x")
     assert result.exit_code == 7
     assert "AWS_PROFILE" in result.stdout
 
 
-def test_settings_that_cannot_be_read_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_settings_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ALLOW_HTTP", "perhaps")
     result = run("doctor", "--json")
     assert result.exit_code == 7
@@ -239,7 +246,7 @@ def test_settings_that_cannot_be_read_are_found(monkeypatch: pytest.MonkeyPatch)
     assert shown["checks"][0]["next_step"] == "Use true or false."
 
 
-def test_where_keys_come_from_is_said_without_saying_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_origin_of_keys_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def detail() -> str:
         return check_credentials("s3://bucket", load_settings()).detail
 
@@ -257,12 +264,12 @@ def test_where_keys_come_from_is_said_without_saying_them(monkeypatch: pytest.Mo
     assert detail() == "anonymous S3"
     monkeypatch.delenv("AWS_SKIP_SIGNATURE")
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
-    assert "the instance or container will be asked" in detail()
+    assert "using credentials of the instance or container" in detail()
 
 
-def test_a_cache_that_cannot_be_written_is_found(tmp_path: Path) -> None:
+def test_unwritable_cache_fails(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
-    blocked.write_text("in the way")
+    blocked.write_text("not a directory")
     found = check_cache(blocked / "cache")
     assert found.status == "failed"
     assert "WARP_CACHE_DIR" in (found.next_step or "")

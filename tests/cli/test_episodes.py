@@ -1,4 +1,4 @@
-"""If this fails, somebody at a terminal can not see, check or save what a robot recorded."""
+"""If this fails, a recorded episode cannot be listed, verified or recovered from the command line."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
-def test_publish_tells_of_episodes(recorded: list[Path]) -> None:
+def test_publish_episodes(recorded: list[Path]) -> None:
     plan = ask("publish", "acme/robot", "--episodes", "demos=recordings", "--dry-run")
     assert plan["episodes"] == {"demos": 3}
     assert plan["uploaded_files"] == 0
     both = ask("publish", "acme/two", *(f"--episodes=demos={path}" for path in recorded[:2]))
     assert both["uploaded_files"] == 1, "only the index is new"
-    (told,) = ask("info", "acme/two")["episodes"]
-    assert (told["name"], told["episodes"], told["steps"]) == ("demos", 2, 42)
+    (entry,) = ask("info", "acme/two")["episodes"]
+    assert (entry["name"], entry["episodes"], entry["steps"]) == ("demos", 2, 42)
     assert "2 episodes" in run("info", "acme/two").stdout
     assert "42 steps" in run("inspect", "acme/two").stdout
     assert ask("warm", "acme/two", "--episodes", "demos")["blobs"] == 3
@@ -40,7 +40,7 @@ def test_publish_tells_of_episodes(recorded: list[Path]) -> None:
     assert refused.exit_code == 2
 
 
-def test_ls_of_a_dataset_and_of_files_agree(recorded: list[Path]) -> None:
+def test_ls_of_dataset_equals_ls_of_files(recorded: list[Path]) -> None:
     stored, files = ask("episodes", "ls", "acme/robot"), ask("episodes", "ls", "recordings")
     shared = ("id", "env_id", "length", "timebase", "tick_hz", "channels", "byte_size")
     assert [[row[key] for key in shared] for row in stored["episodes"]] == [
@@ -56,10 +56,10 @@ def test_ls_of_a_dataset_and_of_files_agree(recorded: list[Path]) -> None:
     assert run("episodes", "ls", "acme/robot", "acme/robot").exit_code == 5
     assert run("episodes", "ls", "acme/robot", "--episodes", "demo").exit_code == 3
     assert run("episodes", "ls", "nothing.wshard").exit_code == 3
-    assert "there are none" in run("episodes", "ls", "acme/robot", "--filter", "length > 99").stderr
+    assert "no episodes" in run("episodes", "ls", "acme/robot", "--filter", "length > 99").stderr
 
 
-def test_show_tells_channels_rates_and_lengths(recorded: list[Path]) -> None:
+def test_show_channels_rates_and_lengths(recorded: list[Path]) -> None:
     by_id, by_number = ask("episodes", "show", "acme/robot", "ep_001"), ask("episodes", "show", "acme/robot", "1")
     of_file = ask("episodes", "show", str(recorded[1]))
     assert by_id == by_number
@@ -74,7 +74,7 @@ def test_show_tells_channels_rates_and_lengths(recorded: list[Path]) -> None:
     assert run("episodes", "show", "acme/robot", "ep_9").exit_code == 3
 
 
-def test_a_picture_has_frames_and_numbers(recorded: list[Path], tmp_path: Path) -> None:
+def test_plot_has_frames_and_lines(recorded: list[Path], tmp_path: Path) -> None:
     from PIL import Image
 
     red = np.zeros((20, 32, 32, 3), np.uint8)
@@ -90,26 +90,26 @@ def test_a_picture_has_frames_and_numbers(recorded: list[Path], tmp_path: Path) 
         save_wshard(episode, tmp_path / f"{name}.wshard")
         done = run("episodes", "show", str(tmp_path / f"{name}.wshard"), "--png", str(tmp_path / f"{name}.png"))
         assert done.exit_code == 0, done.stderr
-        picture = Image.open(io.BytesIO((tmp_path / f"{name}.png").read_bytes()))
-        assert picture.width == 1000
+        plot = Image.open(io.BytesIO((tmp_path / f"{name}.png").read_bytes()))
+        assert plot.width == 1000
     pixels = np.asarray(Image.open(tmp_path / "colour.png"))
     share = float((pixels == (255, 0, 0)).all(axis=2).mean())
     assert 0.2 < share < 0.9, "a strip of eight red frames"
     lines = np.asarray(Image.open(tmp_path / "lines.png"))
-    assert ((lines == (31, 119, 180)).all(axis=2)).sum() > 500, "one line for the endings, none for what is no number"
+    assert ((lines == (31, 119, 180)).all(axis=2)).sum() > 500, "one line for terminations, none for NaN rewards"
 
 
-def test_verify_finds_damage_wherever_it_is(recorded: list[Path]) -> None:
+def test_verify_finds_corrupt_episodes(recorded: list[Path]) -> None:
     good = ask("episodes", "verify", "acme/robot", "recordings")
     assert good["ok"]
     assert len(good["episodes"]) == 6
-    damaged = bytearray(recorded[1].read_bytes())
-    damaged[-3] ^= 1
-    recorded[1].write_bytes(damaged)
+    corrupt = bytearray(recorded[1].read_bytes())
+    corrupt[-3] ^= 1
+    recorded[1].write_bytes(corrupt)
     found = run("episodes", "verify", "recordings")
     assert found.exit_code == 8
     assert "checksum" in found.stdout
-    assert "1 episode of 3" in found.stderr
+    assert "1 of 3 episodes" in found.stderr
     session = wd.connect()
     key = blob_key(wd.dataset("acme/robot").episodes()[2].hash)
     session.writer.replace(key, session.writer.read(key).data[:-1] + b"\xff")
@@ -117,14 +117,14 @@ def test_verify_finds_damage_wherever_it_is(recorded: list[Path]) -> None:
     assert [entry["problem"] is None for entry in document["episodes"]] == [True, True, False]
 
 
-def test_an_episode_in_chunks_is_one_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunked_episode_is_one_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_all(tmp_path / "rec", [5])
     writer = ChunkedEpisodeWriter(tmp_path / "rec", "long")
     red = np.full((8, 16, 16, 3), (255, 0, 0), np.uint8)
     for _ in range(3):
-        film = Channel("film", np.zeros(9, np.uint8), attributes={"encoding": "h264"})
-        writer.write_chunk(Episode("long", 8, observations={"rgb": Channel("rgb", red), "film": film}))
+        video = Channel("video", np.zeros(9, np.uint8), attributes={"encoding": "h264"})
+        writer.write_chunk(Episode("long", 8, observations={"rgb": Channel("rgb", red), "video": video}))
     writer.finalize_manifest()
     done = run("publish", "acme/robot", "--episodes", "demos=rec/*.wshard", "-q")
     assert done.exit_code == 0, done.stderr
@@ -136,19 +136,19 @@ def test_an_episode_in_chunks_is_one_episode(tmp_path: Path, monkeypatch: pytest
     stored = ask("episodes", "show", "acme/robot", "long")
     of_files = ask("episodes", "show", "rec/long_manifest.wshard")
     assert {**stored, "where": ""} == {**of_files, "where": ""}
-    assert (stored["files"], stored["length"], stored["apart"]) == (3, 24, ["signal/film"])
+    assert (stored["files"], stored["length"], stored["apart"]) == (3, 24, ["signal/video"])
     assert [(block["name"], block["rows"]) for block in stored["blocks"]] == [("signal/rgb", 24)]
     shown = run("episodes", "show", "acme/robot", "long", "--png", "long.png")
     assert "in 3 files" in shown.stdout
-    assert "signal/film" in shown.stderr
+    assert "signal/video" in shown.stderr
     assert (tmp_path / "long.png").exists()
     good = ask("episodes", "verify", "acme/robot", "rec")
     assert good["ok"]
     names = [entry["identity"] for entry in good["episodes"]]
     assert names[:2] == names[2:]
     chunk = tmp_path / "rec" / "long_chunk_0001.wshard"
-    sound = chunk.read_bytes()
-    chunk.write_bytes(sound[:-1] + b"\xff")
+    data = chunk.read_bytes()
+    chunk.write_bytes(data[:-1] + b"\xff")
     assert run("episodes", "verify", "rec").exit_code == 8
     chunk.unlink()
     missing = run("episodes", "verify", "rec")
@@ -164,9 +164,7 @@ def test_an_episode_in_chunks_is_one_episode(tmp_path: Path, monkeypatch: pytest
     assert [entry["problem"] is None for entry in document["episodes"]] == [True, False]
 
 
-def test_a_recording_that_did_not_end_is_recovered_and_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_recording_is_recovered_and_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with WShardStreamWriter("run.wshard", "run", [{"id": "x", "dtype": "f32", "shape": [2]}], flush_steps=4) as writer:
         writer.begin_episode()
@@ -174,9 +172,9 @@ def test_a_recording_that_did_not_end_is_recovered_and_published(
             writer.write_timestep({"x": np.full(2, step, np.float32)})
     refused = run("publish", "acme/robot", "--episodes", "demos=run.wshard.partial")
     assert refused.exit_code == 5
-    (words,) = [line for line in refused.stderr.splitlines() if line.startswith("hint:")]
-    asked = words.split("`")[1].split()[1:]
-    done = run(*asked, "--remove", "--json")
+    (hint,) = [line for line in refused.stderr.splitlines() if line.startswith("hint:")]
+    command = hint.split("`")[1].split()[1:]
+    done = run(*command, "--remove", "--json")
     assert done.exit_code == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["episode_id"], report["is_complete"]) == ("run", False)

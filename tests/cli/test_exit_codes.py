@@ -1,4 +1,4 @@
-"""If this fails, a script that runs `warp` cannot tell what went wrong, or finds an error amid its data."""
+"""If this fails, a script cannot tell errors of `warp` apart, or finds error messages in its data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.scenes import parquet, publish, run, run_program
 from warpdata import errors
-from warpdata.cli.exit_codes import report
+from warpdata.cli.exit_codes import report_error
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ from warpdata.cli.exit_codes import report
         (BrokenPipeError(), 0),
     ],
 )
-def test_every_family_has_its_code(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(error) == code
+def test_error_class_has_exit_code(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_error(error) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: ") or isinstance(error, BrokenPipeError)
 
 
-def test_every_error_of_the_tree_has_a_code_but_the_root(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_error_except_root_has_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     needed: dict[str, dict[str, Any]] = {
         "CommitUnknownError": {"txn_id": "t"},
         "PartialCoverageError": {"detail": None},
@@ -48,11 +48,11 @@ def test_every_error_of_the_tree_has_a_code_but_the_root(capsys: pytest.CaptureF
     for name in errors.__all__:
         kind = getattr(errors, name)
         made = kind("x", **needed.get(name, {}))
-        assert (report(made) == 1) is (kind is errors.WarpError), name
+        assert (report_error(made) == 1) is (kind is errors.WarpError), name
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "words"),
+    ("args", "code", "text"),
     [
         (["info", "acme/trips@v9"], 3, "v9"),
         (["info", "acme/trip"], 3, "acme/trips"),
@@ -71,13 +71,13 @@ def test_every_error_of_the_tree_has_a_code_but_the_root(capsys: pytest.CaptureF
         (["publish", "acme/trips", "--artifact", "raw"], 2, "NAME[:KIND]=PATH"),
         (["publish", "acme/trips", "--artifact", "raw:=x"], 2, "NAME[:KIND]=PATH"),
         (["publish", "acme/trips", "--artifact", "raw:zip=x"], 5, "tar_shards"),
-        (["publish", "acme/trips", "--artifact", "raw=/no/such/folder"], 5, "/no/such/folder"),
+        (["publish", "acme/trips", "--artifact", "raw=/no/such/directory"], 5, "/no/such/directory"),
         (["publish", "acme/trips", "--table", "main=x", "--bind", "main=raw"], 2, "TABLE.COLUMN=ARTIFACT"),
         (["publish", "acme/trips", "--artifact", "raw=x", "--append"], 2, "--append"),
         (["publish", "acme/trips", "--table", "main=x", "--compression", "zstd"], 2, "--compression"),
         (["publish", "acme/trips", "--artifact", "raw=x", "--shard-size", "128M"], 2, "'128M' is not a size"),
-        (["ingest", "csv", "acme/trips", "x.csv", "--media", "photo"], 2, "COLUMN=FOLDER"),
-        (["ingest", "imagefolder", "acme/trips", "/no/such/folder"], 5, "/no/such/folder"),
+        (["ingest", "csv", "acme/trips", "x.csv", "--media", "photo"], 2, "COLUMN=DIRECTORY"),
+        (["ingest", "imagefolder", "acme/trips", "/no/such/directory"], 5, "/no/such/directory"),
         (["cat", "acme/trips"], 2, "--ref"),
         (["cat", "acme/trips", "--ref", "x"], 3, "artifact"),
         (["members", "acme/trips", "--artifact", "raw"], 3, "has no artifact 'raw'"),
@@ -90,17 +90,17 @@ def test_every_error_of_the_tree_has_a_code_but_the_root(capsys: pytest.CaptureF
         (["label", "acme/trips", "v1", "--list"], 2, "--list"),
     ],
 )
-def test_failures_are_two_lines_on_stderr(args: list[str], code: int, words: str) -> None:
+def test_failure_prints_error_and_hint(args: list[str], code: int, text: str) -> None:
     publish()
     result = run(*args)
     assert result.exit_code == code, result.stderr
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
-    assert words in result.stderr
+    assert text in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_a_program_keeps_data_and_words_apart(tmp_path: Path) -> None:
+def test_data_and_messages_use_separate_streams(tmp_path: Path) -> None:
     source = parquet(tmp_path)
     done = run_program("publish", "acme/trips", "--table", f"main={source}", "--json")
     assert done.returncode == 0
@@ -116,7 +116,7 @@ def test_a_program_keeps_data_and_words_apart(tmp_path: Path) -> None:
     assert "no datasets" in empty.stderr
 
 
-def test_only_debug_shows_a_traceback() -> None:
+def test_only_debug_prints_traceback() -> None:
     plain, debug = run("info", "acme/nothing"), run("info", "acme/nothing", "--debug")
     assert "Traceback" not in plain.stderr
     assert "Traceback" in debug.stderr
@@ -124,29 +124,29 @@ def test_only_debug_shows_a_traceback() -> None:
     assert plain.exit_code == debug.exit_code == 3
 
 
-def test_a_defect_is_one_line_with_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_error_prints_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("warpdata.cli.context.Invocation.connect", explode)
+    monkeypatch.setattr("warpdata.cli.context.CliContext.connect", explode)
     result = run("list-remote")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
         "error: unexpected ZeroDivisionError: by zero",
-        "hint: Run it again with --debug to see where, and please report it.",
+        "hint: Run the command again with --debug for a traceback, and please report it.",
     ]
 
 
-def test_every_problem_of_a_damaged_manifest_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_of_corrupt_manifest_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     problems = tuple(f"tables.t{n}: wrong" for n in range(12))
-    assert report(errors.ManifestCorruptedError("the manifest is damaged", problems=problems)) == 8
+    assert report_error(errors.ManifestCorruptedError("the manifest is corrupt", problems=problems)) == 8
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "error: the manifest is damaged"
+    assert lines[0] == "error: the manifest is corrupt"
     assert lines[1] == "  tables.t0: wrong"
     assert lines[-1] == "  and 2 more"
 
 
-def test_settings_that_cannot_be_read_are_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_settings_are_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARP_TIMEOUT_S", "soon")
     result = run("list-remote")
     assert result.exit_code == 5

@@ -1,4 +1,4 @@
-"""If this fails, `warp ingest` publishes something else than what lies on disk, or hides what it left out."""
+"""If this fails, `warp ingest` publishes wrong rows, or hides the files that it skipped."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import ask, run
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 from tests.ingest.scenes import bound, plant, png, rows, wav, write_tar
 
 
 @pytest.fixture
 def sources(tmp_path: Path) -> dict[str, list[str]]:
-    """For each format, the arguments that take something small."""
+    """Return the arguments for a small source of each format."""
     plant(tmp_path / "pets", {"cat/1.png": png(1), "dog/2.png": png(2), "notes.txt": "x"})
     plant(tmp_path / "birds", {"1.wav": wav(), "cover.png": png()})
     write_tar(tmp_path / "web" / "0.tar", [("1.png", png(1)), ("1.cls", b"7"), ("README", b"")])
@@ -41,7 +41,7 @@ EXPECTED: dict[str, tuple[dict[str, tuple[str, str]], list[dict[str, Any]], dict
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_one_line_publishes_a_bound_dataset(name: str, sources: dict[str, list[str]]) -> None:
+def test_ingest_publishes_bound_dataset(name: str, sources: dict[str, list[str]]) -> None:
     args = ("ingest", name, "acme/new", *sources[name])
     bindings, expected, ignored = EXPECTED[name]
     plan = ask(*args, "--dry-run")
@@ -61,25 +61,25 @@ def test_one_line_publishes_a_bound_dataset(name: str, sources: dict[str, list[s
     again = run(*args)
     assert again.exit_code == 0
     assert "unchanged" in again.stdout
-    assert ("left out" in again.stderr) is bool(ignored)
+    assert ("skipped" in again.stderr) is bool(ignored)
 
 
-def test_what_was_left_out_is_told(tmp_path: Path) -> None:
+def test_skipped_files_are_reported(tmp_path: Path) -> None:
     plant(tmp_path, {"1.png": png(), "2.png": png(), "a.txt": "", "b.txt": "", "README": ""})
     (tmp_path / "metadata.csv").write_text("file_name,n\n1.png,1\n")
     result = run("ingest", "imagefolder", "acme/pets", str(tmp_path))
     assert result.stderr.splitlines() == [
         f"2 rows and 2 files from {tmp_path}",
-        "left out 3 files of other types: 2 .txt, 1 without ending",
-        "the metadata does not describe 1 file",
+        "skipped 3 files of other types: 2 .txt, 1 without extension",
+        "the metadata file has no row for 1 file",
     ]
 
 
-def test_packing_and_names_can_be_chosen(sources: dict[str, list[str]]) -> None:
-    packed = ("--compression", "zstd", "--shard-size", "1kB", "--table", "pictures")
+def test_packing_and_table_name_options(sources: dict[str, list[str]]) -> None:
+    packed = ("--compression", "zstd", "--shard-size", "1kB", "--table", "images")
     ask("ingest", "imagefolder", "acme/pets", *sources["imagefolder"], *packed)
     opened = wd.dataset("acme/pets")
-    assert opened.tables == ("pictures",)
+    assert opened.tables == ("images",)
     assert opened.info().artifacts[0].compression == "zstd"
     ask("ingest", "csv", "acme/t", *sources["csv"], "--kind", "files")
     assert wd.dataset("acme/t").info().artifacts[0].kind == "files"
@@ -90,7 +90,7 @@ def test_packing_and_names_can_be_chosen(sources: dict[str, list[str]]) -> None:
     assert bound("acme/t") == {"photo": ("raw_photo", "file")}
 
 
-def test_branch_and_expectation_are_kept(sources: dict[str, list[str]]) -> None:
+def test_branch_and_expect_options(sources: dict[str, list[str]]) -> None:
     version = ask("ingest", "imagefolder", "acme/pets", *sources["imagefolder"])["version"]
     missing = run("ingest", "audiofolder", "acme/pets", *sources["audiofolder"], "--branch", "new")
     assert missing.exit_code == 3

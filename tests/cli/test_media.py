@@ -1,4 +1,4 @@
-"""If this fails, raw files do not come out of a dataset as they went in, or are told to be what they are not."""
+"""If this fails, raw files of a dataset change or are described wrongly."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import PROGRAM, ask, parquet, run, run_program
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 from tests.ingest.scenes import plant, png
 from warpdata.cli.parameters import ArtifactType, BindingType, MediaType, SliceType
 from warpdata.limits import MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import blob_key
 
-PICTURES = {f"pictures/{name}.png": png(shade) for shade, name in enumerate(("ant", "bee", "cat", "é"))}
+IMAGES = {f"images/{name}.png": png(shade) for shade, name in enumerate(("ant", "bee", "cat", "é"))}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Pictures, and a table that names them."""
-    parquet(tmp_path, "main.parquet", pa.table({"n": range(4), "image": list(PICTURES)}))
-    return plant(tmp_path, {**PICTURES})
+def directory(tmp_path: Path) -> Path:
+    """Images, and a table with their paths."""
+    parquet(tmp_path, "main.parquet", pa.table({"n": range(4), "image": list(IMAGES)}))
+    return plant(tmp_path, {**IMAGES})
 
 
-def publish_pets(folder: Path, *more: str) -> str:
-    args = ("--artifact", f"raw={folder}/pictures", "--bind", "main.image=raw:image", *more)
-    version: str = ask("publish", "acme/pets", "--table", f"main={folder}/main.parquet", *args)["version"]
+def publish_pets(directory: Path, *more: str) -> str:
+    args = ("--artifact", f"raw={directory}/images", "--bind", "main.image=raw:image", *more)
+    version: str = ask("publish", "acme/pets", "--table", f"main={directory}/main.parquet", *args)["version"]
     return version
 
 
 # Publishing
 
 
-def test_publish_packs_and_binds(folder: Path) -> None:
-    version = publish_pets(folder, "--compression", "zstd", "--shard-size", "100")
+def test_publish_packs_and_binds(directory: Path) -> None:
+    version = publish_pets(directory, "--compression", "zstd", "--shard-size", "100")
     opened = wd.dataset("acme/pets")
     (artifact,) = opened.info().artifacts
     assert (artifact.kind, artifact.compression, artifact.members, artifact.shards) == ("tar_shards", "zstd", 4, 4)
-    assert [ref.read_bytes() for ref in next(opened.table().batch_dicts(4))["image"]] == list(PICTURES.values())
+    assert [ref.read_bytes() for ref in next(opened.table().batch_dicts(4))["image"]] == list(IMAGES.values())
     again = ask(
-        *("publish", "acme/pets", "--table", f"main={folder}/main.parquet", "--artifact", f"raw={folder}/pictures"),
+        *("publish", "acme/pets", "--table", f"main={directory}/main.parquet", "--artifact", f"raw={directory}/images"),
         *("--bind", "main.image=raw:image", "--compression", "zstd", "--shard-size", "100"),
     )
     assert (again["version"], again["changed"], again["uploaded_files"]) == (version, False, 0)
 
 
-def test_an_artifact_needs_no_table_and_has_a_kind(folder: Path) -> None:
-    done = ask("publish", "acme/raw", "--artifact", f"each:files={folder}/pictures", "--artifact", f"all={folder}")
+def test_artifact_without_table(directory: Path) -> None:
+    done = ask("publish", "acme/raw", "--artifact", f"each:files={directory}/images", "--artifact", f"all={directory}")
     assert done["changed"] is True
     kinds = {artifact.name: artifact.kind for artifact in wd.dataset("acme/raw").info().artifacts}
     assert kinds == {"each": "files", "all": "tar_shards"}
 
 
-def test_a_dry_run_names_shards_that_are_not_packed_yet(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    args = ("publish", "acme/pets", "--table", "main=main.parquet", "--artifact", "raw=pictures", "--dry-run")
+def test_dry_run_lists_shards_before_packing(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(directory)
+    args = ("publish", "acme/pets", "--table", "main=main.parquet", "--artifact", "raw=images", "--dry-run")
     shown = ask(*args, "--shard-size", "150")
     assert set(shown) <= set(loaded("publish").json_keys)
     assert (shown["tables"], shown["artifacts"]) == ({"main": 4}, {"raw": 4})
@@ -74,34 +74,32 @@ def test_a_dry_run_names_shards_that_are_not_packed_yet(folder: Path, monkeypatc
     assert wd.list_datasets() == []
 
 
-def test_tables_and_columns_with_dots_are_told_apart(folder: Path) -> None:
+def test_bind_tables_and_columns_with_dots(directory: Path) -> None:
     for name in ("a", "a.b"):
-        parquet(
-            folder, f"{name}.parquet", pa.table({"c": list(PICTURES), "b.c": list(PICTURES), "x=y": list(PICTURES)})
-        )
-    args = ("--artifact", f"raw={folder}/pictures", "--bind", "a.b.c=raw", "--bind", "a.x=y=raw:file")
-    ask("publish", "acme/t", "--table", f"a={folder}/a.parquet", *args)
+        parquet(directory, f"{name}.parquet", pa.table({"c": list(IMAGES), "b.c": list(IMAGES), "x=y": list(IMAGES)}))
+    args = ("--artifact", f"raw={directory}/images", "--bind", "a.b.c=raw", "--bind", "a.x=y=raw:file")
+    ask("publish", "acme/t", "--table", f"a={directory}/a.parquet", *args)
     assert {(bound.table, bound.column) for bound in wd.dataset("acme/t").info().bindings} == {
         ("a", "b.c"),
         ("a", "x=y"),
     }
-    ask("publish", "acme/t", *(f"--table={name}={folder}/{name}.parquet" for name in ("a", "a.b")), *args)
+    ask("publish", "acme/t", *(f"--table={name}={directory}/{name}.parquet" for name in ("a", "a.b")), *args)
     assert {(bound.table, bound.column) for bound in wd.dataset("acme/t").info().bindings} == {
         ("a.b", "c"),
         ("a", "x=y"),
     }
 
 
-def test_a_path_that_leads_nowhere_is_bad_input(folder: Path) -> None:
-    (folder / "pictures" / "bee.png").unlink()
-    args = ("--artifact", f"raw={folder}/pictures", "--bind", "main.image=raw:image")
-    result = run("publish", "acme/pets", "--table", f"main={folder}/main.parquet", *args)
+def test_path_without_member_is_bad_input(directory: Path) -> None:
+    (directory / "images" / "bee.png").unlink()
+    args = ("--artifact", f"raw={directory}/images", "--bind", "main.image=raw:image")
+    result = run("publish", "acme/pets", "--table", f"main={directory}/main.parquet", *args)
     assert result.exit_code == 5
-    assert "pictures/bee.png" in result.stderr
+    assert "images/bee.png" in result.stderr
     assert wd.list_datasets() == []
 
 
-def test_values_that_are_more_than_text() -> None:
+def test_convert_parameter_values() -> None:
     artifact, binding, media, part = ArtifactType(), BindingType(), MediaType(), SliceType()
     assert artifact.convert("raw=a=b:c", None, None) == ("raw", "tar_shards", "a=b:c")
     assert binding.convert("t.c=raw:image", None, None) == ("t.c", "raw", "image")
@@ -111,12 +109,12 @@ def test_values_that_are_more_than_text() -> None:
     assert slices == [slice(0, 50), slice(50, None), slice(None, 50), slice(None), slice(7, 8)]
 
 
-# Looking
+# Reading
 
 
 @pytest.mark.parametrize("mode", [[], ["--mode", "local"]])
-def test_what_there_is_is_told(folder: Path, mode: list[str]) -> None:
-    publish_pets(folder)
+def test_info_inspect_schema_head_and_members(directory: Path, mode: list[str]) -> None:
+    publish_pets(directory)
     for name in ("info", "inspect", "schema", "head", "members"):
         assert list(ask(name, "acme/pets", *mode)) == list(loaded(name).json_keys)
     (artifact,) = ask("info", "acme/pets", *mode)["artifacts"]
@@ -138,34 +136,34 @@ def test_what_there_is_is_told(folder: Path, mode: list[str]) -> None:
     assert "4 rows, 4 files, " in run("info", "acme/pets").stdout
 
 
-def test_rows_show_paths(folder: Path) -> None:
-    publish_pets(folder)
-    assert [row["image"] for row in ask("head", "acme/pets")["rows"]] == list(PICTURES)
-    assert "pictures/bee.png" in run("head", "acme/pets", "--filter", "image LIKE '%bee%'").stdout
+def test_bound_columns_are_paths(directory: Path) -> None:
+    publish_pets(directory)
+    assert [row["image"] for row in ask("head", "acme/pets")["rows"]] == list(IMAGES)
+    assert "images/bee.png" in run("head", "acme/pets", "--filter", "image LIKE '%bee%'").stdout
     lines = run("stream", "acme/pets", "--columns", "image").stdout.splitlines()
-    assert [json.loads(line)["image"] for line in lines] == list(PICTURES)
+    assert [json.loads(line)["image"] for line in lines] == list(IMAGES)
     arrow = pa.ipc.open_stream(run("stream", "acme/pets", "--format", "arrow").stdout_bytes).read_all()
     assert arrow.schema.field("image").type == pa.string()
     assert "image: ref<image>" in run("init", "acme/pets", "-o", "-").stdout
 
 
-def test_members_are_listed(folder: Path) -> None:
-    version = publish_pets(folder)
+def test_list_members(directory: Path) -> None:
+    version = publish_pets(directory)
     shown = ask("members", "acme/pets")
     assert (shown["version"], shown["artifact"]) == (version, "raw")
-    sizes = {name: len(content) for name, content in PICTURES.items()}
+    sizes = {name: len(content) for name, content in IMAGES.items()}
     assert [(m["path"], m["size_bytes"], m["shard"]) for m in shown["members"]] == [(n, s, 0) for n, s in sizes.items()]
-    assert [m["path"] for m in ask("members", "acme/pets", "--prefix", "pictures/b")["members"]] == ["pictures/bee.png"]
-    assert [m["path"] for m in ask("members", "acme/pets", "--limit", "2")["members"]] == list(PICTURES)[:2]
+    assert [m["path"] for m in ask("members", "acme/pets", "--prefix", "images/b")["members"]] == ["images/bee.png"]
+    assert [m["path"] for m in ask("members", "acme/pets", "--limit", "2")["members"]] == list(IMAGES)[:2]
     assert ask("members", "acme/pets", "--limit", "0")["members"] == []
     lines = run("members", "acme/pets", "--artifact", "raw").stdout.splitlines()
-    assert [line.split()[-1] for line in lines] == list(PICTURES)
+    assert [line.split()[-1] for line in lines] == list(IMAGES)
     nothing = run("members", "acme/pets", "--prefix", "z")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
     assert "begins with 'z'" in nothing.stderr
 
 
-def test_a_terminal_is_never_told_what_to_do_by_a_name() -> None:
+def test_member_names_are_escaped() -> None:
     wd.DatasetBuilder("acme/evil").add_artifact("raw", {"\x1b[31mred\n": b"x"}).publish()
     assert "\x1b" not in run("members", "acme/evil").stdout
     assert len(run("members", "acme/evil").stdout.splitlines()) == 1
@@ -175,39 +173,39 @@ def test_a_terminal_is_never_told_what_to_do_by_a_name() -> None:
 # Bytes
 
 
-def test_cat_writes_bytes_and_nothing_else(folder: Path) -> None:
-    publish_pets(folder)
-    names = list(PICTURES)
+def test_cat_writes_only_bytes(directory: Path) -> None:
+    publish_pets(directory)
+    names = list(IMAGES)
     done = subprocess.run(
         [*PROGRAM, "cat", "acme/pets", "--artifact", "raw", "--ref", names[2], "--ref", names[0]],
         capture_output=True,
         timeout=60,
         check=True,
     )
-    assert done.stdout == PICTURES[names[2]] + PICTURES[names[0]]
+    assert done.stdout == IMAGES[names[2]] + IMAGES[names[0]]
     assert done.stderr == b""
-    missing = run("cat", "acme/pets", "--ref", names[0], "--ref", "pictures/be.png")
+    missing = run("cat", "acme/pets", "--ref", names[0], "--ref", "images/be.png")
     assert (missing.exit_code, missing.stdout_bytes) == (3, b"")
-    assert "pictures/bee.png" in missing.stderr
+    assert "images/bee.png" in missing.stderr
 
 
-def test_cat_refuses_a_terminal_unless_forced() -> None:
+def test_cat_refuses_terminal_without_force() -> None:
     wd.DatasetBuilder("acme/raw").add_artifact("raw", {"a.txt": b"hello"}).publish()
     for force, code, shown in ((False, 2, b""), (True, 0, b"hello")):
-        ours, theirs = pty.openpty()
+        controller, terminal = pty.openpty()
         args = [*PROGRAM, "cat", "acme/raw", "--ref", "a.txt", *(["--force"] if force else [])]
-        done = subprocess.run(args, stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False)
-        os.close(theirs)
+        done = subprocess.run(args, stdout=terminal, stderr=subprocess.PIPE, timeout=60, check=False)
+        os.close(terminal)
         try:
-            written = os.read(ours, 100)
+            written = os.read(controller, 100)
         except OSError:
             written = b""
-        os.close(ours)
+        os.close(controller)
         assert (done.returncode, written) == (code, shown)
         assert force or b"--force" in done.stderr
 
 
-def test_cat_reads_a_large_file_with_flat_memory(tmp_path: Path) -> None:
+def test_cat_of_large_file_uses_constant_memory(tmp_path: Path) -> None:
     for name, count in (("small", 2), ("large", 24)):
         with (tmp_path / name).open("wb") as file:
             file.write(b"first")
@@ -228,7 +226,7 @@ def test_cat_reads_a_large_file_with_flat_memory(tmp_path: Path) -> None:
     assert peak_kib["large"] - peak_kib["small"] < 4 * MEMBER_CHUNK_BYTES // 1024, peak_kib
 
 
-def test_a_reader_that_has_enough_ends_cat_quietly(tmp_path: Path) -> None:
+def test_cat_ends_silently_on_closed_pipe(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(3 * MEMBER_CHUNK_BYTES))
     wd.DatasetBuilder("acme/raw").add_artifact("raw", tmp_path).publish()
     with subprocess.Popen(
@@ -242,17 +240,17 @@ def test_a_reader_that_has_enough_ends_cat_quietly(tmp_path: Path) -> None:
         assert program.wait(timeout=30) == 0
 
 
-def test_damage_is_never_written(folder: Path) -> None:
-    publish_pets(folder)
+def test_cat_never_writes_corrupt_data(directory: Path) -> None:
+    publish_pets(directory)
     opened = wd.dataset("acme/pets")
-    path = wd.connect().reader.local_path(blob_key(opened.artifact().shard_of("pictures/bee.png").hash))
+    path = wd.connect().reader.local_path(blob_key(opened.artifact().shard_of("images/bee.png").hash))
     assert path is not None
     data = bytearray(path.read_bytes())
     data[data.index(png(1)) + 5] ^= 1
     path.chmod(0o644)
     path.write_bytes(data)
-    damaged = run("cat", "acme/pets", "--ref", "pictures/bee.png")
-    assert (damaged.exit_code, damaged.stdout_bytes) == (8, b"")
-    assert "pictures/bee.png" in damaged.stderr
+    corrupt = run("cat", "acme/pets", "--ref", "images/bee.png")
+    assert (corrupt.exit_code, corrupt.stdout_bytes) == (8, b"")
+    assert "images/bee.png" in corrupt.stderr
     assert run_program("verify", "acme/pets").returncode == 8
-    assert run("cat", "acme/pets", "--ref", "pictures/cat.png").stdout_bytes == png(2)
+    assert run("cat", "acme/pets", "--ref", "images/cat.png").stdout_bytes == png(2)

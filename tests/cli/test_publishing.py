@@ -1,4 +1,4 @@
-"""If this fails, `warp publish` and its neighbours write something else than they were asked to."""
+"""If this fails, `warp publish`, `label`, `branch` or `verify` does not do what its options say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import ask, parquet, publish, run, run_program, trips
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 from warpdata.primitives.hashing import blob_key
 
 
@@ -19,7 +19,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def stored_blob(version: str) -> Path:
-    """The file behind the only shard of a version of acme/trips."""
+    """Return the stored file of the only shard of a version of acme/trips."""
     opened = wd.dataset(f"acme/trips@{version}")
     (blob,) = opened.blobs()
     path = wd.connect().reader.local_path(blob_key(blob.hash))
@@ -27,7 +27,7 @@ def stored_blob(version: str) -> Path:
     return path
 
 
-def test_publish_twice_is_publish_once(source: Path) -> None:
+def test_publish_is_idempotent(source: Path) -> None:
     args = ("publish", "acme/trips", "--table", f"main={source}", "--label", "v1", "-m", "first", "--author", "ada")
     first = ask(*args)
     again = ask(*args)
@@ -47,14 +47,14 @@ def test_dry_run_writes_nothing(source: Path) -> None:
     assert shown["tables"] == {"main": 10}
     assert shown["files"][0]["is_present"] is False
     assert wd.list_datasets() == []
-    assert "to send" in run("publish", "acme/trips", "--table", f"main={source}", "--dry-run").stdout
+    assert "to upload" in run("publish", "acme/trips", "--table", f"main={source}", "--dry-run").stdout
     assert ask("publish", "acme/trips", "--table", f"main={source}")["version"] == shown["version"]
-    there = run("publish", "acme/trips", "--table", f"main={source}", "--dry-run")
-    assert "already there" in there.stdout
+    stored = run("publish", "acme/trips", "--table", f"main={source}", "--dry-run")
+    assert "already stored" in stored.stdout
     assert ask("publish", "acme/trips", "--table", f"main={source}", "--append", "--dry-run")["version"] is None
 
 
-def test_globs_folders_and_repeated_tables(tmp_path: Path) -> None:
+def test_globs_directories_and_repeated_tables(tmp_path: Path) -> None:
     for n in range(3):
         parquet(tmp_path, f"part-{n}.parquet", trips(n * 10))
     shown = ask(
@@ -87,7 +87,7 @@ def test_append_rewrite_branch_and_metadata(source: Path, tmp_path: Path) -> Non
     assert [branch["name"] for branch in listed] == ["experiment", "main"]
 
 
-def test_expect_refuses_a_branch_that_moved(source: Path, tmp_path: Path) -> None:
+def test_expect_fails_if_branch_moved(source: Path, tmp_path: Path) -> None:
     old = publish(label="v1")
     more = parquet(tmp_path, "more.parquet", trips(10, 2))
     assert ask("publish", "acme/trips", "--table", f"main={more}", "--expect", "v1")["changed"]
@@ -98,7 +98,7 @@ def test_expect_refuses_a_branch_that_moved(source: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 is not enough PAR1"])
-def test_a_file_that_is_no_table_is_bad_input(tmp_path: Path, content: bytes) -> None:
+def test_invalid_parquet_is_bad_input(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.parquet"
     path.write_bytes(content)
     result = run("publish", "acme/trips", "--table", f"main={path}")
@@ -107,13 +107,13 @@ def test_a_file_that_is_no_table_is_bad_input(tmp_path: Path, content: bytes) ->
     assert wd.list_datasets() == []
 
 
-def test_an_empty_glob_is_bad_input(tmp_path: Path) -> None:
+def test_glob_without_match_is_bad_input(tmp_path: Path) -> None:
     result = run("publish", "acme/trips", "--table", f"main={tmp_path}/*.parquet")
     assert result.exit_code == 5
     assert "no file matches" in result.stderr
 
 
-def test_labels_are_made_listed_and_never_moved(source: Path) -> None:
+def test_labels_never_move(source: Path) -> None:
     old = publish()
     made = ask("label", "acme/trips", "v1")
     assert made["labels"][0]["version"] == old
@@ -127,7 +127,7 @@ def test_labels_are_made_listed_and_never_moved(source: Path) -> None:
     assert run("branch", "acme/trips", "v1").exit_code == 4
 
 
-def test_a_dataset_without_labels_says_so() -> None:
+def test_dataset_without_labels() -> None:
     publish()
     result = run("label", "acme/trips", "--list")
     assert (result.exit_code, result.stdout) == (0, "")
@@ -136,51 +136,51 @@ def test_a_dataset_without_labels_says_so() -> None:
         assert run(command, "acme/nothing", "--list").exit_code == 3
 
 
-def test_verify_finds_damage_and_repair_mends_it(source: Path) -> None:
+def test_verify_finds_corruption_and_repair_fixes_it(source: Path) -> None:
     version = ask("publish", "acme/trips", "--table", f"main={source}")["version"]
-    whole = run("verify", "acme/trips")
-    assert whole.exit_code == 0
-    assert "is whole: 1 file" in whole.stdout
+    valid = run("verify", "acme/trips")
+    assert valid.exit_code == 0
+    assert "is valid: 1 file" in valid.stdout
     blob = stored_blob(version)
     blob.chmod(0o644)
     data = bytearray(blob.read_bytes())
     data[len(data) // 2] ^= 1
     blob.write_bytes(data)
-    damaged = run("verify", "acme/trips")
-    assert damaged.exit_code == 8
-    assert blob.name in damaged.stdout
-    assert "--repair" in damaged.stderr
-    told = run_program("verify", "acme/trips", "--json")
-    assert told.returncode == 8
-    assert '"ok": false' in told.stdout
+    corrupt = run("verify", "acme/trips")
+    assert corrupt.exit_code == 8
+    assert blob.name in corrupt.stdout
+    assert "--repair" in corrupt.stderr
+    result = run_program("verify", "acme/trips", "--json")
+    assert result.returncode == 8
+    assert '"ok": false' in result.stdout
     assert run("publish", "acme/trips", "--table", f"main={source}", "--repair").exit_code == 0
     assert run("verify", "acme/trips").exit_code == 0
     blob.unlink()
     assert run("verify", "acme/trips").exit_code == 8
 
 
-def test_resolve_tells_what_became_of_a_transaction() -> None:
+def test_find_commit() -> None:
     publish()
     (entry,) = wd.dataset("acme/trips").history()
-    landed = ask("resolve", "acme/trips", entry.txn_id)
+    landed = ask("find-commit", "acme/trips", entry.txn_id)
     assert landed["landed"] is True
-    assert list(landed) == list(loaded("resolve").json_keys)
+    assert list(landed) == list(loaded("find-commit").json_keys)
     assert landed["commit"]["version"] == entry.version
-    assert entry.version in run("resolve", "acme/trips", entry.txn_id).stdout
-    absent = run("resolve", "acme/trips", "0000", "--json")
+    assert entry.version in run("find-commit", "acme/trips", entry.txn_id).stdout
+    absent = run("find-commit", "acme/trips", "0000", "--json")
     assert absent.exit_code == 3
     assert '"landed": false' in absent.stdout
 
 
-def test_a_message_with_anything_in_it_is_shown_safely(source: Path) -> None:
-    message = "two\nlines and \x1b[31mred"
+def test_control_characters_in_message_are_escaped(source: Path) -> None:
+    message = "\x1b[31mred\nand \x1b[32mgreen"
     assert run("publish", "acme/trips", "--table", f"main={source}", "-m", message).exit_code == 0
     for command in ("log", "info"):
         assert "\x1b" not in run(command, "acme/trips").stdout
     assert ask("log", "acme/trips")["commits"][0]["message"] == message
 
 
-def test_a_table_of_no_rows(tmp_path: Path) -> None:
+def test_table_without_rows(tmp_path: Path) -> None:
     empty = parquet(tmp_path, "empty.parquet", pa.table({"x": pa.array([], pa.int8())}))
     assert run("publish", "acme/trips", "--table", f"main={empty}").exit_code == 0
     assert "no rows" in run("head", "acme/trips").stderr

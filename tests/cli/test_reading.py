@@ -1,4 +1,4 @@
-"""If this fails, people and scripts that look at a dataset are shown something that is not there."""
+"""If this fails, commands that read a dataset show wrong data."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import ask, publish, run, trips
-from tests.cli.test_tree import loaded
+from tests.cli.test_app import loaded
 
 
 def publish_two() -> tuple[str, str]:
-    """Two versions: the first labelled, the second with more rows."""
+    """Publish two versions: the first labelled, the second with more rows."""
     old = publish(label="v1")
     new = wd.DatasetBuilder("acme/trips").append_table("main", trips(10, 5)).publish("more", author="bob").version
     return old, new
@@ -35,7 +35,7 @@ def publish_two() -> tuple[str, str]:
         ("doctor", []),
     ],
 )
-def test_json_has_the_documented_keys_and_nothing_else(name: str, args: list[str]) -> None:
+def test_json_has_exactly_the_documented_keys(name: str, args: list[str]) -> None:
     publish_two()
     assert list(ask(name, *args)) == list(loaded(name).json_keys)
     human = run(name, *args)
@@ -59,7 +59,7 @@ def test_info() -> None:
     assert "first load" in text
 
 
-def test_schema_shows_all_tables_or_one() -> None:
+def test_schema_of_all_tables_or_one() -> None:
     builder = wd.DatasetBuilder("acme/two").add_table("main", trips())
     builder.add_table("other", pa.table({"x": pa.array([[1, 2]], pa.list_(pa.uint8(), 2))})).publish()
     assert [table["name"] for table in ask("schema", "acme/two")["tables"]] == ["main", "other"]
@@ -82,17 +82,17 @@ def test_head() -> None:
     assert len(text.splitlines()) == 6
     nothing = run("head", "acme/trips", "--filter", "id > 100")
     assert nothing.exit_code == 0
-    assert "no row passes the filter" in nothing.stderr
+    assert "no row matches the filter" in nothing.stderr
 
 
-def test_head_names_the_columns_that_do_not_fit() -> None:
+def test_head_names_columns_that_do_not_fit() -> None:
     publish("acme/wide", pa.table({f"column_{n:03d}": [n] for n in range(100)}))
     lines = run("head", "acme/wide").stdout.splitlines()
     assert max(map(len, lines[:4])) <= 120
     assert "more columns: " in lines[-1]
 
 
-def test_a_terminal_is_never_told_what_to_do_by_data() -> None:
+def test_control_characters_in_data_are_escaped() -> None:
     publish("acme/evil", pa.table({"text": ["\x1b]0;owned\x07 \x1b[31mred\r\n"]}))
     for command in (["head", "acme/evil"], ["head", "acme/evil", "--json"], ["stream", "acme/evil"]):
         result = run(*command)
@@ -121,7 +121,7 @@ def test_log_is_newest_first_with_labels() -> None:
     short = run("log", "acme/trips", "-n", "1")
     assert new[:12] in short.stdout
     assert old[:12] not in short.stdout
-    assert "-n shows more" in short.stderr
+    assert "use -n" in short.stderr
 
 
 def test_diff() -> None:
@@ -142,28 +142,29 @@ def test_diff() -> None:
     assert "no difference" in same.stdout
 
 
-def test_list_remote_prints_one_name_a_line() -> None:
+def test_list_remote_prints_one_name_per_line() -> None:
     publish("acme/a")
     publish("acme/b")
     publish("other/c")
     assert run("list-remote").stdout.splitlines() == ["acme/a", "acme/b", "other/c"]
     assert run("list-remote", "acme/").stdout.splitlines() == ["acme/a", "acme/b"]
     assert ask("list-remote", "acme")["datasets"] == ["acme/a", "acme/b"]
+    assert run("ls", "acme/").stdout == run("list-remote", "acme/").stdout
 
 
-def test_metadata_comes_back(tmp_path: object) -> None:
+def test_metadata_is_shown(tmp_path: object) -> None:
     builder = wd.DatasetBuilder("acme/m").add_table("main", trips())
     builder.publish(metadata={"source": "meters"})
     assert ask("info", "acme/m")["metadata"] == {"source": "meters"}
     assert "meters" in run("inspect", "acme/m").stdout
 
 
-def test_another_store_is_asked_with_store(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("elsewhere")
-    wd.DatasetBuilder("acme/there", store=str(folder)).add_table("main", trips()).publish()
+def test_store_option(tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    wd.DatasetBuilder("acme/there", store=str(other)).add_table("main", trips()).publish()
     assert run("list-remote").stdout == ""
-    assert run("list-remote", "--store", str(folder)).stdout == "acme/there\n"
-    assert json.loads(run("info", "acme/there", "--store", folder.as_uri(), "--json").stdout)["rows"] == 10
+    assert run("list-remote", "--store", str(other)).stdout == "acme/there\n"
+    assert json.loads(run("info", "acme/there", "--store", other.as_uri(), "--json").stdout)["rows"] == 10
 
 
 @pytest.mark.s3

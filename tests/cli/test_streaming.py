@@ -1,4 +1,4 @@
-"""If this fails, rows on a pipe are lost, changed or never end."""
+"""If this fails, `warp stream` loses or changes rows, or never ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 
 import warpdata as wd
 from tests.cli.scenes import PROGRAM, publish, run, run_program, trips
-from warpdata.cli.formats import FORMATS
+from warpdata.cli.commands.stream import FORMATS
 
 MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 1, 500, tzinfo=datetime.UTC)
 
@@ -76,14 +76,14 @@ def written(name: str, table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def test_arrow_keeps_everything() -> None:
+def test_arrow_keeps_every_type() -> None:
     table = every_type()
     read = pa.ipc.open_stream(written("arrow", table)).read_all()
     assert read.schema.equals(table.schema, check_metadata=True)
     assert read.drop(["real"]).equals(table.drop(["real"]))
 
 
-def test_json_lines_write_every_type_the_documented_way() -> None:
+def test_json_lines_of_every_type() -> None:
     first, second = [json.loads(line) for line in written("jsonl", every_type()).splitlines()]
     far = first.pop("far")
     assert first == EXPECTED_JSON
@@ -93,7 +93,7 @@ def test_json_lines_write_every_type_the_documented_way() -> None:
     assert all(second[name] is None for name in set(second) - {"real", "text"})
 
 
-def test_csv_writes_nested_values_as_json() -> None:
+def test_csv_encodes_nested_values_as_json() -> None:
     header, first, second = list(csv.reader(io.StringIO(written("csv", every_type()).decode(), newline="")))
     assert header == every_type().column_names
     cells = dict(zip(header, first, strict=True))
@@ -107,7 +107,7 @@ def test_csv_writes_nested_values_as_json() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_no_rows_are_still_a_stream(name: str) -> None:
+def test_stream_without_rows(name: str) -> None:
     data = written(name, trips().slice(0, 0))
     if name == "arrow":
         assert pa.ipc.open_stream(data).read_all().schema == trips().schema
@@ -139,13 +139,13 @@ def test_shards_cover_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def long_dataset() -> None:
-    """Far more than a pipe holds."""
+    """Publish far more rows than fit into a pipe."""
     wd.DatasetBuilder("acme/long").add_table("main", trips(count=300_000)).publish()
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @pytest.mark.usefixtures("long_dataset")
-def test_a_reader_that_has_enough_ends_the_stream_quietly(name: str) -> None:
+def test_stream_ends_silently_on_closed_pipe(name: str) -> None:
     with subprocess.Popen(
         [*PROGRAM, "stream", "acme/long", "--format", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as program:
@@ -160,7 +160,7 @@ def test_a_reader_that_has_enough_ends_the_stream_quietly(name: str) -> None:
 @pytest.mark.parametrize(
     "args", [["--help"], ["list-remote"], ["info", "acme/trips"], ["info", "acme/trips", "--json"]]
 )
-def test_a_closed_pipe_is_quiet_for_every_kind_of_output(args: list[str]) -> None:
+def test_closed_pipe_is_silent_for_every_output(args: list[str]) -> None:
     publish()
     read_end, write_end = os.pipe()
     os.close(read_end)
@@ -173,7 +173,7 @@ def test_a_closed_pipe_is_quiet_for_every_kind_of_output(args: list[str]) -> Non
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @pytest.mark.usefixtures("long_dataset")
-def test_ctrl_c_ends_a_stream_that_nobody_reads(name: str) -> None:
+def test_ctrl_c_ends_blocked_stream(name: str) -> None:
     with subprocess.Popen(
         [*PROGRAM, "stream", "acme/long", "--format", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as program:
@@ -186,8 +186,8 @@ def test_ctrl_c_ends_a_stream_that_nobody_reads(name: str) -> None:
         assert program.stderr.read() == b"interrupted\n"
 
 
-def test_ctrl_c_ends_a_wait_for_a_store_that_hangs() -> None:
-    """The library that waits does not listen to signals; without help this would last a minute."""
+def test_ctrl_c_ends_wait_for_hanging_store() -> None:
+    """The storage library does not react to signals, so Python alone would wait a minute."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
         environment = {
@@ -210,7 +210,7 @@ def test_ctrl_c_ends_a_wait_for_a_store_that_hangs() -> None:
             assert program.stderr.read() == b"interrupted\n"
 
 
-def test_an_arrow_stream_reaches_a_program_whole() -> None:
+def test_arrow_stream_through_pipe() -> None:
     publish()
     done = subprocess.run(
         [*PROGRAM, "stream", "acme/trips", "--format", "arrow"], capture_output=True, timeout=60, check=True

@@ -1,4 +1,4 @@
-"""If this fails, weights that leave through the command line are not those that came in, or damage goes unnoticed."""
+"""If this fails, imported and exported tensors differ, or corruption goes unnoticed."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def bits(tensor: Any) -> tuple[Any, ...]:
     return str(tensor.dtype), tuple(tensor.shape), bytes(flat.numpy())
 
 
-def test_in_and_out_again_bit_by_bit(file: Path, tmp_path: Path) -> None:
+def test_import_and_export_round_trip(file: Path, tmp_path: Path) -> None:
     done = ask("tensors", "import", "acme/model", str(file), "--label", "v1", "-m", "first")
     assert done["changed"] is True
     out = tmp_path / "out.safetensors"
-    told = ask("tensors", "export", "acme/model@v1", str(out))
-    assert told["tensors"] == len(checkpoint())
+    exported = ask("tensors", "export", "acme/model@v1", str(out))
+    assert exported["tensors"] == len(checkpoint())
     written = load_file(out)
     assert {name: bits(value) for name, value in written.items()} == {
         name: bits(value) for name, value in checkpoint().items()
@@ -57,10 +57,10 @@ def test_in_and_out_again_bit_by_bit(file: Path, tmp_path: Path) -> None:
         assert set(opened.keys()) == set(checkpoint())
     again = ask("tensors", "import", "acme/model", str(out))
     assert (again["changed"], again["version"]) == (False, done["version"])
-    assert run("tensors", "export", "acme/model", str(out)).exit_code != 0, "a file that is there stays"
+    assert run("tensors", "export", "acme/model", str(out)).exit_code != 0, "export never overwrites a file"
 
 
-def test_listings_say_what_is_there(file: Path) -> None:
+def test_ls_and_show(file: Path) -> None:
     ask("publish", "acme/model", "--tensors", f"weights={file}", "--tensors", f"ema={file}")
     listed = ask("tensors", "ls", "acme/model")["tensors"]
     assert [one["name"] for one in listed] == ["ema", "weights"]
@@ -81,17 +81,17 @@ def test_listings_say_what_is_there(file: Path) -> None:
     assert "Name one of: ema, weights" in run("tensors", "show", "acme/model").stderr
 
 
-def test_a_view_is_explained_named_and_written(file: Path, tmp_path: Path) -> None:
+def test_view_is_explained_and_written(file: Path, tmp_path: Path) -> None:
     ask("tensors", "import", "acme/model", str(file))
     art = wd.dataset("acme/model").tensors()
     out = tmp_path / "view.safetensors"
     flags = ("--narrow", "layers.*.w=0:3/8", "--transpose", "type.09=0,1", "--only", "layers.*,type.09")
-    told = ask("tensors", "view", "acme/model", *flags, "--output", str(out))
+    explained = ask("tensors", "view", "acme/model", *flags, "--output", str(out))
     spec: dict[str, Any] = {f"layers.{n}.w": wd.narrow(0, 24, 8) for n in range(3)}
     view = art.view({**spec, "type.09": wd.transpose(0, 1)}, names=[*spec, "type.09"])
-    assert told["view_id"] == view.view_id == ask("tensors", "show", "acme/model", *flags)["view_id"]
+    assert explained["view_id"] == view.view_id == ask("tensors", "show", "acme/model", *flags)["view_id"]
     plan = view.explain()
-    assert (told["requests"], told["bytes_read"], told["bytes_kept"]) == (
+    assert (explained["requests"], explained["bytes_read"], explained["bytes_kept"]) == (
         plan.requests,
         plan.bytes_read,
         plan.bytes_kept,
@@ -102,32 +102,32 @@ def test_a_view_is_explained_named_and_written(file: Path, tmp_path: Path) -> No
     assert set(written) == {*spec, "type.09"}
     text = run("tensors", "view", str(file), "--narrow", "layers.0.w=1:10:20").stdout
     assert "view id" in text
-    assert "times what it keeps" in text
+    assert "times the size it keeps" in text
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "text"),
     [
         (("--narrow", "layers.0.w=0:60:10"), "layers.0.w"),
-        (("--narrow", "layers.9.w=0:0:1"), "there is no tensor 'layers.9.w'"),
+        (("--narrow", "layers.9.w=0:0:1"), "no tensor matches 'layers.9.w'"),
         (("--narrow", "layers.0.w=9:0/2"), "no dimension 9"),
         (("--narrow", "layers.0.w=0:2/2"), "is not of the form"),
         (("--narrow", "layers.0.w"), "is not of the form"),
         (("--transpose", "layers.0.w=1"), "is not of the form"),
-        (("--only", "nothing*"), "there is no tensor 'nothing*'"),
-        (("--name", "weights"), "--name is for tensors of a dataset"),
+        (("--only", "nothing*"), "no tensor matches 'nothing*'"),
+        (("--name", "weights"), "--name needs a dataset"),
     ],
 )
-def test_views_that_can_not_be_are_refused(file: Path, flags: tuple[str, ...], told: str) -> None:
+def test_invalid_view_is_error(file: Path, flags: tuple[str, ...], text: str) -> None:
     result = run("tensors", "view", str(file), *flags)
     assert result.exit_code != 0
-    assert told in " ".join(result.stderr.split())
+    assert text in " ".join(result.stderr.split())
 
 
-def test_damage_is_named_and_has_an_exit_code(file: Path, tmp_path: Path) -> None:
+def test_verify_names_corrupt_tensors(file: Path, tmp_path: Path) -> None:
     ask("tensors", "import", "acme/model", str(file))
     assert ask("tensors", "verify", "acme/model")["ok"] is True
-    assert "is whole" in run("tensors", "verify", "acme/model").stdout
+    assert "is valid" in run("tensors", "verify", "acme/model").stdout
     dataset = wd.dataset("acme/model")
     (shard,) = dataset.manifest.tensors["weights"].shards.shards
     path = Path(dataset.session.reader.url.removeprefix("file://")) / blob_key(shard.hash)
@@ -137,8 +137,8 @@ def test_damage_is_named_and_has_an_exit_code(file: Path, tmp_path: Path) -> Non
     path.write_bytes(data)
     result = run("tensors", "verify", "acme/model", "--json")
     assert result.exit_code == CORRUPT
-    (damage,) = json.loads(result.stdout)["damaged"]
-    assert damage["names"][0] == "layers.0.w"
+    (corrupt,) = json.loads(result.stdout)["damaged"]
+    assert corrupt["names"][0] == "layers.0.w"
     result = run("verify", "acme/model")
     assert result.exit_code == CORRUPT
     assert "tensors 'weights': bytes 0…" in result.stdout
@@ -149,14 +149,14 @@ def test_damage_is_named_and_has_an_exit_code(file: Path, tmp_path: Path) -> Non
     assert "nothing to check them against" in run("tensors", "verify", str(file)).stderr
 
 
-def test_types_that_safetensors_lack_are_named(tmp_path: Path) -> None:
+def test_dtype_without_safetensors_equivalent(tmp_path: Path) -> None:
     art = open_arrays({"w": torch.zeros(2, dtype=torch.complex128)})
     with pytest.raises(wd.errors.UnsupportedFormatError, match="complex128"):
         art.save_safetensors(tmp_path / "out.safetensors")
 
 
-def test_a_path_and_a_dataset_are_told_apart(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_or_dataset(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)
-    for place in ("model.safetensors", "./model.safetensors", str(file.parent), "."):
-        assert ask("tensors", "show", place)["path"] == place
+    for target in ("model.safetensors", "./model.safetensors", str(file.parent), "."):
+        assert ask("tensors", "show", target)["path"] == target
     assert "acme/model is not published" in run("tensors", "show", "acme/model").stderr

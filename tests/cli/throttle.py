@@ -1,4 +1,4 @@
-"""A door to a server that lets bytes through slowly, for tests of what happens meanwhile."""
+"""A TCP proxy that limits the bandwidth, for tests of interrupted downloads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-_PIECE = 16 * 1024
+_CHUNK_BYTES = 16 * 1024
 
 
 class Throttle:
-    """Passes connections on to `host:port`. What comes back is slowed to `bytes_per_s` in all."""
+    """Forward connections to `host:port`. All responses together are limited to `bytes_per_s`."""
 
     def __init__(self, host: str, port: int, bytes_per_s: int) -> None:
         self._target = host, port
@@ -21,7 +21,7 @@ class Throttle:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
-        self.passed_bytes = 0
+        self.forwarded_bytes = 0
 
     @property
     def url(self) -> str:
@@ -40,29 +40,29 @@ class Throttle:
                     each.shutdown(socket.SHUT_RDWR)
                 each.close()
 
-    def wait_for(self, size_bytes: int, patience_s: float = 30) -> None:
-        """Until so many bytes have come back."""
-        until = time.monotonic() + patience_s
-        while self.passed_bytes < size_bytes:
-            assert time.monotonic() < until, f"only {self.passed_bytes} bytes came"
+    def wait_for(self, size_bytes: int, timeout_s: float = 30) -> None:
+        """Wait until the responses have this size."""
+        until = time.monotonic() + timeout_s
+        while self.forwarded_bytes < size_bytes:
+            assert time.monotonic() < until, f"only {self.forwarded_bytes} bytes received"
             time.sleep(0.01)
 
     def _serve(self) -> None:
         with suppress(OSError):
             while True:
-                theirs, _ = self._listener.accept()
-                ours = socket.create_connection(self._target)
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
                 with self._lock:
-                    self._open += [theirs, ours]
-                threading.Thread(target=self._pass, args=(theirs, ours, False), daemon=True).start()
-                threading.Thread(target=self._pass, args=(ours, theirs, True), daemon=True).start()
+                    self._open += [client, server]
+                threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
+                threading.Thread(target=self._forward, args=(server, client, True), daemon=True).start()
 
-    def _pass(self, source: socket.socket, target: socket.socket, is_slow: bool) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, is_slow: bool) -> None:
         with suppress(OSError):
-            while data := source.recv(_PIECE):
+            while data := source.recv(_CHUNK_BYTES):
                 if is_slow:
                     with self._lock:
                         time.sleep(len(data) / self._bytes_per_s)
-                        self.passed_bytes += len(data)
+                        self.forwarded_bytes += len(data)
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)

@@ -1,20 +1,20 @@
-"""The `warp` command: people may ask. The only package that prints and exits.
+"""The `warp` command. The only package that prints and exits.
 
-Data goes to stdout, everything else to stderr. docs/reference/cli.md is generated from the command
-tree by `python -m warpdata.cli.reference`.
+Data goes to stdout, everything else to stderr. `python -m warpdata.cli.reference` generates
+docs/reference/cli.md from the commands.
 """
 
 from warpdata.cli.app import warp
-from warpdata.cli.interrupts import end_soon_on_interrupt
+from warpdata.cli.exit_codes import exit_on_interrupt
 
 __all__ = [
-    "end_soon_on_interrupt",
+    "exit_on_interrupt",
     "main",
     "warp",
 ]
 
 
 def main() -> None:
-    """Run the command line of this process, and exit."""
-    end_soon_on_interrupt()
+    """Run the command line of this process, then exit."""
+    exit_on_interrupt()
     warp.main(prog_name="warp")

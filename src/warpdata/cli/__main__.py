@@ -1,4 +1,4 @@
-"""`python -m warpdata.cli` is `warp`, for where scripts are not on the path."""
+"""`python -m warpdata.cli` runs `warp` when scripts are not on the path."""
 
 from warpdata.cli import main
 

@@ -1,6 +1,7 @@
-"""The command tree. Knows every command's name and summary, and imports one only when it runs.
+"""The command tree: names and summaries of all commands.
 
-So `warp --help` and the completion of a command's name load nothing but click.
+A command's module is imported only when the command runs, so `warp --help` and the completion of command
+names load nothing but click.
 """
 
 from __future__ import annotations
@@ -13,59 +14,62 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.exit_codes import EXIT_CODES, report
-from warpdata.cli.options import unknown_command
+from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import EXIT_CODES, report_error
+from warpdata.cli.options import fail_unknown_command
 
-__all__ = ["SECTIONS", "LazyGroup", "warp"]
+__all__ = ["ALIASES", "SECTIONS", "LazyGroup", "warp"]
 
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Start": {
-        "demo": "Publish, open, stream and train on a small dataset.",
-        "init": "Write a loader for a dataset that runs as it is.",
+        "demo": "Publish a small dataset, open it, and train on it.",
+        "init": "Write a Python module that loads a dataset.",
         "doctor": "Check settings, credentials, store, cache and clock.",
-        "completion": "Complete commands, options and dataset names in your shell.",
+        "completion": "Set up shell completion.",
     },
     "Read": {
-        "info": "Show what a version holds.",
+        "info": "Show the contents of a version.",
         "schema": "Show the columns of each table and their types.",
         "head": "Show the first rows of a table.",
         "inspect": "Show tables, artifacts, bindings and shards.",
         "stream": "Write the rows of a table to stdout.",
         "members": "List the files in an artifact.",
         "cat": "Write files of an artifact to stdout.",
-        "episodes": "List, show, check, recover and convert recorded episodes.",
-        "tensors": "Look at tensors and views, and move them in and out of safetensors.",
-        "list-remote": "List the datasets in a store, or in one workspace of it.",
+        "episodes": "List, show, verify, recover and convert recorded episodes.",
+        "tensors": "Show, verify, import and export tensors.",
+        "list-remote": "List the datasets in a store or in one workspace.",
     },
     "Publish": {
-        "publish": "Publish tables, raw files, episodes and tensors as a new version.",
-        "ingest": "Publish pictures, sounds, WebDataset tars or a CSV in one step.",
-        "label": "Name a version for good, or list such names.",
-        "branch": "Start a branch at a version, or list branches.",
+        "publish": "Publish tables, files, episodes and tensors.",
+        "ingest": "Publish images, audio, WebDataset tars or CSV files.",
+        "label": "Give a version a permanent name, or list labels.",
+        "branch": "Create a branch at a version, or list branches.",
     },
     "Cache": {
-        "warm": "Bring a version to this machine, before it is needed.",
-        "cache": "Look at, shrink, check or empty what is kept on this machine.",
+        "warm": "Download a version to the cache of this machine.",
+        "cache": "Show, shrink, verify or clear the cache of this machine.",
     },
     "History": {
-        "log": "Show the commits that led to a version, newest first.",
-        "diff": "Show what changed from one version to another.",
-        "verify": "Re-read and re-hash all that a version refers to.",
-        "resolve": "Say what became of a publish whose outcome was unknown.",
+        "log": "Show the history of a version, newest commit first.",
+        "diff": "Show the changes between two versions.",
+        "verify": "Read and hash every stored file of a version.",
+        "find-commit": "Look up the outcome of an interrupted publish.",
     },
 }
+ALIASES: Mapping[str, str] = {"ls": "list-remote"}
+"""Short forms of commands, shown beside the command in the help."""
 
 _SUMMARIES = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in `warpdata.cli.commands`, one module each."""
+    """A group whose commands are in `warpdata.cli.commands`, one module each."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in _SUMMARIES:
             return None
         name = cmd_name.replace("-", "_")
@@ -75,45 +79,47 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _SUMMARIES and not args[0].startswith("-"):
-            unknown_command(ctx, args[0], _SUMMARIES)
+        known = {**_SUMMARIES, **ALIASES}
+        if args and args[0] not in known and not args[0].startswith("-"):
+            fail_unknown_command(ctx, args[0], known)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, _SUMMARIES))
+        width = max(map(len, map(_with_aliases, _SUMMARIES)))
         for title, section in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), summary) for name, summary in section.items()])
+                formatter.write_dl([(_with_aliases(name).ljust(width), summary) for name, summary in section.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        summaries = {**_SUMMARIES, **{alias: _SUMMARIES[name] for alias, name in ALIASES.items()}}
         found = [
-            CompletionItem(name, help=summary) for name, summary in _SUMMARIES.items() if name.startswith(incomplete)
+            CompletionItem(name, help=summary) for name, summary in summaries.items() if name.startswith(incomplete)
         ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """As click's, except that every failure ends in a code of `EXIT_CODES`."""
-        _allow_any_text()
-        kwargs.update(standalone_mode=False, obj=Invocation())
+        """Run the command line, then exit with one of `EXIT_CODES`."""
+        _replace_unencodable_characters()
+        kwargs.update(standalone_mode=False, obj=CliContext())
         try:
             status = super().main(*args, **kwargs)
         except (click.ClickException, click.Abort) as error:
-            status = report(error)
+            status = report_error(error)
         sys.exit(status if isinstance(status, int) else 0)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Help is printed while the line is parsed, and may meet a pipe that nobody reads."""
+        """Parse the command line. The parser prints the help, so a closed pipe shows up here."""
         try:
             return super().make_context(*args, **kwargs)
         except BrokenPipeError as error:
-            raise click.exceptions.Exit(report(error)) from None
+            raise click.exceptions.Exit(report_error(error)) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Failures are caught here, before click has its own say about interrupts and broken pipes."""
+        """Run the command. Errors are handled here because click has its own handling of interrupts and pipes."""
         try:
             done = super().invoke(ctx)
             sys.stdout.flush()
@@ -121,11 +127,15 @@ class LazyGroup(click.Group):
         except (click.exceptions.Exit, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - the last handler of the program
-            raise click.exceptions.Exit(report(error, debug=ctx.ensure_object(Invocation).debug)) from None
+            raise click.exceptions.Exit(report_error(error, debug=ctx.ensure_object(CliContext).debug)) from None
 
 
-def _allow_any_text() -> None:
-    """A terminal that cannot show a character gets a question mark, not a crash."""
+def _with_aliases(name: str) -> str:
+    return ", ".join([name, *(alias for alias, target in ALIASES.items() if target == name)])
+
+
+def _replace_unencodable_characters() -> None:
+    """Print a question mark for a character that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -138,8 +148,8 @@ def _allow_any_text() -> None:
 def warp(ctx: click.Context) -> None:
     """Publish a dataset once; open, query and stream it anywhere.
 
-    A dataset is named WORKSPACE/NAME. Add @REF to mean a version, a label or a branch; without it
-    the newest version on the branch "main" is meant.
+    A dataset is named WORKSPACE/NAME. Add @REF to select a version, a label or a branch. The default is
+    the newest version on the branch "main".
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -1,4 +1,4 @@
-"""What one run of `warp` was asked: the options every command shares, and how to reach the store."""
+"""The object that click passes to every command: the shared options, and access to the store."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import warpdata
-from warpdata.cli.progress import Meter
+from warpdata.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from warpdata.datasets import Dataset
     from warpdata.session import Session
 
-__all__ = ["Invocation"]
+__all__ = ["CliContext"]
 
 
 @dataclass
-class Invocation:
-    """Filled in by the option parser, before the command runs."""
+class CliContext:
+    """Options of one run. The option parser sets the fields before the command runs."""
 
     store: str | None = None
     mode: str | None = None
@@ -27,13 +27,17 @@ class Invocation:
     as_json: bool = False
 
     def connect(self) -> Session:
-        """The store asked for, or the one that the settings name. Makes no request."""
+        """Connect to `--store`, or to the store in the settings. Makes no request."""
         return warpdata.connect(self.store, mode=self.mode)
 
     def open(self, address: str) -> Dataset:
         return warpdata.dataset(address, store=self.store, mode=self.mode)
 
-    def meter(self, title: str, *, beside_data: bool = False) -> Meter:
-        """Progress on stderr, if a person is looking at it, and not at data written at the same time."""
-        is_seen = sys.stderr.isatty() and not (beside_data and sys.stdout.isatty())
-        return Meter(title, is_visible=is_seen and not self.quiet)
+    def progress(self, title: str, *, writes_data: bool = False) -> ProgressLine:
+        """Return a progress line for stderr.
+
+        The line is hidden if stderr is not a terminal. With `writes_data` it is also hidden if stdout is a
+        terminal, where it would mix with the data.
+        """
+        is_visible = sys.stderr.isatty() and not (writes_data and sys.stdout.isatty())
+        return ProgressLine(title, is_visible=is_visible and not self.quiet)

@@ -1,8 +1,7 @@
-"""The data of `warp demo`: scikit-learn's handwritten digits as a table and as files, and a model to train on them."""
+"""Data and model of `warp demo`: the handwritten digits of scikit-learn and a linear classifier."""
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 import time
 import zlib
@@ -10,40 +9,42 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import MissingExtraError
+from warpdata.primitives.extras import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PIXELS", "Lesson", "digit_files", "digits_table", "measure_accuracy", "picture", "require_sklearn", "train"]
+__all__ = [
+    "PIXELS",
+    "TrainedModel",
+    "digit_files",
+    "digits_table",
+    "draw_images",
+    "measure_accuracy",
+    "train",
+]
 
 PIXELS = 64
 _SIDE = 8
-_BRIGHTEST = 16
-_TEST_OF = 5
+_MAX_SHADE = 16
+_TEST_SHARE = 5  # one row in five
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """A trained model, how many samples it saw and how long that took."""
+class TrainedModel:
+    """A trained model with the number of samples and the duration of the training."""
 
     model: Any
     samples: int
     seconds: float
 
 
-def require_sklearn() -> None:
-    if importlib.util.find_spec("sklearn") is None:
-        raise MissingExtraError("the demo needs scikit-learn", hint="pip install 'warpdata[demo]'")
-
-
 def digits_table() -> pa.Table:
-    """1,797 images of 8 × 8 pixels, each with its label, a caption, the split it belongs to and a file name."""
+    """Return 1,797 images of 8 × 8 pixels with label, caption, split and file name."""
     import pyarrow as pa
-    from sklearn.datasets import load_digits
 
-    digits = load_digits()
+    digits = require("sklearn.datasets", purpose="the demo", extra="demo").load_digits()
     pixels = pa.array(digits.data.astype("uint8").reshape(-1))
     labels = [int(label) for label in digits.target]
     return pa.table(
@@ -58,14 +59,14 @@ def digits_table() -> pa.Table:
 
 
 def digit_files(table: pa.Table) -> dict[str, bytes]:
-    """The same images as files, by the names in the column `file`."""
+    """Return the images as PNG files, by the names in the column `file`."""
     images = table["image"].to_pylist()
     return {name: _png(image) for name, image in zip(table["file"].to_pylist(), images, strict=True)}
 
 
 def _png(pixels: list[int]) -> bytes:
-    """A grey picture. Not compressed, so that its bytes do not depend on who compresses."""
-    shades = bytes(min(255, pixel * 256 // _BRIGHTEST) for pixel in pixels)
+    """Encode a greyscale image, uncompressed: the bytes must not depend on the version of zlib."""
+    shades = bytes(min(255, pixel * 256 // _MAX_SHADE) for pixel in pixels)
     rows = b"".join(b"\0" + shades[start : start + _SIDE] for start in range(0, PIXELS, _SIDE))
     header = struct.pack(">IIBBBBB", _SIDE, _SIDE, 8, 0, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b""))
@@ -75,12 +76,12 @@ def _png(pixels: list[int]) -> bytes:
 
 
 def _split(row: int) -> str:
-    """By a hash of the row's number, so that a row stays where it is when others are added."""
-    return "test" if zlib.crc32(str(row).encode()) % _TEST_OF == 0 else "train"
+    """Assign a row to a split by a hash of its number, so that new rows do not move old ones."""
+    return "test" if zlib.crc32(str(row).encode()) % _TEST_SHARE == 0 else "train"
 
 
-def train(stream: Callable[[], Iterable[pa.RecordBatch]], epochs: int) -> Lesson:
-    """A linear classifier, taught batch by batch as the rows arrive."""
+def train(stream: Callable[[], Iterable[pa.RecordBatch]], epochs: int) -> TrainedModel:
+    """Train a linear classifier batch by batch."""
     from sklearn.linear_model import SGDClassifier
 
     model = SGDClassifier(loss="log_loss", alpha=1e-4, average=True, random_state=0)
@@ -90,21 +91,21 @@ def train(stream: Callable[[], Iterable[pa.RecordBatch]], epochs: int) -> Lesson
             images, labels = _arrays(batch)
             model.partial_fit(images, labels, classes=range(len(_WORDS)))
             samples += len(labels)
-    return Lesson(model, samples, time.perf_counter() - began)
+    return TrainedModel(model, samples, time.perf_counter() - began)
 
 
 def measure_accuracy(model: Any, batches: Iterable[pa.RecordBatch]) -> tuple[int, int]:
-    """How many labels the model gets right, and of how many."""
-    right = seen = 0
+    """Return the number of correct predictions and of samples."""
+    correct = seen = 0
     for batch in batches:
         images, labels = _arrays(batch)
-        right += int((model.predict(images) == labels).sum())
+        correct += int((model.predict(images) == labels).sum())
         seen += len(labels)
-    return right, seen
+    return correct, seen
 
 
-def picture(images: list[list[int]]) -> list[str]:
-    """Images side by side in block characters, two rows of pixels to a line."""
+def draw_images(images: list[list[int]]) -> list[str]:
+    """Draw images side by side in block characters, two rows of pixels per line."""
     lines = []
     for row in range(0, _SIDE, 2):
         cells = []
@@ -116,9 +117,9 @@ def picture(images: list[list[int]]) -> list[str]:
 
 
 def _block(upper: int, lower: int) -> str:
-    return " ▄▀█"[2 * (upper > _BRIGHTEST // 3) + (lower > _BRIGHTEST // 3)]
+    return " ▄▀█"[2 * (upper > _MAX_SHADE // 3) + (lower > _MAX_SHADE // 3)]
 
 
 def _arrays(batch: pa.RecordBatch) -> tuple[Any, Any]:
-    images = batch["image"].flatten().to_numpy(zero_copy_only=False).reshape(-1, PIXELS) / _BRIGHTEST
+    images = batch["image"].flatten().to_numpy(zero_copy_only=False).reshape(-1, PIXELS) / _MAX_SHADE
     return images, batch["label"].to_numpy(zero_copy_only=False)

@@ -1,6 +1,7 @@
-"""What `warp doctor` finds out about this machine: settings, credentials, DuckDB, cache directory.
+"""Checks of `warp doctor`: credentials, DuckDB and cache of this machine, then the store.
 
-A check returns a `Finding` and never raises. What it finds out about a store is in `store_checkup`.
+A check returns a `Finding` and never raises. The store checks write one small object under `doctor/` and
+remove it. A read-only store passes.
 """
 
 from __future__ import annotations
@@ -8,29 +9,54 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from warpdata.cli.format import bytes_text
-from warpdata.errors import WarpError
+from warpdata.cli.format import bytes_text, seconds_text
+from warpdata.errors import (
+    AccessDeniedError,
+    CorruptError,
+    ObjectNotFoundError,
+    ReadOnlyStoreError,
+    StorageError,
+    UnsupportedFormatError,
+    WarpError,
+)
 from warpdata.query import connect_open
+from warpdata.repository.catalog import STORE_MARKER
 from warpdata.settings import S3Settings, Settings
-from warpdata.storage import resolve_s3
+from warpdata.storage import ByteRange, Writer, resolve_s3
 
-__all__ = ["Finding", "Status", "check_cache", "check_credentials", "check_duckdb", "examined"]
+__all__ = [
+    "Finding",
+    "Status",
+    "StoreProbe",
+    "check_cache",
+    "check_credentials",
+    "check_duckdb",
+    "check_store",
+    "run_check",
+]
 
 Status = Literal["ok", "note", "failed", "skipped"]
 
-_LITTLE_SPACE_BYTES = 1_000_000_000
-_TO_THE_DOCTOR = re.compile(r"; `warp doctor` [^.;]*")
+_LOW_SPACE_BYTES = 1_000_000_000
+_PAYLOAD = bytes(range(256)) * 16
+_RANGE = ByteRange(1000, 1100)
+_OK_SKEW_S = 5.0
+_MAX_SKEW_S = 300.0
+_CHECK_ENDPOINT = "Check the URL, AWS_ENDPOINT_URL and the network."
+_DOCTOR_HINT = re.compile(r"; `warp doctor` [^.;]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`next_step` is there exactly where something failed."""
+    """Result of one check. `next_step` is set if and only if the check failed."""
 
     check: str
     status: Status
@@ -38,27 +64,27 @@ class Finding:
     next_step: str | None = None
 
 
-def examined(check: str, look: Callable[[], Finding], next_step: str) -> Finding:
-    """The finding, or the failure that kept it from being made."""
+def run_check(name: str, check: Callable[[], Finding], next_step: str) -> Finding:
+    """Run a check; an exception becomes a failed finding."""
     try:
-        return look()
+        return check()
     except WarpError as error:
-        hint = _TO_THE_DOCTOR.sub("", error.hint or "")
-        return Finding(check, "failed", error.message, hint or next_step)
-    except Exception as error:  # noqa: BLE001 - a doctor reports whatever is wrong
-        return Finding(check, "failed", f"{type(error).__name__}: {error}", next_step)
+        hint = _DOCTOR_HINT.sub("", error.hint or "")
+        return Finding(name, "failed", error.message, hint or next_step)
+    except Exception as error:  # noqa: BLE001 - every failure is a finding
+        return Finding(name, "failed", f"{type(error).__name__}: {error}", next_step)
 
 
 def check_credentials(store_url: str, settings: Settings) -> Finding:
-    def look() -> Finding:
+    def check() -> Finding:
         scheme = urlsplit(store_url).scheme
         if scheme == "s3":
             return Finding("credentials", "ok", _describe_keys(settings.s3))
         if scheme in ("gs", "az"):
-            return Finding("credentials", "note", f"{scheme}:// finds its own; the store check below uses them")
+            return Finding("credentials", "note", f"{scheme}:// uses its own credentials, tested by the store check")
         return Finding("credentials", "ok", f"none needed for {scheme}://")
 
-    return examined("credentials", look, "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
+    return run_check("credentials", check, "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
 
 
 def _describe_keys(s3: S3Settings) -> str:
@@ -67,15 +93,15 @@ def _describe_keys(s3: S3Settings) -> str:
     if keys.skip_signature:
         return f"anonymous S3{where}"
     if not keys.access_key_id:
-        return f"no S3 keys set; the instance or container will be asked{where}"
+        return f"no S3 keys set; using credentials of the instance or container{where}"
     origin = "the environment" if s3.access_key_id else f"the profile {s3.profile or 'default'}"
     return f"S3 key {keys.access_key_id[:4]}… from {origin}{where}"
 
 
 def check_duckdb(settings: Settings) -> Finding:
-    """Load httpfs from its wheel, which must work with no network."""
+    """Check that httpfs loads from its wheel, without a network."""
 
-    def look() -> Finding:
+    def check() -> Finding:
         connection = connect_open("https://", settings)
         try:
             row = connection.execute("SELECT version()").fetchone()
@@ -84,17 +110,140 @@ def check_duckdb(settings: Settings) -> Finding:
         assert row is not None
         return Finding("DuckDB", "ok", f"{row[0]}, httpfs loads offline")
 
-    return examined("DuckDB", look, "Reinstall duckdb and duckdb-extension-httpfs in the same version.")
+    return run_check("DuckDB", check, "Reinstall duckdb and duckdb-extension-httpfs in the same version.")
 
 
-def check_cache(folder: Path) -> Finding:
-    def look() -> Finding:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
+def check_cache(directory: Path) -> Finding:
+    def check() -> Finding:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as file:
             file.write(b"doctor")
             file.flush()
-        free = shutil.disk_usage(folder).free
-        detail = f"{folder} is writable, {bytes_text(free)} free"
-        return Finding("cache", "note" if free < _LITTLE_SPACE_BYTES else "ok", detail)
+        free = shutil.disk_usage(directory).free
+        detail = f"{directory} is writable, {bytes_text(free)} free"
+        return Finding("cache", "note" if free < _LOW_SPACE_BYTES else "ok", detail)
 
-    return examined("cache", look, "Make the directory writable, or set WARP_CACHE_DIR to another.")
+    return run_check("cache", check, "Make the directory writable, or set WARP_CACHE_DIR to another.")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProbe:
+    """A store to check, a key that does not exist in it, and the clock of this machine."""
+
+    writer: Writer
+    key: str
+    clock: Callable[[], datetime]
+
+
+def check_store(probe: StoreProbe) -> Iterator[Finding]:
+    """Yield findings as the checks run. If the store cannot be reached, the other checks are skipped."""
+    reached = run_check("store", lambda: _reach(probe.writer), _CHECK_ENDPOINT)
+    yield reached
+    if reached.status == "failed":
+        yield from (Finding(check, "skipped", "the store cannot be reached") for check in ("write", "read", "clock"))
+        return
+    sent_at = probe.clock()
+    written = run_check("write", lambda: _write(probe), "Request write access, or only read from this store.")
+    yield written
+    if written.status != "ok":
+        yield run_check("read", lambda: _read_marker(probe.writer), _CHECK_ENDPOINT)
+        yield Finding("clock", "skipped", "unknown: needs a written object")
+        return
+    try:
+        yield run_check("read", lambda: _read_back(probe), "Check proxies between this machine and the store.")
+        yield run_check("create-only", lambda: _create_twice(probe), "Use a store that supports conditional puts.")
+        yield run_check("clock", lambda: _compare_clocks(probe, sent_at), "Synchronise the clock of this machine.")
+    finally:
+        with suppress(WarpError):
+            probe.writer.delete(probe.key)
+    yield run_check("delete", lambda: _check_deleted(probe), f"Remove {probe.key} by hand.")
+
+
+def _reach(writer: Writer) -> Finding:
+    try:
+        marker = writer.read(STORE_MARKER).data
+    except ObjectNotFoundError as error:
+        if error.hint:  # the bucket itself is missing
+            raise
+        return Finding("store", "ok", f"{writer.url} responds; nothing is published there yet")
+    if marker.replace(b" ", b"").strip() != b'{"format":1}':
+        raise UnsupportedFormatError(f"{writer.url} has an unsupported store format", hint="Upgrade warpdata.")
+    return Finding("store", "ok", f"{writer.url} responds")
+
+
+def _write(probe: StoreProbe) -> Finding:
+    try:
+        made = probe.writer.create(probe.key, _PAYLOAD)
+    except (ReadOnlyStoreError, AccessDeniedError) as error:
+        return Finding("write", "note", f"read-only: {error.message}")
+    if not made:
+        raise StorageError(f"create reported that a new key already exists: {probe.key}")
+    return Finding("write", "ok", f"wrote {len(_PAYLOAD):,} bytes")
+
+
+def _read_back(probe: StoreProbe) -> Finding:
+    if probe.writer.read(probe.key).data != _PAYLOAD:
+        raise CorruptError("the object that was read differs from the one written")
+    if bytes(probe.writer.read_range(probe.key, _RANGE)) != _PAYLOAD[_RANGE.start : _RANGE.end]:
+        raise CorruptError("a range read returned the wrong bytes")
+    return Finding("read", "ok", "object and byte range match")
+
+
+def _read_marker(reader: Writer) -> Finding:
+    """Read the store marker, the only object that a read-only store is known to have."""
+    try:
+        whole = reader.read(STORE_MARKER).data
+    except ObjectNotFoundError:
+        return Finding("read", "skipped", "nothing is published there yet")
+    if bytes(reader.read_range(STORE_MARKER, ByteRange(1, len(whole)))) != whole[1:]:
+        raise CorruptError("a range read returned the wrong bytes")
+    return Finding("read", "ok", "a byte range matches")
+
+
+def _create_twice(probe: StoreProbe) -> Finding:
+    """Check that of two creates of the same key exactly one succeeds. Commits depend on this."""
+    if probe.writer.create(probe.key, b"another"):
+        raise StorageError(
+            "a second create of the same key was accepted",
+            hint="This store ignores If-None-Match: two publishers could lose commits. Do not publish to it.",
+        )
+    if probe.writer.read(probe.key).data != _PAYLOAD:
+        raise CorruptError(
+            "a second create failed, but its bytes replaced the first",
+            hint="This store breaks create-only puts. Do not publish to it.",
+        )
+    return Finding("create-only", "ok", "a second create of the same key is refused")
+
+
+def _compare_clocks(probe: StoreProbe, sent_at: datetime) -> Finding:
+    if probe.writer.url.startswith(("file://", "memory://")):
+        return Finding("clock", "ok", "same clock as the store")
+    stored_at = probe.writer.stat(probe.key).modified
+    if stored_at is None:
+        return Finding("clock", "skipped", "unknown: the store reports no modification time")
+    skew_s = _skew(stored_at, sent_at, probe.clock())
+    if abs(skew_s) <= _OK_SKEW_S:
+        return Finding("clock", "ok", "matches the clock of the store")
+    detail = f"this machine is {seconds_text(abs(skew_s))} {'behind' if skew_s > 0 else 'ahead of'} the store"
+    if abs(skew_s) >= _MAX_SKEW_S:
+        return Finding(
+            "clock", "failed", detail, "Synchronise the clock of this machine: S3 rejects a difference of 15 minutes."
+        )
+    return Finding("clock", "note", detail)
+
+
+def _skew(stored_at: datetime, sent_at: datetime, seen_at: datetime) -> float:
+    """Return the seconds by which the store is ahead, beyond the round trip and rounding to whole seconds."""
+    earliest, latest = sent_at - timedelta(seconds=1), seen_at + timedelta(seconds=1)
+    moment = stored_at.astimezone(UTC)
+    if moment < earliest:
+        return (moment - earliest).total_seconds()
+    return max(0.0, (moment - latest).total_seconds())
+
+
+def _check_deleted(probe: StoreProbe) -> Finding:
+    try:
+        probe.writer.stat(probe.key)
+    except ObjectNotFoundError:
+        return Finding("delete", "ok", "the test object is deleted")
+    raise StorageError("the test object still exists after its deletion")

@@ -1,4 +1,4 @@
-"""`warp episodes show`: one episode, in words and as a picture."""
+"""`warp episodes show`: the channels of one episode, and a plot of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.episode_plot import picture_of
-from warpdata.cli.episode_targets import ShownEpisode, shown
+from warpdata.cli.context import CliContext
+from warpdata.cli.episode_plot import draw_episode
+from warpdata.cli.episode_targets import OpenEpisode, open_episode
 from warpdata.cli.format import bytes_text
 from warpdata.cli.options import command, episodes_option
 from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
-from warpdata.cli.plot import draw
 from warpdata.formats.wshard import JoinedBlock
 
 if TYPE_CHECKING:
@@ -26,18 +25,18 @@ __all__ = ["show_episode"]
 @command(
     "show",
     json_keys={
-        "id": "the episode's id",
-        "where": "the dataset and set, or the file",
-        "env_id": "its environment",
-        "length": "how many steps",
+        "id": "id of the episode",
+        "where": "the dataset and the set of episodes, or the file",
+        "env_id": "environment",
+        "length": "number of steps",
         "timebase": "{type, tick_hz, dt_ns}",
-        "size_bytes": "the size of its files",
-        "files": "how many files it lies in",
-        "metadata": "what was recorded with it",
-        "apart": "names of blocks that each of several files has for itself, such as films",
+        "size_bytes": "size of the files",
+        "files": "number of files",
+        "metadata": "metadata of the recording",
+        "apart": "names of blocks that each chunk has separately, such as encoded video",
         "blocks": (
-            "a list of {name, dtype, shape, rows, rate_hz, codec, stored_bytes, size_bytes}; codec is none, zstd, lz4 "
-            "or zstd chunks, or several of these, and dtype is null where the bytes have no declared meaning"
+            "list of {name, dtype, shape, rows, rate_hz, codec, stored_bytes, size_bytes}; codec is none, zstd, lz4 "
+            "or zstd chunks, or several of these; dtype is null if the block declares none"
         ),
     },
     reads=True,
@@ -46,51 +45,49 @@ __all__ = ["show_episode"]
 @click.argument("episode", required=False, metavar="[EPISODE]")
 @episodes_option()
 @click.option(
-    "--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw it: frames and numbers."
+    "--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a plot to this file."
 )
 @click.pass_obj
-def show_episode(
-    invocation: Invocation, target: str, episode: str | None, episodes: str | None, png: Path | None
-) -> None:
-    """Show the channels of an episode, their rates and lengths.
+def show_episode(cli: CliContext, target: str, episode: str | None, episodes: str | None, png: Path | None) -> None:
+    """Show the channels of an episode with their rates and lengths.
 
-    EPISODE is an id, or a number from 0, of a dataset's episodes. With --png also a picture: some frames of
-    the first camera, and the numbers of every channel that has few.
+    EPISODE is the id or the number, from 0, of an episode in a dataset. --png writes a plot with frames of
+    the first camera and the values of small channels.
 
     \b
       warp episodes show acme/robot ep_003 --png ep_003.png
       warp episodes show recordings/ep_003.wshard
     """
-    with invocation.meter(f"Opening {target}"):
-        found = shown(invocation, target, episodes, episode)
-        document = _document(found)
+    with cli.progress(f"Opening {target}"):
+        opened = open_episode(cli, target, episodes, episode)
+        document = _document(opened)
         if png is not None:
-            png.write_bytes(draw(picture_of(found)))
-    if invocation.as_json:
+            png.write_bytes(draw_episode(opened))
+    if cli.as_json:
         print_json(document)
     else:
         _print(document)
     if png is not None:
-        note(f"drawn in {png}")
+        note(f"wrote {png}")
 
 
-def _document(episode: ShownEpisode) -> dict[str, Any]:
+def _document(episode: OpenEpisode) -> dict[str, Any]:
     info = episode.info
     return {
         "id": info.id,
-        "where": episode.where,
+        "where": episode.source,
         "env_id": info.env_id,
         "length": info.length,
         "timebase": asdict(info.timebase),
         "size_bytes": episode.size_bytes,
         "files": episode.file_count,
         "metadata": dict(info.metadata),
-        "apart": episode.apart,
+        "apart": episode.unjoined_blocks,
         "blocks": [_block(episode, episode.file[name]) for name in episode.file.blocks],
     }
 
 
-def _block(episode: ShownEpisode, block: BlockReader | JoinedBlock) -> dict[str, Any]:
+def _block(episode: OpenEpisode, block: BlockReader | JoinedBlock) -> dict[str, Any]:
     entries = [reader.entry for reader in (block.parts if isinstance(block, JoinedBlock) else (block,))]
     meaning, name = block.meaning, entries[0].name
     spec = episode.info.channels.get(name) or episode.info.lanes.get(name)
@@ -116,7 +113,7 @@ def _print(document: dict[str, Any]) -> None:
             "steps": f"{document['length']:,}",
             "time": f"{rate:g} Hz" if rate else document["timebase"]["type"],
             "size": bytes_text(document["size_bytes"]) + _files_text(document["files"]),
-            "where": document["where"],
+            "source": document["where"],
             **document["metadata"],
         }
     )
@@ -137,7 +134,7 @@ def _print(document: dict[str, Any]) -> None:
         ),
     )
     if document["apart"]:
-        note(f"each file has for itself: {', '.join(document['apart'])}")
+        note(f"blocks that each file has separately: {', '.join(document['apart'])}")
 
 
 def _stored(block: dict[str, Any]) -> str:

@@ -1,8 +1,7 @@
-"""Episodes as the command line names them: those of a dataset, or files on this machine."""
+"""Targets of `warp episodes`: the episodes of a dataset, or WShard files on this machine."""
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.errors import (
     BadInputError,
     CorruptError,
@@ -30,29 +29,39 @@ from warpdata.formats.wshard import (
     validate_chunk_continuity,
 )
 from warpdata.kinds.episodes import Episodes, StoredEpisode
+from warpdata.primitives.paths import find_files
 
-__all__ = ["ShownEpisode", "every", "find_files", "is_address", "open_file", "open_set", "shown"]
+__all__ = [
+    "OpenEpisode",
+    "find_episode_files",
+    "is_address",
+    "iter_episodes",
+    "open_episode",
+    "open_episodes",
+    "open_file",
+]
 
 _ADDRESS = re.compile(r"[a-z0-9_-]+/[a-z0-9_-]+(@.+)?")
-_MAGIC = frozenset("*?[")
 _SUFFIX = ".wshard"
 
 
 @dataclass(frozen=True, slots=True)
-class ShownEpisode:
-    """An open episode, wherever it lies. `identify` reads all of it, and refuses what is damaged."""
+class OpenEpisode:
+    """An open episode of a dataset or of a file.
+
+    `verify` reads the whole episode and returns its identity, or raises if a block is corrupt.
+    """
 
     id: str
-    where: str
+    source: str
     size_bytes: int
     file: WShardFile | JoinedFile
-    identify: Callable[[], str]
+    verify: Callable[[], str]
 
     @property
     def info(self) -> EpisodeInfo:
-        """What its metadata say."""
         info = self.file.info
-        assert info is not None, "an episode that is shown has said what it is"
+        assert info is not None, "both constructors below require the block meta/episode"
         return info
 
     @property
@@ -60,8 +69,8 @@ class ShownEpisode:
         return len(self.file.parts) if isinstance(self.file, JoinedFile) else 1
 
     @property
-    def apart(self) -> list[str]:
-        """Blocks that do not go on from one file to the next."""
+    def unjoined_blocks(self) -> list[str]:
+        """Names of blocks that each chunk has separately, such as encoded video."""
         if not isinstance(self.file, JoinedFile):
             return []
         names = [name for name in self.file.parts[0].blocks if not name.startswith("meta/")]
@@ -69,68 +78,75 @@ class ShownEpisode:
 
 
 def is_address(target: str) -> bool:
-    """Whether this names a dataset. A folder that looks like one is written `./a/b`."""
+    """Return whether the target names a dataset. A directory with such a path is written `./a/b`."""
     return _ADDRESS.fullmatch(target) is not None
 
 
-def open_set(invocation: Invocation, address: str, name: str | None) -> Episodes:
-    return invocation.open(address).episodes(name)
+def open_episodes(cli: CliContext, address: str, name: str | None) -> Episodes:
+    return cli.open(address).episodes(name)
 
 
-def find_files(targets: Sequence[str]) -> list[Path]:
-    """Files, folders and globs, in the order given; each in name order. A manifest stands for the chunks it lists."""
-    found = [path for target in targets for path in _find(target)]
-    listed = {chunk for path in found for chunk in _listed_in(path)}
-    return [path for path in found if path not in listed]
+def open_episode(cli: CliContext, target: str, name: str | None, episode: str | None) -> OpenEpisode:
+    """Open one episode: of a dataset by id or number, or the one in a file."""
+    if is_address(target):
+        episodes = open_episodes(cli, target, name)
+        if episode is None:
+            raise BadInputError(
+                f"{target} needs the id of an episode", hint=f"`warp episodes ls {target}` lists the episodes."
+            )
+        is_number = episode.removeprefix("-").isdecimal() and episode not in episodes
+        return _from_stored(episodes[int(episode) if is_number else episode], f"{target} {episodes.name}")
+    if episode is not None:
+        raise BadInputError(f"{target} is a file, which has one episode", hint="Omit the id.")
+    return open_file(Path(target))
 
 
-def _listed_in(path: Path) -> list[Path]:
-    """The chunks of a manifest; none of one that is damaged, which is told when it is opened."""
+def iter_episodes(
+    cli: CliContext, targets: Sequence[str], name: str | None
+) -> Iterator[tuple[str, Callable[[], OpenEpisode]]]:
+    """Yield the name of each episode and a function that opens it, which raises if the episode is corrupt."""
+    for target in targets:
+        if is_address(target):
+            for stored in open_episodes(cli, target, name):
+                yield stored.id, partial(_from_stored, stored, target)
+        else:
+            for path in find_episode_files((target,)):
+                yield str(path), partial(open_file, path)
+
+
+def find_episode_files(targets: Sequence[str]) -> list[Path]:
+    """Return the files that paths, directories and globs name. A chunk manifest replaces its chunks."""
+    found: list[Path] = []
+    for target in targets:
+        matches = find_files(target, (_SUFFIX,))
+        if not matches or not matches[0].exists():
+            raise ObjectNotFoundError(
+                f"no episode file matches {target!r}", hint="A dataset is named WORKSPACE/NAME; quote globs in a shell."
+            )
+        found += matches
+    chunks = {chunk for path in found for chunk in _chunks_of(path)}
+    return [path for path in found if path not in chunks]
+
+
+def _chunks_of(path: Path) -> list[Path]:
+    """Return the chunks of a manifest. A corrupt manifest has none here; opening it raises the error."""
     with suppress(CorruptError, UnsupportedError):
         if is_chunk_manifest(path):
             return [path.parent / entry.uri for entry in load_chunk_manifest(path).chunks]
     return []
 
 
-def shown(invocation: Invocation, target: str, name: str | None, episode: str | None) -> ShownEpisode:
-    """One episode: of a dataset by id or number, or a file."""
-    if is_address(target):
-        episodes = open_set(invocation, target, name)
-        if episode is None:
-            raise BadInputError(
-                f"{target} has many episodes", hint=f"Name one: `warp episodes ls {target}` lists them."
-            )
-        is_number = episode.removeprefix("-").isdecimal() and episode not in episodes
-        return _of_stored(episodes[int(episode) if is_number else episode], f"{target} {episodes.name}")
-    if episode is not None:
-        raise BadInputError(f"{target} is a file, and has one episode", hint="Leave the second name out.")
-    return open_file(Path(target))
-
-
-def every(
-    invocation: Invocation, targets: Sequence[str], name: str | None
-) -> Iterator[tuple[str, Callable[[], ShownEpisode]]]:
-    """All episodes of the targets: what to call each, and what opens it. A damaged one does not open."""
-    for target in targets:
-        if is_address(target):
-            for stored in open_set(invocation, target, name):
-                yield stored.id, partial(_of_stored, stored, target)
-        else:
-            for path in find_files((target,)):
-                yield str(path), partial(open_file, path)
-
-
-def open_file(path: Path) -> ShownEpisode:
-    """A finished episode in a file of its own, or in chunks that a manifest lists."""
+def open_file(path: Path) -> OpenEpisode:
+    """Open a finished episode: one file, or a chunk manifest."""
     if is_chunk_manifest(path):
         return _open_chunks(path)
     file = open_wshard(path)
     if file.info is None:
         raise EpisodeCorruptedError(f"{path} has no block 'meta/episode'")
-    return ShownEpisode(file.info.id, str(path), path.stat().st_size, file, lambda: identity(path))
+    return OpenEpisode(file.info.id, str(path), path.stat().st_size, file, lambda: identity(path))
 
 
-def _open_chunks(path: Path) -> ShownEpisode:
+def _open_chunks(path: Path) -> OpenEpisode:
     manifest = load_chunk_manifest(path)
     validate_chunk_continuity(manifest)
     paths = [path.parent / entry.uri for entry in manifest.chunks]
@@ -138,32 +154,17 @@ def _open_chunks(path: Path) -> ShownEpisode:
         if not chunk.is_file():
             raise EpisodeCorruptedError(f"chunk {entry.index} of {manifest.episode_id!r} is missing: {chunk}")
 
-    def identify() -> str:
+    def verify() -> str:
         validate_chunk_continuity(manifest, path.parent)
         return joined_identity([identity(chunk) for chunk in paths])
 
     file = JoinedFile([open_wshard(chunk) for chunk in paths])
-    return ShownEpisode(manifest.episode_id, str(path), sum(chunk.stat().st_size for chunk in paths), file, identify)
+    return OpenEpisode(manifest.episode_id, str(path), sum(chunk.stat().st_size for chunk in paths), file, verify)
 
 
-def _of_stored(stored: StoredEpisode, where: str) -> ShownEpisode:
-    def identify() -> str:
+def _from_stored(stored: StoredEpisode, source: str) -> OpenEpisode:
+    def verify() -> str:
         stored.verify()
         return stored.identity
 
-    return ShownEpisode(stored.id, where, stored.size_bytes, stored.file, identify)
-
-
-def _find(target: str) -> Iterator[Path]:
-    path = Path(target).expanduser()
-    if path.is_dir():
-        found = sorted(path.rglob(f"*{_SUFFIX}"))
-    elif path.exists() or not _MAGIC & set(target):
-        found = [path]
-    else:
-        found = sorted(Path(match) for match in glob.glob(str(path), recursive=True))  # noqa: PTH207
-    if not found or not found[0].exists():
-        raise ObjectNotFoundError(
-            f"no episode file matches {target!r}", hint="A dataset is named WORKSPACE/NAME; quote globs in a shell."
-        )
-    yield from found
+    return OpenEpisode(stored.id, source, stored.size_bytes, stored.file, verify)

@@ -1,20 +1,22 @@
-"""How a run ends: exit codes from the error tree, and the few lines a person reads.
+"""The end of a run: exit codes by error class, error messages, and Ctrl-C.
 
-A failure is one `error:` line and, where there is one, a `hint:` line with a next step. A traceback
-appears only with `--debug`.
+A failure prints one `error:` line and, if the error has a hint, one `hint:` line. A traceback needs `--debug`.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
 import click
 
-from warpdata.cli.interrupts import INTERRUPTED, announce_interrupt
 from warpdata.errors import (
     BadInputError,
     ConflictError,
@@ -30,29 +32,32 @@ from warpdata.errors import (
 __all__ = [
     "CORRUPT",
     "EXIT_CODES",
+    "INTERRUPTED",
     "NOT_FOUND",
     "OK",
     "STORAGE",
     "UNEXPECTED",
     "USAGE",
-    "complain",
-    "report",
-    "suggest",
+    "exit_on_interrupt",
+    "print_error",
+    "print_hint",
+    "report_error",
 ]
 
 OK, UNEXPECTED, USAGE, NOT_FOUND, STORAGE, CORRUPT = 0, 1, 2, 3, 7, 8
+INTERRUPTED = 130
 
 EXIT_CODES: Mapping[int, str] = {
-    OK: "all is well, also when the reader of a pipe had enough",
-    UNEXPECTED: "unexpected: a defect, or the machine failed",
-    USAGE: "the command line is wrong",
+    OK: "success, also if the reader of a pipe closed it early",
+    UNEXPECTED: "unexpected error: a bug, or a failure of the machine",
+    USAGE: "invalid command line",
     NOT_FOUND: "not found: dataset, version, table, column, artifact, file or object",
-    4: "conflict: somebody was first, or the outcome is unknown",
-    5: "bad input: a name, file, filter or value cannot work",
+    4: "conflict: another writer was first, or the outcome is unknown",
+    5: "bad input: invalid name, file, filter or value",
     6: "denied: credentials, access, or a read-only store",
     STORAGE: "the store failed, or `doctor` found a problem",
-    CORRUPT: "corrupt: bytes are not what was promised, also `verify`",
-    9: "unsupported here, or a package is missing",
+    CORRUPT: "corrupt data, also found by `verify`",
+    9: "unsupported, or an optional package is missing",
     INTERRUPTED: "interrupted",
 }
 
@@ -67,22 +72,60 @@ _FAMILIES: tuple[tuple[type[WarpError], int], ...] = (
 )
 _LISTED_PROBLEMS = 10
 
+_INTERRUPT_GRACE_S = 1.0
+_CLEAR_LINE_AND_SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"
+_interrupt_printed = threading.Lock()
 
-def report(error: BaseException, *, debug: bool = False) -> int:
-    """Say what went wrong on stderr, and give the exit code."""
+
+def report_error(error: BaseException, *, debug: bool = False) -> int:
+    """Print the error on stderr and return the exit code."""
     if isinstance(error, BrokenPipeError):
-        _abandon(sys.stdout, sys.stderr)
+        _redirect_to_null(sys.stdout, sys.stderr)
         return OK
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        _abandon(sys.stdout)
+        _redirect_to_null(sys.stdout)
     try:
-        _explain(error, debug)
+        _print_error_and_hint(error, debug)
     except BrokenPipeError:
-        _abandon(sys.stdout, sys.stderr)
-    return _code(error)
+        _redirect_to_null(sys.stdout, sys.stderr)
+    return _exit_code(error)
 
 
-def _code(error: BaseException) -> int:
+def print_error(text: str) -> None:
+    click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
+
+
+def print_hint(text: str) -> None:
+    click.echo(click.style("hint: ", fg="cyan", bold=True) + text, err=True)
+
+
+def exit_on_interrupt() -> None:
+    """Let Ctrl-C end the process within about a second. Call it from the main thread.
+
+    Python raises `KeyboardInterrupt` only between bytecode instructions, so a library that waits for the
+    network would delay it. A thread receives the signal, waits a moment for the main thread to exit, and then
+    ends the process. This is safe at any point: an interrupted publish leaves the previous version as it was.
+    """
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    threading.Thread(target=_exit_after_signal, args=(read_end,), name="warp-interrupt", daemon=True).start()
+
+
+def _exit_after_signal(read_end: int) -> None:
+    while signal.SIGINT not in os.read(read_end, 64):
+        pass
+    time.sleep(_INTERRUPT_GRACE_S)
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            sys.stderr.write(_CLEAR_LINE_AND_SHOW_CURSOR)
+        _print_interrupted()
+        sys.stderr.flush()
+    atexit._run_exitfuncs()  # noqa: SLF001 - removes staging directories without joining threads
+    os._exit(INTERRUPTED)
+
+
+def _exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return INTERRUPTED
     if isinstance(error, click.ClickException):
@@ -90,54 +133,52 @@ def _code(error: BaseException) -> int:
     return next((code for family, code in _FAMILIES if isinstance(error, family)), UNEXPECTED)
 
 
-def _explain(error: BaseException, debug: bool) -> None:
+def _print_error_and_hint(error: BaseException, debug: bool) -> None:
     if debug:
         import traceback
 
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        announce_interrupt()
+        _print_interrupted()
     elif isinstance(error, click.ClickException):
-        _explain_usage(error)
+        _print_usage_error(error)
     elif isinstance(error, WarpError):
-        _explain_typed(error)
+        _print_warp_error(error)
     else:
-        complain(f"unexpected {type(error).__name__}: {error}")
+        print_error(f"unexpected {type(error).__name__}: {error}")
         if not debug:
-            suggest("Run it again with --debug to see where, and please report it.")
+            print_hint("Run the command again with --debug for a traceback, and please report it.")
 
 
-def complain(text: str) -> None:
-    click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
-
-
-def suggest(text: str) -> None:
-    click.echo(click.style("hint: ", fg="cyan", bold=True) + text, err=True)
-
-
-def _explain_typed(error: WarpError) -> None:
-    complain("\n".join(error.message.strip().splitlines()[:_LISTED_PROBLEMS]))
+def _print_warp_error(error: WarpError) -> None:
+    print_error("\n".join(error.message.strip().splitlines()[:_LISTED_PROBLEMS]))
     if isinstance(error, ManifestCorruptedError):
         for problem in error.problems[:_LISTED_PROBLEMS]:
             click.echo(f"  {problem}", err=True)
         if len(error.problems) > _LISTED_PROBLEMS:
             click.echo(f"  and {len(error.problems) - _LISTED_PROBLEMS} more", err=True)
     if error.hint:
-        suggest(error.hint)
+        print_hint(error.hint)
 
 
-def _explain_usage(error: click.ClickException) -> None:
-    complain(error.format_message())
+def _print_usage_error(error: click.ClickException) -> None:
+    print_error(error.format_message())
     context = getattr(error, "ctx", None)
     if context is not None:
-        suggest(f"`{context.command_path} --help` shows how it is used.")
+        print_hint(f"Run `{context.command_path} --help` for usage.")
 
 
-def _abandon(*streams: TextIO) -> None:
-    """Send what is still buffered into nothing: nobody reads it, and the end must neither wait nor complain."""
+def _print_interrupted() -> None:
+    """Print "interrupted", once per process."""
+    if _interrupt_printed.acquire(blocking=False):
+        click.echo(click.style("interrupted", fg="yellow", bold=True), err=True)
+
+
+def _redirect_to_null(*streams: TextIO) -> None:
+    """Discard buffered output, so that the flush at exit neither blocks nor fails on a closed pipe."""
     with suppress(OSError, ValueError):
-        nothing = os.open(os.devnull, os.O_WRONLY)
+        null = os.open(os.devnull, os.O_WRONLY)
         for stream in streams:
             with suppress(OSError, ValueError):
-                os.dup2(nothing, stream.fileno())
-        os.close(nothing)
+                os.dup2(null, stream.fileno())
+        os.close(null)

@@ -1,21 +1,49 @@
-"""Numbers, sizes and times as people read them. Pure."""
+"""Values as text: sizes, times, Arrow types and cells for people, rows as plain objects for JSON.
+
+Text from a dataset may contain terminal escape sequences, so cells show control characters escaped.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["bytes_text", "count_text", "rate_text", "rows_text", "seconds_text", "short", "short_id", "time_text"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
+__all__ = [
+    "bytes_text",
+    "cell_text",
+    "count_text",
+    "escape",
+    "plain_column",
+    "plain_rows",
+    "plain_values",
+    "rate_text",
+    "rows_text",
+    "seconds_text",
+    "short",
+    "short_id",
+    "time_text",
+    "to_json",
+    "type_text",
+]
+
+_MAX_CELL_ITEMS = 24
+_MAX_CELL_LENGTH = 200
+_MAX_FLOAT_LENGTH = 12
 _PREFIXES = ("k", "M", "G", "T", "P")
 
 
 def bytes_text(size_bytes: float) -> str:
-    """Decimal units, three digits: `1.24 MB`."""
+    """Format a size in decimal units with three digits: `1.24 MB`."""
     return f"{size_bytes:.0f} B" if size_bytes < 1000 else f"{_scaled(size_bytes)}B"
 
 
 def rows_text(count: float) -> str:
-    """As `bytes_text`: `1.24 M rows`."""
+    """Format a number of rows with three digits: `1.24 M rows`."""
     return f"{count:.0f} rows" if count < 1000 else f"{_scaled(count)} rows"
 
 
@@ -29,7 +57,7 @@ def _scaled(value: float) -> str:
 
 
 def count_text(count: int, noun: str, plural: str | None = None) -> str:
-    """`1 row`, `1,797 rows`."""
+    """Format a count with its noun: `1 row`, `1,797 rows`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -43,22 +71,149 @@ def seconds_text(seconds: float) -> str:
 
 
 def rate_text(count: int, seconds: float, noun: str) -> str:
-    """Two significant digits are all that a short measurement knows."""
+    """Format a rate with two significant digits, the precision of a short measurement."""
     rate = count / max(seconds, 1e-9)
     rounded = int(float(f"{rate:.2g}"))
     return f"{rounded:,} {noun}/s"
 
 
 def short(digest: str) -> str:
-    """Enough digits of a version to name it in practice."""
+    """Return the first 12 digits of a hash, which identify a version in practice."""
     return digest[:12]
 
 
 def short_id(artifact_id: str) -> str:
-    """Of tensors: enough of their index and of their data to tell them apart."""
+    """Shorten the id of a tensor artifact: the first digits of the index hash and of the data hash."""
     return ":".join(part[:14] for part in artifact_id.split(":"))
 
 
 def time_text(moment: datetime) -> str:
-    """In the reader's own time zone, to the minute."""
+    """Format a time in the local time zone, to the minute."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
+def type_text(kind: pa.DataType) -> str:
+    """Format an Arrow type: `uint8[64]` instead of `fixed_size_list<element: uint8>[64]`."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(kind):
+        return f"{type_text(kind.value_type)}[{kind.list_size}]"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"{type_text(kind.value_type)}[]"
+    if pa.types.is_map(kind):
+        return f"map<{type_text(kind.key_type)}, {type_text(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        fields = ", ".join(f"{escape(field.name)} {type_text(field.type)}" for field in kind)
+        return f"struct<{fields}>"
+    if pa.types.is_dictionary(kind):
+        return f"{type_text(kind.value_type)} (dictionary)"
+    if isinstance(kind, pa.ExtensionType) and (ref_type := getattr(kind, "ref_type", None)):
+        return f"ref<{escape(ref_type)}>"
+    return escape(str(kind))
+
+
+def cell_text(value: Any) -> str:
+    """Format one value on one line, truncated if it is long."""
+    if isinstance(value, str):
+        return escape(value[:_MAX_CELL_LENGTH]) + ("…" if len(value) > _MAX_CELL_LENGTH else "")
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        exact = repr(value)
+        return exact if len(exact) <= _MAX_FLOAT_LENGTH else f"{value:.9g}"
+    if isinstance(value, bytes):
+        return f"<{bytes_text(len(value))}>"
+    if isinstance(value, Mapping):
+        shown = ", ".join(
+            f"{escape(str(key))}: {cell_text(item)}" for key, item in islice(value.items(), _MAX_CELL_ITEMS)
+        )
+        return f"{{{shown}{', …' if len(value) > _MAX_CELL_ITEMS else ''}}}"
+    if isinstance(value, list | tuple):
+        shown = ", ".join(cell_text(item) for item in value[:_MAX_CELL_ITEMS])
+        return f"[{shown}{', …' if len(value) > _MAX_CELL_ITEMS else ''}]"
+    return escape(str(value))
+
+
+def escape(text: str) -> str:
+    """Escape line breaks and control characters."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text
+    )
+
+
+def plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows as dicts with values that `to_json` can encode, with or without pandas installed."""
+    import pyarrow as pa
+
+    columns = [plain_column(column) for column in batch.columns]
+    rows: list[dict[str, Any]] = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
+    return rows
+
+
+def plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column for `cell_text`. float16 and float32 become their shortest decimal text."""
+    import pyarrow as pa
+
+    if pa.types.is_float16(column.type) or pa.types.is_float32(column.type):
+        column = column.cast(pa.float32()).cast(pa.string())
+    values: list[Any] = plain_column(column).to_pylist()
+    return values
+
+
+def to_json(value: Any, *, indent: int = 0) -> bytes:
+    """Encode as JSON. Decimals become text, bytes base64, and NaN null."""
+    import msgspec
+
+    encoded = msgspec.json.encode(value, enc_hook=str)
+    return msgspec.json.format(encoded, indent=indent) if indent else encoded
+
+
+def plain_column(column: Any) -> Any:
+    """Convert the times in a column to text, in UTC if they have a time zone.
+
+    Arrow formats them, because Python's datetime lacks nanoseconds and years above 9999.
+    """
+    moved = _map_leaves(column.type, _in_utc)
+    column = column if moved == column.type else column.cast(moved)
+    written = _map_leaves(column.type, _as_text)
+    return column if written == column.type else column.cast(written)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
+
+
+def _as_text(kind: pa.DataType) -> pa.DataType:
+    """Map times to text, and durations to integers of their unit."""
+    import pyarrow as pa
+
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind)
+    return pa.string() if is_time else kind
+
+
+def _map_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Apply a change to every leaf of a type."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _map_leaves(kind.value_type, change)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_map_leaves(field.type, change)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_map_leaves(kind.key_type, change), _map_leaves(kind.item_type, change))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_map_leaves(kind.value_type, change)), kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_map_leaves(kind.value_type, change)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_map_leaves(kind.value_type, change)))
+    return change(kind)

@@ -1,4 +1,4 @@
-"""Options and arguments that commands share, and the decorator that makes a command of a function."""
+"""Shared options and arguments, and the decorators that define a command or a group."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.names import ADDRESS, DATASET_ID, STORE_URL
+from warpdata.cli.context import CliContext
+from warpdata.cli.parameters import ADDRESS, DATASET_ID, STORE_URL
+from warpdata.primitives.suggest import suggest
 
 __all__ = [
     "WarpCommand",
@@ -19,11 +20,11 @@ __all__ = [
     "command",
     "dataset_argument",
     "episodes_option",
+    "fail_unknown_command",
     "filter_option",
     "group",
     "split_names",
     "table_option",
-    "unknown_command",
 ]
 
 _MODES = ("auto", "remote", "hybrid", "local")
@@ -32,7 +33,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class WarpCommand(click.Command):
-    """A command that knows the keys of its `--json` document, so that help and reference can show them."""
+    """A command with documented keys of its `--json` document, shown in the help and the reference."""
 
     json_keys: Mapping[str, str] = {}
 
@@ -44,7 +45,7 @@ class WarpCommand(click.Command):
 
 
 class WarpGroup(click.Group):
-    """Commands that share a first word, such as `warp cache stats`. Without a second word it shows its help."""
+    """Commands under a common first word, such as `warp cache stats`. The first word alone prints the help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -53,21 +54,17 @@ class WarpGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            unknown_command(ctx, args[0], self.commands)
+            fail_unknown_command(ctx, args[0], self.commands)
         return super().resolve_command(ctx, args)
 
 
-def unknown_command(ctx: click.Context, name: str, known: Iterable[str]) -> NoReturn:
-    """Fail, and name what may have been meant."""
-    import difflib
-
-    near = difflib.get_close_matches(name, list(known), n=1)
-    guess = f" Did you mean {near[0]!r}?" if near else ""
-    ctx.fail(f"there is no command {name!r}.{guess}")
+def fail_unknown_command(ctx: click.Context, name: str, known: Iterable[str]) -> NoReturn:
+    """Fail with a usage error that names a similar command."""
+    ctx.fail(" ".join(filter(None, (f"unknown command {name!r}.", suggest(name, known, count=1)))))
 
 
 def group(name: str) -> Callable[[Callable[..., Any]], WarpGroup]:
-    """Make a group; the function's docstring is its help, and its body is never run."""
+    """Define a group. The function's docstring is the help; its body never runs."""
 
     def decorate(function: Callable[..., Any]) -> WarpGroup:
         @click.pass_context
@@ -83,7 +80,10 @@ def group(name: str) -> Callable[[Callable[..., Any]], WarpGroup]:
 def command(
     name: str, *, json_keys: Mapping[str, str] | None = None, uses_store: bool = True, reads: bool = False
 ) -> Callable[[Callable[..., Any]], WarpCommand]:
-    """Make a command with the shared options; with `json_keys` it also takes `--json`, if it `reads` also `--mode`."""
+    """Define a command with the shared options.
+
+    `json_keys` adds `--json`, `uses_store` adds `--store`, and `reads` adds `--mode`.
+    """
 
     def decorate(function: Callable[..., Any]) -> WarpCommand:
         made = click.command(name, cls=WarpCommand)(function)
@@ -94,49 +94,49 @@ def command(
             made.params.append(_store_option())
         if reads:
             made.params.append(_mode_option())
-        made.params.append(_flag("quiet", "--quiet", "Show no progress.", "-q"))
-        made.params.append(_flag("debug", "--debug", "Show where a failure came from."))
+        made.params.append(_flag("quiet", "--quiet", "Hide progress.", "-q"))
+        made.params.append(_flag("debug", "--debug", "Print a traceback on failure."))
         return made
 
     return decorate
 
 
 def address_argument(name: str = "address", **settings: Any) -> Callable[[_F], _F]:
-    """`WORKSPACE/NAME[@REF]`, completed from the store."""
+    """Add the argument `WORKSPACE/NAME[@REF]`, completed from the store."""
     return click.argument(name, type=ADDRESS, **{"metavar": "ID[@REF]", **settings})
 
 
 def dataset_argument() -> Callable[[_F], _F]:
-    """`WORKSPACE/NAME`, completed from the store."""
+    """Add the argument `WORKSPACE/NAME`, completed from the store."""
     return click.argument("dataset_id", type=DATASET_ID, metavar="ID")
 
 
-def table_option(text: str = 'Which table; the only one or "main" by default.') -> Callable[[_F], _F]:
+def table_option(text: str = 'Table to read. Default: the only table, or "main".') -> Callable[[_F], _F]:
     return click.option("--table", metavar="NAME", help=text)
 
 
 def artifact_option() -> Callable[[_F], _F]:
-    return click.option("--artifact", metavar="NAME", help="Which artifact; the only one by default.")
+    return click.option("--artifact", metavar="NAME", help="Artifact to read. Default: the only one.")
 
 
 def episodes_option() -> Callable[[_F], _F]:
-    return click.option("--episodes", metavar="NAME", help="Which set of episodes; the only one by default.")
+    return click.option("--episodes", metavar="NAME", help="Set of episodes to read. Default: the only one.")
 
 
 def columns_option() -> Callable[[_F], _F]:
     return click.option(
-        "--columns", multiple=True, metavar="A,B", callback=split_names, help="Only these columns, in this order."
+        "--columns", multiple=True, metavar="A,B", callback=split_names, help="Read only these columns, in this order."
     )
 
 
 def filter_option() -> Callable[[_F], _F]:
     return click.option(
-        "--filter", "expression", metavar="SQL", help='Only rows for which this is true, such as "fare > 20".'
+        "--filter", "expression", metavar="SQL", help='Keep only the rows that match, such as "fare > 20".'
     )
 
 
 def split_names(_ctx: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    """For options that take `A,B` and may be repeated."""
+    """Split the values of an option that takes `A,B` and may be repeated."""
     return tuple(name for value in values for name in value.split(",") if name)
 
 
@@ -147,8 +147,8 @@ def _store_option() -> click.Option:
         type=STORE_URL,
         expose_value=False,
         is_eager=True,
-        callback=_remember("store"),
-        help="A path, s3://…, gs://…, az://… or https://…; WARP_STORE or the embedded default otherwise.",
+        callback=_set_field("store"),
+        help="Path, s3://…, gs://…, az://… or https://… URL. Default: WARP_STORE, or the local default store.",
     )
 
 
@@ -158,9 +158,9 @@ def _mode_option() -> click.Option:
         type=click.Choice(_MODES),
         expose_value=False,
         is_eager=True,
-        callback=_remember("mode"),
-        help="Where the bytes of a remote store come from, for commands that read: auto keeps what is read often, "
-        "remote writes nothing to disk, hybrid reads far ahead, local asks no network; WARP_MODE or auto otherwise.",
+        callback=_set_field("mode"),
+        help="Use of the cache for remote stores: auto caches data that is read often, remote writes nothing to disk, "
+        "hybrid prefetches, local makes no network requests. Default: WARP_MODE, or auto.",
     )
 
 
@@ -170,17 +170,17 @@ def _flag(field: str, option: str, text: str, *short: str) -> click.Option:
         is_flag=True,
         is_eager=True,
         expose_value=False,
-        callback=_remember(field),
+        callback=_set_field(field),
         help=text,
     )
 
 
-def _remember(field: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Put the value into the `Invocation`, where every command finds it."""
+def _set_field(field: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return an option callback that sets a field of the `CliContext`."""
 
-    def keep(ctx: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+    def set_field(ctx: click.Context, _parameter: click.Parameter, value: Any) -> Any:
         if value:
-            setattr(ctx.ensure_object(Invocation), field, value)
+            setattr(ctx.ensure_object(CliContext), field, value)
         return value
 
-    return keep
+    return set_field

@@ -1,39 +1,57 @@
-"""What goes to stdout for people (tables and facts) and for programs (one JSON document).
+"""Output on stdout: tables, rows and facts for people, one JSON document for programs.
 
-Colour and width follow the terminal; without one, output is plain and wide.
+Colour and width follow the terminal. Without a terminal, output is plain and 120 columns wide.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.values import escape, to_json
+from warpdata.cli.format import cell_text, escape, plain_values, to_json, type_text
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-__all__ = ["console", "make_table", "note", "print_facts", "print_json", "print_line", "print_table", "show"]
+__all__ = [
+    "console",
+    "fit_widths",
+    "make_table",
+    "note",
+    "print_facts",
+    "print_json",
+    "print_line",
+    "print_rows",
+    "print_table",
+    "show",
+]
 
-_PLAIN_WIDTH = 120
+_DEFAULT_WIDTH = 120
+_GAP = 2
+_MIN_COLUMN_WIDTH, _MAX_COLUMN_WIDTH = 12, 48
+_MAX_TYPE_WIDTH = 16
+_NAMED_COLUMNS = 8
 
 
 def console() -> Console:
-    """A console on stdout that takes text literally: nothing from a dataset is read as markup."""
+    """Return a console on stdout that interprets no markup, because text may come from a dataset."""
     from rich.console import Console
 
     made = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     if not made.is_terminal:
-        made.width = _PLAIN_WIDTH
+        made.width = _DEFAULT_WIDTH
     return made
 
 
 def show(renderable: Any, *, style: str = "", soft_wrap: bool = False) -> None:
-    """Print to stdout. Rich would exit by itself when the reader of a pipe is gone; `warp` has its own way."""
+    """Print to stdout. The text is captured first, because rich exits the process on a closed pipe."""
     out = console()
     with out.capture() as captured:
         out.print(renderable, style=style or None, soft_wrap=soft_wrap)
@@ -49,7 +67,7 @@ def print_line(text: str = "", style: str = "") -> None:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """One fact a line, its name dim on the left; None is left out."""
+    """Print one fact per line, its name on the left. Facts that are None are skipped."""
     from rich.table import Table
     from rich.text import Text
 
@@ -63,11 +81,11 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def make_table(*columns: str) -> Table:
-    """A calm table. A column whose name starts with ">" is right-aligned."""
+    """Return an empty table. A column name that starts with ">" is right-aligned."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), border_style="dim")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), border_style="dim")
     table.header_style = "dim"
     for name in columns:
         table.add_column(
@@ -86,5 +104,80 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def note(text: str) -> None:
-    """A word beside the data, on stderr."""
+    """Print a remark on stderr."""
     click.echo(click.style(text, dim=True), err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    kind: str
+    cells: tuple[str, ...]
+    is_number: bool
+
+    @property
+    def width(self) -> int:
+        from rich.cells import cell_len
+
+        return max(*map(cell_len, (self.name, *self.cells)), min(cell_len(self.kind), _MAX_TYPE_WIDTH))
+
+
+def fit_widths(wanted: Sequence[tuple[int, bool]], available: int) -> list[int]:
+    """Return the width of each column that fits.
+
+    `wanted` has the natural width of each column and whether it may be truncated. The widest columns are
+    truncated first. If that is not enough, columns are dropped from the right, so there are fewer widths.
+    """
+    for shown in range(len(wanted), 1, -1):
+        widths = _narrow(wanted[:shown], available - _GAP * (shown - 1))
+        if widths is not None:
+            return widths
+    return [min(wanted[0][0], max(available, _MIN_COLUMN_WIDTH))] if wanted else []
+
+
+def print_rows(rows: pa.Table) -> None:
+    """Print rows with a header of names and types. Columns that do not fit are named below the table."""
+    from rich.text import Text
+
+    columns = _columns(rows)
+    widths = fit_widths([(column.width, not column.is_number) for column in columns], console().width)
+    table = make_table()
+    table.header_style = ""
+    for column, width in zip(columns, widths, strict=False):
+        head = Text.assemble((column.name, "bold"), "\n", (column.kind, "dim"), overflow="ellipsis", no_wrap=True)
+        justify = "right" if column.is_number else "left"
+        table.add_column(head, width=width, no_wrap=True, overflow="ellipsis", justify=justify)  # type: ignore[arg-type]
+    for position in range(rows.num_rows):
+        table.add_row(*(_cell(column.cells[position]) for column in columns[: len(widths)]))
+    show(table)
+    dropped = [column.name for column in columns[len(widths) :]]
+    if dropped:
+        named = ", ".join(dropped[:_NAMED_COLUMNS]) + (", …" if len(dropped) > _NAMED_COLUMNS else "")
+        print_line(f"… and {len(dropped):,} more columns: {named}", style="dim")
+
+
+def _narrow(wanted: Sequence[tuple[int, bool]], available: int) -> list[int] | None:
+    """Truncate as little as possible, or return None if the columns do not fit."""
+    for widest in range(_MAX_COLUMN_WIDTH, _MIN_COLUMN_WIDTH - 1, -1):
+        widths = [min(width, widest) if is_truncatable else width for width, is_truncatable in wanted]
+        if sum(widths) <= available:
+            return widths
+    return None
+
+
+def _columns(rows: pa.Table) -> list[_Column]:
+    import pyarrow as pa
+
+    found = []
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        kind = field.type
+        texts = tuple(cell_text(value) for value in plain_values(column))
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        found.append(_Column(escape(field.name), type_text(kind), texts, is_number))
+    return found
+
+
+def _cell(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text, style="dim" if text == "null" else "", overflow="ellipsis", no_wrap=True)

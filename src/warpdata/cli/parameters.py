@@ -1,20 +1,35 @@
-"""Values on the command line that are more than text: pairs, ranks, sizes, slices, artifacts and bindings."""
+"""Types of command-line values: dataset names, pairs, ranks, sizes, slices, artifacts and bindings.
+
+Dataset names are completed from the store. Completion makes few requests with short timeouts, and offers
+nothing on failure. The library validates the names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+import warpdata
+from warpdata.cli.context import CliContext
 from warpdata.errors import BadInputError
 from warpdata.primitives.sizes import parse_size
 
 if TYPE_CHECKING:
+    from warpdata.session import Session
+
     ParameterType = click.ParamType[Any]
 else:
-    ParameterType = click.ParamType  # not generic at run time in every click we support
+    ParameterType = click.ParamType  # not generic at run time in every supported version of click
 
 __all__ = [
+    "ADDRESS",
+    "DATASET_ID",
+    "STORE_URL",
+    "AddressType",
     "ArtifactType",
     "BindingType",
     "MediaType",
@@ -25,9 +40,67 @@ __all__ = [
     "SliceType",
 ]
 
+_COMPLETION_TIMEOUT_S = 1.0
+_MAX_WORKSPACES = 20
+_MAX_COMPLETIONS = 200
+
+
+class AddressType(ParameterType):
+    """`WORKSPACE/NAME`, with an optional `@REF` if `takes_ref`."""
+
+    name = "dataset"
+
+    def __init__(self, *, takes_ref: bool) -> None:
+        self._takes_ref = takes_ref
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            found = list(self._complete(_connect_for_completion(ctx.ensure_object(CliContext).store), incomplete))
+        except Exception:  # noqa: BLE001 - completion must never print an error
+            return []
+        return [CompletionItem(text) for text in found[:_MAX_COMPLETIONS]]
+
+    def _complete(self, session: Session, incomplete: str) -> Iterator[str]:
+        catalog = session.catalog
+        dataset_id, at, ref = incomplete.partition("@")
+        if at:
+            if self._takes_ref:
+                names = [*catalog.branches(dataset_id), *(label.name for label in catalog.labels(dataset_id))]
+                yield from (f"{dataset_id}@{name}" for name in sorted(names) if name.startswith(ref))
+            return
+        workspace, slash, _ = incomplete.partition("/")
+        workspaces = [workspace] if slash else session.reader.list_folders("datasets")
+        for found in [name for name in workspaces if name.startswith(workspace)][:_MAX_WORKSPACES]:
+            yield from (name for name in catalog.datasets(found) if name.startswith(incomplete))
+
+
+def _connect_for_completion(store: str | None) -> Session:
+    settings = replace(
+        warpdata.load_settings(),
+        timeout_s=_COMPLETION_TIMEOUT_S,
+        connect_timeout_s=_COMPLETION_TIMEOUT_S,
+        retry_timeout_s=_COMPLETION_TIMEOUT_S,
+        max_retries=0,
+    )
+    return warpdata.connect(store, settings)
+
+
+class StoreType(ParameterType):
+    """A URL or a path, completed as a directory."""
+
+    name = "store"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="dir")]
+
+
+ADDRESS = AddressType(takes_ref=True)
+DATASET_ID = AddressType(takes_ref=False)
+STORE_URL = StoreType()
+
 
 class PairType(ParameterType):
-    """`KEY=VALUE`, as a tuple."""
+    """`KEY=VALUE`, converted to a tuple."""
 
     name = "pair"
 
@@ -44,7 +117,7 @@ class PairType(ParameterType):
 
 
 class ShardType(ParameterType):
-    """`auto`, or RANK/WORLD such as 0/4, as a tuple."""
+    """`auto`, or `RANK/WORLD` such as 0/4, converted to a tuple."""
 
     name = "shard"
 
@@ -58,7 +131,7 @@ class ShardType(ParameterType):
 
 
 class SizeType(ParameterType):
-    """`200GB`, `128MiB` or plain bytes, as a number."""
+    """`200GB`, `128MiB` or plain bytes, converted to a number of bytes."""
 
     name = "size"
 
@@ -70,7 +143,7 @@ class SizeType(ParameterType):
 
 
 class SliceType(ParameterType):
-    """`0:50`, `50:`, `:50` or a single number, as a slice."""
+    """`0:50`, `50:`, `:50` or a single number, converted to a slice."""
 
     name = "slice"
 
@@ -87,7 +160,7 @@ class SliceType(ParameterType):
 
 
 class ArtifactType(ParameterType):
-    """`NAME=PATH` or `NAME:KIND=PATH`, as a tuple of name, kind and path."""
+    """`NAME[:KIND]=PATH`, converted to `(name, kind, path)`."""
 
     name = "artifact"
 
@@ -102,9 +175,9 @@ class ArtifactType(ParameterType):
 
 
 class BindingType(ParameterType):
-    """`TABLE.COLUMN=ARTIFACT` or `TABLE.COLUMN=ARTIFACT:TYPE`, as a tuple of both sides and the type.
+    """`TABLE.COLUMN=ARTIFACT[:TYPE]`, converted to `(table_and_column, artifact, ref_type)`.
 
-    Tables and columns may have dots in their names, so whoever knows the tables takes them apart.
+    Table and column stay together: both may contain dots, and only the command knows the tables.
     """
 
     name = "binding"
@@ -112,16 +185,16 @@ class BindingType(ParameterType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
             return value
-        place, equals, target = str(value).rpartition("=")
+        table_and_column, equals, target = str(value).rpartition("=")
         artifact, colon, ref_type = target.partition(":")
-        table, dot, column = place.partition(".")
+        table, dot, column = table_and_column.partition(".")
         if not (table and dot and column and equals and artifact and bool(ref_type) == bool(colon)):
             self.fail(f"{value!r} is not of the form TABLE.COLUMN=ARTIFACT[:TYPE]", param, ctx)
-        return place, artifact, ref_type or "file"
+        return table_and_column, artifact, ref_type or "file"
 
 
 class MediaType(ParameterType):
-    """`COLUMN=FOLDER` or `COLUMN=FOLDER:TYPE`, as a tuple of column, folder and type or None."""
+    """`COLUMN=DIRECTORY[:TYPE]`, converted to `(column, directory, ref_type)`. The type may be None."""
 
     name = "media"
 
@@ -129,9 +202,9 @@ class MediaType(ParameterType):
         if isinstance(value, tuple):
             return value
         column, equals, target = str(value).partition("=")
-        folder, colon, ref_type = target.rpartition(":")
+        directory, colon, ref_type = target.rpartition(":")
         if not colon or "/" in ref_type:
-            folder, ref_type = target, ""
-        if not (column and equals and folder):
-            self.fail(f"{value!r} is not of the form COLUMN=FOLDER[:TYPE]", param, ctx)
-        return column, folder, ref_type or None
+            directory, ref_type = target, ""
+        if not (column and equals and directory):
+            self.fail(f"{value!r} is not of the form COLUMN=DIRECTORY[:TYPE]", param, ctx)
+        return column, directory, ref_type or None

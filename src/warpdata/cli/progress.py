@@ -1,6 +1,6 @@
-"""What a person sees while something takes long: one line on stderr, gone when it is done.
+"""A progress line on stderr, erased at the end.
 
-Nothing appears in the first half second, and nothing at all where stderr is not a terminal.
+The line appears after half a second, and only if stderr is a terminal.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from warpdata.primitives.progress import ProgressEvent
 
-__all__ = ["Meter"]
+__all__ = ["ProgressLine"]
 
 _DELAY_S = 0.5
 _BAR_WIDTH = 24
-_STAGES = {"hash": "Reading files", "upload": "Sending", "verify": "Checking", "warm": "Fetching"}
+_STAGES = {"hash": "Reading files", "upload": "Uploading", "verify": "Verifying", "warm": "Downloading"}
 
 
-class Meter:
-    """A spinner that becomes a bar once the total is known. Events may come from any thread."""
+class ProgressLine:
+    """A spinner that becomes a bar once the total is known. Thread-safe."""
 
     def __init__(self, title: str, *, is_visible: bool, delay_s: float = _DELAY_S) -> None:
         self._title = title
@@ -55,7 +55,7 @@ class Meter:
                 self._shown[0].stop()
 
     def __call__(self, event: ProgressEvent) -> None:
-        """Takes the events of publishing, verifying and warming."""
+        """Show an event of publish, verify or warm."""
         title = _STAGES.get(event.stage, event.stage)
         if event.total_files > 1:
             title = f"{title} {event.done_files:,} of {event.total_files:,}"
@@ -64,7 +64,7 @@ class Meter:
         self._update(title, event.done_bytes, event.total_bytes)
 
     def count_rows(self, batches: Iterable[pa.RecordBatch], total: int) -> Iterator[pa.RecordBatch]:
-        """Pass batches on; `total` is 0 where nobody knows how many rows will come."""
+        """Yield the batches and count their rows. A `total` of 0 means unknown."""
         self._text, self._began = rows_text, time.monotonic()
         done = 0
         for batch in batches:
@@ -73,7 +73,7 @@ class Meter:
             self._update(self._title, done, total)
 
     def count_bytes(self, total: int) -> Callable[[int], None]:
-        """Something to tell of each piece how long it was; `total` is 0 where nobody knows."""
+        """Return a function that adds bytes to the count. A `total` of 0 means unknown."""
         self._began = time.monotonic()
 
         def add(size_bytes: int) -> None:
@@ -97,20 +97,20 @@ class Meter:
                 SpinnerColumn(style="cyan"),
                 TextColumn("{task.description}", markup=False),
                 TextColumn("{task.fields[bar]}", style="cyan", markup=False),
-                TextColumn("{task.fields[figures]}", style="dim", markup=False),
+                TextColumn("{task.fields[counts]}", style="dim", markup=False),
             )
             progress = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
-            self._shown = progress, progress.add_task(self._title, total=None, bar="", figures="")
+            self._shown = progress, progress.add_task(self._title, total=None, bar="", counts="")
             self._refresh()
             progress.start()
 
     def _refresh(self) -> None:
-        """Called with the lock held."""
+        """Redraw the line. The caller holds the lock."""
         if self._shown is not None:
             progress, task = self._shown
-            progress.update(task, description=self._title, bar=_bar(self._done, self._total), figures=self._figures())
+            progress.update(task, description=self._title, bar=_bar(self._done, self._total), counts=self._counts())
 
-    def _figures(self) -> str:
+    def _counts(self) -> str:
         if not self._done:
             return ""
         done = f"{self._text(self._done)} of {self._text(self._total)}" if self._total else self._text(self._done)

@@ -1,4 +1,4 @@
-"""What `warp publish` and `warp ingest` share: the options of a publish, doing it, and telling about it."""
+"""Options, execution and output of a publish, shared by `warp publish`, `warp ingest` and `warp tensors import`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.cli.parameters import PairType, SizeType
-from warpdata.cli.progress import Meter
+from warpdata.cli.progress import ProgressLine
 from warpdata.kinds.artifacts import ShardRecipe
 from warpdata.primitives.hashing import is_digest
 from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
@@ -24,33 +24,33 @@ __all__ = [
     "DRY_RUN_KEYS",
     "PUBLISH_KEYS",
     "PublishRequest",
-    "document",
     "packing_options",
-    "perform",
+    "print_result",
     "publish_options",
-    "tell",
+    "result_document",
+    "run_publish",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 PUBLISH_KEYS = {
     "dataset_id": "workspace/name",
-    "version": "64 hex digits; null in a dry run of --append, where it depends on what is there then",
-    "commit": "the commit now at the head of the branch; not in a dry run",
-    "branch": "its name; not in a dry run",
-    "label": "the label given, or null; not in a dry run",
-    "changed": "false if the branch already stood at this version; not in a dry run",
-    "uploaded_files": "files sent, or in a dry run to be sent",
+    "version": "64 hex digits; null in a dry run of --append, because it depends on the rows published by then",
+    "commit": "the new head of the branch; not in a dry run",
+    "branch": "name of the branch; not in a dry run",
+    "label": "the label, or null; not in a dry run",
+    "changed": "false if the branch was already at this version; not in a dry run",
+    "uploaded_files": "number of uploaded files; in a dry run, files to upload",
     "uploaded_bytes": "their size",
 }
 DRY_RUN_KEYS = {
-    "tables": "only in a dry run: rows by table",
-    "artifacts": "only in a dry run: files by artifact",
-    "episodes": "only in a dry run: episodes by set",
-    "tensors": "only in a dry run: how many by set of tensors",
+    "tables": "only in a dry run: number of rows by table",
+    "artifacts": "only in a dry run: number of files by artifact",
+    "episodes": "only in a dry run: number of episodes by set",
+    "tensors": "only in a dry run: number of tensors by set",
     "files": (
-        "only in a dry run: a list of {path, hash, byte_size, is_present, members}; a shard that is packed when it "
-        "is sent has a name as its path, and says how many files it holds; members is null for other files"
+        "only in a dry run: list of {path, hash, byte_size, is_present, members}; members is the number of files in "
+        "a packed shard, whose path is only a name, and null for other files"
     ),
 }
 _LISTED_FILES = 10
@@ -58,7 +58,7 @@ _LISTED_FILES = 10
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """Where and how to publish, whatever it is."""
+    """Options of a publish, independent of its content."""
 
     dataset_id: str
     label: str | None
@@ -72,47 +72,47 @@ class PublishRequest:
 
 
 def publish_options(function: _F) -> _F:
-    """Options with the names of the fields of `PublishRequest`, but for the dataset's."""
+    """Add one option for each field of `PublishRequest`, except `dataset_id`."""
     options = (
-        click.option("--label", metavar="NAME", help="Name this version for good."),
-        click.option("-m", "--message", default="", metavar="TEXT", help="What changed, for the log."),
-        click.option("--branch", default="main", show_default=True, metavar="NAME", help="The branch to move."),
-        click.option("--author", metavar="NAME", help="Who publishes; WARP_AUTHOR or the user by default."),
+        click.option("--label", metavar="NAME", help="Permanent name for this version."),
+        click.option("-m", "--message", default="", metavar="TEXT", help="Message for the log."),
+        click.option("--branch", default="main", show_default=True, metavar="NAME", help="Branch to publish to."),
+        click.option("--author", metavar="NAME", help="Author of the commit. Default: WARP_AUTHOR, or the user."),
         click.option(
             "--metadata",
             type=PairType("KEY=VALUE"),
             multiple=True,
             metavar="KEY=VALUE",
-            help="Words about the version. Repeat for more.",
+            help="Metadata of the version. Repeatable.",
         ),
-        click.option("--expect", "expected", metavar="REF", help="Refuse unless the branch stands at this version."),
-        click.option("--repair", is_flag=True, help="Re-read files already stored, and send damaged ones again."),
-        click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing."),
+        click.option("--expect", "expected", metavar="REF", help="Fail unless the branch is at this version."),
+        click.option("--repair", is_flag=True, help="Verify files that are already stored, and replace corrupt ones."),
+        click.option("--dry-run", is_flag=True, help="Show the files to upload without publishing."),
     )
-    return _with(options, function)
+    return _decorate(function, options)
 
 
 def packing_options(function: _F) -> _F:
-    """`compression` and `shard_bytes`, for raw files that are packed."""
+    """Add `--compression` and `--shard-size`, for packed artifacts."""
     options = (
-        click.option("--compression", type=click.Choice(["zstd"]), help="Compress packed files, each by itself."),
+        click.option("--compression", type=click.Choice(["zstd"]), help="Compress each packed file separately."),
         click.option(
             "--shard-size",
             "shard_bytes",
             type=SizeType(),
             metavar="SIZE",
-            help="About how much a packed shard holds, such as 500MB. By default at most 32MiB, cut by content.",
+            help="Approximate size of a packed shard, such as 500MB. Default: content-defined, at most 32MiB.",
         ),
     )
-    return _with(options, function)
+    return _decorate(function, options)
 
 
-def perform(
-    builder: DatasetBuilder, session: Session, request: PublishRequest, meter: Meter
+def run_publish(
+    builder: DatasetBuilder, session: Session, request: PublishRequest, progress: ProgressLine
 ) -> Published | PublishPlan:
-    """Publish, or plan to."""
+    """Publish, or only plan in a dry run."""
     if request.dry_run:
-        return builder.plan(progress=meter)
+        return builder.plan(progress=progress)
     expected = request.expected
     if expected is not None and not is_digest(expected):
         expected = session.catalog.resolve(Address(request.dataset_id, expected)).version
@@ -124,22 +124,22 @@ def perform(
         metadata=dict(request.metadata),
         expected_version=expected,
         repair=request.repair,
-        progress=meter,
+        progress=progress,
     )
 
 
-def tell(invocation: Invocation, session: Session, request: PublishRequest, done: Published | PublishPlan) -> None:
-    """Print what was done or would be, for people or as JSON."""
-    if invocation.as_json:
-        print_json(document(session, request, done))
+def print_result(cli: CliContext, session: Session, request: PublishRequest, done: Published | PublishPlan) -> None:
+    """Print the result of a publish or of a dry run."""
+    if cli.as_json:
+        print_json(result_document(session, request, done))
     elif isinstance(done, PublishPlan):
         _show_plan(session, done)
     else:
         _show_published(request, done)
 
 
-def document(session: Session, request: PublishRequest, done: Published | PublishPlan) -> dict[str, Any]:
-    """As JSON: `PUBLISH_KEYS`, in a dry run also `DRY_RUN_KEYS`."""
+def result_document(session: Session, request: PublishRequest, done: Published | PublishPlan) -> dict[str, Any]:
+    """Return the JSON document with `PUBLISH_KEYS`, and in a dry run also `DRY_RUN_KEYS`."""
     if isinstance(done, PublishPlan):
         return _plan_document(session, done)
     return {
@@ -155,13 +155,13 @@ def document(session: Session, request: PublishRequest, done: Published | Publis
 
 
 def _show_published(request: PublishRequest, done: Published) -> None:
-    sent = f"{count_text(done.uploaded_files, 'file')}, {bytes_text(done.uploaded_bytes)}"
+    uploaded = f"{count_text(done.uploaded_files, 'file')}, {bytes_text(done.uploaded_bytes)}"
     print_facts(
         {
             "published" if done.changed else "unchanged": f"{done.dataset_id}@{done.branch}",
             "version": done.version,
             "label": request.label,
-            "sent": sent if done.uploaded_files else "nothing; all files were there",
+            "uploaded": uploaded if done.uploaded_files else "nothing, all files were already stored",
         }
     )
 
@@ -171,13 +171,13 @@ def _show_plan(session: Session, plan: PublishPlan) -> None:
     print_facts(
         {
             "would publish": plan.dataset_id,
-            "version": plan.version or "depends on what is there then",
+            "version": plan.version or "depends on the rows published by then",
             **{f"table {name}": count_text(rows, "row") for name, rows in plan.tables.items()},
             **{f"artifact {name}": count_text(members, "file") for name, members in plan.artifacts.items()},
             **{f"episodes {name}": count_text(count, "episode") for name, count in plan.episodes.items()},
             **{f"tensors {name}": count_text(tensors, "tensor") for name, tensors in plan.tensors.items()},
-            "to send": f"{count_text(plan.upload_files, 'file')}, {bytes_text(plan.upload_bytes)}",
-            "already there": count_text(kept, "file") if kept else None,
+            "to upload": f"{count_text(plan.upload_files, 'file')}, {bytes_text(plan.upload_bytes)}",
+            "already stored": count_text(kept, "file") if kept else None,
         }
     )
     print_line()
@@ -195,7 +195,7 @@ def _file_rows(session: Session, plan: PublishPlan) -> Iterable[tuple[str, str, 
         packed = _packed_count(file)
         if packed is not None:
             shown += f" ({count_text(packed, 'file')})"
-        yield shown, bytes_text(blob.byte_size), short(blob.hash), "there" if file.is_present else "to send"
+        yield shown, bytes_text(blob.byte_size), short(blob.hash), "stored" if file.is_present else "to upload"
 
 
 def _plan_document(session: Session, plan: PublishPlan) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _plan_document(session: Session, plan: PublishPlan) -> dict[str, Any]:
 
 
 def _path(session: Session, file: PlannedFile) -> Path:
-    """Of a file that is only staged its name: where it lies now is nobody's business, and soon not true."""
+    """Return the path of a source file, or only the name of a staged one, which is temporary."""
     return Path(file.path.name) if file.path.is_relative_to(session.settings.cache_dir) else file.path
 
 
@@ -230,8 +230,8 @@ def _packed_count(file: PlannedFile) -> int | None:
     return len(file.recipe.sources) if isinstance(file.recipe, ShardRecipe) and file.recipe.is_archive else None
 
 
-def _with(options: Iterable[Callable[[_F], _F]], function: _F) -> _F:
-    """Decorators as they would be written above the function, in this order."""
+def _decorate(function: _F, options: Iterable[Callable[[_F], _F]]) -> _F:
+    """Apply decorators as if they were written above the function in this order."""
     for option in reversed(tuple(options)):
         function = option(function)
     return function

@@ -1,4 +1,4 @@
-"""What the commands of `warp tensors` share: which tensors are meant, and which view of them."""
+"""Arguments and options of `warp tensors` that select tensors and a view of them."""
 
 from __future__ import annotations
 
@@ -11,67 +11,67 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.names import ADDRESS
+from warpdata.cli.context import CliContext
 from warpdata.cli.options import split_names
-from warpdata.cli.parameters import ParameterType
+from warpdata.cli.parameters import ADDRESS, ParameterType
 from warpdata.errors import InvalidViewError
+from warpdata.primitives.suggest import suggest
 
 if TYPE_CHECKING:
     from warpdata.formats.tensors import Narrow, Tensors, Transpose, View
 
-__all__ = ["Opened", "name_option", "open_place", "place_argument", "view_of", "view_options"]
+__all__ = ["OpenTensors", "build_view", "name_option", "open_target", "target_argument", "view_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """Tensors, and what to call them."""
+class OpenTensors:
+    """Open tensors, with a title for messages and facts for `--json`."""
 
     tensors: Tensors
-    place: str
+    title: str
     facts: Mapping[str, Any]
 
 
-class PlaceType(ParameterType):
-    """A dataset in the store, or a file or folder here."""
+class TensorsTargetType(ParameterType):
+    """A dataset in the store, or a local file or directory."""
 
-    name = "place"
+    name = "target"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [*ADDRESS.shell_complete(ctx, param, incomplete), CompletionItem(incomplete, type="file")]
 
 
-def place_argument() -> Callable[[_F], _F]:
-    """`ID[@REF]`, or a path."""
-    return click.argument("place", type=PlaceType(), metavar="ID[@REF]|PATH")
+def target_argument() -> Callable[[_F], _F]:
+    """Add the argument `ID[@REF]|PATH`."""
+    return click.argument("target", type=TensorsTargetType(), metavar="ID[@REF]|PATH")
 
 
 def name_option() -> Callable[[_F], _F]:
-    return click.option("--name", metavar="NAME", help="Which tensors of the dataset; the only set by default.")
+    return click.option("--name", metavar="NAME", help="Set of tensors in the dataset. Default: the only one.")
 
 
 def view_options(function: _F) -> _F:
-    """`narrow`, `transpose` and `only`."""
+    """Add `--narrow`, `--transpose` and `--only`."""
     options = (
         click.option(
             "--narrow",
             multiple=True,
             type=NarrowType(),
             metavar="TENSOR=DIM:START:LENGTH",
-            help="Keep part of one dimension. TENSOR may be a pattern such as 'layer.*.w'; DIM:3/8 keeps the fourth "
-            "of eight equal parts. Repeat it for more.",
+            help="Keep a range of one dimension. TENSOR may be a pattern such as 'layer.*.w'. DIM:3/8 keeps the fourth "
+            "of eight equal parts. Repeatable.",
         ),
         click.option(
             "--transpose",
             multiple=True,
             type=TransposeType(),
             metavar="TENSOR=DIM,DIM",
-            help="Let two dimensions change places. Repeat it for more.",
+            help="Swap two dimensions. Repeatable.",
         ),
         click.option(
-            "--only", multiple=True, metavar="A,B", callback=split_names, help="Only these tensors, or patterns."
+            "--only", multiple=True, metavar="A,B", callback=split_names, help="Select only these tensors or patterns."
         ),
     )
     for option in reversed(options):
@@ -80,37 +80,37 @@ def view_options(function: _F) -> _F:
 
 
 class NarrowType(ParameterType):
-    """`TENSOR=DIM:START:LENGTH` or `TENSOR=DIM:RANK/WORLD`, as a pattern and what makes the operation of a shape."""
+    """`TENSOR=DIM:START:LENGTH` or `TENSOR=DIM:RANK/WORLD`, converted to a pattern and an operation factory."""
 
     name = "narrow"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        pattern, equals, told = str(value).rpartition("=")
-        parts = told.split(":")
+        pattern, equals, operation = str(value).rpartition("=")
+        parts = operation.split(":")
         try:
             dim = int(parts[0])
             if len(parts) == 2:
                 rank, world = (int(part) for part in parts[1].split("/"))
                 if not 0 <= rank < world:
                     raise ValueError
-                return pattern, _Part(dim, rank, world)
+                return pattern, _RankNarrow(dim, rank, world)
             start, length = (int(part) for part in parts[1:])
             if not (pattern and equals):
                 raise ValueError
         except ValueError:
             self.fail(f"{value!r} is not of the form TENSOR=DIM:START:LENGTH or TENSOR=DIM:RANK/WORLD", param, ctx)
-        return pattern, _Range(dim, start, length)
+        return pattern, _RangeNarrow(dim, start, length)
 
 
 class TransposeType(ParameterType):
-    """`TENSOR=DIM,DIM`."""
+    """`TENSOR=DIM,DIM`, converted to a pattern and an operation factory."""
 
     name = "transpose"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        pattern, equals, told = str(value).rpartition("=")
+        pattern, equals, operation = str(value).rpartition("=")
         try:
-            first, second = (int(part) for part in told.split(","))
+            first, second = (int(part) for part in operation.split(","))
         except ValueError:
             first = second = 0
             equals = ""
@@ -120,7 +120,7 @@ class TransposeType(ParameterType):
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class _RangeNarrow:
     dim: int
     start: int
     length: int
@@ -132,7 +132,7 @@ class _Range:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RankNarrow:
     dim: int
     rank: int
     world: int
@@ -141,7 +141,7 @@ class _Part:
         from warpdata.formats.tensors import narrow
 
         if not -len(shape) <= self.dim < len(shape):
-            raise InvalidViewError(f"{name!r} has {len(shape)} dimensions, and no dimension {self.dim}")
+            raise InvalidViewError(f"{name!r} has {len(shape)} dimensions, so no dimension {self.dim}")
         size = shape[self.dim]
         start = size * self.rank // self.world
         return narrow(self.dim, start, size * (self.rank + 1) // self.world - start)
@@ -158,21 +158,21 @@ class _Swap:
         return transpose(self.dim0, self.dim1)
 
 
-def open_place(invocation: Invocation, place: str, name: str | None) -> Opened:
-    """A path begins with ".", "/" or "~", ends in ".safetensors" or ".json", or can not be the name of a dataset."""
+def open_target(cli: CliContext, target: str, name: str | None) -> OpenTensors:
+    """Open a path or the tensors of a dataset. `_is_path` decides which."""
     from warpdata.formats.tensors import open_tensors
 
-    if _is_path(place):
+    if _is_path(target):
         if name is not None:
-            raise click.UsageError("--name is for tensors of a dataset, and this is a path")
-        return Opened(open_tensors(Path(place).expanduser()), place, {"path": place})
-    opened = invocation.open(place)
+            raise click.UsageError(f"--name needs a dataset, and {target} is a path")
+        return OpenTensors(open_tensors(Path(target).expanduser()), target, {"path": target})
+    opened = cli.open(target)
     facts = {"dataset_id": opened.id, "version": opened.version, "name": name or _only_name(opened.manifest.tensors)}
-    return Opened(opened.tensors(name), f"{opened.id} {facts['name']}", facts)
+    return OpenTensors(opened.tensors(name), f"{opened.id} {facts['name']}", facts)
 
 
-def view_of(art: Tensors, given: Mapping[str, Any]) -> View:
-    """The view that the options ask for."""
+def build_view(art: Tensors, given: Mapping[str, Any]) -> View:
+    """Return the view that the options select."""
     spec: dict[str, list[Any]] = {}
     for pattern, make in (*given["narrow"], *given["transpose"]):
         for name in _matching(art, pattern):
@@ -187,13 +187,15 @@ def _matching(art: Tensors, pattern: str) -> Iterator[str]:
         return
     found = fnmatch.filter(art.names(), pattern)
     if not found:
-        raise InvalidViewError(f"there is no tensor {pattern!r}", hint="`warp tensors show` lists those there are.")
+        raise InvalidViewError(f"no tensor matches {pattern!r}", hint=suggest(pattern, art.names(), label="Tensors"))
     yield from found
 
 
-def _is_path(place: str) -> bool:
-    looks = place.startswith((".", "/", "~")) or place.endswith((".safetensors", ".json"))
-    return looks or (place.count("/") != 1 and Path(place).exists()) or (place.endswith("/") and Path(place).is_dir())
+def _is_path(target: str) -> bool:
+    if target.startswith((".", "/", "~")) or target.endswith((".safetensors", ".json")):
+        return True
+    cannot_be_address = target.count("/") != 1
+    return (cannot_be_address and Path(target).exists()) or (target.endswith("/") and Path(target).is_dir())
 
 
 def _only_name(names: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.storage.cache.scenes import Clock, noise, write_entry
-from warpdata.cli.exit_codes import NOT_FOUND, report
+from warpdata.cli.exit_codes import NOT_FOUND, report_error
 from warpdata.errors import (
     BadInputError,
     BlobCorruptedError,
@@ -130,7 +130,7 @@ def test_what_is_not_here_says_so_and_how_to_get_it(reader: OfflineReader) -> No
             assert caught.value.hint == HINT
             assert caught.value.kind == "not_cached"
         assert reader.local_path(key) is None
-    assert report(NotCachedError("x")) == NOT_FOUND
+    assert report_error(NotCachedError("x")) == NOT_FOUND
 
 
 def test_nothing_can_be_listed_or_signed(reader: OfflineReader) -> None:

@@ -1,1 +1,1 @@
-"""One module per command, each imported only when its command runs."""
+"""One module per command, imported when the command runs."""

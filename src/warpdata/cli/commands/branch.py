@@ -1,10 +1,10 @@
-"""`warp branch`: lines of history that grow beside "main"."""
+"""`warp branch`: create and list branches."""
 
 from __future__ import annotations
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
@@ -16,17 +16,17 @@ __all__ = ["branch"]
 
 _KEYS = {
     "dataset_id": "workspace/name",
-    "branches": "a list of {name, version}; with NAME, just the branch made",
+    "branches": "list of {name, version}; with NAME, only the new branch",
 }
 
 
 @command("branch", json_keys=_KEYS)
 @address_argument()
 @click.argument("name", required=False)
-@click.option("--list", "lists", is_flag=True, help="List the branches; so does leaving out NAME.")
+@click.option("--list", "lists", is_flag=True, help="List the branches, the default without NAME.")
 @click.pass_obj
-def branch(invocation: Invocation, address: str, name: str | None, lists: bool) -> None:
-    """Start a branch at a version, or list branches.
+def branch(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
+    """Create a branch at a version, or list branches.
 
     \b
       warp branch acme/trips experiment
@@ -35,21 +35,21 @@ def branch(invocation: Invocation, address: str, name: str | None, lists: bool) 
     """
     if name is not None and lists:
         raise click.UsageError("--list takes no NAME")
-    with invocation.meter(f"Branches of {address}"):
-        session = invocation.connect()
+    with cli.progress(f"Branches of {address}"):
+        session = cli.connect()
         wanted = parse_address(address)
         found = _list(session, wanted) if name is None else {name: open_dataset(session, wanted).branch(name).version}
-    if invocation.as_json:
+    if cli.as_json:
         listed = [{"name": one, "version": version} for one, version in found.items()]
         print_json({"dataset_id": wanted.dataset_id, "branches": listed})
     elif name is not None:
-        print_line(f"{wanted.dataset_id}@{name} starts at version {short(found[name])}")
+        print_line(f"created {wanted.dataset_id}@{name} at version {short(found[name])}")
     else:
         print_table(("branch", "version"), ((one, short(version)) for one, version in found.items()))
 
 
 def _list(session: Session, wanted: Address) -> dict[str, str]:
-    """Every branch and the version it stands at; a dataset that has none is not there, which opening it says."""
+    """Return the version of each branch. Without branches there is no dataset, and opening it raises the error."""
     names = session.catalog.branches(wanted.dataset_id)
     if not names:
         open_dataset(session, wanted)

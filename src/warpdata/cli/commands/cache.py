@@ -1,4 +1,4 @@
-"""`warp cache`: what is kept on this machine."""
+"""`warp cache`: the cache of this machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 import warpdata
-from warpdata.cli.context import Invocation
-from warpdata.cli.exit_codes import CORRUPT, complain
+from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import CORRUPT, print_error
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import command, group
 from warpdata.cli.output import note, print_facts, print_json, print_line
@@ -21,40 +21,40 @@ from warpdata.storage.cache import BlobCache, Collected, read_totals
 __all__ = ["cache"]
 
 _COLLECTED_KEYS = {
-    "folder": "where the cache is",
-    "evicted_entries": "how many stored files were removed",
+    "folder": "path of the cache directory",
+    "evicted_entries": "number of removed files",
     "evicted_bytes": "their size",
-    "kept_in_use": "how many would have gone, too, but some process is reading them",
+    "kept_in_use": "number of files that were not removed because a process is reading them",
 }
 
 
 @group("cache")
 def cache() -> None:
-    """Look at, shrink, check or empty what is kept on this machine.
+    """Show, shrink, verify or clear the cache of this machine.
 
-    Stored files of remote stores, by the hash of their content, shared by all processes and datasets. It
-    lies in WARP_CACHE_DIR and keeps to WARP_CACHE_SIZE_GB by itself.
+    The cache holds files of remote stores by the hash of their content. All processes and datasets share
+    it. Its directory is WARP_CACHE_DIR; WARP_CACHE_SIZE_GB limits its size.
     """
 
 
 @command(
     "stats",
     json_keys={
-        "folder": "where the cache is",
-        "entries": "how many stored files it holds",
+        "folder": "path of the cache directory",
+        "entries": "number of cached files",
         "size_bytes": "their size",
-        "limit_bytes": "how large they may become together",
-        "parts": "how many are being fetched, or were when their process was killed",
-        "part_bytes": "the size of those",
-        "totals": "what ended processes did with it: requests, bytes_fetched, hits, misses, waits, evictions, …",
+        "limit_bytes": "maximum size of the cache",
+        "parts": "number of partial downloads, including those of killed processes",
+        "part_bytes": "their size",
+        "totals": "counters of processes that have exited: requests, bytes_fetched, hits, misses, waits, evictions, …",
     },
     uses_store=False,
 )
 @click.pass_obj
-def _stats(invocation: Invocation) -> None:
-    """Show how much is kept, and how much may be."""
+def _stats(cli: CliContext) -> None:
+    """Show the size of the cache and how it was used."""
     opened = _open()
-    with invocation.meter("Looking"):
+    with cli.progress("Scanning the cache"):
         found = opened.stats()
     totals = read_totals(opened.folder)
     document = {
@@ -66,65 +66,65 @@ def _stats(invocation: Invocation) -> None:
         "part_bytes": found.part_bytes,
         "totals": asdict(totals),
     }
-    if invocation.as_json:
+    if cli.as_json:
         print_json(document)
         return
     share = f" ({found.bytes / found.limit_bytes:.0%})" if found.limit_bytes else ""
     print_facts(
         {
-            "folder": opened.folder,
-            "holds": f"{count_text(found.entries, 'file')}, {bytes_text(found.bytes)}{share}",
-            "may hold": bytes_text(found.limit_bytes),
-            "unfinished": f"{count_text(found.parts, 'file')}, {bytes_text(found.part_bytes)}" if found.parts else None,
-            "asked stores": f"{count_text(totals.requests, 'request')}, {bytes_text(totals.bytes_fetched)}",
-            "answered": f"{count_text(totals.hits, 'read')}, {bytes_text(totals.hit_bytes)}",
-            "not here": count_text(totals.misses, "read"),
-            "waited": count_text(totals.waits, "read"),
+            "directory": opened.folder,
+            "size": f"{count_text(found.entries, 'file')}, {bytes_text(found.bytes)}{share}",
+            "limit": bytes_text(found.limit_bytes),
+            "partial": f"{count_text(found.parts, 'file')}, {bytes_text(found.part_bytes)}" if found.parts else None,
+            "fetched": f"{count_text(totals.requests, 'request')}, {bytes_text(totals.bytes_fetched)}",
+            "hits": f"{count_text(totals.hits, 'read')}, {bytes_text(totals.hit_bytes)}",
+            "misses": count_text(totals.misses, "read"),
+            "waits": count_text(totals.waits, "read"),
             "evicted": f"{count_text(totals.evictions, 'file')}, {bytes_text(totals.evicted_bytes)}",
-            "healed": count_text(totals.healed, "file") if totals.healed else None,
+            "repaired": count_text(totals.healed, "file") if totals.healed else None,
         }
     )
 
 
 @command("gc", json_keys=_COLLECTED_KEYS, uses_store=False)
 @click.option(
-    "--limit", type=SizeType(), metavar="SIZE", help="How much may stay, such as 500GB; WARP_CACHE_SIZE_GB by default."
+    "--limit", type=SizeType(), metavar="SIZE", help="Size to keep, such as 500GB. Default: WARP_CACHE_SIZE_GB."
 )
 @click.pass_obj
-def _gc(invocation: Invocation, limit: int | None) -> None:
-    """Remove what was unused for longest, down to a limit.
+def _gc(cli: CliContext, limit: int | None) -> None:
+    """Evict the least recently used files down to a limit.
 
-    Also what killed processes left unfinished. A file that some process reads stays.
+    Partial downloads of killed processes are removed, too. Files that a process is reading stay.
     """
     opened = _open()
-    with invocation.meter("Making room"):
+    with cli.progress("Evicting"):
         done = opened.collect(opened.limit_bytes if limit is None else limit)
-    _tell_collected(invocation, opened, done)
+    _print_evicted(cli, opened, done)
 
 
 @command(
     "verify",
     json_keys={
-        "folder": "where the cache is",
-        "ok": "whether nothing was damaged",
-        "entries": "how many stored files were read",
+        "folder": "path of the cache directory",
+        "ok": "true if no file was corrupt",
+        "entries": "number of files that were read",
         "size_bytes": "their size",
-        "damaged": "a list of {hash, fact}: what was damaged, and is removed",
+        "damaged": "list of {hash, fact}: the corrupt files, which were removed",
     },
     uses_store=False,
 )
 @click.pass_obj
 @click.pass_context
-def _verify(ctx: click.Context, invocation: Invocation) -> None:
-    """Read everything again, and remove what is damaged.
+def _verify(ctx: click.Context, cli: CliContext) -> None:
+    """Read and hash every cached file, and remove corrupt ones.
 
-    Exits with 8 if there was damage. Nothing is lost: it will be fetched again when it is needed.
+    Exits with code 8 if a file was corrupt. The store still has it; the next read fetches it again.
     """
     opened = _open()
-    with invocation.meter("Checking") as meter:
+    with cli.progress("Verifying") as progress:
         found = opened.stats()
-        damaged = opened.verify(meter.count_bytes(found.bytes))
-    if invocation.as_json:
+        damaged = opened.verify(progress.count_bytes(found.bytes))
+    if cli.as_json:
         listed = [{"hash": damage.digest, "fact": damage.fact} for damage in damaged]
         document = {"folder": str(opened.folder), "ok": not damaged, "entries": found.entries}
         print_json({**document, "size_bytes": found.bytes, "damaged": listed})
@@ -133,25 +133,25 @@ def _verify(ctx: click.Context, invocation: Invocation) -> None:
         for damage in damaged:
             print_line(f"{short(damage.digest)}: {damage.fact}; removed")
     if damaged:
-        complain(f"{count_text(len(damaged), 'file')} in {opened.folder} were damaged, and are removed")
+        print_error(f"removed {count_text(len(damaged), 'corrupt file')} from {opened.folder}")
         ctx.exit(CORRUPT)
 
 
 @command("clear", json_keys=_COLLECTED_KEYS, uses_store=False)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
-def _clear(invocation: Invocation, yes: bool) -> None:
-    """Remove everything that no process is reading.
+def _clear(cli: CliContext, yes: bool) -> None:
+    """Remove all files that no process is reading.
 
-    Asks first; where nobody can be asked, --yes is needed. Stores are not touched.
+    Asks for confirmation; without a terminal, --yes is required. Stores are not changed.
     """
     opened = _open()
     if not yes and not _may_clear(opened):
         note("nothing was removed")
         return
-    with invocation.meter("Removing"):
+    with cli.progress("Removing"):
         done = opened.clear()
-    _tell_collected(invocation, opened, done)
+    _print_evicted(cli, opened, done)
 
 
 def _open() -> BlobCache:
@@ -160,20 +160,20 @@ def _open() -> BlobCache:
 
 def _may_clear(opened: BlobCache) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError("nobody can be asked here; add --yes to remove everything in the cache")
+        raise click.UsageError("no terminal to ask for confirmation; add --yes to clear the cache")
     found = opened.stats()
     question = f"Remove {count_text(found.entries, 'file')}, {bytes_text(found.bytes)} in {opened.folder}?"
     return click.confirm(question, err=True)
 
 
-def _tell_collected(invocation: Invocation, opened: BlobCache, done: Collected) -> None:
-    if invocation.as_json:
+def _print_evicted(cli: CliContext, opened: BlobCache, done: Collected) -> None:
+    if cli.as_json:
         document: dict[str, Any] = {"folder": str(opened.folder), "evicted_entries": done.entries}
         print_json({**document, "evicted_bytes": done.bytes, "kept_in_use": done.kept_pinned})
         return
     print_line(f"removed {count_text(done.entries, 'file')}, {bytes_text(done.bytes)}")
     if done.kept_pinned:
-        note(f"{count_text(done.kept_pinned, 'file')} stay, because they are in use")
+        note(f"kept {count_text(done.kept_pinned, 'file')} in use")
 
 
 for _command in (_stats, _gc, _verify, _clear):

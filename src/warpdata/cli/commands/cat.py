@@ -1,4 +1,4 @@
-"""`warp cat`: files of an artifact on stdout, byte for byte."""
+"""`warp cat`: write files of an artifact to stdout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.options import address_argument, artifact_option, command
 from warpdata.limits import MEMBER_CHUNK_BYTES
 
@@ -22,29 +22,29 @@ __all__ = ["cat"]
     multiple=True,
     required=True,
     metavar="PATH",
-    help="A file's path in the artifact. Repeat for more.",
+    help="Path of a file in the artifact. Repeatable.",
 )
-@click.option("--force", is_flag=True, help="Write even to a terminal.")
+@click.option("--force", is_flag=True, help="Write to a terminal, too.")
 @click.pass_obj
-def cat(invocation: Invocation, address: str, artifact: str | None, refs: tuple[str, ...], force: bool) -> None:
+def cat(cli: CliContext, address: str, artifact: str | None, refs: tuple[str, ...], force: bool) -> None:
     """Write files of an artifact to stdout.
 
-    Several come one after another. Each part of a file is verified before it is written, and a large
-    file is read in parts. All paths are looked up first: if one is not there, nothing is written.
+    Several files are concatenated. Large files are read in chunks, and each chunk is verified before it
+    is written. If any path is missing, nothing is written.
 
     \b
       warp cat acme/pets --artifact raw_images --ref images/0001.jpg > x.jpg
     """
     if sys.stdout.isatty() and not force:
-        raise click.UsageError("raw bytes are not for a terminal; send them to a file or a program, or add --force")
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address).artifact(artifact)
+        raise click.UsageError("refusing to write raw bytes to a terminal; redirect the output, or add --force")
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address).artifact(artifact)
         total = sum(opened.size_of(path) for path in refs)
-    with invocation.meter(f"Reading {address}", beside_data=True) as meter:
-        count = meter.count_bytes(total)
+    with cli.progress(f"Reading {address}", writes_data=True) as progress:
+        count = progress.count_bytes(total)
         for path in refs:
             with opened.open(path) as file:
-                while piece := file.read(MEMBER_CHUNK_BYTES):
-                    sys.stdout.buffer.write(piece)
+                while chunk := file.read(MEMBER_CHUNK_BYTES):
+                    sys.stdout.buffer.write(chunk)
                     sys.stdout.buffer.flush()
-                    count(len(piece))
+                    count(len(chunk))

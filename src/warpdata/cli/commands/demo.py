@@ -1,4 +1,4 @@
-"""`warp demo`: the main job in a few seconds, on data that comes with scikit-learn."""
+"""`warp demo`: publish, open, stream and train, on the handwritten digits of scikit-learn."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import time
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.demo_data import digit_files, digits_table, measure_accuracy, picture, require_sklearn, train
+from warpdata.cli.context import CliContext
+from warpdata.cli.demo_data import digit_files, digits_table, draw_images, measure_accuracy, train
 from warpdata.cli.format import bytes_text, count_text, rate_text, seconds_text, short
 from warpdata.cli.options import command
-from warpdata.cli.output import print_line, show
-from warpdata.cli.row_table import print_rows
+from warpdata.cli.output import print_line, print_rows, show
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.kinds.artifacts import read_many
 from warpdata.kinds.tables import Table
@@ -31,47 +30,46 @@ _SHOWN_IMAGES = 6
 
 @command("demo")
 @click.pass_obj
-def demo(invocation: Invocation) -> None:
-    """Publish, open, stream and train on a small dataset.
+def demo(cli: CliContext) -> None:
+    """Publish a small dataset, open it, and train on it.
 
-    Takes 1,797 images of handwritten digits that come with scikit-learn, publishes them as
-    demo/digits, as a table and as files, opens that by name, and trains a classifier on the stream. A
-    second run finds the version in the store and starts from it.
+    The data are the 1,797 images of handwritten digits in scikit-learn. The demo publishes them as
+    demo/digits, both as a table and as image files, opens the dataset by name, and trains a classifier on
+    its stream. A second run reuses the published version.
     """
-    require_sklearn()
-    session = invocation.connect()
-    _publish(invocation, session)
+    session = cli.connect()
+    _publish(cli, session)
     opened = _open(session)
     _read_files(opened)
     training = _filter(opened)
     _stream(training)
-    _train(invocation, opened, training)
-    _suggest(invocation)
+    _train(cli, opened, training)
+    _print_next_steps(cli)
 
 
-def _publish(invocation: Invocation, session: Session) -> None:
-    with invocation.meter("Loading the images"):
+def _publish(cli: CliContext, session: Session) -> None:
+    with cli.progress("Loading the images"):
         images = digits_table()
     began = time.perf_counter()
-    with invocation.meter("Publishing") as meter:
+    with cli.progress("Publishing") as progress:
         builder = DatasetBuilder(_NAME, session).add_table("main", images)
         builder.add_artifact("raw_images", digit_files(images)).bind("main", "file", "raw_images", "image")
-        done = builder.publish("handwritten digits", progress=meter)
+        done = builder.publish("handwritten digits", progress=progress)
     taken = seconds_text(time.perf_counter() - began)
     if done.changed:
-        sent = f"{count_text(images.num_rows, 'image')}, {bytes_text(done.uploaded_bytes)} sent in {taken}"
-        _step("publish", f"{_NAME} is now at version {short(done.version)}: {sent}")
+        sent = f"{count_text(images.num_rows, 'image')}, {bytes_text(done.uploaded_bytes)} in {taken}"
+        _step("publish", f"{_NAME} at version {short(done.version)}: {sent}")
     else:
-        _step("publish", f"version {short(done.version)} is already there, so nothing was sent ({taken})")
+        _step("publish", f"version {short(done.version)} exists, nothing to upload ({taken})")
 
 
 def _open(session: Session) -> Dataset:
     began = time.perf_counter()
     opened = open_dataset(session, Address(_NAME))
     rows = opened.table("main").stored().head(_SHOWN_IMAGES)
-    _step("open", f"{_NAME} by name, first rows after {seconds_text(time.perf_counter() - began)}")
+    _step("open", f"{_NAME}, first rows after {seconds_text(time.perf_counter() - began)}")
     print_line()
-    for line in picture(rows["image"].to_pylist()):
+    for line in draw_images(rows["image"].to_pylist()):
         print_line(f"  {line}", style="cyan")
     print_line()
     print_rows(rows.slice(0, _SHOWN_ROWS))
@@ -84,7 +82,7 @@ def _read_files(opened: Dataset) -> None:
     contents = read_many(opened.table("main").head(_BATCH_ROWS)["file"])
     taken = seconds_text(time.perf_counter() - began)
     files = count_text(len(contents), "PNG file")
-    _step("files", f"{files} of {len(opened.artifact()):,} in {taken}, by the references in column file")
+    _step("files", f"{files} of {len(opened.artifact()):,} read in {taken} through column file")
 
 
 def _filter(opened: Dataset) -> Table:
@@ -104,30 +102,30 @@ def _stream(training: Table) -> None:
     _step("stream", f"first batch after {seconds_text(first_s)}, {rate} in batches of {_BATCH_ROWS}")
 
 
-def _train(invocation: Invocation, opened: Dataset, training: Table) -> None:
-    with invocation.meter("Training"):
-        lesson = train(lambda: training.batches(_BATCH_ROWS), _EPOCHS)
+def _train(cli: CliContext, opened: Dataset, training: Table) -> None:
+    with cli.progress("Training"):
+        trained = train(lambda: training.batches(_BATCH_ROWS), _EPOCHS)
         held_out = opened.table("main").filter("split = 'test'").select(_COLUMNS)
-        right, seen = measure_accuracy(lesson.model, held_out.batches(_BATCH_ROWS))
-    rate = rate_text(lesson.samples, lesson.seconds, "samples")
-    _step("train", f"{_EPOCHS} passes over the stream in {seconds_text(lesson.seconds)}, {rate}")
-    _step("accuracy", f"{right / seen:.1%} of {count_text(seen, 'test image')} read correctly", style="bold green")
+        correct, seen = measure_accuracy(trained.model, held_out.batches(_BATCH_ROWS))
+    rate = rate_text(trained.samples, trained.seconds, "samples")
+    _step("train", f"{_EPOCHS} epochs in {seconds_text(trained.seconds)}, {rate}")
+    _step("accuracy", f"{correct / seen:.1%} on {count_text(seen, 'test image')}", style="bold green")
 
 
-def _suggest(invocation: Invocation) -> None:
-    store = f" --store {invocation.store}" if invocation.store else ""
+def _print_next_steps(cli: CliContext) -> None:
+    store = f" --store {cli.store}" if cli.store else ""
     print_line()
-    print_line("Run it again: the version is found and reused. Or look around:")
-    for words in (
+    print_line("Next steps:")
+    for line in (
         f"warp info {_NAME}{store}",
         f'warp head {_NAME}{store} --columns label,caption --filter "label = 7"',
         f"warp stream {_NAME}{store} --columns label,split --limit 3",
         f"warp cat {_NAME}{store} --ref 3/0003.png > three.png",
         f"warp init {_NAME}{store}",
         f"warp publish me/mine{store} --table main='my/*.parquet'",
-        f"warp ingest imagefolder me/pictures{store} my/pictures/",
+        f"warp ingest imagefolder me/images{store} my/images/",
     ):
-        print_line(f"  {words}", style="cyan")
+        print_line(f"  {line}", style="cyan")
 
 
 def _step(name: str, text: str, style: str = "") -> None:

@@ -1,4 +1,4 @@
-"""`warp diff`: what changed between two versions, by tables and files."""
+"""`warp diff`: changes between two versions, by table and stored file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
@@ -20,7 +20,7 @@ _KEYS = {
     "older": "{dataset_id, version}",
     "newer": "{dataset_id, version}",
     "changes": (
-        "a list of {section, name, change, shards_added, shards_removed, rows_added, rows_removed, "
+        "list of {section, name, change, shards_added, shards_removed, rows_added, rows_removed, "
         "bytes_added, bytes_removed}; change is added, removed or changed"
     ),
 }
@@ -30,22 +30,22 @@ _KEYS = {
 @address_argument("older", metavar="ID[@REF]")
 @address_argument("newer", metavar="[ID[@REF]]", required=False)
 @click.pass_obj
-def diff(invocation: Invocation, older: str, newer: str | None) -> None:
-    """Show what changed from one version to another.
+def diff(cli: CliContext, older: str, newer: str | None) -> None:
+    """Show the changes between two versions.
 
-    Compares stored files by their hashes and reads none of them. Without a second version, the first
-    is compared with the newest on the branch "main".
+    Compares the hashes of stored files and reads no data. Without a second version, compares with the
+    newest version on the branch "main".
 
     \b
       warp diff acme/trips@v1
       warp diff acme/trips@v1 acme/trips@experiment
     """
-    with invocation.meter("Comparing"):
-        link = invocation.connect()
-        before = open_dataset(link, parse_address(older))
-        after = open_dataset(link, parse_address(newer or before.id))
+    with cli.progress("Comparing"):
+        session = cli.connect()
+        before = open_dataset(session, parse_address(older))
+        after = open_dataset(session, parse_address(newer or before.id))
         changes = after.diff(before).changes
-    if invocation.as_json:
+    if cli.as_json:
         print_json(
             {
                 "older": {"dataset_id": before.id, "version": before.version},
@@ -91,16 +91,16 @@ def _document(change: EntryChange) -> dict[str, Any]:
 
 
 def _signed(added: int, removed: int) -> str:
-    return " ".join(text for text, there in ((f"+{added:,}", added), (f"−{removed:,}", removed)) if there) or "±0"
+    return " ".join(text for text, count in ((f"+{added:,}", added), (f"−{removed:,}", removed)) if count) or "±0"
 
 
 def _sizes(change: EntryChange) -> str:
     added, removed = change.bytes_added, change.bytes_removed
     parts = ((f"+{bytes_text(added)}", added), (f"−{bytes_text(removed)}", removed))
-    return " ".join(text for text, there in parts if there) or "±0"
+    return " ".join(text for text, size in parts if size) or "±0"
 
 
 def _summary(changes: tuple[EntryChange, ...]) -> str:
     added = sum(change.shards_added for change in changes)
     removed = sum(change.shards_removed for change in changes)
-    return f"{count_text(added, 'file')} added, {removed:,} removed; files that both share are not counted"
+    return f"{count_text(added, 'file')} added, {removed:,} removed; unchanged files are not counted"

@@ -1,4 +1,4 @@
-"""`warp doctor`: is everything in place to read and publish? A next step for whatever is not."""
+"""`warp doctor`: check that reading and publishing work, with a next step for each failure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import asdict, replace
 import click
 
 import warpdata
-from warpdata.cli.context import Invocation
-from warpdata.cli.doctor_checks import Finding, check_cache, check_credentials, check_duckdb
+from warpdata.cli.context import CliContext
+from warpdata.cli.doctor_checks import Finding, StoreProbe, check_cache, check_credentials, check_duckdb, check_store
 from warpdata.cli.exit_codes import STORAGE
 from warpdata.cli.options import command
 from warpdata.cli.output import print_facts, print_json, print_line
-from warpdata.cli.store_checkup import StoreProbe, check_store
 from warpdata.errors import WarpError
 from warpdata.settings import Settings
 from warpdata.storage import normalize_url
@@ -21,36 +20,38 @@ from warpdata.storage import normalize_url
 __all__ = ["doctor"]
 
 _KEYS = {
-    "store": "the store that was looked at, or null where the settings cannot be read",
-    "ok": "whether nothing failed",
-    "checks": "a list of {check, status, detail, next_step}; status is ok, note, failed or skipped",
+    "store": "URL of the checked store, or null if the settings are invalid",
+    "ok": "true if no check failed",
+    "checks": "list of {check, status, detail, next_step}; status is ok, note, failed or skipped",
 }
 _MARKS = {"ok": ("✓", "green"), "note": ("•", "yellow"), "failed": ("✗", "red"), "skipped": ("–", "dim")}
-_PATIENCE_S = 5.0
+_MAX_TIMEOUT_S = 5.0
 
 
 @command("doctor", json_keys=_KEYS)
 @click.pass_obj
 @click.pass_context
-def doctor(ctx: click.Context, invocation: Invocation) -> None:
+def doctor(ctx: click.Context, cli: CliContext) -> None:
     """Check settings, credentials, store, cache and clock.
 
-    Writes one small object under doctor/ in the store and removes it, to learn whether byte ranges and
-    create-only puts work. A read-only store is fine. Exits with 7 if anything failed.
+    Writes a small object under doctor/ in the store, tests byte ranges and create-only puts with it, and
+    removes it. A read-only store passes. Exits with code 7 if a check failed.
     """
     store: str | None = None
     findings: list[Finding] = []
-    with invocation.meter("Looking"):
+    with cli.progress("Checking"):
         try:
             settings = warpdata.load_settings()
-            store = normalize_url(invocation.store or settings.store_url)
+            store = normalize_url(cli.store or settings.store_url)
         except WarpError as error:
-            findings.append(Finding("settings", "failed", error.message, error.hint or "Correct the variable."))
+            findings.append(
+                Finding("settings", "failed", error.message, error.hint or "Correct the environment variable.")
+            )
         else:
             findings.append(Finding("settings", "ok", f"store {store}"))
-            findings.extend(_examine(store, settings))
+            findings.extend(_run_checks(store, settings))
     failed = [finding for finding in findings if finding.status == "failed"]
-    if invocation.as_json:
+    if cli.as_json:
         print_json({"store": store, "ok": not failed, "checks": [asdict(finding) for finding in findings]})
     else:
         _print(findings, len(failed))
@@ -58,20 +59,20 @@ def doctor(ctx: click.Context, invocation: Invocation) -> None:
         ctx.exit(STORAGE)
 
 
-def _examine(store: str, settings: Settings) -> Iterator[Finding]:
-    """A doctor is less patient than a publish: a store that needs minutes to answer is a finding."""
-    hurried = replace(
+def _run_checks(store: str, settings: Settings) -> Iterator[Finding]:
+    """Run the checks with short timeouts: a store that needs minutes to answer is a failure here."""
+    limited = replace(
         settings,
-        timeout_s=min(settings.timeout_s, _PATIENCE_S),
-        connect_timeout_s=min(settings.connect_timeout_s, _PATIENCE_S),
-        retry_timeout_s=min(settings.retry_timeout_s, _PATIENCE_S),
+        timeout_s=min(settings.timeout_s, _MAX_TIMEOUT_S),
+        connect_timeout_s=min(settings.connect_timeout_s, _MAX_TIMEOUT_S),
+        retry_timeout_s=min(settings.retry_timeout_s, _MAX_TIMEOUT_S),
         max_retries=min(settings.max_retries, 1),
     )
-    yield check_credentials(store, hurried)
-    yield check_duckdb(hurried)
-    yield check_cache(hurried.cache_dir)
+    yield check_credentials(store, limited)
+    yield check_duckdb(limited)
+    yield check_cache(limited.cache_dir)
     try:
-        session = warpdata.connect(store, hurried)
+        session = warpdata.connect(store, limited)
     except WarpError as error:
         yield Finding("store", "failed", error.message, error.hint or "Check the store's URL.")
         return
@@ -93,4 +94,4 @@ def _print(findings: list[Finding], failed: int) -> None:
     if failed:
         print_line(f"{failed} of {len(findings)} checks failed", style="red")
     else:
-        print_line("all is well", style="green")
+        print_line("all checks passed", style="green")

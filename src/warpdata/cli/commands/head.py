@@ -1,35 +1,34 @@
-"""`warp head`: the first rows of a table, laid out for the terminal."""
+"""`warp head`: show the first rows of a table."""
 
 from __future__ import annotations
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
+from warpdata.cli.format import plain_rows
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
-from warpdata.cli.output import note, print_json
-from warpdata.cli.row_table import print_rows
-from warpdata.cli.values import plain_rows
+from warpdata.cli.output import note, print_json, print_rows
 
 __all__ = ["head"]
 
 _KEYS = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
-    "table": "the table's name",
-    "columns": "a list of {name, type}",
-    "rows": "a list of objects, values as in `warp stream --format jsonl`",
+    "table": "name of the table",
+    "columns": "list of {name, type}",
+    "rows": "list of objects with values as in `warp stream --format jsonl`",
 }
 
 
 @command("head", json_keys=_KEYS, reads=True)
 @address_argument()
-@click.option("-n", "count", type=click.IntRange(0, 100_000), default=5, show_default=True, help="How many rows.")
+@click.option("-n", "count", type=click.IntRange(0, 100_000), default=5, show_default=True, help="Number of rows.")
 @table_option()
 @columns_option()
 @filter_option()
 @click.pass_obj
 def head(
-    invocation: Invocation,
+    cli: CliContext,
     address: str,
     count: int,
     table: str | None,
@@ -38,19 +37,19 @@ def head(
 ) -> None:
     """Show the first rows of a table.
 
-    Reads about as much as those rows take. Long values are cut and columns that do not fit are
-    named below; --columns chooses, and --json shows everything.
+    Reads little more than these rows. Long values are truncated, and columns that do not fit are named
+    below the table. --columns selects columns; --json prints everything.
     """
-    with invocation.meter(f"Reading {address}"):
-        opened = invocation.open(address)
-        wanted = opened.table(table).stored()
-        name = wanted.name
+    with cli.progress(f"Reading {address}"):
+        opened = cli.open(address)
+        source = opened.table(table).stored()
+        name = source.name
         if columns:
-            wanted = wanted.select(columns)
+            source = source.select(columns)
         if expression is not None:
-            wanted = wanted.filter(expression)
-        rows = wanted.head(count)
-    if invocation.as_json:
+            source = source.filter(expression)
+        rows = source.head(count)
+    if cli.as_json:
         print_json(
             {
                 "dataset_id": opened.id,
@@ -63,4 +62,4 @@ def head(
         return
     print_rows(rows)
     if not rows.num_rows:
-        note("no rows" if expression is None else "no row passes the filter")
+        note("no rows" if expression is None else "no row matches the filter")

@@ -1,4 +1,4 @@
-"""`warp info`: what a version holds, without reading any of it."""
+"""`warp info`: show the contents of a version without reading data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short_id, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
@@ -19,49 +19,49 @@ __all__ = ["info"]
 _KEYS = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
-    "store": "where it lies",
-    "branch": "the branch that was opened, or null",
-    "label": "the label that was opened, or null",
-    "rows": "rows of all tables",
-    "size_bytes": "bytes of all stored files",
-    "tables": "a list of {name, rows, shards, size_bytes}",
-    "artifacts": "a list of {name, kind, compression, members, shards, size_bytes}",
-    "episodes": "a list of {name, episodes, steps, size_bytes}",
-    "tensors": "a list of {name, artifact_id, tensors, shards, size_bytes}",
-    "bindings": "a list of {table, column, artifact, ref_type}",
+    "store": "URL of the store",
+    "branch": "the branch, if one was opened, or null",
+    "label": "the label, if one was opened, or null",
+    "rows": "number of rows of all tables",
+    "size_bytes": "size of all stored files",
+    "tables": "list of {name, rows, shards, size_bytes}",
+    "artifacts": "list of {name, kind, compression, members, shards, size_bytes}",
+    "episodes": "list of {name, episodes, steps, size_bytes}",
+    "tensors": "list of {name, artifact_id, tensors, shards, size_bytes}",
+    "bindings": "list of {table, column, artifact, ref_type}",
     "commit": (
-        "the newest commit: {commit, author, message, time}, or null where a bare version was opened, or with "
-        "--mode local one whose commit was never seen"
+        "the newest commit: {commit, author, message, time}, or null if a version was opened by its hash, or if "
+        "--mode local finds no commit in the cache"
     ),
-    "metadata": "words about the version, as it was published with",
+    "metadata": "metadata of the version",
 }
 
 
 @command("info", json_keys=_KEYS, reads=True)
 @address_argument()
 @click.pass_obj
-def info(invocation: Invocation, address: str) -> None:
-    """Show what a version holds.
+def info(cli: CliContext, address: str) -> None:
+    """Show the contents of a version.
 
-    Costs three small reads, whatever the size of the dataset.
+    Makes three small reads, regardless of the size of the dataset.
     """
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address)
         facts = opened.info()
         newest = _newest(opened, facts)
-    if invocation.as_json:
+    if cli.as_json:
         print_json(_document(opened, facts, newest))
     else:
         _print(opened, facts, newest)
 
 
 def _newest(opened: Dataset, facts: DatasetInfo) -> Revision | None:
-    """Cheap only where a name was opened: a bare version does not know who made it."""
+    """Return the commit of a branch or label. A version opened by its hash has no link to its commit."""
     if facts.branch is None and facts.label is None:
         return None
     try:
         return opened.history(limit=1)[0]
-    except NotCachedError:  # reading a version needs no commit, so offline there may be none
+    except NotCachedError:  # offline the commit may be missing, because reading a version does not need it
         return None
 
 
@@ -99,10 +99,10 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
         {
             "dataset": facts.dataset_id,
             "version": facts.version,
-            "opened by": named,
+            "ref": named,
             "published": newest and f"{time_text(newest.time)} by {newest.author}",
             "message": newest and (newest.message or None),
-            "holds": ", ".join(_amounts(facts)),
+            "contents": ", ".join(_amounts(facts)),
             "store": facts.store,
             **opened.manifest.metadata,
         }
@@ -140,7 +140,7 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
 
 
 def _amounts(facts: DatasetInfo) -> list[str]:
-    """Files, episodes and tensors are counted only where there are some; rows also where there is nothing else."""
+    """Return the counts that are not trivially zero. An empty dataset has 0 rows."""
     amounts = []
     if facts.tables or not (facts.artifacts or facts.episodes or facts.tensors):
         amounts.append(count_text(facts.rows, "row"))
@@ -154,5 +154,5 @@ def _amounts(facts: DatasetInfo) -> list[str]:
 
 
 def _columns(facts: DatasetInfo, artifact: str) -> str:
-    """The columns that are bound to it."""
+    """Return the columns that are bound to an artifact."""
     return ", ".join(f"{bound.table}.{bound.column}" for bound in facts.bindings if bound.artifact == artifact)

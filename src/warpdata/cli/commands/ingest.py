@@ -1,4 +1,4 @@
-"""`warp ingest`: from what people have on disk to a published dataset with bound media, in one step."""
+"""`warp ingest`: publish common directory and file layouts with bound media in one step."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.format import count_text
+from warpdata.cli.context import CliContext
+from warpdata.cli.format import count_text, escape
 from warpdata.cli.options import WarpCommand, command, dataset_argument, group
 from warpdata.cli.output import note, print_json
 from warpdata.cli.parameters import MediaType
@@ -16,13 +16,12 @@ from warpdata.cli.publish_report import (
     DRY_RUN_KEYS,
     PUBLISH_KEYS,
     PublishRequest,
-    document,
     packing_options,
-    perform,
+    print_result,
     publish_options,
-    tell,
+    result_document,
+    run_publish,
 )
-from warpdata.cli.values import escape
 from warpdata.ingest import Media, Packing, Report, Survey, audiofolder, csv, imagefolder, webdataset
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
@@ -34,32 +33,30 @@ _Prepare = Callable[[Session, Report], DatasetBuilder]
 _KEYS = {
     **PUBLISH_KEYS,
     "version": "64 hex digits",
-    "rows": "rows of the table",
-    "members": "files of the artifacts",
-    "ignored": "files left out: how many there are by the ending of their names",
-    "undescribed": "media files that no metadata file describes, where there is one",
+    "rows": "number of rows of the table",
+    "members": "number of files of the artifacts",
+    "ignored": "number of skipped files by file extension",
+    "undescribed": "number of media files without a row in the metadata file",
     **DRY_RUN_KEYS,
 }
-_SHOWN_ENDINGS = 6
+_SHOWN_EXTENSIONS = 6
 
 
 @group("ingest")
 def ingest() -> None:
-    """Publish pictures, sounds, WebDataset tars or a CSV in one step.
+    """Publish images, audio, WebDataset tars or CSV files.
 
-    Looks at what is there, packs raw files, makes a table and binds its columns. The same files give
-    the same version, so doing it again changes nothing.
+    Packs the raw files, builds a table and binds its columns. The same files give the same version, so
+    repeating the command changes nothing.
     """
 
 
 def _format(name: str, source: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], WarpCommand]:
-    """A command under `ingest`, with options of its own and those that all of them take."""
+    """Define a command of the group, with its own options and the shared ones."""
 
     def decorate(function: Callable[..., Any]) -> WarpCommand:
         wrapped = publish_options(click.pass_obj(function))
-        table = click.option(
-            "--table", default="main", show_default=True, metavar="NAME", help="What to call the table."
-        )
+        table = click.option("--table", default="main", show_default=True, metavar="NAME", help="Name of the table.")
         for option in reversed((dataset_argument(), click.argument("source", metavar=source), *options, table)):
             wrapped = option(wrapped)
         made = command(name, json_keys=_KEYS)(wrapped)
@@ -74,26 +71,26 @@ _kind_option = click.option(
     type=click.Choice(["tar_shards", "files"]),
     default="tar_shards",
     show_default=True,
-    help="Pack the files, or keep each as an object of its own.",
+    help="Pack the files into tar shards, or store one object per file.",
 )
 _media_option = click.option(
     "--media",
     type=MediaType(),
     multiple=True,
-    metavar="COLUMN=FOLDER[:TYPE]",
-    help="The paths in a column lead into a folder, which is packed and bound; TYPE is file, image, audio or video, "
-    "by default what the paths end in. Repeat it for more.",
+    metavar="COLUMN=DIRECTORY[:TYPE]",
+    help="Pack a directory and bind the paths in a column to its files. TYPE is file, image, audio or video. "
+    "Default: by file extension. Repeatable.",
 )
 
 
-@_format("imagefolder", "FOLDER", _kind_option, packing_options)
-def _imagefolder(invocation: Invocation, /, source: str, table: str, **given: Any) -> None:
-    """Publish a folder of pictures.
+@_format("imagefolder", "DIRECTORY", _kind_option, packing_options)
+def _imagefolder(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
+    """Publish a directory of images.
 
-    The table has a row for each picture: image, bound to the artifact raw_images; label, the class
-    folder it lies in, where there are two or more; split, where the outermost folders are train, val,
-    valid, validation, dev or test; and the columns of a metadata.csv, .jsonl or .parquet for the files
-    named in its column file_name. Other files are left out and counted.
+    The table has one row per image. Column image is bound to the artifact raw_images. Column label is the
+    class directory, if there are at least two. Column split is the outermost directory, if these are named
+    train, val, valid, validation, dev or test. A metadata.csv, .jsonl or .parquet adds its columns to the
+    files named in its column file_name. Other files are skipped and counted.
 
     \b
       warp ingest imagefolder acme/pets pets/ --label v1
@@ -103,14 +100,14 @@ def _imagefolder(invocation: Invocation, /, source: str, table: str, **given: An
     def prepare(session: Session, report: Report) -> DatasetBuilder:
         return imagefolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
 
-    _run(invocation, request, prepare)
+    _run(cli, request, prepare)
 
 
-@_format("audiofolder", "FOLDER", _kind_option, packing_options)
-def _audiofolder(invocation: Invocation, /, source: str, table: str, **given: Any) -> None:
-    """Publish a folder of sounds.
+@_format("audiofolder", "DIRECTORY", _kind_option, packing_options)
+def _audiofolder(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
+    """Publish a directory of audio files.
 
-    As imagefolder, with a column audio that is bound to the artifact raw_audio.
+    Works like imagefolder. Column audio is bound to the artifact raw_audio.
 
     \b
       warp ingest audiofolder acme/birds recordings/
@@ -120,16 +117,17 @@ def _audiofolder(invocation: Invocation, /, source: str, table: str, **given: An
     def prepare(session: Session, report: Report) -> DatasetBuilder:
         return audiofolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
 
-    _run(invocation, request, prepare)
+    _run(cli, request, prepare)
 
 
 @_format("webdataset", "TARS")
-def _webdataset(invocation: Invocation, /, source: str, table: str, **given: Any) -> None:
+def _webdataset(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
     """Publish WebDataset tars.
 
-    The tars of a folder or of a quoted glob are taken as they are, as the artifact raw. The table has a
-    row for each sample: __key__, and a column for each ending. Pictures, sounds, films and other files
-    are bound to the artifact; cls, id, txt, json and their like hold the text, or integers where all are.
+    The tars of a directory or of a quoted glob become the artifact raw, unchanged. The table has one row
+    per sample, with column __key__ and one column per file extension. Columns of images, audio, video and
+    other files are bound to the artifact. Columns such as cls, id, txt and json hold the text, or integers
+    if all values are integers.
 
     \b
       warp ingest webdataset acme/web 'shards/*.tar'
@@ -139,47 +137,47 @@ def _webdataset(invocation: Invocation, /, source: str, table: str, **given: Any
     def prepare(session: Session, report: Report) -> DatasetBuilder:
         return webdataset(request.dataset_id, source, store=session, table=table, report=report)
 
-    _run(invocation, request, prepare)
+    _run(cli, request, prepare)
 
 
 @_format("csv", "FILE", _media_option, _kind_option, packing_options)
-def _csv(invocation: Invocation, /, source: str, table: str, **given: Any) -> None:
+def _csv(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
     """Publish a CSV, TSV, JSON lines or Parquet file.
 
-    A folder or a quoted glob takes several, one after another. With --media the paths in a column become
-    references into a folder, written with or without the folder's own name in front. The folder is
-    packed whole, as the artifact raw_COLUMN.
+    A directory or a quoted glob concatenates several files. With --media, the paths in a column become
+    references into a directory; they may begin with the name of the directory. The whole directory is
+    packed as the artifact raw_COLUMN.
 
     \b
       warp ingest csv acme/pets pets.csv --media photo=photos/
     """
-    media = {column: Media(folder, ref_type) for column, folder, ref_type in given.pop("media")}
+    media = {column: Media(directory, ref_type) for column, directory, ref_type in given.pop("media")}
     packing, request = _packing(given), PublishRequest(**given)
 
     def prepare(session: Session, report: Report) -> DatasetBuilder:
         return csv(request.dataset_id, source, store=session, table=table, media=media, packing=packing, report=report)
 
-    _run(invocation, request, prepare)
+    _run(cli, request, prepare)
 
 
 def _packing(given: dict[str, Any]) -> Packing:
-    """Takes its options out of those given. One object for each file is stored as it is."""
+    """Remove the packing options from `given` and return them."""
     kind, compression, shard_bytes = (given.pop(name) for name in ("kind", "compression", "shard_bytes"))
     return Packing(kind, compression, shard_bytes)
 
 
-def _run(invocation: Invocation, request: PublishRequest, prepare: _Prepare) -> None:
+def _run(cli: CliContext, request: PublishRequest, prepare: _Prepare) -> None:
     found: list[Survey] = []
-    with invocation.meter(f"Looking at what is there for {request.dataset_id}") as meter:
-        session = invocation.connect()
-        done = perform(prepare(session, found.append), session, request, meter)
+    with cli.progress(f"Scanning {request.dataset_id}") as progress:
+        session = cli.connect()
+        done = run_publish(prepare(session, found.append), session, request, progress)
     (survey,) = found
-    if invocation.as_json:
+    if cli.as_json:
         counted = {name: getattr(survey, name) for name in ("rows", "members", "ignored", "undescribed")}
-        whole = {**document(session, request, done), **counted}
+        whole = {**result_document(session, request, done), **counted}
         print_json({key: whole[key] for key in _KEYS if key in whole})
         return
-    tell(invocation, session, request, done)
+    print_result(cli, session, request, done)
     _note(survey)
 
 
@@ -187,10 +185,10 @@ def _note(survey: Survey) -> None:
     note(f"{count_text(survey.rows, 'row')} and {count_text(survey.members, 'file')} from {escape(survey.source)}")
     if survey.ignored:
         parts = [
-            f"{count:,} {'.' + escape(ending) if ending else 'without ending'}"
-            for ending, count in survey.ignored.items()
+            f"{count:,} {'.' + escape(extension) if extension else 'without extension'}"
+            for extension, count in survey.ignored.items()
         ]
-        shown = ", ".join(parts[:_SHOWN_ENDINGS]) + (", …" if len(parts) > _SHOWN_ENDINGS else "")
-        note(f"left out {count_text(sum(survey.ignored.values()), 'file')} of other types: {shown}")
+        shown = ", ".join(parts[:_SHOWN_EXTENSIONS]) + (", …" if len(parts) > _SHOWN_EXTENSIONS else "")
+        note(f"skipped {count_text(sum(survey.ignored.values()), 'file')} of other types: {shown}")
     if survey.undescribed:
-        note(f"the metadata does not describe {count_text(survey.undescribed, 'file')}")
+        note(f"the metadata file has no row for {count_text(survey.undescribed, 'file')}")

@@ -1,4 +1,4 @@
-"""`warp inspect`: how a version is built: tables, artifacts, bindings, and the shards behind them."""
+"""`warp inspect`: show tables, artifacts, bindings and shards of a version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
@@ -21,16 +21,16 @@ __all__ = ["inspect"]
 _KEYS = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
-    "store": "where it lies",
-    "size_bytes": "bytes of all stored files",
+    "store": "URL of the store",
+    "size_bytes": "size of all stored files",
     "entries": (
-        "a list of {section, name, kind, rows, members, compression, steps, shard_count, size_bytes, page_levels, "
-        "shards}; section is tables, artifacts, episodes, tensors or indexes, rows is null but for tables, members and "
-        "compression but for artifacts, steps but for episodes, and shards lists the first --shards of them as "
+        "list of {section, name, kind, rows, members, compression, steps, shard_count, size_bytes, page_levels, "
+        "shards}; section is tables, artifacts, episodes, tensors or indexes; rows is null except for tables, members "
+        "and compression except for artifacts, steps except for episodes; shards lists the first --shards shards as "
         "{hash, byte_size, row_count}"
     ),
-    "bindings": "a list of {table, column, artifact, ref_type}",
-    "metadata": "words about the version, as it was published with",
+    "bindings": "list of {table, column, artifact, ref_type}",
+    "metadata": "metadata of the version",
 }
 
 
@@ -42,16 +42,16 @@ _KEYS = {
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="How many shards to list of each table or payload.",
+    help="Number of shards to list for each entry.",
 )
 @click.pass_obj
-def inspect(invocation: Invocation, address: str, shown: int) -> None:
+def inspect(cli: CliContext, address: str, shown: int) -> None:
     """Show tables, artifacts, bindings and shards.
 
-    A shard is one stored file, named by the SHA-256 of its content.
+    A shard is one stored file; its name is the SHA-256 of its content.
     """
-    with invocation.meter(f"Opening {address}"):
-        session = invocation.connect()
+    with cli.progress(f"Opening {address}"):
+        session = cli.connect()
         opened = open_dataset(session, parse_address(address))
         entries = list(_entries(opened.manifest, session.catalog.load_page, shown))
     document = {
@@ -66,7 +66,7 @@ def inspect(invocation: Invocation, address: str, shown: int) -> None:
         ],
         "metadata": dict(opened.manifest.metadata),
     }
-    if invocation.as_json:
+    if cli.as_json:
         print_json(document)
     else:
         _print(document)
@@ -121,8 +121,8 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _print_entry(entry: dict[str, Any]) -> None:
-    alike = {"indexes": "index", "episodes": "episodes", "tensors": "tensors"}
-    singular = alike.get(entry["section"], entry["section"].removesuffix("s"))
+    irregular = {"indexes": "index", "episodes": "episodes", "tensors": "tensors"}
+    singular = irregular.get(entry["section"], entry["section"].removesuffix("s"))
     facts = [entry["kind"], bytes_text(entry["size_bytes"]), count_text(entry["shard_count"], "shard")]
     if entry["rows"] is not None:
         facts.insert(1, count_text(entry["rows"], "row"))

@@ -1,4 +1,4 @@
-"""`warp label`: names for versions that never move."""
+"""`warp label`: create and list labels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_line, print_table
@@ -18,19 +18,20 @@ __all__ = ["label"]
 
 _KEYS = {
     "dataset_id": "workspace/name",
-    "labels": "a list of {name, version, commit, time}; with NAME, just the label made",
+    "labels": "list of {name, version, commit, time}; with NAME, only the new label",
 }
 
 
 @command("label", json_keys=_KEYS)
 @address_argument()
 @click.argument("name", required=False)
-@click.option("--list", "lists", is_flag=True, help="List the labels; so does leaving out NAME.")
+@click.option("--list", "lists", is_flag=True, help="List the labels, the default without NAME.")
 @click.pass_obj
-def label(invocation: Invocation, address: str, name: str | None, lists: bool) -> None:
-    """Name a version for good, or list such names.
+def label(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
+    """Give a version a permanent name, or list labels.
 
-    A label never moves: the same version may be labelled again, another one not.
+    A label never moves. Repeating the command for the same version changes nothing; for another version it
+    fails.
 
     \b
       warp label acme/trips v1.2
@@ -39,23 +40,23 @@ def label(invocation: Invocation, address: str, name: str | None, lists: bool) -
     """
     if name is not None and lists:
         raise click.UsageError("--list takes no NAME")
-    with invocation.meter(f"Labels of {address}"):
-        session = invocation.connect()
+    with cli.progress(f"Labels of {address}"):
+        session = cli.connect()
         wanted = parse_address(address)
         found = _list(session, wanted) if name is None else [open_dataset(session, wanted).snapshot(name)]
-    if invocation.as_json:
+    if cli.as_json:
         print_json({"dataset_id": wanted.dataset_id, "labels": [_document(one) for one in found]})
     elif name is not None:
         print_line(f"{wanted.dataset_id}@{name} is version {short(found[0].version)}")
     elif found:
         rows = ((one.name, short(one.version), time_text(datetime.fromisoformat(one.time))) for one in found)
-        print_table(("label", "version", "made"), rows)
+        print_table(("label", "version", "created"), rows)
     else:
         note(f"{wanted.dataset_id} has no labels")
 
 
 def _list(session: Session, wanted: Address) -> list[Label]:
-    """Every label; a dataset without any must at least be there, which opening it says."""
+    """Return the labels. Without labels and branches there is no dataset, and opening it raises the error."""
     found = session.catalog.labels(wanted.dataset_id)
     if not found and not session.catalog.branches(wanted.dataset_id):
         open_dataset(session, wanted)

@@ -1,33 +1,33 @@
-"""`warp list-remote`: the datasets in a store, by listing folders only."""
+"""`warp list-remote`, short `warp ls`: list the datasets in a store."""
 
 from __future__ import annotations
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.options import command
 from warpdata.cli.output import note, print_json
 
 __all__ = ["list_remote"]
 
 _KEYS = {
-    "store": "where they lie",
-    "datasets": "a sorted list of workspace/name",
+    "store": "URL of the store",
+    "datasets": "sorted list of workspace/name",
 }
 
 
 @command("list-remote", json_keys=_KEYS)
 @click.argument("workspace", required=False, metavar="[WORKSPACE/]")
 @click.pass_obj
-def list_remote(invocation: Invocation, workspace: str | None) -> None:
-    """List the datasets in a store, or in one workspace of it.
+def list_remote(cli: CliContext, workspace: str | None) -> None:
+    """List the datasets in a store or in one workspace.
 
-    Reads no dataset: folders are listed, one request a workspace.
+    Makes one list request per workspace and reads no dataset. `warp ls` is a short form.
     """
-    with invocation.meter("Listing datasets"):
-        session = invocation.connect()
+    with cli.progress("Listing datasets"):
+        session = cli.connect()
         found = session.catalog.datasets(workspace.rstrip("/") if workspace else None)
-    if invocation.as_json:
+    if cli.as_json:
         print_json({"store": session.reader.url, "datasets": found})
         return
     for name in found:

@@ -1,49 +1,50 @@
-"""`warp log`: the commits that led to a version, newest first."""
+"""`warp log`: show the history of a version, newest commit first."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.format import short, time_text
+from warpdata.cli.context import CliContext
+from warpdata.cli.format import escape, short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_table
-from warpdata.cli.revisions import REVISION_KEYS, revision_document
 from warpdata.datasets import Revision, open_dataset
 from warpdata.repository.catalog import parse_address
 
-__all__ = ["log"]
+__all__ = ["REVISION_KEYS", "log", "revision_document"]
 
+REVISION_KEYS = "{commit, version, parents, operation, author, message, time, txn_id}"
 _KEYS = {
     "dataset_id": "workspace/name",
-    "commits": f"a list, newest first, of {REVISION_KEYS[:-1]}, labels}}",
+    "commits": f"list, newest first, of {REVISION_KEYS[:-1]}, labels}}",
 }
 
 
 @command("log", json_keys=_KEYS)
 @address_argument()
-@click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="How many commits.")
+@click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Number of commits.")
 @click.pass_obj
-def log(invocation: Invocation, address: str, count: int) -> None:
-    """Show the commits that led to a version, newest first."""
-    with invocation.meter(f"Reading the history of {address}"):
-        session = invocation.connect()
+def log(cli: CliContext, address: str, count: int) -> None:
+    """Show the history of a version, newest commit first."""
+    with cli.progress(f"Reading the history of {address}"):
+        session = cli.connect()
         opened = open_dataset(session, parse_address(address))
         revisions = opened.history(limit=count + 1)
         labels = defaultdict(list)
         for label in session.catalog.labels(opened.id):
             labels[label.commit].append(label.name)
     shown = revisions[:count]
-    if invocation.as_json:
+    if cli.as_json:
         commits = [revision_document(one) | {"labels": labels[one.commit]} for one in shown]
         print_json({"dataset_id": opened.id, "commits": commits})
         return
     _print(shown, labels)
     if len(revisions) > count:
-        note("older commits follow; -n shows more")
+        note("more commits exist; use -n to show them")
 
 
 def _print(revisions: Sequence[Revision], labels: Mapping[str, list[str]]) -> None:
@@ -51,16 +52,29 @@ def _print(revisions: Sequence[Revision], labels: Mapping[str, list[str]]) -> No
 
     rows = []
     for revision in revisions:
-        words = Text(revision.message.partition("\n")[0])
+        message = Text(escape(revision.message.partition("\n")[0]))
         for label in labels[revision.commit]:
-            words = Text.assemble((label, "green"), "  ", words)
+            message = Text.assemble((label, "green"), "  ", message)
         rows.append(
             (
                 Text(short(revision.version), style="yellow"),
                 time_text(revision.time),
                 revision.author,
                 revision.operation,
-                words,
+                message,
             )
         )
-    print_table(("version", "time", "author", "change", "label and message"), rows)
+    print_table(("version", "time", "author", "operation", "labels and message"), rows)
+
+
+def revision_document(revision: Revision) -> dict[str, Any]:
+    return {
+        "commit": revision.commit,
+        "version": revision.version,
+        "parents": list(revision.parents),
+        "operation": revision.operation,
+        "author": revision.author,
+        "message": revision.message,
+        "time": revision.time,
+        "txn_id": revision.txn_id,
+    }

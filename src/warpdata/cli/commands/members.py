@@ -1,19 +1,18 @@
-"""`warp members`: the files in an artifact."""
+"""`warp members`: list the files in an artifact."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.format import bytes_text
+from warpdata.cli.context import CliContext
+from warpdata.cli.format import bytes_text, escape, to_json
 from warpdata.cli.options import address_argument, artifact_option, command
 from warpdata.cli.output import note
-from warpdata.cli.values import escape, to_json
 
 if TYPE_CHECKING:
     from warpdata.kinds.artifacts import Member
@@ -23,8 +22,8 @@ __all__ = ["members"]
 _KEYS = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
-    "artifact": "the artifact's name",
-    "members": "a list of {path, size_bytes, shard}, in the order of their paths; shard is its number, from 0",
+    "artifact": "name of the artifact",
+    "members": "list of {path, size_bytes, shard}, sorted by path; shard is a number, from 0",
 }
 _SIZE_WIDTH = 8
 _SHARD_WIDTH = 6
@@ -33,41 +32,36 @@ _SHARD_WIDTH = 6
 @command("members", json_keys=_KEYS, reads=True)
 @address_argument()
 @artifact_option()
-@click.option("--prefix", default="", metavar="TEXT", help="Only files whose path begins with this.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after this many.")
+@click.option("--prefix", default="", metavar="TEXT", help="List only paths that begin with this.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of files.")
 @click.pass_obj
-def members(invocation: Invocation, address: str, artifact: str | None, prefix: str, limit: int | None) -> None:
+def members(cli: CliContext, address: str, artifact: str | None, prefix: str, limit: int | None) -> None:
     """List the files in an artifact.
 
-    Each with its size, the number of the shard it lies in, and its path. The list is written as it is
-    read, so it may be long.
+    Each line has the size, the number of the shard, and the path of a file. Lines are written as they are
+    read, so a list of any length needs little memory.
 
     \b
       warp members acme/pets --prefix train/cat/ --limit 10
     """
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address)
         wanted = opened.artifact(artifact)
         found = islice(wanted.members(prefix), limit)
         first = next(found, None)
-    listed = () if first is None else _chain(first, found)
-    if invocation.as_json:
+    listed = () if first is None else chain((first,), found)
+    if cli.as_json:
         _write_json({"dataset_id": opened.id, "version": opened.version, "artifact": wanted.name}, listed)
         return
     for member in listed:
         size = bytes_text(member.size_bytes)
         click.echo(f"{size:>{_SIZE_WIDTH}}  {member.shard:>{_SHARD_WIDTH}}  {escape(member.path)}")
     if first is None and limit != 0:
-        note(f"no file of {wanted.name} begins with {prefix!r}" if prefix else f"{wanted.name} holds no files")
-
-
-def _chain(first: Member, rest: Iterable[Member]) -> Iterator[Member]:
-    yield first
-    yield from rest
+        note(f"no path in {wanted.name} begins with {prefix!r}" if prefix else f"{wanted.name} has no files")
 
 
 def _write_json(head: dict[str, Any], listed: Iterable[Member]) -> None:
-    """One document, written piece by piece: an artifact may have many millions of members."""
+    """Write one document member by member: an artifact may have many millions."""
     out = sys.stdout.buffer
     out.write(to_json(head)[:-1] + b',"members":[')
     for position, member in enumerate(listed):

@@ -1,4 +1,4 @@
-"""`warp publish`: files become a new version."""
+"""`warp publish`: publish files as a new version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.options import command, dataset_argument
 from warpdata.cli.parameters import ArtifactType, BindingType, PairType
 from warpdata.cli.publish_report import (
@@ -15,9 +15,9 @@ from warpdata.cli.publish_report import (
     PUBLISH_KEYS,
     PublishRequest,
     packing_options,
-    perform,
+    print_result,
     publish_options,
-    tell,
+    run_publish,
 )
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
@@ -27,7 +27,7 @@ __all__ = ["publish"]
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What to publish."""
+    """The parts of the new version."""
 
     tables: tuple[tuple[str, str], ...]
     artifacts: tuple[tuple[str, str, str], ...]
@@ -48,18 +48,18 @@ class _Content:
     type=PairType("NAME=GLOB"),
     multiple=True,
     metavar="NAME=GLOB",
-    help="A table and its Parquet files: a file, a folder or a quoted glob. Repeat it for more.",
+    help="Table from Parquet files: a file, a directory or a quoted glob. Repeatable.",
 )
-@click.option("--append", is_flag=True, help="Add the rows to what is there, instead of replacing it.")
-@click.option("--rewrite", is_flag=True, help="Write the files anew, with even row groups and page checksums.")
+@click.option("--append", is_flag=True, help="Append the rows to the table instead of replacing it.")
+@click.option("--rewrite", is_flag=True, help="Rewrite the files with even row groups and page checksums.")
 @click.option(
     "--artifact",
     "artifacts",
     type=ArtifactType(),
     multiple=True,
     metavar="NAME[:KIND]=PATH",
-    help="Raw files: a folder, a file or a quoted glob. KIND is tar_shards (packed, the default), webdataset_shards "
-    "(tars taken as they are) or files (each an object of its own). Repeat it for more.",
+    help="Artifact from raw files: a directory, a file or a quoted glob. KIND is tar_shards (packed, the default), "
+    "webdataset_shards (existing tars, unchanged) or files (one object per file). Repeatable.",
 )
 @click.option(
     "--bind",
@@ -67,31 +67,32 @@ class _Content:
     type=BindingType(),
     multiple=True,
     metavar="TABLE.COLUMN=ARTIFACT[:TYPE]",
-    help="The paths in a column refer to files of an artifact, as TYPE file (the default), image, audio or video.",
+    help="Bind the paths in a column to the files of an artifact. TYPE is file (the default), image, audio or video. "
+    "Repeatable.",
 )
 @click.option(
     "--episodes",
     type=PairType("NAME=PATH"),
     multiple=True,
     metavar="NAME=PATH",
-    help="Recorded episodes: a WShard file, a folder or a quoted glob. Repeat it for more.",
+    help="Recorded episodes: a WShard file, a directory or a quoted glob. Repeatable.",
 )
 @click.option(
     "--tensors",
     type=PairType("NAME=PATH"),
     multiple=True,
     metavar="NAME=PATH",
-    help="Tensors: a .safetensors file or a folder of them. Repeat it for more.",
+    help="Tensors: a .safetensors file or a directory of them. Repeatable.",
 )
 @packing_options
 @publish_options
 @click.pass_obj
-def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
-    """Publish tables, raw files, episodes and tensors as a new version.
+def publish(cli: CliContext, /, dataset_id: str, **given: Any) -> None:
+    """Publish tables, files, episodes and tensors.
 
-    Parquet and WShard files are taken as they are, byte for byte. Publishing the same content again changes
-    nothing. Interrupted at any point, it leaves the previous version intact and can be run again:
-    what was sent is not sent twice.
+    The result is a new version of the dataset. Parquet and WShard files are stored unchanged, byte for
+    byte. Publishing the same content again changes nothing. An interrupted publish leaves the previous
+    version intact; running it again skips the files that were already uploaded.
 
     \b
       warp publish acme/trips --table main='data/*.parquet' -m "first load" --label v1
@@ -103,15 +104,17 @@ def publish(invocation: Invocation, /, dataset_id: str, **given: Any) -> None:
     content = _Content(**{name: given.pop(name) for name in _Content.__slots__})
     request = PublishRequest(dataset_id=dataset_id, **given)
     if not (content.tables or content.artifacts or content.episodes or content.tensors):
-        raise click.UsageError("there is nothing to publish: give --table, --artifact, --episodes or --tensors")
+        raise click.UsageError("nothing to publish; give --table, --artifact, --episodes or --tensors")
     if content.append and (content.artifacts or content.bindings or content.episodes or content.tensors):
-        raise click.UsageError("--append adds rows to tables only; everything else is published with all rows")
+        raise click.UsageError(
+            "--append takes only --table; publish artifacts, bindings, episodes and tensors without it"
+        )
     if content.compression and "tar_shards" not in {kind for _, kind, _ in content.artifacts}:
-        raise click.UsageError("--compression is for artifacts that are packed, of kind tar_shards")
-    with invocation.meter(f"Preparing {dataset_id}") as meter:
-        session = invocation.connect()
-        done = perform(_builder(session, dataset_id, content), session, request, meter)
-    tell(invocation, session, request, done)
+        raise click.UsageError("--compression needs an --artifact of kind tar_shards")
+    with cli.progress(f"Preparing {dataset_id}") as progress:
+        session = cli.connect()
+        done = run_publish(_builder(session, dataset_id, content), session, request, progress)
+    print_result(cli, session, request, done)
 
 
 def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBuilder:
@@ -125,20 +128,20 @@ def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBui
     for name, kind, path in content.artifacts:
         compression = content.compression if kind == "tar_shards" else None
         builder.add_artifact(name, path, kind, compression=compression, shard_bytes=content.shard_bytes)
-    recorded: dict[str, list[str]] = {}
+    episodes: dict[str, list[str]] = {}
     for name, source in content.episodes:
-        recorded.setdefault(name, []).append(source)
-    for name, globs in recorded.items():
+        episodes.setdefault(name, []).append(source)
+    for name, globs in episodes.items():
         builder.add_episodes(name, globs)
     for name, path in content.tensors:
         builder.add_tensors(name, path)
-    for place, artifact, ref_type in content.bindings:
-        builder.bind(*_take_apart(place, sources), artifact, ref_type)
+    for target, artifact, ref_type in content.bindings:
+        builder.bind(*_split_column(target, sources), artifact, ref_type)
     return builder
 
 
-def _take_apart(place: str, tables: dict[str, list[str]]) -> tuple[str, str]:
-    """Table and column; where both may have dots, the longest name of a table wins."""
-    known = [name for name in tables if place.startswith(f"{name}.")]
-    table = max(known, key=len, default=place.partition(".")[0])
-    return table, place.removeprefix(f"{table}.")
+def _split_column(target: str, tables: dict[str, list[str]]) -> tuple[str, str]:
+    """Split `TABLE.COLUMN`. Both may contain dots; the longest known table name wins."""
+    known = [name for name in tables if target.startswith(f"{name}.")]
+    table = max(known, key=len, default=target.partition(".")[0])
+    return table, target.removeprefix(f"{table}.")

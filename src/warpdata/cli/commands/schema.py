@@ -1,4 +1,4 @@
-"""`warp schema`: the columns of each table and their types."""
+"""`warp schema`: show the columns of each table and their types."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.format import count_text
+from warpdata.cli.context import CliContext
+from warpdata.cli.format import count_text, type_text
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import print_json, print_line, print_table
-from warpdata.cli.values import type_text
 from warpdata.repository.manifest import Binding
 
 if TYPE_CHECKING:
@@ -23,30 +22,30 @@ _KEYS = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
     "tables": (
-        "a list of {name, columns}; a column is {name, type, nullable, refers_to}, its stored type spelled as Arrow "
-        "does, and refers_to {artifact, ref_type} where the column is bound to one, else null"
+        "list of {name, columns}; a column is {name, type, nullable, refers_to}; type is the stored Arrow type; "
+        "refers_to is {artifact, ref_type} if the column is bound to an artifact, else null"
     ),
 }
 
 
 @command("schema", json_keys=_KEYS, reads=True)
 @address_argument()
-@table_option("Only this table; all of them by default.")
+@table_option("Show only this table. Default: all tables.")
 @click.pass_obj
-def schema(invocation: Invocation, address: str, table: str | None) -> None:
+def schema(cli: CliContext, address: str, table: str | None) -> None:
     """Show the columns of each table and their types.
 
-    Reads one footer a table, no rows. A column that is bound to an artifact shows what it refers to.
+    Reads one Parquet footer per table and no rows. A bound column shows its artifact.
     """
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address)
         names = opened.tables if table is None else (table,)
         schemas = {name: opened.table(name).stored().schema() for name in names}
     bound = {(binding.table, binding.column): binding for binding in opened.manifest.bindings}
     columns = {
         name: [_Column(field, bound.get((name, field.name))) for field in fields] for name, fields in schemas.items()
     }
-    if invocation.as_json:
+    if cli.as_json:
         listed = [{"name": name, "columns": [column.document() for column in found]} for name, found in columns.items()]
         print_json({"dataset_id": opened.id, "version": opened.version, "tables": listed})
         return
@@ -64,21 +63,21 @@ class _Column:
     binding: Binding | None
 
     def document(self) -> dict[str, Any]:
-        at = self.binding
+        binding = self.binding
         return {
             "name": self.field.name,
             "type": str(self.field.type),
             "nullable": self.field.nullable,
-            "refers_to": at and {"artifact": at.artifact, "ref_type": at.ref_type},
+            "refers_to": binding and {"artifact": binding.artifact, "ref_type": binding.ref_type},
         }
 
     def type_text(self) -> str:
-        at = self.binding
-        return type_text(self.field.type) if at is None else f"ref<{at.ref_type}> → {at.artifact}"
+        binding = self.binding
+        return type_text(self.field.type) if binding is None else f"ref<{binding.ref_type}> → {binding.artifact}"
 
 
 def _print(columns: list[_Column]) -> None:
-    """Whether a column may be null is said only where one may not."""
-    rows = [[each.field.name, each.type_text(), "" if each.field.nullable else "never null"] for each in columns]
+    """Print the columns. The third column appears only if a column is not nullable."""
+    rows = [[each.field.name, each.type_text(), "" if each.field.nullable else "not null"] for each in columns]
     shown = 2 if all(each.field.nullable for each in columns) else 3
     print_table(("column", "type", "")[:shown], (row[:shown] for row in rows))

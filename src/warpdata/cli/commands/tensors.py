@@ -1,4 +1,4 @@
-"""`warp tensors`: look at tensors, at views of them, and move them between datasets and safetensors files."""
+"""`warp tensors`: show, verify, import and export tensors and views of them."""
 
 from __future__ import annotations
 
@@ -8,39 +8,46 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.exit_codes import CORRUPT, complain, suggest
+from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import CORRUPT, print_error, print_hint
 from warpdata.cli.format import bytes_text, count_text, short_id
 from warpdata.cli.options import address_argument, command, dataset_argument, group
 from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
-from warpdata.cli.publish_report import DRY_RUN_KEYS, PUBLISH_KEYS, PublishRequest, perform, publish_options, tell
-from warpdata.cli.tensor_views import name_option, open_place, place_argument, view_of, view_options
+from warpdata.cli.publish_report import (
+    DRY_RUN_KEYS,
+    PUBLISH_KEYS,
+    PublishRequest,
+    print_result,
+    publish_options,
+    run_publish,
+)
+from warpdata.cli.tensor_views import build_view, name_option, open_target, target_argument, view_options
 
 if TYPE_CHECKING:
     from warpdata.formats.tensors import Explanation, TensorEntry, View
 
 __all__ = ["tensors"]
 
-_PLACE_KEYS = {
-    "dataset_id": "workspace/name; path instead, where a file or folder was opened",
-    "version": "64 hex digits; only of a dataset",
-    "name": "which tensors of the dataset; only of a dataset",
-    "artifact_id": "the name of these tensors, wherever they lie; null where it would have to be computed",
-    "index_multihash": "the name of their index",
+_TARGET_KEYS = {
+    "dataset_id": "workspace/name; for a file or directory, path instead",
+    "version": "64 hex digits; only for a dataset",
+    "name": "name of the set of tensors; only for a dataset",
+    "artifact_id": "id of the tensors by content; null if it is not known without reading all data",
+    "index_multihash": "hash of the index",
 }
 _VIEW_KEYS = {
-    "view_id": "the name of the view; null for tensors as they are",
-    "size_bytes": "bytes of the view",
+    "view_id": "id of the view; null for unchanged tensors",
+    "size_bytes": "size of the view",
 }
 _ENTRY = "{name, dtype, shape, size_bytes, offset}"
 
 
 @group("tensors")
 def tensors() -> None:
-    """Look at tensors and views, and move them in and out of safetensors.
+    """Show, verify, import and export tensors.
 
-    Commands that read take a dataset, or a file or folder here. A path begins with ".", "/" or "~", or ends in
-    ".safetensors"; anything else with one slash is a dataset.
+    Commands that read take a dataset, or a file or directory on this machine. A path begins with ".", "/" or
+    "~", or ends with ".safetensors". Any other name with one slash is a dataset.
     """
 
 
@@ -49,23 +56,23 @@ def tensors() -> None:
     json_keys={
         "dataset_id": "workspace/name",
         "version": "64 hex digits",
-        "tensors": "a list of {name, artifact_id, tensors, shards, size_bytes}",
+        "tensors": "list of {name, artifact_id, tensors, shards, size_bytes}",
     },
     reads=True,
 )
 @address_argument()
 @click.pass_obj
-def _ls(invocation: Invocation, address: str) -> None:
+def _ls(cli: CliContext, address: str) -> None:
     """List the sets of tensors of a dataset."""
-    with invocation.meter(f"Opening {address}"):
-        opened = invocation.open(address)
+    with cli.progress(f"Opening {address}"):
+        opened = cli.open(address)
         listed = opened.info().tensors
-    if invocation.as_json:
+    if cli.as_json:
         sets = [asdict(one) for one in listed]
         print_json({"dataset_id": opened.id, "version": opened.version, "tensors": sets})
         return
     if not listed:
-        note(f"{opened.id} holds no tensors")
+        note(f"{opened.id} has no tensors")
         return
     print_table(
         ("name", ">tensors", ">shards", ">size", "artifact id"),
@@ -78,32 +85,32 @@ def _ls(invocation: Invocation, address: str) -> None:
 
 @command(
     "show",
-    json_keys={**_PLACE_KEYS, **_VIEW_KEYS, "tensors": f"a list of {_ENTRY}, in the order of the view"},
+    json_keys={**_TARGET_KEYS, **_VIEW_KEYS, "tensors": f"list of {_ENTRY}, in the order of the view"},
     reads=True,
 )
-@place_argument()
+@target_argument()
 @name_option()
 @view_options
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="List no more than this many.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of tensors to list.")
 @click.pass_obj
-def _show(invocation: Invocation, /, place: str, name: str | None, limit: int | None, **given: Any) -> None:
+def _show(cli: CliContext, /, target: str, name: str | None, limit: int | None, **given: Any) -> None:
     """Show names, types, shapes and sizes.
 
-    Of all tensors, or of a view that the options describe, with its id. Reads no data.
+    The options select a view; by default all tensors are shown. Reads no tensor data.
 
     \b
       warp tensors show acme/model
       warp tensors show acme/model --narrow 'layers.*.w=0:3/8'
     """
-    with invocation.meter(f"Opening {place}"):
-        opened = open_place(invocation, place, name)
-        view = view_of(opened.tensors, given)
+    with cli.progress(f"Opening {target}"):
+        opened = open_target(cli, target, name)
+        view = build_view(opened.tensors, given)
     listed = [view.index[name] for name in view.names[:limit]]
     facts = {**opened.facts, **_identity(opened.tensors, view)}
-    if invocation.as_json:
+    if cli.as_json:
         print_json({**facts, "tensors": [_entry(entry) for entry in listed]})
         return
-    print_facts({**_readable(facts), "holds": f"{count_text(len(view.names), 'tensor')}, {bytes_text(view.size)}"})
+    print_facts({**_readable(facts), "contents": f"{count_text(len(view.names), 'tensor')}, {bytes_text(view.size)}"})
     print_line()
     print_table(
         ("tensor", "type", "shape", ">size"),
@@ -116,62 +123,63 @@ def _show(invocation: Invocation, /, place: str, name: str | None, limit: int | 
 @command(
     "view",
     json_keys={
-        **_PLACE_KEYS,
+        **_TARGET_KEYS,
         **_VIEW_KEYS,
-        "requests": "how many requests reading it takes",
-        "bytes_read": "how many bytes are asked for",
-        "bytes_kept": "how many of them end up in the view",
-        "transposed": "names of tensors whose axes are swapped after reading",
-        "choices": "a list of {name, method, requests, bytes_read, bytes_kept, cost, alternative_cost}",
-        "output": "the file that was written, or null",
+        "requests": "number of read requests",
+        "bytes_read": "number of bytes to read",
+        "bytes_kept": "number of these bytes in the view",
+        "transposed": "names of tensors that are transposed after reading",
+        "choices": "list of {name, method, requests, bytes_read, bytes_kept, cost, alternative_cost}",
+        "output": "the written file, or null",
     },
     reads=True,
 )
-@place_argument()
+@target_argument()
 @name_option()
 @view_options
-@click.option("--verify", is_flag=True, help="Plan, and read, with every byte checked against its hash.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write it as safetensors.")
+@click.option("--verify", is_flag=True, help="Verify every byte against its hash, in the plan and when reading.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the view to this safetensors file."
+)
 @click.pass_obj
-def _view(invocation: Invocation, /, place: str, name: str | None, **given: Any) -> None:
-    """Explain what reading a view costs, and perhaps read it.
+def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> None:
+    """Explain the cost of reading a view, and optionally write it.
 
-    Requests, bytes read against bytes kept, and how each tensor is fetched, known before any data is read.
-    With --output the view becomes a safetensors file.
+    Shows the number of requests, the bytes read and kept, and the read method of each tensor, without reading
+    data. --output writes the view to a safetensors file.
 
     \b
       warp tensors view acme/model --narrow 'layers.*.w=1:0/8' --only 'layers.*'
       warp tensors view acme/model --transpose head.w=0,1 --only head.w -o head.safetensors
     """
     output: Path | None = given["output"]
-    with invocation.meter(f"Opening {place}") as meter:
-        opened = open_place(invocation, place, name)
-        view = view_of(opened.tensors, given)
-        told = view.explain(verify=given["verify"] or None)
+    with cli.progress(f"Opening {target}") as progress:
+        opened = open_target(cli, target, name)
+        view = build_view(opened.tensors, given)
+        plan = view.explain(verify=given["verify"] or None)
         if output is not None:
-            watch = meter.count_bytes(view.size)
-            opened.tensors.save_safetensors(output, view, on_bytes=watch)
+            opened.tensors.save_safetensors(output, view, on_bytes=progress.count_bytes(view.size))
     facts = {**opened.facts, **_identity(opened.tensors, view)}
-    if invocation.as_json:
-        print_json({**facts, **_cost(told), "output": None if output is None else str(output)})
+    if cli.as_json:
+        print_json({**facts, **_cost(plan), "output": None if output is None else str(output)})
         return
-    more = told.bytes_read / told.bytes_kept if told.bytes_kept else 1.0
+    ratio = plan.bytes_read / plan.bytes_kept if plan.bytes_kept else 1.0
     print_facts(
         {
             **_readable(facts),
             "size": f"{count_text(len(view.names), 'tensor')}, {bytes_text(view.size)}",
-            "reads": f"{count_text(told.requests, 'request')}, {bytes_text(told.bytes_read)}",
-            "keeps": f"{bytes_text(told.bytes_kept)} of it (reads {more:.2f} times what it keeps)",
-            "transposes": ", ".join(told.transposed) or None,
+            "reads": f"{count_text(plan.requests, 'request')}, {bytes_text(plan.bytes_read)}",
+            "keeps": f"{bytes_text(plan.bytes_kept)} (reads {ratio:.2f} times the size it keeps)",
+            "transposes": ", ".join(plan.transposed) or None,
             "written to": output,
         }
     )
     print_line()
     print_table(
-        ("tensor", "fetched", ">requests", ">read", ">kept"),
+        ("tensor", "method", ">requests", ">read", ">kept"),
         (
             (c.name, c.method, f"{c.requests:,}", bytes_text(c.bytes_read), bytes_text(c.bytes_kept))
-            for c in told.choices
+            for c in plan.choices
         ),
     )
 
@@ -179,53 +187,53 @@ def _view(invocation: Invocation, /, place: str, name: str | None, **given: Any)
 @command(
     "verify",
     json_keys={
-        **_PLACE_KEYS,
-        "ok": "whether everything is as promised",
-        "size_bytes": "how many bytes were read",
-        "damaged": "a list of {start, end, names, is_missing}: bytes, and the tensors in them",
+        **_TARGET_KEYS,
+        "ok": "true if no byte is missing or corrupt",
+        "size_bytes": "number of bytes that were read",
+        "damaged": "list of {start, end, names, is_missing}: corrupt byte ranges and their tensors",
     },
 )
-@place_argument()
+@target_argument()
 @name_option()
 @click.pass_obj
 @click.pass_context
-def _verify(ctx: click.Context, invocation: Invocation, place: str, name: str | None) -> None:
-    """Read every tensor again, and compare it with its hashes.
+def _verify(ctx: click.Context, cli: CliContext, target: str, name: str | None) -> None:
+    """Read every tensor and compare it with its hashes.
 
-    Exits with 8 and names tensors and bytes if anything is missing or damaged. Published tensors and files of
-    ours have hashes; safetensors files have none.
+    Exits with code 8 and names the tensors and byte ranges that are missing or corrupt. Published tensors and
+    warpdata tensor files have hashes; safetensors files have none.
     """
-    invocation.mode = "remote"  # the store itself is asked, and not what is kept of it here
-    with invocation.meter(f"Opening {place}") as meter:
-        opened = open_place(invocation, place, name)
+    cli.mode = "remote"  # read the store, not the cache
+    with cli.progress(f"Opening {target}") as progress:
+        opened = open_target(cli, target, name)
         size = opened.tensors.index.total_size
-        damaged = opened.tensors.find_damage(on_bytes=meter.count_bytes(size))
+        damaged = opened.tensors.find_damage(on_bytes=progress.count_bytes(size))
     facts = {**opened.facts, **_identity(opened.tensors)}
-    if invocation.as_json:
+    if cli.as_json:
         print_json({**facts, "ok": not damaged, "size_bytes": size, "damaged": [asdict(one) for one in damaged]})
     else:
         for one in damaged:
             click.echo(str(one))
         if not damaged:
             count = count_text(len(opened.tensors), "tensor")
-            print_line(f"{opened.place} is whole: {count}, {bytes_text(size)} read and hashed")
+            print_line(f"{opened.title} is valid: {count}, {bytes_text(size)} read and hashed")
     if damaged:
-        complain(f"{opened.place} is damaged in {count_text(len(damaged), 'place')}")
-        suggest("Publish the same tensors again with --repair, or read an older version.")
+        print_error(f"{opened.title} has {count_text(len(damaged), 'corrupt range')}")
+        print_hint("Publish the same tensors again with --repair, or read an older version.")
         ctx.exit(CORRUPT)
 
 
 @command("import", json_keys={**PUBLISH_KEYS, **DRY_RUN_KEYS})
 @dataset_argument()
 @click.argument("source", type=click.Path(exists=True, path_type=Path), metavar="PATH")
-@click.option("--name", default="weights", show_default=True, metavar="NAME", help="What to call the tensors.")
+@click.option("--name", default="weights", show_default=True, metavar="NAME", help="Name of the set of tensors.")
 @publish_options
 @click.pass_obj
-def _import(invocation: Invocation, /, dataset_id: str, source: Path, name: str, **given: Any) -> None:
-    """Publish a safetensors file, or a folder of them.
+def _import(cli: CliContext, /, dataset_id: str, source: Path, name: str, **given: Any) -> None:
+    """Publish a safetensors file or a directory of them.
 
-    The new version holds these tensors and nothing else; `warp publish --tensors` publishes them beside tables.
-    A tensor that did not change since an earlier version is not sent again.
+    The new version has only these tensors; `warp publish --tensors` publishes them together with tables.
+    Tensors that are unchanged since an earlier version are not uploaded again.
 
     \b
       warp tensors import acme/model model.safetensors --label v1
@@ -234,36 +242,36 @@ def _import(invocation: Invocation, /, dataset_id: str, source: Path, name: str,
     from warpdata.publish import DatasetBuilder
 
     request = PublishRequest(dataset_id=dataset_id, **given)
-    with invocation.meter(f"Preparing {dataset_id}") as meter:
-        link = invocation.connect()
-        done = perform(DatasetBuilder(dataset_id, link).add_tensors(name, source), link, request, meter)
-    tell(invocation, link, request, done)
+    with cli.progress(f"Preparing {dataset_id}") as progress:
+        session = cli.connect()
+        done = run_publish(DatasetBuilder(dataset_id, session).add_tensors(name, source), session, request, progress)
+    print_result(cli, session, request, done)
 
 
 @command(
     "export",
-    json_keys={**_PLACE_KEYS, **_VIEW_KEYS, "tensors": "how many were written", "output": "the file"},
+    json_keys={**_TARGET_KEYS, **_VIEW_KEYS, "tensors": "number of tensors", "output": "the written file"},
     reads=True,
 )
-@place_argument()
+@target_argument()
 @click.argument("output", type=click.Path(path_type=Path), metavar="FILE")
 @name_option()
 @view_options
 @click.pass_obj
-def _export(invocation: Invocation, /, place: str, output: Path, name: str | None, **given: Any) -> None:
-    """Write tensors, or a view of them, as a safetensors file.
+def _export(cli: CliContext, /, target: str, output: Path, name: str | None, **given: Any) -> None:
+    """Write tensors, or a view of them, to a safetensors file.
 
-    Every byte is checked on the way, where hashes are known. A file that is there is never replaced.
+    Verifies every byte that has a hash. Never overwrites a file.
 
     \b
       warp tensors export acme/model@v1 model.safetensors
       warp tensors export acme/model rank3.safetensors --narrow 'layers.*.w=0:3/8'
     """
-    with invocation.meter(f"Opening {place}") as meter:
-        opened = open_place(invocation, place, name)
-        view = view_of(opened.tensors, given)
-        opened.tensors.save_safetensors(output, view, on_bytes=meter.count_bytes(view.size))
-    if invocation.as_json:
+    with cli.progress(f"Opening {target}") as progress:
+        opened = open_target(cli, target, name)
+        view = build_view(opened.tensors, given)
+        opened.tensors.save_safetensors(output, view, on_bytes=progress.count_bytes(view.size))
+    if cli.as_json:
         facts = {**opened.facts, **_identity(opened.tensors, view)}
         print_json({**facts, "tensors": len(view.names), "output": str(output)})
         return
@@ -271,7 +279,7 @@ def _export(invocation: Invocation, /, place: str, output: Path, name: str | Non
 
 
 def _identity(art: Any, view: View | None = None) -> dict[str, Any]:
-    """Names of things. That of an artifact is told only where it costs nothing."""
+    """Return the ids. The artifact id is None if computing it would read all data."""
     named = {"artifact_id": art.known_artifact_id, "index_multihash": art.index_multihash}
     return named if view is None else {**named, "view_id": view.view_id, "size_bytes": view.size}
 
@@ -295,13 +303,13 @@ def _shape(shape: tuple[int, ...]) -> str:
     return " × ".join(map(str, shape)) or "scalar"
 
 
-def _cost(told: Explanation) -> dict[str, Any]:
+def _cost(plan: Explanation) -> dict[str, Any]:
     return {
-        "requests": told.requests,
-        "bytes_read": told.bytes_read,
-        "bytes_kept": told.bytes_kept,
-        "transposed": list(told.transposed),
-        "choices": [asdict(choice) for choice in told.choices],
+        "requests": plan.requests,
+        "bytes_read": plan.bytes_read,
+        "bytes_kept": plan.bytes_kept,
+        "transposed": list(plan.transposed),
+        "choices": [asdict(choice) for choice in plan.choices],
     }
 
 

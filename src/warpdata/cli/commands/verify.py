@@ -1,11 +1,11 @@
-"""`warp verify`: re-read and re-hash everything a version refers to."""
+"""`warp verify`: read and hash every stored file of a version."""
 
 from __future__ import annotations
 
 import click
 
-from warpdata.cli.context import Invocation
-from warpdata.cli.exit_codes import CORRUPT, complain, suggest
+from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import CORRUPT, print_error, print_hint
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line
@@ -18,10 +18,10 @@ __all__ = ["verify"]
 _KEYS = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
-    "ok": "whether everything is as promised",
-    "blobs": "how many stored files were read",
-    "size_bytes": "how many bytes they have",
-    "problems": "a list of what is missing or damaged, in words",
+    "ok": "true if no stored file is missing or corrupt",
+    "blobs": "number of stored files",
+    "size_bytes": "their size",
+    "problems": "list of messages about missing and corrupt files",
 }
 
 
@@ -29,17 +29,17 @@ _KEYS = {
 @address_argument()
 @click.pass_obj
 @click.pass_context
-def verify(ctx: click.Context, invocation: Invocation, address: str) -> None:
-    """Re-read and re-hash all that a version refers to.
+def verify(ctx: click.Context, cli: CliContext, address: str) -> None:
+    """Read and hash every stored file of a version.
 
-    Exits with 8 and lists the damage if anything is missing or is not what was published. A damaged
-    file is mended by publishing its source again with `warp publish --repair`.
+    Exits with code 8 and lists the files that are missing or corrupt. To repair a file, publish its source
+    again with `warp publish --repair`.
     """
-    with invocation.meter(f"Opening {address}") as meter:
-        opened = open_dataset(invocation.connect(), parse_address(address))
-        result = verify_dataset(opened, progress=meter)
-    whole = f"{opened.id} {short(opened.version)}"
-    if invocation.as_json:
+    with cli.progress(f"Opening {address}") as progress:
+        opened = open_dataset(cli.connect(), parse_address(address))
+        result = verify_dataset(opened, progress=progress)
+    name = f"{opened.id} {short(opened.version)}"
+    if cli.as_json:
         print_json(
             {
                 "dataset_id": opened.id,
@@ -52,14 +52,14 @@ def verify(ctx: click.Context, invocation: Invocation, address: str) -> None:
         )
     elif not result.problems:
         files = count_text(result.blobs, "file")
-        print_line(f"{whole} is whole: {files}, {bytes_text(result.size_bytes)} read and hashed")
-    for problem in result.problems if not invocation.as_json else ():
+        print_line(f"{name} is valid: {files}, {bytes_text(result.size_bytes)} read and hashed")
+    for problem in result.problems if not cli.as_json else ():
         click.echo(problem)
     if result.problems:
-        _complain(ctx, whole, len(result.problems))
+        _fail(ctx, name, len(result.problems))
 
 
-def _complain(ctx: click.Context, whole: str, count: int) -> None:
-    complain(f"{whole} has {count_text(count, 'problem')}")
-    suggest("Publish the same files again with `warp publish --repair`, or read an older version.")
+def _fail(ctx: click.Context, name: str, count: int) -> None:
+    print_error(f"{name} has {count_text(count, 'problem')}")
+    print_hint("Publish the same files again with `warp publish --repair`, or read an older version.")
     ctx.exit(CORRUPT)

@@ -1,4 +1,4 @@
-"""`warp warm`: a version, or part of it, in the cache of this machine."""
+"""`warp warm`: download a version, or part of it, to the cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warpdata.cli.context import Invocation
+from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command, split_names
 from warpdata.cli.output import note, print_json, print_line
@@ -18,36 +18,44 @@ __all__ = ["warm"]
 _KEYS = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
-    "blobs": "how many stored files were asked for",
-    "fetched_bytes": "what was fetched",
-    "present_bytes": "what was on this machine already",
-    "skipped_bytes": "what was left where it is, for --max-bytes or want of room",
+    "blobs": "number of stored files",
+    "fetched_bytes": "size of the downloaded data",
+    "present_bytes": "size of the data that was already in the cache",
+    "skipped_bytes": "size of the data that was skipped because of --max-bytes or the limit of the cache",
 }
 
 
 @command("warm", json_keys=_KEYS)
 @address_argument()
-@click.option("--tables", multiple=True, metavar="A,B", callback=split_names, help="Only these tables.")
-@click.option("--artifacts", multiple=True, metavar="A,B", callback=split_names, help="Only these artifacts.")
-@click.option("--episodes", multiple=True, metavar="A,B", callback=split_names, help="Only these sets of episodes.")
-@click.option("--tensors", multiple=True, metavar="A,B", callback=split_names, help="Only these tensors.")
-@click.option("--shards", type=SliceType(), metavar="FROM:TO", help="Of each, only the shards with these numbers.")
-@click.option("--max-bytes", type=SizeType(), metavar="SIZE", help="Stop before more than this, such as 200GB.")
+@click.option("--tables", multiple=True, metavar="A,B", callback=split_names, help="Download only these tables.")
+@click.option("--artifacts", multiple=True, metavar="A,B", callback=split_names, help="Download only these artifacts.")
+@click.option(
+    "--episodes", multiple=True, metavar="A,B", callback=split_names, help="Download only these sets of episodes."
+)
+@click.option(
+    "--tensors", multiple=True, metavar="A,B", callback=split_names, help="Download only these sets of tensors."
+)
+@click.option(
+    "--shards", type=SliceType(), metavar="FROM:TO", help="Download only the shards with these numbers, of each part."
+)
+@click.option(
+    "--max-bytes", type=SizeType(), metavar="SIZE", help="Maximum total size, such as 200GB. Further files are skipped."
+)
 @click.pass_obj
-def warm(invocation: Invocation, /, address: str, **given: Any) -> None:
-    """Bring a version to this machine, before it is needed.
+def warm(cli: CliContext, /, address: str, **given: Any) -> None:
+    """Download a version to the cache of this machine.
 
-    Everything, or the tables, artifacts, episodes and tensors named. What is there already is not fetched again, so an
-    interrupted run goes on where it was. After it, --mode local reads without a network. The cache keeps
-    to its limit, WARP_CACHE_SIZE_GB.
+    Downloads everything, or only the named tables, artifacts, episodes and tensors. Files that are already
+    in the cache are skipped, so an interrupted run can be resumed. Afterwards --mode local reads without a
+    network. WARP_CACHE_SIZE_GB limits the size of the cache.
 
     \b
       warp warm acme/pets --artifacts raw_images --shards 0:50
       warp warm acme/pets --max-bytes 200GB
     """
-    invocation.mode = "auto"  # whoever runs this means to fetch, whatever WARP_MODE says
-    with invocation.meter(f"Opening {address}") as meter:
-        opened = invocation.open(address)
+    cli.mode = "auto"  # this command downloads even if WARP_MODE is local
+    with cli.progress(f"Opening {address}") as progress:
+        opened = cli.open(address)
         done = opened.warm(
             given["tables"] or None,
             given["artifacts"] or None,
@@ -55,12 +63,12 @@ def warm(invocation: Invocation, /, address: str, **given: Any) -> None:
             tensors=given["tensors"] or None,
             shards=given["shards"],
             max_bytes=given["max_bytes"],
-            progress=meter,
+            progress=progress,
         )
-    if invocation.as_json:
+    if cli.as_json:
         print_json({"dataset_id": opened.id, "version": opened.version, **asdict(done)})
         return
-    parts = [f"{bytes_text(done.fetched_bytes)} fetched", f"{bytes_text(done.present_bytes)} were here"]
+    parts = [f"{bytes_text(done.fetched_bytes)} downloaded", f"{bytes_text(done.present_bytes)} already cached"]
     print_line(f"{opened.id} {short(opened.version)}: {count_text(done.blobs, 'file')}, {', '.join(parts)}")
     if done.skipped_bytes:
-        note(f"{bytes_text(done.skipped_bytes)} left out: there is a limit (--max-bytes, WARP_CACHE_SIZE_GB)")
+        note(f"skipped {bytes_text(done.skipped_bytes)} because of --max-bytes or WARP_CACHE_SIZE_GB")

@@ -201,5 +201,5 @@ def _unknown(txn: Transaction) -> CommitUnknownError:
     return CommitUnknownError(
         f"the store did not say whether transaction {txn.txn_id} on {txn.dataset_id}@{txn.branch} landed",
         txn_id=txn.txn_id,
-        hint=f"Ask later: `warp resolve {txn.dataset_id} {txn.txn_id} --branch {txn.branch}`.",
+        hint=f"Ask later: `warp find-commit {txn.dataset_id} {txn.txn_id} --branch {txn.branch}`.",
     )

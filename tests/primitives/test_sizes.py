@@ -1,4 +1,4 @@
-"""If this fails, a limit that somebody wrote down is read as another: a cache grows too large, or nothing fits."""
+"""If this fails, a size limit is parsed wrongly: a cache grows too large, or nothing fits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = {
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_plain_bytes_are_what_they_are(size: int) -> None:
+def test_plain_bytes(size: int) -> None:
     assert parse_size(size) == parse_size(str(size)) == size
 
 
@@ -45,20 +45,20 @@ def test_units_multiply_exactly(whole: int, thousandths: int, unit: str, space: 
         *("1 GB/s", "nan", "inf", "9" * 19, "10000PB", "1\x00GB", "1\nGB", "0x10"),
     ],
 )
-def test_what_is_no_size_is_named(text: str) -> None:
+def test_invalid_text_is_named(text: str) -> None:
     with pytest.raises(BadInputError) as caught:
         parse_size(text)
     assert repr(text) in caught.value.message
 
 
 @pytest.mark.parametrize("value", [-1, 2**63, True])
-def test_numbers_that_are_no_size(value: int) -> None:
+def test_invalid_numbers(value: int) -> None:
     with pytest.raises(BadInputError, match="is not a size"):
         parse_size(value)
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_a_size_or_bad_input(text: str) -> None:
+def test_any_text_gives_size_or_bad_input(text: str) -> None:
     try:
         size = parse_size(text)
     except BadInputError:

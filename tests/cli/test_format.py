@@ -1,4 +1,4 @@
-"""If this fails, a table on the terminal is wider than the terminal, or shows values that are not stored."""
+"""If this fails, a printed table is wider than the terminal, or shows wrong values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdata.cli.format import bytes_text, count_text, rate_text, rows_text, seconds_text, time_text
-from warpdata.cli.row_table import fit_widths
-from warpdata.cli.values import cell_text, escape, plain_values, type_text
+from warpdata.cli.format import (
+    bytes_text,
+    cell_text,
+    count_text,
+    escape,
+    plain_values,
+    rate_text,
+    rows_text,
+    seconds_text,
+    time_text,
+    type_text,
+)
+from warpdata.cli.output import fit_widths
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.booleans()), min_size=1, max_size=40), st.integers(20, 300))
-def test_columns_fit_the_width_and_none_grows(wanted: list[tuple[int, bool]], available: int) -> None:
+def test_columns_fit_width_and_never_grow(wanted: list[tuple[int, bool]], available: int) -> None:
     widths = fit_widths(wanted, available)
     assert 1 <= len(widths) <= len(wanted)
     assert all(width <= natural for width, (natural, _) in zip(widths, wanted, strict=False))
@@ -25,7 +35,7 @@ def test_columns_fit_the_width_and_none_grows(wanted: list[tuple[int, bool]], av
 
 
 @given(st.text())
-def test_escaped_text_is_printable_and_printable_text_is_left_alone(text: str) -> None:
+def test_escape_changes_only_unprintable_text(text: str) -> None:
     assert escape(text).isprintable()
     assert not text.isprintable() or escape(text) == text
 
@@ -45,7 +55,7 @@ def test_escaped_text_is_printable_and_printable_text_is_left_alone(text: str) -
         ({"a": 1, "b": {"c": []}}, "{a: 1, b: {c: []}}"),
     ],
 )
-def test_cells(value: object, text: str) -> None:
+def test_cell_text(value: object, text: str) -> None:
     assert cell_text(value) == text
 
 
@@ -60,15 +70,15 @@ def test_cells(value: object, text: str) -> None:
         (pa.timestamp("us", "UTC"), "timestamp[us, tz=UTC]"),
     ],
 )
-def test_types(kind: pa.DataType, text: str) -> None:
+def test_type_text(kind: pa.DataType, text: str) -> None:
     assert type_text(kind) == text
 
 
-def test_single_precision_is_spelled_shortly() -> None:
+def test_float32_has_shortest_text() -> None:
     assert plain_values(pa.chunked_array([pa.array([0.1, None], pa.float32())])) == ["0.1", None]
 
 
-def test_figures() -> None:
+def test_numbers_sizes_and_times() -> None:
     assert [bytes_text(n) for n in (0, 999, 1000, 49_400, 999_499, 999_600, 10**18)] == [
         "0 B",
         "999 B",
