@@ -26,7 +26,10 @@ def register_after_fork(callback: _Callback) -> None:
     """
     key = next(_keys)
     if isinstance(callback, MethodType):
-        _callbacks[key] = weakref.WeakMethod(callback, lambda _: _callbacks.pop(key, None))
+        # Not a WeakMethod: its own callback fails when the interpreter clears modules at exit.
+        function, registered = callback.__func__, _callbacks
+        owner = weakref.ref(callback.__self__, lambda _: registered.pop(key, None))
+        _callbacks[key] = lambda: None if (found := owner()) is None else MethodType(function, found)
     else:
         _callbacks[key] = lambda: callback
 
