@@ -31,7 +31,7 @@ soak: $(STAMP)
 # The tests that need a CUDA device, beside those that do not: they are skipped by `make test` where there is none.
 # PYTHON is one that has torch, numpy, pytest and hypothesis; nothing is installed.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest tests/tensors/test_devices.py
+	PYTHONPATH=src $(PYTHON) -m pytest tests/formats/tensors/test_devices.py
 
 # The TypeScript library: `make test` builds and tests it too, in a folder of its own, where node is.
 wshard-js:

@@ -143,7 +143,7 @@ class Arms:
     def whole_safetensors(self) -> int:
         return sum(t.numel() * t.element_size() for f in self.shards for t in load_file(f, device=GPU).values())
 
-    def view(self, kind: str, art: tensors.Tensors | None = None) -> tensors.View:
+    def view(self, kind: str, art: tensors.TensorSet | None = None) -> tensors.View:
         ops: dict[str, Any] = {
             "dim 0": tensors.narrow(0, SIDE // 8 * 3, SIDE // 8),
             "dim 1": tensors.narrow(1, SIDE // 8 * 3, SIDE // 8),

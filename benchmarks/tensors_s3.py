@@ -24,7 +24,7 @@ from benchmarks.counting_proxy import CountingProxy
 from benchmarks.data import scratch
 from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave, megabytes, seconds
 from warpdata.settings import Settings
-from warpdata.tensors import Explanation, Tensors, View
+from warpdata.tensors import TensorSet, View, ViewExplanation
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]
@@ -145,7 +145,7 @@ def _measure(case: _Case, model: _Arrays, side: _Side, proxy: CountingProxy, eff
     return _findings(case, told, [exchange.body_bytes for exchange in seen], interleave(arms, effort.rounds))
 
 
-def _findings(case: _Case, told: Explanation, sent: list[int], times: Timings) -> list[Finding]:
+def _findings(case: _Case, told: ViewExplanation, sent: list[int], times: Timings) -> list[Finding]:
     share = sum(sent) / told.bytes_kept
     limited = case.dim == 0 and not case.verify
     cost = Finding(
@@ -168,7 +168,7 @@ def _findings(case: _Case, told: Explanation, sent: list[int], times: Timings) -
     return out
 
 
-def _view(case: _Case, art: Tensors) -> View:
+def _view(case: _Case, art: TensorSet) -> View:
     spec = {}
     for entry in art.index:
         if case.dim is not None and len(entry.shape) == 2:

@@ -146,7 +146,7 @@ def test_damage_is_named_and_has_an_exit_code(file: Path, tmp_path: Path) -> Non
     assert run("tensors", "export", "acme/model", str(out)).exit_code == CORRUPT
     assert not out.exists()
     assert list(tmp_path.glob("*.partial")) == []
-    assert "nothing to check them against" in run("tensors", "verify", str(file)).stderr
+    assert "no hashes to verify them with" in run("tensors", "verify", str(file)).stderr
 
 
 def test_types_that_safetensors_lack_are_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from warpdata.cli.parameters import ParameterType
 from warpdata.errors import InvalidViewError
 
 if TYPE_CHECKING:
-    from warpdata.formats.tensors import Narrow, Tensors, Transpose, View
+    from warpdata.formats.tensors import Narrow, TensorSet, Transpose, View
 
 __all__ = ["Opened", "name_option", "open_place", "place_argument", "view_of", "view_options"]
 
@@ -29,7 +29,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class Opened:
     """Tensors, and what to call them."""
 
-    tensors: Tensors
+    tensors: TensorSet
     place: str
     facts: Mapping[str, Any]
 
@@ -171,7 +171,7 @@ def open_place(invocation: Invocation, place: str, name: str | None) -> Opened:
     return Opened(opened.tensors(name), f"{opened.id} {facts['name']}", facts)
 
 
-def view_of(art: Tensors, given: Mapping[str, Any]) -> View:
+def view_of(art: TensorSet, given: Mapping[str, Any]) -> View:
     """The view that the options ask for."""
     spec: dict[str, list[Any]] = {}
     for pattern, make in (*given["narrow"], *given["transpose"]):
@@ -181,7 +181,7 @@ def view_of(art: Tensors, given: Mapping[str, Any]) -> View:
     return art.view(spec or None, names=list(dict.fromkeys(chosen)) or None)
 
 
-def _matching(art: Tensors, pattern: str) -> Iterator[str]:
+def _matching(art: TensorSet, pattern: str) -> Iterator[str]:
     if pattern in art:
         yield pattern
         return

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from warpdata.datasets.stream_request import StreamAddress, StreamRequest
-    from warpdata.formats.tensors import Engine, SourcePolicy, Tensors
+    from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
     from warpdata.streaming import OnSelection, OpenStream, Stop, Stream, StreamOptions, Traffic
 
@@ -163,15 +163,15 @@ class Dataset(Streams):
 
     def tensors(
         self, name: str | None = None, *, sources: SourcePolicy | None = None, engine: Engine | None = None
-    ) -> Tensors:
+    ) -> TensorSet:
         """A set of tensors by name; without one, the only one there is. Reads its index, and no data.
 
         `sources` are asked in their order, with this dataset as a store among them.
         """
-        from warpdata.kinds.tensors import TensorsPlace, open_published  # needs numpy
+        from warpdata.kinds.tensors import PublishedTensors, open_published  # needs numpy
 
         name, entry = find_tensors(self.id, self._manifest, name)
-        place = TensorsPlace(self.id, name, entry, self._session, self._load_page)
+        place = PublishedTensors(self.id, name, entry, self._session, self._load_page)
         return open_published(place, sources=sources, engine=engine)
 
     def as_refs(self, rows: pa.Table | pa.RecordBatch, table: str | None = None) -> pa.Table:

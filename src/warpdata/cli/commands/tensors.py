@@ -17,7 +17,7 @@ from warpdata.cli.publish_report import DRY_RUN_KEYS, PUBLISH_KEYS, PublishReque
 from warpdata.cli.tensor_views import name_option, open_place, place_argument, view_of, view_options
 
 if TYPE_CHECKING:
-    from warpdata.formats.tensors import Explanation, TensorEntry, View
+    from warpdata.formats.tensors import TensorEntry, View, ViewExplanation
 
 __all__ = ["tensors"]
 
@@ -199,7 +199,7 @@ def _verify(ctx: click.Context, invocation: Invocation, place: str, name: str | 
     with invocation.meter(f"Opening {place}") as meter:
         opened = open_place(invocation, place, name)
         size = opened.tensors.index.total_size
-        damaged = opened.tensors.find_damage(on_bytes=meter.count_bytes(size))
+        damaged = opened.tensors.verify(on_bytes=meter.count_bytes(size))
     facts = {**opened.facts, **_identity(opened.tensors)}
     if invocation.as_json:
         print_json({**facts, "ok": not damaged, "size_bytes": size, "damaged": [asdict(one) for one in damaged]})
@@ -295,7 +295,7 @@ def _shape(shape: tuple[int, ...]) -> str:
     return " × ".join(map(str, shape)) or "scalar"
 
 
-def _cost(told: Explanation) -> dict[str, Any]:
+def _cost(told: ViewExplanation) -> dict[str, Any]:
     return {
         "requests": told.requests,
         "bytes_read": told.bytes_read,
