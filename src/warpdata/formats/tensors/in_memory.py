@@ -34,7 +34,7 @@ __all__ = ["array_dtype", "overwrite_view", "plan_write", "replica_of_arrays", "
 
 
 def replica_of_arrays(tensors: Mapping[str, Any]) -> Replica:
-    """Lay out arrays in name order, each in its own storage, even if they share memory."""
+    """Place arrays in name order, each in its own storage, even if they share memory."""
     named = {name: _checked_array(name, array) for name, array in tensors.items()}
     index = pack_index({name: (array_dtype(array), tuple(array.shape)) for name, array in named.items()})
     sources = tuple(_ArraySource(named[entry.name], entry.dtype.item_bytes) for entry in index)

@@ -123,7 +123,7 @@ class TensorIndex:
 
 
 def pack_index(tensors: Mapping[str, tuple[str | TensorDType, Sequence[int]]]) -> TensorIndex:
-    """Lay out tensors in name order, each in its own aligned storage, without other gaps."""
+    """Place tensors in name order, each in its own aligned storage, without other gaps."""
     entries, cursor = [], 0
     for name in sorted(tensors):
         kind, shape = tensors[name]

@@ -251,7 +251,7 @@ class Tensor:
 
 
 def _expand(keys: tuple[_Key, ...], rank: int, name: str) -> list[int | slice]:
-    """Return one key for each axis; `...` stands for the axes without a key."""
+    """Return one key for each axis; `...` fills the axes without a key."""
     dots = [at for at, key in enumerate(keys) if key is Ellipsis]
     given: list[Any] = [key for key in keys if key is not Ellipsis]
     if len(dots) > 1 or len(given) > rank:
