@@ -22,6 +22,7 @@ from tests.formats.tensors.artifacts import RecordingSource, Sample, chosen_of, 
 from tests.formats.tensors.slow_device import SlowDevice, target_over
 from tests.reference import tensor_views as reference
 from warpdata.errors import MissingExtraError, StorageError, TensorsCorruptedError, ViewPreconditionError
+from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.cuda import PinnedPool, fill_device, slot_bytes_for
 from warpdata.formats.tensors.cuda import verify as cuda_verify
 from warpdata.formats.tensors.reads import ReadRequest
@@ -276,10 +277,21 @@ def test_without_torch_a_device_is_a_missing_extra(tmp_path: Path) -> None:
     assert issubclass(MissingExtraError, ImportError)
 
 
-def test_the_import_does_not_load_torch() -> None:
-    code = "import sys, threading, warpdata.tensors; print('torch' in sys.modules, threading.active_count())"
+def test_the_import_loads_neither_torch_nor_cuda_modules() -> None:
+    code = (
+        "import sys, threading, warpdata.tensors\n"
+        "cuda = [name for name in sys.modules if name.startswith('warpdata.formats.tensors.cuda.')]\n"
+        "print('torch' in sys.modules, cuda, threading.active_count())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "False 1"
+    assert done.stdout.strip() == "False [] 1"
+
+
+def test_the_cuda_package_is_used_through_its_face() -> None:
+    source = Path(cuda.__file__).parents[1]
+    for path in source.glob("*.py"):
+        assert "formats.tensors.cuda." not in path.read_text(encoding="utf-8"), path
+    assert {getattr(cuda, name) for name in cuda.__all__}
 
 
 def test_invalid_engines_are_rejected() -> None:

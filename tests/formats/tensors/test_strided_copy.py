@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.formats.tensors.artifacts import Sample, samples, specs
 from warpdata.formats.tensors import transfer
+from warpdata.formats.tensors.shards import gather
 from warpdata.formats.tensors.strided_copy import StridedCopy, clip_copy, copy_strided, split_copy
 from warpdata.storage import FileRangeSource
 from warpdata.tensors import Engine, ReadCost, create_tensors, open_tensors, write_tensors
@@ -83,7 +84,6 @@ def test_explain_predicts_every_read_of_a_file(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample, threads: int, verify: bool
 ) -> None:
     requested: list[tuple[int, int, int]] = []
-    gather = transfer.gather
 
     class Recorded(FileRangeSource):
         def read_into(self, start: int, targets: Any) -> None:
@@ -96,9 +96,9 @@ def test_explain_predicts_every_read_of_a_file(
         gather(source, copy, target, target_at)
 
     path = tmp_path_factory.mktemp("recorded") / "t"
-    with create_tensors(path, sample.index) as draft:
-        draft.write_view(draft.view(), sample.data)
-        draft.seal().close()
+    with create_tensors(path, sample.index) as writer:
+        writer.write_view(writer.view(), sample.data)
+        writer.seal().close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warpdata.formats.tensors.source_selection.FileRangeSource", Recorded)
         patch.setattr(transfer, "gather", recorded_gather)
