@@ -266,7 +266,7 @@ def test_any_partition_into_views_writes_the_same_artifact(
         else:
             lead = [slice(None)] * dim
             pieces += [({entry.name: crop(*lead, slice(first, None, 2))}, (entry.name,)) for first in (0, 1)]
-    path = tmp_path_factory.mktemp("draft") / "t"
+    path = tmp_path_factory.mktemp("writer") / "t"
     with create_tensors(path, sample.index) as writer:
         for spec, names in data.draw(st.permutations(pieces)):
             out = art.view(spec, names=names).materialize()
@@ -286,7 +286,7 @@ def test_the_inverse_of_a_view_restores_every_byte(
     """The identity view writes whole storages, so the artifact has all of its bytes."""
     art, _ = sample.opened()
     spec = data.draw(specs(sample.index))
-    with create_tensors(tmp_path_factory.mktemp("draft") / "t", sample.index) as writer:
+    with create_tensors(tmp_path_factory.mktemp("writer") / "t", sample.index) as writer:
         writer.write_view(writer.view(), art.view().materialize().region)
         writer.write_view(writer.view(spec or None), art.view(spec or None).materialize().region)
         assert writer.seal().artifact_id == art.artifact_id == reference.artifact_id(art.index_bytes, sample.data)
@@ -299,7 +299,7 @@ def test_a_file_and_memory_give_the_same_bytes(
     """The direct path of files equals the path of plain sources, verified or not."""
     memory, _ = sample.opened()
     spec = data.draw(specs(sample.index)) or None
-    with create_tensors(tmp_path_factory.mktemp("draft") / "t", sample.index) as writer:
+    with create_tensors(tmp_path_factory.mktemp("writer") / "t", sample.index) as writer:
         writer.write_view(writer.view(), sample.data)
         art = writer.seal()
     some = data.draw(st.none() | st.permutations(sample.index.names()))

@@ -109,11 +109,13 @@ def tensor_bytes(tensor: Any) -> Any:
 
 
 def empty_bytes(size: int, device: Any) -> Any:
+    """Allocate a flat tensor of bytes on a device."""
     torch = torch_library()
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 
 def empty_tensor(shape: Sequence[int], dtype: TensorDType, device: Any) -> Any:
+    """Allocate a tensor on a device."""
     return torch_library().empty(tuple(shape), dtype=_torch_type(dtype), device=device)
 
 
