@@ -11,6 +11,7 @@ import hashlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,8 +70,8 @@ class SlowDevice:
     def begin(self) -> None:
         self.begun += 1
 
-    def enter(self) -> None:
-        pass
+    def entered(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def finish(self) -> None:
         self._run(self._enqueued)

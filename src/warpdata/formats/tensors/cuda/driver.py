@@ -8,6 +8,8 @@ threads takes longer than the call. Calls that wait release it.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from warpdata.errors import StorageError, ViewPreconditionError
@@ -21,7 +23,7 @@ _NOT_READY = 600
 
 
 class CudaDriver:
-    """The driver in the context that is current at construction. `enter()` makes it current in another thread."""
+    """The driver in the context that is current at construction. `entered()` makes it current in another thread."""
 
     def __init__(self) -> None:
         try:
@@ -43,8 +45,19 @@ class CudaDriver:
         """The address of the context, which identifies it."""
         return self._context.value or 0
 
-    def enter(self) -> None:
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Make the context current in this thread, and restore the previous one afterwards.
+
+        torch derives its current device from the context, and pool threads serve other devices later.
+        """
+        previous = ctypes.c_void_p()
+        self._check(self._short.cuCtxGetCurrent(ctypes.byref(previous)), "find a context")
         self._check(self._short.cuCtxSetCurrent(self._context), "enter a context")
+        try:
+            yield
+        finally:
+            self._short.cuCtxSetCurrent(previous)  # unchecked: an error of the block matters more
 
     def pin(self, address: int, size: int) -> None:
         done = self._waiting.cuMemHostRegister_v2(ctypes.c_void_p(address), ctypes.c_size_t(size), _PORTABLE)

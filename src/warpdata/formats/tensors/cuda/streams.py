@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from warpdata.formats.tensors.cuda.driver import CudaDriver
@@ -25,7 +26,7 @@ _HASH_STREAMS = 5
 
 
 class CudaDevice:
-    """One device in this process. Methods that enqueue may be called from any thread that called `enter`."""
+    """One device in this process. Methods that enqueue may be called from any thread inside of `entered`."""
 
     def __init__(self, device: Any) -> None:
         torch = torch_library()
@@ -52,10 +53,13 @@ class CudaDevice:
         for stream in (*self._copies, self._permutes, *self._hashes):
             stream.synchronize()
 
-    def enter(self) -> None:
-        self._driver.enter()
-        self._thread.stream = self._copies[next(self._turn) % _COPY_STREAMS]
-        self._thread.handle = int(self._thread.stream.cuda_stream)
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Use the device in this thread, on one of the copy streams."""
+        with self._driver.entered():
+            self._thread.stream = self._copies[next(self._turn) % _COPY_STREAMS]
+            self._thread.handle = int(self._thread.stream.cuda_stream)
+            yield
 
     def copy(self, device_address: int, host_address: int, size: int) -> None:
         self._driver.copy(device_address, host_address, size, self._thread.handle)
@@ -106,8 +110,8 @@ class CudaDevice:
         code = compile_kernel(f"sm_{major}{minor}")
         if code is None:
             return None
-        self._driver.enter()
-        return DeviceSha256(self._driver, code, count, streams=self._hashes, after=self._copies)
+        with self._driver.entered():
+            return DeviceSha256(self._driver, code, count, streams=self._hashes, after=self._copies)
 
 
 def _as_blocks(memory: Any, word: int, shape: tuple[int, ...], strides: Sequence[int]) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from warpdata.formats.tensors.cuda.pinned_pool import PinnedPool, PinnedSlot, PinningDevice
@@ -34,7 +34,7 @@ class TransferDevice(PinningDevice, HashingDevice, Protocol):
 
     def begin(self) -> None: ...
 
-    def enter(self) -> None: ...
+    def entered(self) -> AbstractContextManager[None]: ...
 
     def copy(self, device_address: int, host_address: int, size: int) -> None: ...
 
@@ -54,14 +54,15 @@ def fill_device(
     transfer = _DeviceTransfer(task, target, pool, device)
     limit = threads_for(task, threads, spare=task.leaves is None)
     verifier = transfer.verifier(limit)
-    device.begin()
-    try:
-        transfer.zero_pads()
-        with verifier.compiling():
-            IO_POOL.for_each(verifier.reads, lambda: transfer.reader(verifier), limit=limit)
-            verifier.finish()
-    finally:
-        device.finish()
+    with device.entered():
+        device.begin()
+        try:
+            transfer.zero_pads()
+            with verifier.compiling():
+                IO_POOL.for_each(verifier.reads, lambda: transfer.reader(verifier), limit=limit)
+                verifier.finish()
+        finally:
+            device.finish()
 
 
 def slot_bytes_for(reads: Sequence[ReadRequest]) -> int:
@@ -93,9 +94,9 @@ class _DeviceTransfer:
 
     @contextmanager
     def reader(self, verifier: DeviceVerifier) -> Iterator[Callable[[ReadRequest], None]]:
-        self._device.enter()
         scratch = ScratchBuffer()
-        yield lambda read: verifier.move(read, lambda read, verify: self._move(read, scratch, verify))
+        with self._device.entered():
+            yield lambda read: verifier.move(read, lambda read, verify: self._move(read, scratch, verify))
 
     def _move(self, read: ReadRequest, scratch: ScratchBuffer, verify: bool) -> None:
         slot = self._pool.acquire()
