@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from warpdata.tensors import transpose as swap
 
 __all__ = ["RecordingSource", "Sample", "array_of", "chosen_of", "rows_of", "samples", "specs"]
 
+AVAILABLE_DTYPES = [dtype for dtype in DTYPES if find_spec("ml_dtypes") or not dtype.needs_ml_dtypes]
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4)
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
@@ -57,7 +59,7 @@ def samples(draw: st.DrawFn, *, min_tensors: int = 0) -> Sample:
     entries: list[TensorEntry] = []
     cursor = 0
     for name in chosen:
-        dtype = draw(st.sampled_from(DTYPES))
+        dtype = draw(st.sampled_from(AVAILABLE_DTYPES))
         if entries and draw(st.integers(0, 4)) == 0:
             other = draw(st.sampled_from(entries))
             entries.append(_alias(draw, name, other, dtype))

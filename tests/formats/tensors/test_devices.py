@@ -348,6 +348,7 @@ def test_host_memory_with_dlpack_is_filled(art: TensorSet) -> None:
 
 def test_tensors_of_torch_can_be_written(tmp_path: Path) -> None:
     torch = _torch()
+    pytest.importorskip("ml_dtypes", reason="arrays of bfloat16 need ml_dtypes")
     state = {
         "w": torch.arange(24, dtype=torch.bfloat16).reshape(4, 6).t(),
         "n": torch.tensor(3),
