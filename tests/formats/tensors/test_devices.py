@@ -444,7 +444,7 @@ def test_wide_elements_are_transposed_at_any_alignment(tmp_path: Path) -> None:
 
 def test_other_sources_than_files_reach_a_real_device() -> None:
     _cuda()
-    index = pack_index({"a": ("torch.bfloat16", (64, 48)), "b": ("torch.bool", (3,))})
+    index = pack_index({"a": ("torch.float16", (64, 48)), "b": ("torch.bool", (3,))})
     source = RecordingSource(bytes(n * 31 % 251 for n in range(index.total_size)))
     art = open_sources(index, [source], [Extent(0, index.total_size, 0, 0)])
     view = art.view({"a": crop(slice(0, 64, 3), slice(5, 40, 2))})
