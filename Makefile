@@ -32,7 +32,7 @@ soak: $(STAMP)
 # The tests that need a CUDA device, beside those that do not: they are skipped by `make test` where there is none.
 # PYTHON is one that has torch, numpy, pytest and hypothesis; nothing is installed.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest tests/tensors/test_devices.py
+	PYTHONPATH=src $(PYTHON) -m pytest tests/formats/tensors/test_devices.py
 
 # The documentation as a site in build/site; broken links and pages outside the navigation are errors.
 docs: $(STAMP)

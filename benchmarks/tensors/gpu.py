@@ -163,7 +163,7 @@ class _GpuLoads:
 
         return sum(t.numel() * t.element_size() for f in self.files for t in load_file(f, device=_GPU).values())
 
-    def view(self, kind: str, opened: tensors.Tensors | None = None) -> tensors.View:
+    def view(self, kind: str, opened: tensors.TensorSet | None = None) -> tensors.View:
         operations: dict[str, Any] = {
             "dim 0": tensors.narrow(0, self.side // 8 * 3, self.side // 8),
             "dim 1": tensors.narrow(1, self.side // 8 * 3, self.side // 8),

@@ -25,7 +25,7 @@ from benchmarks.harness.proxy import S3Proxy
 from benchmarks.harness.timing import Arm, RunOptions, format_bytes, interleave
 from benchmarks.results import Measurement, Outcome
 from warpdata import Settings
-from warpdata.tensors import Explanation, Tensors, View
+from warpdata.tensors import TensorSet, View, ViewExplanation
 from warpdata.testing import S3Endpoint, S3Server
 
 __all__ = ["run"]
@@ -69,7 +69,7 @@ class _PublishedModel:
     settings: Settings
     s3: S3Endpoint
 
-    def open(self) -> Tensors:
+    def open(self) -> TensorSet:
         return wd.dataset(_DATASET, store=self.store, mode="remote", settings=self.settings).tensors()
 
     def bucket(self) -> Any:
@@ -89,7 +89,7 @@ def run(options: RunOptions) -> Outcome:
         measurements.append(_measure_republish(model, s3, published.store))
     size_bytes = sum(array.nbytes for array in model.values())
     return Outcome(
-        title="Tensors over S3",
+        title="TensorSet over S3",
         method=f"Loopback S3 behind a proxy that adds {_DELAY_S * 1000:.0f} ms to every response; {len(model)} "
         f"tensors, {format_bytes(size_bytes)}; mode `remote`, no cache.",
         measurements=measurements,
@@ -164,7 +164,7 @@ def _measure_case(
     ]
 
 
-def _measure_traffic(case: _Case, plan: Explanation, sent: list[int]) -> list[Measurement]:
+def _measure_traffic(case: _Case, plan: ViewExplanation, sent: list[int]) -> list[Measurement]:
     sent_mb = sum(sent) / 1e6
     return [
         Measurement(
@@ -202,7 +202,7 @@ def _measure_traffic(case: _Case, plan: Explanation, sent: list[int]) -> list[Me
     ]
 
 
-def _make_view(case: _Case, tensors: Tensors) -> View:
+def _make_view(case: _Case, tensors: TensorSet) -> View:
     spec = {}
     for entry in tensors.index:
         if case.dim is not None and len(entry.shape) == 2:

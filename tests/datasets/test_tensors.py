@@ -1,4 +1,4 @@
-"""If this fails, a slice of a published checkpoint costs more than was said, or damage passes for weights."""
+"""If this fails, a slice of a published checkpoint costs more than predicted, or corrupt bytes are not detected."""
 
 from __future__ import annotations
 
@@ -43,19 +43,20 @@ LARGE = [name for name, array in ARRAYS.items() if array.ndim == 2]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("origin")
-    _publish(folder)
-    return folder
+    directory = tmp_path_factory.mktemp("origin")
+    _publish(directory)
+    return directory
 
 
-def _publish(folder: Path) -> None:
-    builder = wd.DatasetBuilder("acme/model", folder.as_uri(), settings=Settings(folder.as_uri(), folder / "cache"))
+def _publish(directory: Path) -> None:
+    settings = Settings(directory.as_uri(), directory / "cache")
+    builder = wd.DatasetBuilder("acme/model", directory.as_uri(), settings=settings)
     builder.add_tensors("weights", ARRAYS).publish(label="v1")
 
 
 @pytest.fixture
 def own_root(tmp_path: Path) -> Path:
-    """One that a test may damage."""
+    """Publish to a store that the test may corrupt."""
     _publish(tmp_path / "store")
     return tmp_path / "store"
 
@@ -83,20 +84,20 @@ def one_eighth(rank: int) -> dict[str, Any]:
 def test_files_are_read_in_place(root: Path) -> None:
     art = wd.dataset("acme/model@v1", store=root.as_uri()).tensors("weights")
     view = art.view({"layer.0.w": wd.narrow(dim=1, start=0, length=256), "layer.1.w": wd.transpose(0, 1)})
-    told = view.explain(verify=False)
-    assert {choice.method for choice in told.choices} == {"gather", "contiguous"}
-    assert told.bytes_read == told.bytes_kept
+    explained = view.explain(verify=False)
+    assert {choice.method for choice in explained.choices} == {"gather", "contiguous"}
+    assert explained.bytes_read == explained.bytes_kept
     out = view.materialize(verify=True)
     assert np.array_equal(out["layer.0.w"], ARRAYS["layer.0.w"][:, :256])
     assert np.array_equal(out["layer.1.w"], ARRAYS["layer.1.w"].T)
     assert np.array_equal(art["embed"][128:256, ::3].numpy(), ARRAYS["embed"][128:256, ::3])
-    with art.deferred() as later:
-        part = later.slice("embed", dim=0, start=8, length=16)
-        later.commit(verify=True)
+    with art.deferred() as deferred:
+        part = deferred.slice("embed", dim=0, start=8, length=16)
+        deferred.commit(verify=True)
     assert np.array_equal(part, ARRAYS["embed"][8:24])
 
 
-def test_what_a_store_holds_is_checked_unless_told_otherwise(own_root: Path) -> None:
+def test_bytes_of_a_store_are_verified_by_default(own_root: Path) -> None:
     dataset = wd.dataset("acme/model", store=own_root.as_uri())
     path = own_root / blob_key(shards_of(dataset)[0].hash)
     path.chmod(0o600)
@@ -108,8 +109,8 @@ def test_what_a_store_holds_is_checked_unless_told_otherwise(own_root: Path) -> 
 
 
 @pytest.mark.parametrize("verify", [False, True])
-def test_requests_and_bytes_are_those_that_were_told(settings: Settings, server: WebServer, verify: bool) -> None:
-    """Against a counter in front of the store, and against what the store itself saw."""
+def test_explain_predicts_requests_and_bytes(settings: Settings, server: WebServer, verify: bool) -> None:
+    """Compare with the counters of the client, and with the requests that the server saw."""
     dataset = wd.dataset("acme/model", mode="remote", settings=settings)
     art = dataset.tensors()
     columns: dict[str, Any] = {"layer.0.w": wd.narrow(1, 512, 100), "embed": wd.transpose(0, 1)}
@@ -120,43 +121,43 @@ def test_requests_and_bytes_are_those_that_were_told(settings: Settings, server:
         art.view(columns, names=["layer.1.norm", "layer.0.w"]),
         art.view({"embed": crop(slice(0, 4096, 512))}, names=["embed"]),
     ):
-        told = view.explain(verify=verify)
+        explained = view.explain(verify=verify)
         before, seen = dataset.io_stats, len(server.requests)
         view.materialize(verify=verify)
         spent = dataset.io_stats.since(before)
-        assert (spent.requests, spent.bytes_fetched) == (told.requests, told.bytes_read)
-        assert len(server.requests) - seen == told.requests
+        assert (spent.requests, spent.bytes_fetched) == (explained.requests, explained.bytes_read)
+        assert len(server.requests) - seen == explained.requests
 
 
 def test_a_slice_for_one_of_eight_costs_its_bytes(settings: Settings) -> None:
     art = wd.dataset("acme/model", mode="remote", settings=settings).tensors()
     for rank in range(8):
-        told = art.view(one_eighth(rank), names=LARGE).explain(verify=False)
-        assert told.bytes_read <= 1.1 * told.bytes_kept
-        assert told.requests <= 2 * len(LARGE)
+        explained = art.view(one_eighth(rank), names=LARGE).explain(verify=False)
+        assert explained.bytes_read <= 1.1 * explained.bytes_kept
+        assert explained.requests <= 2 * len(LARGE)
 
 
 @pytest.mark.s3
-def test_on_s3_a_slice_costs_what_was_told(s3_server: S3Endpoint, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_predicts_the_cost_on_s3(s3_server: S3Endpoint, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in s3_server.environ().items():
         monkeypatch.setenv(name, value)
     wd.DatasetBuilder("acme/model", s3_url).add_tensors("weights", ARRAYS).publish()
     dataset = wd.dataset("acme/model", store=s3_url, mode="remote")
     view = dataset.tensors().view(one_eighth(5), names=LARGE)
-    told, before = view.explain(verify=True), dataset.io_stats
+    explained, before = view.explain(verify=True), dataset.io_stats
     out = view.materialize(verify=True)
     spent = dataset.io_stats.since(before)
-    assert (spent.requests, spent.bytes_fetched) == (told.requests, told.bytes_read)
+    assert (spent.requests, spent.bytes_fetched) == (explained.requests, explained.bytes_read)
     for name in LARGE:
         eighth = len(ARRAYS[name]) // 8
         assert np.array_equal(out[name], ARRAYS[name][5 * eighth : 6 * eighth])
     assert wd.verify("acme/model", store=s3_url).problems == ()
 
 
-def test_what_was_warmed_is_read_without_a_network(settings: Settings, server: WebServer) -> None:
+def test_warmed_tensors_are_read_offline(settings: Settings, server: WebServer) -> None:
     dataset = wd.dataset("acme/model", settings=settings)
-    told = dataset.warm(tensors=["weights"])
-    assert told.fetched_bytes == sum(blob.byte_size for blob in shards_of(dataset)) + _index(dataset).byte_size
+    warmed = dataset.warm(tensors=["weights"])
+    assert warmed.fetched_bytes == sum(blob.byte_size for blob in shards_of(dataset)) + _index(dataset).byte_size
     server.fault = "down"
     art = wd.dataset("acme/model", mode="local", settings=settings).tensors()
     out = art.view().materialize(verify=True)
@@ -169,7 +170,7 @@ def _index(dataset: wd.Dataset) -> Blob:
     return index
 
 
-def test_what_was_not_warmed_is_named_before_the_target_is_touched(settings: Settings, server: WebServer) -> None:
+def test_missing_shards_are_reported_before_the_target_is_written(settings: Settings, server: WebServer) -> None:
     dataset = wd.dataset("acme/model", settings=settings)
     dataset.warm(tensors=["weights"], shards=slice(0, 1))
     server.fault = "down"
@@ -184,7 +185,7 @@ def test_what_was_not_warmed_is_named_before_the_target_is_touched(settings: Set
     assert sum(length for _, length in missing) >= sum(ARRAYS[name].nbytes for name in ARRAYS if name != "embed")
 
 
-def test_a_copy_that_is_damaged_is_fetched_again(settings: Settings) -> None:
+def test_a_corrupt_cached_copy_is_fetched_again(settings: Settings) -> None:
     dataset = wd.dataset("acme/model", settings=settings)
     dataset.warm()
     largest = max(shards_of(dataset), key=lambda blob: blob.byte_size)
@@ -196,16 +197,15 @@ def test_a_copy_that_is_damaged_is_fetched_again(settings: Settings) -> None:
     assert again.io_stats.healed == 1
 
 
-def test_a_flipped_bit_is_named_by_tensor_and_range(own_root: Path) -> None:
+def test_a_flipped_bit_is_reported_by_tensor_and_range(own_root: Path) -> None:
     store = own_root.as_uri()
     dataset = wd.dataset("acme/model", store=store)
     art = dataset.tensors()
     shard = next(blob for blob in shards_of(dataset) if blob.byte_size == ARRAYS["layer.1.w"].nbytes)
     at = 5 * MIB + 17
-    place = [path for path in own_root.rglob("*") if path.name in {blob.hash for blob in shards_of(dataset)}]
-    # The two layers have shards of one size; damage the second.
+    # The two layers have shards of one size; corrupt the second.
     second = [blob for blob in shards_of(dataset) if blob.byte_size == shard.byte_size][-1]
-    _flip(next(path for path in place if path.name == second.hash), at)
+    _flip(own_root / blob_key(second.hash), at)
     byte = art.index["layer.1.w"].offset + at
     view = art.view({"layer.1.w": wd.narrow(1, 0, 16)}, names=["layer.1.w"])
     with pytest.raises(TensorsCorruptedError, match=r"layer\.1\.w") as caught:
@@ -217,24 +217,24 @@ def test_a_flipped_bit_is_named_by_tensor_and_range(own_root: Path) -> None:
     assert second.hash in problems[0]
     assert "tensors 'weights'" in problems[1]
     assert "'layer.1.w'" in problems[1]
-    assert f"bytes {start}…{end} are damaged" in problems[1]
-    (found,) = art.find_damage()
+    assert f"bytes {start}…{end} are corrupt" in problems[1]
+    (found,) = art.verify()
     assert (found.start, found.end, found.names) == (start, end, ("layer.1.w",))
     assert np.array_equal(art["layer.0.w"].numpy(verify=True), ARRAYS["layer.0.w"])
     wd.DatasetBuilder("acme/model", store).add_tensors("weights", ARRAYS).publish(repair=True)
-    assert wd.dataset("acme/model", store=store).tensors().find_damage() == []
+    assert wd.dataset("acme/model", store=store).tensors().verify() == []
 
 
-def test_only_what_lies_in_a_damaged_blob_is_named(own_root: Path) -> None:
-    """A small tensor shares its leaf with large neighbours, which lie in other blobs and are sound."""
+def test_only_tensors_in_the_corrupt_blob_are_reported(own_root: Path) -> None:
+    """A small tensor shares its leaf with large neighbours, whose blobs are valid."""
     store = own_root.as_uri()
     dataset = wd.dataset("acme/model", store=store)
     small = min(shards_of(dataset), key=lambda blob: blob.byte_size)
     _flip(own_root / blob_key(small.hash), 3)
     problems = wd.verify("acme/model", store=store).problems
     entry = dataset.tensors().index["layer.0.norm"]
-    where = f"bytes {entry.offset}…{entry.offset + entry.size} are damaged: 'layer.0.norm'"
-    assert problems[1:] == (f"tensors 'weights': {where}",)
+    problem = f"bytes {entry.offset}…{entry.offset + entry.size} are corrupt: 'layer.0.norm'"
+    assert problems[1:] == (f"tensors 'weights': {problem}",)
 
 
 def test_a_missing_shard_is_missing_bytes(own_root: Path) -> None:
@@ -251,8 +251,8 @@ def test_a_missing_shard_is_missing_bytes(own_root: Path) -> None:
     assert np.array_equal(art["layer.1.w"].numpy(verify=True), ARRAYS["layer.1.w"])
 
 
-def test_a_blob_that_is_gone_from_a_store_elsewhere_is_missing_bytes(own_root: Path, tmp_path: Path) -> None:
-    """Nobody knew before it was asked for; the error is the same."""
+def test_a_blob_that_a_remote_store_lost_is_missing_bytes(own_root: Path, tmp_path: Path) -> None:
+    """The loss shows on the first request, with the same error."""
     with serving(own_root) as server:
         settings = replace(load_settings(), store_url=server.url, cache_dir=tmp_path / "cache", max_retries=1)
         art = wd.dataset("acme/model", mode="remote", settings=settings).tensors()
@@ -261,10 +261,10 @@ def test_a_blob_that_is_gone_from_a_store_elsewhere_is_missing_bytes(own_root: P
             art["embed"][:10].numpy(verify=False)
         assert caught.value.detail.missing_ranges == ((0, 10 * 640 * 4),)
         assert caught.value.detail.space_id == art.index_multihash
-        assert next(damage.names for damage in art.find_damage() if damage.is_missing) == ("embed",)
+        assert next(one.names for one in art.verify() if one.is_missing) == ("embed",)
 
 
-def test_a_shard_that_was_cut_short_is_damage_and_no_crash(own_root: Path) -> None:
+def test_a_truncated_shard_is_an_error(own_root: Path) -> None:
     dataset = wd.dataset("acme/model", store=own_root.as_uri())
     path = own_root / blob_key(shards_of(dataset)[0].hash)
     path.chmod(0o600)
@@ -274,28 +274,28 @@ def test_a_shard_that_was_cut_short_is_damage_and_no_crash(own_root: Path) -> No
     for view in (art.view(), art.view({"embed": wd.narrow(1, 0, 8)}, names=["embed"])):
         with pytest.raises(BlobCorruptedError, match="has 1000 bytes"):
             view.materialize()
-    assert art.find_damage()[0].names == ("embed",)
+    assert art.verify()[0].names == ("embed",)
     assert "'embed'" in wd.verify("acme/model", store=own_root.as_uri()).problems[1]
 
 
-def test_an_index_of_other_tensors_is_refused(own_root: Path) -> None:
-    """Every blob is sound, but they do not belong together."""
+def test_an_index_of_other_tensors_is_rejected(own_root: Path) -> None:
+    """Every blob is valid, but they belong to different artifacts."""
     store = own_root.as_uri()
     wd.DatasetBuilder("acme/other", store).add_tensors("weights", {**ARRAYS, "more": np.zeros(100)}).publish()
     wd.DatasetBuilder("acme/alike", store).add_tensors("weights", {**ARRAYS, "embed": -ARRAYS["embed"]}).publish()
     dataset = wd.dataset("acme/model", store=store)
-    for other, error, told in (
-        ("acme/other", TensorsCorruptedError, "shards of"),
-        ("acme/alike", ManifestCorruptedError, "and the manifest says"),
+    for other, error, message in (
+        ("acme/other", TensorsCorruptedError, "the shards have"),
+        ("acme/alike", ManifestCorruptedError, "the manifest has"),
     ):
         payload = replace(dataset.manifest.tensors["weights"], index=_index(wd.dataset(other, store=store)))
         manifest = replace(dataset.manifest, tensors={"weights": payload})
         mixed = wd.Dataset(dataset.session, VersionRef(dataset.id, dataset.version), manifest)
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             mixed.tensors()
 
 
-def test_rows_that_are_appended_leave_tensors_alone(tmp_path: Path) -> None:
+def test_appended_rows_do_not_change_tensors(tmp_path: Path) -> None:
     store = tmp_path.as_uri()
     builder = wd.DatasetBuilder("acme/both", store).add_table("main", {"n": [1]})
     builder.add_tensors("weights", {"w": np.arange(5)}).publish()
@@ -305,14 +305,14 @@ def test_rows_that_are_appended_leave_tensors_alone(tmp_path: Path) -> None:
     assert dataset.tensors()["w"].numpy(verify=True).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_every_bit_of_the_index_is_covered(own_root: Path) -> None:
+def test_every_byte_of_the_index_is_verified(own_root: Path) -> None:
     dataset = wd.dataset("acme/model", store=own_root.as_uri())
-    place = own_root / blob_key(_index(dataset).hash)
+    path = own_root / blob_key(_index(dataset).hash)
     for position in range(0, _index(dataset).byte_size, 97):
-        _flip(place, position)
+        _flip(path, position)
         with pytest.raises(BlobCorruptedError, match="index of tensors 'weights'"):
             dataset.tensors()
-        _flip(place, position)
+        _flip(path, position)
     assert dataset.tensors().names() == sorted(ARRAYS)
 
 
@@ -327,11 +327,9 @@ def _flip(path: Path, position: int) -> None:
     path.chmod(mode)
 
 
-def test_other_sources_come_first_where_they_are_preferred(
-    settings: Settings, server: WebServer, root: Path, tmp_path: Path
-) -> None:
+def test_preferred_sources_are_read_first(settings: Settings, server: WebServer, root: Path, tmp_path: Path) -> None:
     local = wd.dataset("acme/model", store=root.as_uri()).tensors()
-    part = local.keep(local.view(names=["embed"]), tmp_path / "part")
+    part = local.save_partial(local.view(names=["embed"]), tmp_path / "part")
     dataset = wd.dataset("acme/model", mode="remote", settings=settings)
     policy = wd.SourcePolicy(prefer=["replica", "store"], replicas=[tmp_path / "part"])
     art = dataset.tensors(sources=policy)
@@ -351,7 +349,7 @@ def test_other_sources_come_first_where_they_are_preferred(
     assert part.artifact_id == local.artifact_id
 
 
-def test_one_may_be_left_unnamed_and_others_are_suggested(root: Path) -> None:
+def test_the_only_set_needs_no_name(root: Path) -> None:
     dataset = wd.dataset("acme/model", store=root.as_uri())
     assert dataset.tensors().names() == sorted(ARRAYS)
     with pytest.raises(ArtifactNotFoundError, match="Did you mean weights"):
@@ -372,7 +370,7 @@ def test_one_may_be_left_unnamed_and_others_are_suggested(root: Path) -> None:
         ({"attributes": {"artifact_id": "mi2:a:b", "tensors": True}}, ManifestCorruptedError),
     ],
 )
-def test_entries_that_can_not_be_are_refused(root: Path, change: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_entries_are_rejected(root: Path, change: dict[str, Any], error: type[Exception]) -> None:
     payload: Payload = wd.dataset("acme/model", store=root.as_uri()).manifest.tensors["weights"]
     assert TensorsEntry.of("weights", payload).payload() == payload
     with pytest.raises(error):

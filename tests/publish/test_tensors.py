@@ -1,4 +1,4 @@
-"""If this fails, a published checkpoint is not the one that was given, or costs more to publish than it should."""
+"""If this fails, a published checkpoint has other bytes than its source, or costs too much to publish."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from warpdata.repository.catalog import parse_address
 from warpdata.repository.manifest import iter_shards
 from warpdata.session import Session
 from warpdata.storage import read_blob
-from warpdata.tensors import Tensors, open_arrays, open_tensors, write_tensors
+from warpdata.tensors import TensorSet, open_arrays, open_tensors, write_tensors
 from warpdata.testing import KillAt, Killed
 
 MIB = 2**20
@@ -30,7 +30,7 @@ EYE: Any = torch.eye(3)
 
 
 def checkpoint(seed: int = 0) -> dict[str, Any]:
-    """Layers that have a shard each, small tensors between them, and types that numpy lacks."""
+    """Return layers with a shard each, small tensors between them, and types that NumPy lacks."""
     rng = np.random.default_rng(seed)
     made: dict[str, Any] = {}
     for layer in range(3):
@@ -49,7 +49,7 @@ def publish(connection: Session, source: Any) -> Any:
     return wd.DatasetBuilder("a/b", connection).add_tensors("weights", source).publish()
 
 
-def assert_holds(art: Tensors, given: dict[str, Any]) -> None:
+def assert_holds(art: TensorSet, given: dict[str, Any]) -> None:
     assert art.names() == sorted(given)
     for name, value in given.items():
         want = value.detach().cpu().contiguous().view(torch.uint8).numpy() if isinstance(value, torch.Tensor) else value
@@ -61,46 +61,47 @@ def assert_holds(art: Tensors, given: dict[str, Any]) -> None:
 def test_every_kind_of_source_is_the_same_version(tmp_path: Path) -> None:
     state = checkpoint()
     save_file(state, tmp_path / "whole.safetensors")
-    folder = tmp_path / "parts"
-    folder.mkdir()
+    directory = tmp_path / "parts"
+    directory.mkdir()
     names = sorted(state)
     for number, part in enumerate((names[:3], names[3:])):
-        save_file({name: state[name] for name in part}, folder / f"model-{number}.safetensors")
-    ours = write_tensors(tmp_path / "ours", state)
+        save_file({name: state[name] for name in part}, directory / f"model-{number}.safetensors")
+    canonical = write_tensors(tmp_path / "canonical", state)
     seen = set()
-    for number, source in enumerate((state, tmp_path / "whole.safetensors", str(folder), tmp_path / "ours", ours)):
+    files = (tmp_path / "whole.safetensors", str(directory), tmp_path / "canonical")
+    for number, source in enumerate((state, *files, canonical)):
         connection = link(memory(f"kinds-{number}"))
         seen.add(publish(connection, source).version)
         assert_holds(opened(connection).tensors(), state)
-        assert opened(connection).tensors().artifact_id == ours.artifact_id
+        assert opened(connection).tensors().artifact_id == canonical.artifact_id
     assert len(seen) == 1
 
 
-def test_a_list_of_weights_says_which_files_count(tmp_path: Path) -> None:
+def test_a_weight_map_selects_the_files(tmp_path: Path) -> None:
     state = checkpoint()
     save_file(state, tmp_path / "consolidated.safetensors")
     save_file({"head": state["head"]}, tmp_path / "model-1.safetensors")
     save_file({"scale": state["scale"]}, tmp_path / "model-2.safetensors")
     listed = tmp_path / "model.safetensors.index.json"
     listed.write_text('{"weight_map":{"head":"model-1.safetensors","scale":"model-2.safetensors"},"metadata":{}}')
-    for place in (tmp_path, listed):
-        assert open_tensors(place).names() == ["head", "scale"]
-    for bad, told in (
+    for path in (tmp_path, listed):
+        assert open_tensors(path).names() == ["head", "scale"]
+    for bad, message in (
         ('{"weight_map":{"head":"model-1.safetensors","gone":"model-2.safetensors"}}', "'gone', 'scale'"),
         ('{"weight_map":{"head":"../model-1.safetensors"}}', "not a file beside it"),
-        ('{"weight_map":{"head":"model-3.safetensors"}}', "there is no file"),
+        ('{"weight_map":{"head":"model-3.safetensors"}}', "does not exist"),
         ('{"weight_map":[]}', "no weight_map"),
         ("[]", "not a JSON object"),
     ):
         listed.write_text(bad)
-        with pytest.raises((TensorsCorruptedError, NotFoundError), match=told):
+        with pytest.raises((TensorsCorruptedError, NotFoundError), match=message):
             open_tensors(tmp_path)
 
 
 def test_blobs_in_order_are_a_canonical_file(tmp_path: Path) -> None:
-    """Anybody who has the blobs and a file of ours has two ways to the same bytes."""
+    """The blobs of a version and a canonical file have the same bytes."""
     connection = link(memory("canonical"))
-    # The last one ends in the middle of a request and of eight bytes: what follows must be zeros all the same.
+    # The last tensor ends in the middle of a request and of 8 bytes; the padding must be zeros.
     state = {**checkpoint(), "z": torch.full((20 * MIB + 3,), 7, dtype=torch.uint8)}
     publish(connection, state)
     dataset = opened(connection)
@@ -109,12 +110,12 @@ def test_blobs_in_order_are_a_canonical_file(tmp_path: Path) -> None:
     blobs = [shard.blob for shard in iter_shards(payload.shards, connection.catalog.load_page)]
     joined = b"".join(read_blob(connection.reader, blob) for blob in [*blobs, payload.index])
     (tmp_path / "joined").write_bytes(joined)
-    write_tensors(tmp_path / "ours", state)
-    assert joined == (tmp_path / "ours").read_bytes()
+    write_tensors(tmp_path / "canonical", state)
+    assert joined == (tmp_path / "canonical").read_bytes()
     assert_holds(open_tensors(tmp_path / "joined"), state)
 
 
-def test_only_what_changed_is_sent() -> None:
+def test_only_changed_shards_are_uploaded() -> None:
     connection = link(memory("changed"))
     state = checkpoint()
     first = publish(connection, state)
@@ -123,11 +124,11 @@ def test_only_what_changed_is_sent() -> None:
     state["layer.1.w"] = state["layer.1.w"] + 1
     second = publish(link(connection.writer, seed=2), state)
     assert second.changed
-    assert second.uploaded_files == 2, "the layer, and the index with its hashes"
+    assert second.uploaded_files == 2, "the layer, and the index with its digests"
     assert second.uploaded_bytes < 1100 * 1024 * 4 + 64 * 1024
     state["a.new.one"] = torch.zeros(12345)
     third = publish(link(connection.writer, seed=3), state)
-    assert third.uploaded_bytes < 200 * 1024, "what comes after the new tensor moves, and is not sent again"
+    assert third.uploaded_bytes < 200 * 1024, "later tensors move, but are not uploaded again"
     (change,) = opened(connection).diff(opened(connection, first.version)).changes
     assert (change.section, change.name, change.change) == ("tensors", "weights", "changed")
     assert_holds(opened(connection, first.version).tensors("weights"), checkpoint())
@@ -155,8 +156,8 @@ def test_killed_at_every_operation_then_run_again(when: Literal["before", "after
         assert len(opened(link(store)).history()) == 2
 
 
-def test_a_source_larger_than_what_is_held_at_once(tmp_path: Path) -> None:
-    """A file of 300 MiB, most of it holes, with never more than a few requests of it in memory."""
+def test_a_large_source_needs_little_memory(tmp_path: Path) -> None:
+    """The source is a sparse file of 300 MiB."""
     path = tmp_path / "large.safetensors"
     header = b'{"w":{"dtype":"U8","shape":[314572800],"data_offsets":[0,314572800]}}'
     with path.open("wb") as file:
@@ -174,7 +175,7 @@ def test_a_source_larger_than_what_is_held_at_once(tmp_path: Path) -> None:
     assert wd.dataset("a/large").info().tensors[0].shards == 5
 
 
-def test_a_source_that_changes_meanwhile_is_refused() -> None:
+def test_a_source_that_changes_during_publish_is_rejected() -> None:
     weights = np.zeros(2 * MIB)
     builder = wd.DatasetBuilder("a/b", link(memory("moving"))).add_tensors("weights", {"w": weights})
     builder.plan()
@@ -185,7 +186,7 @@ def test_a_source_that_changes_meanwhile_is_refused() -> None:
 
 @given(st.data())
 @settings(max_examples=25)
-def test_arrays_of_any_strides_are_published_as_they_look(data: st.DataObject) -> None:
+def test_arrays_with_any_strides_are_read_in_row_major_order(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=4)))
     array = np.arange(int(np.prod(shape)), dtype=data.draw(st.sampled_from(["u1", "i2", "f4", "c16"]))).reshape(shape)
     array = array.transpose(data.draw(st.permutations(range(len(shape)))))
@@ -202,24 +203,24 @@ def test_arrays_of_any_strides_are_published_as_they_look(data: st.DataObject) -
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
-        ({}, "are none"),
+        ({}, "empty"),
         ({"w": [1, 2]}, "is a list, not an array"),
-        ({1: np.zeros(2)}, "not the name of a tensor"),
-        ({"w": np.array(["a"])}, "can not be tensors"),
+        ({1: np.zeros(2)}, "not a tensor name"),
+        ({"w": np.array(["a"])}, "cannot be tensors"),
         ({"w": torch.zeros(3, device="meta")}, "no plain elements"),
         ({"w": EYE.to_sparse()}, "no plain elements"),
-        (7, "can not be made of a int"),
-        ("no/such/file.safetensors", "there is no file"),
+        (7, r"\bint\b"),
+        ("no/such/file.safetensors", "does not exist"),
     ],
 )
-def test_what_can_not_be_tensors_is_named(source: Any, told: str) -> None:
-    with pytest.raises(wd.errors.WarpError, match=told):
+def test_invalid_sources_are_rejected(source: Any, message: str) -> None:
+    with pytest.raises(wd.errors.WarpError, match=message):
         publish(link(memory("bad")), source)
 
 
-def test_names_and_modes_are_checked_when_they_are_given() -> None:
+def test_names_and_modes_are_checked_at_once() -> None:
     builder = wd.DatasetBuilder("a/b", link(memory("names"))).add_tensors("weights", checkpoint())
     calls: tuple[Callable[[], Any], ...] = (
         lambda: builder.add_tensors("weights", {}),
@@ -239,15 +240,15 @@ def test_a_plan_counts_tensors_and_bytes() -> None:
     assert builder.plan().upload_bytes == 0
 
 
-def test_what_a_version_of_tensors_is_never_changes() -> None:
-    """Every name that is stored: of the version, the artifact, the index and the shards."""
-    kept = {"a": np.arange(2**20, dtype=np.uint32), "b": np.arange(7, dtype=np.int8), "c": np.arange(3.0)}
+def test_stored_ids_never_change() -> None:
+    """Golden ids of the version, the artifact, the index and the shards."""
+    arrays = {"a": np.arange(2**20, dtype=np.uint32), "b": np.arange(7, dtype=np.int8), "c": np.arange(3.0)}
     identity = (
         "mi2:bciqluaiypdxut4fbfroy56bg576f6ytrwslegprhi33yiv2eakab3ii"
         ":bciqp4tzakfiuwmxussqozrjbxo6ackckdn6g7th6ky377ddykidqcra"
     )
     connection = link(memory("golden"))
-    assert publish(connection, kept).version == "2eb2500dfb4901c72528680caa282caf9deeff64ce25fbf454b1f4401a7fa05a"
+    assert publish(connection, arrays).version == "2eb2500dfb4901c72528680caa282caf9deeff64ce25fbf454b1f4401a7fa05a"
     payload = opened(connection).manifest.tensors["weights"]
     assert payload.index is not None
     assert payload.attributes == {"artifact_id": identity, "tensors": 3}

@@ -18,7 +18,7 @@ from warpdata.errors import InvalidViewError
 from warpdata.primitives.suggest import suggest
 
 if TYPE_CHECKING:
-    from warpdata.formats.tensors import Narrow, Tensors, Transpose, View
+    from warpdata.formats.tensors import Narrow, TensorSet, Transpose, View
 
 __all__ = ["OpenTensors", "build_view", "name_option", "open_target", "target_argument", "view_options"]
 
@@ -29,7 +29,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class OpenTensors:
     """Open tensors, with a title for messages and facts for `--json`."""
 
-    tensors: Tensors
+    tensors: TensorSet
     title: str
     facts: Mapping[str, Any]
 
@@ -171,7 +171,7 @@ def open_target(cli: CliContext, target: str, name: str | None) -> OpenTensors:
     return OpenTensors(opened.tensors(name), f"{opened.id} {facts['name']}", facts)
 
 
-def build_view(art: Tensors, given: Mapping[str, Any]) -> View:
+def build_view(art: TensorSet, given: Mapping[str, Any]) -> View:
     """Return the view that the options select."""
     spec: dict[str, list[Any]] = {}
     for pattern, make in (*given["narrow"], *given["transpose"]):
@@ -181,7 +181,7 @@ def build_view(art: Tensors, given: Mapping[str, Any]) -> View:
     return art.view(spec or None, names=list(dict.fromkeys(chosen)) or None)
 
 
-def _matching(art: Tensors, pattern: str) -> Iterator[str]:
+def _matching(art: TensorSet, pattern: str) -> Iterator[str]:
     if pattern in art:
         yield pattern
         return

@@ -41,7 +41,7 @@ from warpdata.storage.cache import CachedReader, IOStats, Mode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from warpdata.formats.tensors import Engine, SourcePolicy, Tensors
+    from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
     from warpdata.streaming import Collate, RowKeywords, Stop, Stream, TorchLoader
 
@@ -183,15 +183,15 @@ class Dataset:
 
     def tensors(
         self, name: str | None = None, *, sources: SourcePolicy | None = None, engine: Engine | None = None
-    ) -> Tensors:
+    ) -> TensorSet:
         """Open a set of tensors. Without a name, open the only one. Reads its index, and no data.
 
         `sources` are tried in their order; this dataset is one of them, as a store.
         """
-        from warpdata.kinds.tensors import TensorsPlace, open_published  # needs NumPy
+        from warpdata.kinds.tensors import PublishedTensors, open_published  # needs NumPy
 
         name, entry = find_tensors(self.id, self._manifest, name)
-        place = TensorsPlace(self.id, name, entry, self._session, self._load_page)
+        place = PublishedTensors(self.id, name, entry, self._session, self._load_page)
         return open_published(place, sources=sources, engine=engine)
 
     def stream(

@@ -118,6 +118,12 @@ class WorkerPool:
         Errors are those of `map_all`. No thread works on an item any more when this returns or raises, also after
         a KeyboardInterrupt. With a limit of 1, items are processed in the calling thread, in order.
         """
+        threads = min(limit or self.size, len(items))
+        if threads == 1:  # costs no executor
+            with begin() as process_alone:
+                for item in items:
+                    process_alone(item)
+            return
         waiting = deque(enumerate(items))
         failures: list[tuple[int, BaseException]] = []
 
@@ -135,7 +141,6 @@ class WorkerPool:
                 waiting.clear()
                 failures.append((index, error))
 
-        threads = min(limit or self.size, len(waiting))
         with _closing(self.executor(max(1, threads - 1)), waiting.clear) as helpers:
             for _ in range(threads - 1):
                 helpers.submit(work_through)

@@ -18,7 +18,7 @@ import xxhash
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.formats.tensors import (
     CanonicalBytes,
-    Tensors,
+    TensorSet,
     artifact_id,
     cut_shards,
     encode_tail,
@@ -27,7 +27,6 @@ from warpdata.formats.tensors import (
     open_tensors,
     tree_root,
 )
-from warpdata.limits import VIEW_PIECE_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, fingerprint_file
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.publish.plan import StagedBlob, StagedTensors
@@ -35,7 +34,9 @@ from warpdata.publish.upload import in_parallel
 
 __all__ = ["TensorsInput", "stage_tensors"]
 
-TensorsInput: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Tensors"
+_PIECE_BYTES = 8 * 1024**2
+
+TensorsInput: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | TensorSet"
 """Arrays by name, a file or folder that `open_tensors` opens, or what it opened."""
 
 
@@ -51,7 +52,7 @@ class TensorRecipe:
         """`InvalidSourceError` if the tensors are no longer those that were measured."""
         quick = xxhash.xxh3_128()
         with path.open("wb") as file:
-            for _, data in self.pieces(VIEW_PIECE_BYTES):
+            for _, data in self.pieces(_PIECE_BYTES):
                 quick.update(data)
                 file.write(data)
         if quick.hexdigest() != promised.quick:
@@ -100,8 +101,8 @@ def stage_tensors(name: str, source: TensorsInput, folder: Path, progress: Progr
     )
 
 
-def _opened(name: str, source: TensorsInput) -> Tensors:
-    if isinstance(source, Tensors):
+def _opened(name: str, source: TensorsInput) -> TensorSet:
+    if isinstance(source, TensorSet):
         art = source
     elif isinstance(source, Mapping):
         art = open_arrays(source)
@@ -123,7 +124,7 @@ def _measure(recipe: TensorRecipe, tally: ProgressCounter) -> tuple[Fingerprint,
     total = recipe.canonical.size
     size = leaf_size(total)
     leaves: dict[int, bytes] = {}
-    for start, data in recipe.pieces(VIEW_PIECE_BYTES):
+    for start, data in recipe.pieces(_PIECE_BYTES):
         strong.update(data)
         quick.update(data)
         for leaf in range(-(-start // size), -(-total // size)):

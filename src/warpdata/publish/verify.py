@@ -65,6 +65,6 @@ def _damaged_tensors(dataset: Dataset, findings: Mapping[Blob, str]) -> Iterator
         if not ranges or payload.index in findings:
             continue
         try:
-            yield from (f"tensors {name!r}: {damage}" for damage in direct.tensors(name).find_damage(ranges))
+            yield from (f"tensors {name!r}: {damage}" for damage in direct.tensors(name).verify(ranges))
         except WarpError as error:
             yield f"tensors {name!r} can not be read: {error.message}"

@@ -1,59 +1,65 @@
-"""Random artifacts and random questions about them, for the tests of this folder."""
+"""Random artifacts and random view specs, for the tests of this directory."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from tests.reference.tensor_views import Bounds
-from warpdata.formats.tensors.dtypes import DTYPES, DType, numpy_dtype
+from warpdata.formats.tensors.dtypes import DTYPES, TensorDType, numpy_dtype
 from warpdata.formats.tensors.index import align, compact_stride
-from warpdata.tensors import Crop, Extent, TensorEntry, TensorIndex, Tensors, crop, narrow, open_sources
+from warpdata.tensors import Crop, Extent, TensorEntry, TensorIndex, TensorSet, crop, narrow, open_sources
 from warpdata.tensors import transpose as swap
 
-__all__ = ["Counted", "Sample", "array_of", "chosen_of", "rows_of", "samples", "specs"]
+__all__ = ["RecordingSource", "Sample", "array_of", "chosen_of", "rows_of", "samples", "specs"]
 
+AVAILABLE_DTYPES = [dtype for dtype in DTYPES if find_spec("ml_dtypes") or not dtype.needs_ml_dtypes]
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4)
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
 
 @dataclass
-class Counted:
-    """A source in memory that remembers what was asked of it."""
+class RecordingSource:
+    """A source in memory that records the requested ranges."""
 
     data: bytes
-    asked: list[tuple[int, int]] = field(default_factory=list)
+    requested: list[tuple[int, int]] = field(default_factory=list)
 
-    def read_range(self, start: int, end: int) -> bytes:
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    def read_range(self, start: int, end: int) -> memoryview:
         assert 0 <= start < end <= len(self.data)
-        self.asked.append((start, end))
-        return self.data[start:end]
+        self.requested.append((start, end))
+        return memoryview(self.data)[start:end]
 
 
 @dataclass
 class Sample:
-    """An index, its canonical bytes, and an artifact over them."""
+    """An index and its canonical bytes."""
 
     index: TensorIndex
     data: bytes
 
-    def opened(self) -> tuple[Tensors, Counted]:
-        source = Counted(self.data)
+    def opened(self) -> tuple[TensorSet, RecordingSource]:
+        source = RecordingSource(self.data)
         return open_sources(self.index, [source], [Extent(0, len(self.data), 0, 0)]), source
 
 
 @st.composite
 def samples(draw: st.DrawFn, *, min_tensors: int = 0) -> Sample:
-    """Storages of their own and shared ones, compact and not, with gaps and without."""
+    """Draw own and shared storages, compact and not, with and without gaps."""
     chosen = draw(st.lists(names, unique=True, min_size=min_tensors, max_size=5))
     entries: list[TensorEntry] = []
     cursor = 0
     for name in chosen:
-        dtype = draw(st.sampled_from(DTYPES))
+        dtype = draw(st.sampled_from(AVAILABLE_DTYPES))
         if entries and draw(st.integers(0, 4)) == 0:
             other = draw(st.sampled_from(entries))
             entries.append(_alias(draw, name, other, dtype))
@@ -71,8 +77,8 @@ def samples(draw: st.DrawFn, *, min_tensors: int = 0) -> Sample:
     return Sample(index, bytes(data))
 
 
-def _entry(draw: st.DrawFn, name: str, offset: int, shape: tuple[int, ...], dtype: DType) -> TensorEntry:
-    """Row-major, or with its axes stored in another order, room between rows, and a beginning of its own."""
+def _entry(draw: st.DrawFn, name: str, offset: int, shape: tuple[int, ...], dtype: TensorDType) -> TensorEntry:
+    """Draw a row-major tensor, or one with permuted axes, gaps between rows, and a storage offset."""
     count = math.prod(shape)
     if draw(st.booleans()) or count == 0:
         return TensorEntry(name, offset, count * dtype.item_bytes, shape, compact_stride(shape), dtype)
@@ -87,17 +93,17 @@ def _entry(draw: st.DrawFn, name: str, offset: int, shape: tuple[int, ...], dtyp
     return TensorEntry(name, offset, size, shape, tuple(stride), dtype, first)
 
 
-def _alias(draw: st.DrawFn, name: str, other: TensorEntry, dtype: DType) -> TensorEntry:
-    """Another tensor in the same storage."""
-    room = other.size // dtype.item_bytes
-    first = draw(st.integers(0, room))
-    length = draw(st.integers(0, room - first))
+def _alias(draw: st.DrawFn, name: str, other: TensorEntry, dtype: TensorDType) -> TensorEntry:
+    """Draw another tensor in the same storage."""
+    count = other.size // dtype.item_bytes
+    first = draw(st.integers(0, count))
+    length = draw(st.integers(0, count - first))
     return TensorEntry(name, other.offset, other.size, (length,), (1,), dtype, first)
 
 
 @st.composite
 def specs(draw: st.DrawFn, index: TensorIndex, *, extended: bool = True) -> dict[str, Any]:
-    """Valid questions: narrows, transposes and crops. May be empty where no tensor has an axis."""
+    """Draw valid specs of narrows, transposes and crops. Empty if no tensor has an axis."""
     out: dict[str, Any] = {}
     for entry in index:
         kinds = ["none", "narrow", "transpose", "crop"] if extended else ["none", "narrow", "transpose"]
@@ -132,18 +138,18 @@ def _crops(draw: st.DrawFn, entry: TensorEntry) -> Crop:
 
 
 def rows_of(index: TensorIndex) -> dict[str, list[Any]]:
-    """As the reference takes them."""
+    """Return the rows of an index, in the form of the reference."""
     return {e.name: [e.offset, e.size, list(e.shape), list(e.stride), e.dtype.name, e.storage_offset] for e in index}
 
 
 def chosen_of(index: TensorIndex, spec: dict[str, Any]) -> dict[str, tuple[Bounds, list[int]]]:
-    """A spec in the words of the reference, worked out by numpy from positions along each axis."""
+    """Return bounds and orders of a spec for the reference, computed by NumPy from positions along each axis."""
     out = {}
-    for name, asked in spec.items():
+    for name, given in spec.items():
         shape = index[name].shape
         axes = [np.arange(count) for count in shape]
         order = list(range(len(shape)))
-        for op in asked if isinstance(asked, list) else [asked]:
+        for op in given if isinstance(given, list) else [given]:
             if isinstance(op, Crop):
                 axes[: len(op.slices)] = [axis[part] for axis, part in zip(axes, op.slices, strict=False)]
                 order = list(op.order) if op.order is not None else order
@@ -161,7 +167,7 @@ def chosen_of(index: TensorIndex, spec: dict[str, Any]) -> dict[str, tuple[Bound
 
 
 def array_of(entry: TensorEntry, data: bytes) -> np.ndarray[Any, Any]:
-    """A tensor as numpy sees it in the canonical bytes."""
+    """Return a tensor as an array over the canonical bytes."""
     dtype = numpy_dtype(entry.dtype)
     if entry.element_count == 0:
         return np.empty(entry.shape, dtype)

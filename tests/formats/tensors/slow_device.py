@@ -1,7 +1,7 @@
-"""A device made of ordinary memory, whose copies happen as late as they are allowed to.
+"""A fake device in host memory that copies as late as the contract allows.
 
-What a real device may do any time between enqueuing and an event, this one does at the last moment. So a slot
-that is written too early, or freed too early, shows as wrong bytes in the target, every time.
+A real device copies at any time between the call and an event; this one copies at the last moment. So a slot that is
+reused or freed too early always shows as wrong bytes in the target.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import hashlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from warpdata.errors import StorageError
-from warpdata.formats.tensors.cuda.torch_interop import DeviceTarget
+from warpdata.formats.tensors.cuda import DeviceTarget
 from warpdata.formats.tensors.plan import Permute
 
-__all__ = ["Memory", "SlowDevice", "target_over"]
+__all__ = ["FakeTensor", "SlowDevice", "target_over"]
 
 
-class Memory:
-    """A flat array of bytes that answers to what is asked of a flat tensor."""
+class FakeTensor:
+    """A flat array with the methods of a flat tensor that a target uses."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self.array = array
@@ -33,10 +34,10 @@ class Memory:
     def data_ptr(self) -> int:
         return int(self.array.ctypes.data)
 
-    def __getitem__(self, part: slice) -> Memory:
-        return Memory(self.array[part])
+    def __getitem__(self, part: slice) -> FakeTensor:
+        return FakeTensor(self.array[part])
 
-    def cpu(self) -> Memory:
+    def cpu(self) -> FakeTensor:
         return self
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -44,12 +45,12 @@ class Memory:
 
 
 def target_over(*arrays: tuple[int, np.ndarray[Any, Any]]) -> DeviceTarget:
-    return DeviceTarget([(start, Memory(array)) for start, array in arrays])
+    return DeviceTarget([(start, FakeTensor(array)) for start, array in arrays])
 
 
 @dataclass
 class SlowDevice:
-    """`fail_after` copies, the device breaks. `hashes` says whether it has code for that."""
+    """Fails after `fail_after` copies. `hashes`: the device can hash."""
 
     fail_after: int | None = None
     fail_events: bool = False
@@ -69,8 +70,8 @@ class SlowDevice:
     def begin(self) -> None:
         self.begun += 1
 
-    def enter(self) -> None:
-        pass
+    def entered(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def finish(self) -> None:
         self._run(self._enqueued)
@@ -82,7 +83,7 @@ class SlowDevice:
 
     def unpin(self, address: int) -> None:
         with self._lock:
-            assert not self._waiting, "memory is freed under a copy"
+            assert not self._waiting, "memory is freed while a copy reads it"
             del self.pinned[address]
 
     def make_event(self) -> int:
@@ -97,7 +98,7 @@ class SlowDevice:
     def record(self, event: int) -> None:
         with self._lock:
             if self.fail_events and self.copies > 3:
-                raise StorageError("the device broke")
+                raise StorageError("the device failed")
             self.events[event] = self._enqueued
 
     def is_done(self, event: int) -> bool:
@@ -110,14 +111,14 @@ class SlowDevice:
         with self._lock:
             self.copies += 1
             if self.fail_after is not None and self.copies > self.fail_after:
-                raise StorageError("the device broke")
+                raise StorageError("the device failed")
             assert any(at <= host_address and host_address + size <= at + n for at, n in self.pinned.items())
             self._enqueue(lambda: ctypes.memmove(device_address, host_address, size))
 
-    def zero(self, place: Memory) -> None:
+    def zero(self, place: FakeTensor) -> None:
         self._enqueue(lambda: place.array.fill(0))
 
-    def permute(self, place: Memory, permute: Permute) -> None:
+    def permute(self, place: FakeTensor, permute: Permute) -> None:
         def change() -> None:
             items = place.array.view(f"V{permute.item_bytes}").reshape(permute.shape)
             moved = items.copy().transpose(permute.order)
@@ -127,7 +128,7 @@ class SlowDevice:
 
     def copy_blocks(
         self,
-        place: Memory,
+        place: FakeTensor,
         host_address: int,
         size: int,
         blocks: tuple[int, tuple[int, ...]],
@@ -136,10 +137,10 @@ class SlowDevice:
         block, counts = blocks
 
         def change() -> None:
-            here = np.frombuffer(memoryview((ctypes.c_char * size).from_address(host_address)).cast("B"), np.uint8)
+            source = np.frombuffer(memoryview((ctypes.c_char * size).from_address(host_address)).cast("B"), np.uint8)
             shape = (*counts, block)
-            there = np.lib.stride_tricks.as_strided(place.array, shape, (*strides[0], 1))
-            there[...] = np.lib.stride_tricks.as_strided(here, shape, (*strides[1], 1))
+            target = np.lib.stride_tricks.as_strided(place.array, shape, (*strides[0], 1))
+            target[...] = np.lib.stride_tricks.as_strided(source, shape, (*strides[1], 1))
 
         self._enqueue(change)
 
@@ -159,7 +160,7 @@ class SlowDevice:
 
 
 class SlowHashes:
-    """Hashes as late as it may, too, and finds what the copies enqueued before have left there."""
+    """Hashes at the last moment, too, after the copies that were enqueued before."""
 
     def __init__(self, device: SlowDevice, count: int) -> None:
         self._device, self._count = device, count

@@ -1,14 +1,15 @@
-"""If this fails, a model on a GPU has other numbers than the ones that were stored, or a load leaves memory behind.
+"""If this fails, a model on a GPU has other numbers than the stored ones, or a load leaks pinned memory.
 
-The pipeline that feeds a device is tried with a device made of ordinary memory that copies as late as it may, and
-with a real one where there is one (`make test-gpu`).
+The transfer is tested with a fake device that copies as late as possible, and with a real device if there is one
+(`make test-gpu`).
 """
 
 from __future__ import annotations
 
+import _thread
+import itertools
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.tensors.artifacts import Counted, Sample, chosen_of, rows_of, samples, specs
+from tests.formats.tensors.artifacts import RecordingSource, Sample, chosen_of, rows_of, samples, specs
 from tests.formats.tensors.slow_device import SlowDevice, target_over
 from tests.reference import tensor_views as reference
 from warpdata.errors import MissingExtraError, StorageError, TensorsCorruptedError, ViewPreconditionError
+from warpdata.formats.tensors import cuda
+from warpdata.formats.tensors.cuda import PinnedPool, fill_device, slot_bytes_for
 from warpdata.formats.tensors.cuda import verify as cuda_verify
-from warpdata.formats.tensors.cuda.pinned_pool import Staging
-from warpdata.formats.tensors.cuda.transfer import fill_device, slot_bytes_for
-from warpdata.formats.tensors.reads import Read
-from warpdata.formats.tensors.sources import FileSource
-from warpdata.formats.tensors.strided_copy import Patch
-from warpdata.formats.tensors.transfer import Work
+from warpdata.formats.tensors.reads import ReadRequest
+from warpdata.formats.tensors.strided_copy import StridedCopy
+from warpdata.formats.tensors.transfer import TransferTask
+from warpdata.storage import FileRangeSource
 from warpdata.tensors import (
     Contiguous,
     Engine,
     Extent,
     Pad,
     ReadCost,
-    Tensors,
+    TensorSet,
     View,
     create_tensors,
     crop,
@@ -52,22 +53,22 @@ costs = st.builds(
 
 
 def load(
-    art: Tensors, view: View, device: SlowDevice, *, verify: bool = False, threads: int = 3, slots: int = 2
+    art: TensorSet, view: View, device: SlowDevice, *, verify: bool = False, threads: int = 3, slots: int = 2
 ) -> bytes:
-    """As an engine does it. The memory begins as noise, and what follows the view must stay."""
-    work = art.replica.work(view.plan, view._cost, verify=verify)
+    """Load a view as an engine does, into noise. Bytes after the view must not change."""
+    task = art.replica.transfer_task(view.plan, view._cost, verify=verify)
     memory = np.full(view.size + 9, 0xA5, np.uint8)
-    staging = Staging(device, max(1, slot_bytes_for(work.reads)), slots)
+    pool = PinnedPool(device, max(1, slot_bytes_for(task.reads)), slots)
     try:
-        fill_device(work, target_over((0, memory)), staging, device, threads=threads)
+        fill_device(task, target_over((0, memory)), pool, device, threads=threads)
     finally:
-        staging.close()
+        pool.close()
     assert bytes(memory[view.size :]) == b"\xa5" * 9
     return bytes(memory[: view.size])
 
 
 @given(st.data(), samples(), costs, st.integers(1, 3))
-def test_what_reaches_a_device_is_what_reaches_memory(
+def test_a_device_gets_the_same_bytes_as_memory(
     data: st.DataObject, sample: Sample, cost: ReadCost, slots: int
 ) -> None:
     spec = data.draw(specs(sample.index))
@@ -80,7 +81,7 @@ def test_what_reaches_a_device_is_what_reaches_memory(
 
 
 @given(st.data(), samples(), costs, st.booleans(), st.booleans())
-def test_files_reach_a_device_checked_or_not(
+def test_files_reach_a_device_verified_or_not(
     tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,
     sample: Sample,
@@ -88,30 +89,30 @@ def test_files_reach_a_device_checked_or_not(
     verify: bool,
     in_place: bool,
 ) -> None:
-    """With several threads, gathering, wide reads packed by the device, and leaves hashed here or there."""
+    """Several threads, gathered and wide reads, and leaves hashed on the host or on the device."""
     art = stored(sample, tmp_path_factory.mktemp("device") / "t")
     spec = data.draw(specs(sample.index))
     names = data.draw(st.none() | st.permutations(sample.index.names()))
     view = art.view(spec or None, names=names, cost=cost)
     device = SlowDevice(hashes=data.draw(st.booleans()))
     with pytest.MonkeyPatch.context() as patch:
-        checked_there(patch, in_place, data.draw(st.sampled_from([1, 2, 256])))
+        verify_on_device(patch, in_place, data.draw(st.sampled_from([1, 2, 256])))
         got = load(art, view, device, verify=verify)
     assert got == bytes(view.materialize(verify=verify).region)
     art.close()
 
 
-def checked_there(patch: pytest.MonkeyPatch, every: bool = True, batch: int = 256) -> None:
-    """On the device: every leaf that may be, or none."""
-    patch.setattr(cuda_verify, "VIEW_DEVICE_CHECK_LEAVES", 1 if every else 10**12)
-    patch.setattr(cuda_verify, "_LEAVES_MEANWHILE", 0)
-    patch.setattr(cuda_verify, "VIEW_DEVICE_BATCH_LEAVES", batch)
+def verify_on_device(patch: pytest.MonkeyPatch, every: bool = True, batch: int = 256) -> None:
+    """Hash every possible leaf on the device, or none."""
+    patch.setattr(cuda_verify, "_MIN_DEVICE_LEAVES", 1 if every else 10**12)
+    patch.setattr(cuda_verify, "_LEAVES_PER_THREAD", 0)
+    patch.setattr(cuda_verify, "_BATCH_LEAVES", batch)
 
 
-def stored(sample: Sample, path: Path) -> Tensors:
-    with create_tensors(path, sample.index) as draft:
-        draft.write_view(draft.view(), sample.data)
-        return draft.seal()
+def stored(sample: Sample, path: Path) -> TensorSet:
+    with create_tensors(path, sample.index) as writer:
+        writer.write_view(writer.view(), sample.data)
+        return writer.seal()
 
 
 BIG: dict[str, Any] = {
@@ -122,11 +123,11 @@ BIG: dict[str, Any] = {
 
 
 @pytest.fixture
-def art(tmp_path: Path) -> Tensors:
+def art(tmp_path: Path) -> TensorSet:
     return write_tensors(tmp_path / "big", BIG)
 
 
-def test_slots_are_used_again_and_never_too_early(art: Tensors) -> None:
+def test_slots_are_reused_but_never_too_early(art: TensorSet) -> None:
     device = SlowDevice()
     cost = ReadCost(piece_bytes=10_000, scratch_bytes=10_000)
     view = art.view({"a": transpose(0, 1), "b": narrow(1, 3, 400)}, cost=cost)
@@ -135,48 +136,43 @@ def test_slots_are_used_again_and_never_too_early(art: Tensors) -> None:
     assert device.most_pinned <= 3 * 10_016
 
 
-@pytest.mark.parametrize("broken", [{"fail_after": 5}, {"fail_events": True}])
-def test_a_device_that_breaks_leaves_nothing_pinned(art: Tensors, broken: dict[str, Any]) -> None:
-    device = SlowDevice(**broken)
+@pytest.mark.parametrize("failure", [{"fail_after": 5}, {"fail_events": True}])
+def test_a_failed_device_leaves_nothing_pinned(art: TensorSet, failure: dict[str, Any]) -> None:
+    device = SlowDevice(**failure)
     cost = ReadCost(piece_bytes=10_000, scratch_bytes=10_000)
-    before = threading.active_count()
-    with pytest.raises(StorageError, match="broke"):
+    with pytest.raises(StorageError, match="failed"):
         load(art, art.view(cost=cost), device, threads=4, slots=3)
     assert device.pinned == {}
-    assert threading.active_count() == before
 
 
-def test_an_interrupt_ends_threads_and_frees_staging(art: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from the keyboard: raised in the thread that waits, while others read."""
-    started = threading.Event()
-    read_into = FileSource.read_into
+def test_an_interrupt_stops_all_reads_and_frees_pinned_memory(art: TensorSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A keyboard interrupt arrives in the main thread while several threads read."""
+    read_into = FileRangeSource.read_into
+    started, active = itertools.count(), set[int]()
 
-    def slow(self: FileSource, start: int, targets: Any) -> None:
-        started.set()
+    def interrupting(self: FileRangeSource, start: int, targets: Any) -> None:
+        active.add(start)
+        if next(started) == 20:
+            _thread.interrupt_main()
         read_into(self, start, targets)
+        active.discard(start)
 
-    def join(self: threading.Thread, timeout: float | None = None) -> None:
-        monkeypatch.setattr(threading.Thread, "join", plain_join)
-        started.wait()
-        raise KeyboardInterrupt
-
-    plain_join = threading.Thread.join
-    monkeypatch.setattr(FileSource, "read_into", slow)
-    monkeypatch.setattr(threading.Thread, "join", join)
+    monkeypatch.setattr(FileRangeSource, "read_into", interrupting)
     device = SlowDevice()
     cost = ReadCost(piece_bytes=1000, scratch_bytes=1000)
     with pytest.raises(KeyboardInterrupt):
         load(art, art.view(cost=cost), device, threads=4, slots=3)
     assert device.pinned == {}
-    assert threading.active_count() == 1 or all(not t.name.startswith("Thread-") for t in threading.enumerate())
+    assert len(active) <= 1  # only the interrupted read of the main thread did not finish
+    assert next(started) < 1000
 
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("hashes", [False, True])
-def test_a_flipped_bit_is_found_on_the_way_to_a_device(
+def test_a_flipped_bit_is_found_by_a_transfer_to_a_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, hashes: bool
 ) -> None:
-    checked_there(monkeypatch, in_place)
+    verify_on_device(monkeypatch, in_place)
     write_tensors(tmp_path / "t", BIG).close()
     with (tmp_path / "t").open("r+b") as file:
         file.seek(1_000_000)
@@ -185,26 +181,26 @@ def test_a_flipped_bit_is_found_on_the_way_to_a_device(
     device = SlowDevice(hashes=hashes)
     with pytest.raises(TensorsCorruptedError) as caught:
         load(art, art.view(), device, verify=True)
-    assert caught.value.message.startswith("bytes 524288…1048576 are not those that were written; they hold 'a'")
+    assert caught.value.message.startswith("bytes 524288…1048576 do not match their hash; they hold 'a'")
     assert bool(device.hashed) == (in_place and hashes)
     assert device.pinned == {}
 
 
-def test_leaves_are_hashed_in_place_where_they_land_whole(art: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
-    checked_there(monkeypatch)
+def test_leaves_that_arrive_in_one_piece_are_hashed_in_place(art: TensorSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    verify_on_device(monkeypatch)
     device = SlowDevice()
     load(art, art.view(), device, verify=True)
     assert device.hashed == 4 + 1
-    turned = SlowDevice()
-    load(art, art.view({"a": transpose(0, 1), "b": transpose(0, 1)}), turned, verify=True)
-    assert turned.hashed == 0
+    transposed = SlowDevice()
+    load(art, art.view({"a": transpose(0, 1), "b": transpose(0, 1)}), transposed, verify=True)
+    assert transposed.hashed == 0
 
 
-@pytest.mark.parametrize("damaged", [0, 4, 5, 11])
-def test_the_last_leaves_are_hashed_by_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int) -> None:
-    """Of 12 leaves, a thread that hashes 7 while the device hashes one gets these. All are checked."""
-    checked_there(monkeypatch, batch=2)
-    monkeypatch.setattr(cuda_verify, "_LEAVES_MEANWHILE", 7)
+@pytest.mark.parametrize("corrupt", [0, 4, 5, 11])
+def test_the_last_leaves_are_hashed_by_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corrupt: int) -> None:
+    """A thread that hashes 7 leaves while the device hashes one gets the last 7 of 12. All are verified."""
+    verify_on_device(monkeypatch, batch=2)
+    monkeypatch.setattr(cuda_verify, "_LEAVES_PER_THREAD", 7)
     leaf = 512 * 1024
     arrays = {"a": np.arange(12 * leaf // 4, dtype=np.int32)}
     cost = ReadCost(piece_bytes=leaf, scratch_bytes=leaf)
@@ -213,54 +209,57 @@ def test_the_last_leaves_are_hashed_by_threads(tmp_path: Path, monkeypatch: pyte
         assert load(art, art.view(cost=cost), device, verify=True, threads=1) == arrays["a"].tobytes()
         assert device.hashed == 5
     with (tmp_path / "t").open("r+b") as file:
-        file.seek(damaged * leaf + 77)
+        file.seek(corrupt * leaf + 77)
         file.write(b"\x99\x99")
     with open_tensors(tmp_path / "t") as art, pytest.raises(TensorsCorruptedError) as caught:
         load(art, art.view(cost=cost), SlowDevice(), verify=True, threads=1)
-    assert caught.value.message.startswith(f"bytes {damaged * leaf}…{(damaged + 1) * leaf} are not")
+    assert caught.value.message.startswith(f"bytes {corrupt * leaf}…{(corrupt + 1) * leaf} do not match")
 
 
-def test_what_lies_between_two_parts_is_left_to_its_own_request() -> None:
-    """Columns of bytes: two requests whose parts take turns in the target, a byte each."""
+def test_a_request_does_not_write_between_its_parts() -> None:
+    """The parts of two requests alternate in the target, one byte each."""
     data = b"aceg" + b"bdfh" + b"y"
-    even = Read(0, 0, 4, tuple(Patch(n, 2 * n, 1) for n in range(4)))
-    odd = Read(0, 4, 8, tuple(Patch(4 + n, 2 * n + 1, 1) for n in range(4)))
-    last = Read(0, 8, 9, (Patch(8, 16, 1),))
+    even = ReadRequest(0, 0, 4, tuple(StridedCopy(n, 2 * n, 1) for n in range(4)))
+    odd = ReadRequest(0, 4, 8, tuple(StridedCopy(4 + n, 2 * n + 1, 1) for n in range(4)))
+    last = ReadRequest(0, 8, 9, (StridedCopy(8, 16, 1),))
+    runs = (Contiguous("t", 0, 0, 8), Pad(8, 8), Contiguous("u", 16, 8, 1))
     for reads in ((even, odd, last), (odd, last, even)):
         device, memory = SlowDevice(), np.full(17, 0x2D, np.uint8)
-        work = Work((Contiguous("t", 0, 0, 8), Pad(8, 8), Contiguous("u", 16, 8, 1)), (), reads, (Counted(data),))
-        staging = Staging(device, 64, 2)
-        fill_device(work, target_over((0, memory)), staging, device)
-        staging.close()
+        task = TransferTask(runs, (), reads, (RecordingSource(data),))
+        pool = PinnedPool(device, 64, 2)
+        fill_device(task, target_over((0, memory)), pool, device)
+        pool.close()
         assert bytes(memory) == b"abcdefgh" + bytes(8) + b"y"
 
 
-def test_promises_that_are_neighbours_on_disk_stay_apart_on_a_device(tmp_path: Path) -> None:
+def test_deferred_neighbours_have_separate_device_memory(tmp_path: Path) -> None:
     arrays = {name: np.arange(8, dtype=np.uint8) + at for at, name in enumerate("abc")}
     art = write_tensors(tmp_path / "t", arrays)
     deferred = art.deferred()
     for name in arrays:
         deferred.take(name)
     assert deferred.explain().requests == 1
-    work = art.replica.work(deferred._assembly.plan(), ReadCost())
-    places = [(start, np.zeros(8, np.uint8)) for start, _ in deferred._assembly.regions]
+    task = art.replica.transfer_task(deferred._plan.plan(), ReadCost())
+    buffers = [(start, np.zeros(8, np.uint8)) for start, _ in deferred._plan.buffers]
     device = SlowDevice()
-    staging = Staging(device, slot_bytes_for(work.reads), 2)
-    fill_device(work, target_over(*places), staging, device)
-    staging.close()
-    for (_, memory), array in zip(places, arrays.values(), strict=True):
+    pool = PinnedPool(device, slot_bytes_for(task.reads), 2)
+    fill_device(task, target_over(*buffers), pool, device)
+    pool.close()
+    for (_, memory), array in zip(buffers, arrays.values(), strict=True):
         np.testing.assert_array_equal(memory, array)
 
 
-def test_explain_says_where_work_is_done(art: Tensors) -> None:
-    told = art.view({"b": transpose(0, 1)}).explain("cuda:0")
-    assert told.on_device
-    assert "transposed after reading, on the device" in str(told)
-    assert "transposed after reading, here" in str(art.view({"b": transpose(0, 1)}).explain())
-    memory = open_sources(art.index, [Counted(bytes(art.index.total_size))], [Extent(0, art.index.total_size, 0, 0)])
+def test_explain_names_the_place_of_the_work(art: TensorSet) -> None:
+    explained = art.view({"b": transpose(0, 1)}).explain("cuda:0")
+    assert explained.on_device
+    assert "transposed after the read, on the device" in str(explained)
+    assert "transposed after the read, in memory" in str(art.view({"b": transpose(0, 1)}).explain())
+    memory = open_sources(
+        art.index, [RecordingSource(bytes(art.index.total_size))], [Extent(0, art.index.total_size, 0, 0)]
+    )
     wide = memory.view({"b": narrow(1, 0, 800)})
     assert "packed on the device" in str(wide.explain("cuda:0"))
-    assert "packed here" in str(wide.explain())
+    assert "packed in memory" in str(wide.explain())
 
 
 def test_without_torch_a_device_is_a_missing_extra(tmp_path: Path) -> None:
@@ -278,13 +277,24 @@ def test_without_torch_a_device_is_a_missing_extra(tmp_path: Path) -> None:
     assert issubclass(MissingExtraError, ImportError)
 
 
-def test_importing_does_not_load_torch() -> None:
-    code = "import sys, threading, warpdata.tensors; print('torch' in sys.modules, threading.active_count())"
+def test_the_import_loads_neither_torch_nor_cuda_modules() -> None:
+    code = (
+        "import sys, threading, warpdata.tensors\n"
+        "cuda = [name for name in sys.modules if name.startswith('warpdata.formats.tensors.cuda.')]\n"
+        "print('torch' in sys.modules, cuda, threading.active_count())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "False 1"
+    assert done.stdout.strip() == "False [] 1"
 
 
-def test_an_engine_that_can_not_work_is_refused() -> None:
+def test_the_cuda_package_is_used_through_its_face() -> None:
+    source = Path(cuda.__file__).parents[1]
+    for path in source.glob("*.py"):
+        assert "formats.tensors.cuda." not in path.read_text(encoding="utf-8"), path
+    assert {getattr(cuda, name) for name in cuda.__all__}
+
+
+def test_invalid_engines_are_rejected() -> None:
     for bad in ({"threads": 0}, {"staging_bytes": 0}):
         with pytest.raises(ValueError):
             Engine(**bad)
@@ -297,11 +307,11 @@ def _torch() -> Any:
 def _cuda() -> Any:
     torch = _torch()
     if not torch.cuda.is_available():
-        pytest.skip("there is no CUDA device")
+        pytest.skip("this machine has no CUDA device")
     return torch
 
 
-def test_memory_of_torch_is_filled_in_place(art: Tensors) -> None:
+def test_host_memory_of_torch_is_filled_in_place(art: TensorSet) -> None:
     torch = _torch()
     view = art.view({"a": crop(slice(None), slice(3, 90, 2), order=(1, 0))})
     region = torch.zeros(view.size + 3, dtype=torch.uint8)
@@ -318,9 +328,9 @@ def test_memory_of_torch_is_filled_in_place(art: Tensors) -> None:
         view.materialize_into(torch.zeros(10))
 
 
-def test_other_memory_of_this_machine_by_dlpack(art: Tensors) -> None:
-    class Foreign:
-        """Has DLPack and nothing else."""
+def test_host_memory_with_dlpack_is_filled(art: TensorSet) -> None:
+    class OnlyDlpack:
+        """Memory with DLPack only."""
 
         def __init__(self) -> None:
             self.array = np.zeros(art.index.total_size, np.uint8)
@@ -331,13 +341,14 @@ def test_other_memory_of_this_machine_by_dlpack(art: Tensors) -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return (1, 0)
 
-    region = Foreign()
+    region = OnlyDlpack()
     art.view().materialize_into(region)
     assert bytes(region.array) == bytes(art.view().materialize().region)
 
 
-def test_tensors_of_torch_are_written_as_they_are(tmp_path: Path) -> None:
+def test_tensors_of_torch_can_be_written(tmp_path: Path) -> None:
     torch = _torch()
+    pytest.importorskip("ml_dtypes", reason="arrays of bfloat16 need ml_dtypes")
     state = {
         "w": torch.arange(24, dtype=torch.bfloat16).reshape(4, 6).t(),
         "n": torch.tensor(3),
@@ -351,7 +362,7 @@ def test_tensors_of_torch_are_written_as_they_are(tmp_path: Path) -> None:
             assert art[name].dtype == str(tensor.dtype)
 
 
-def test_devices_that_are_not_here_are_refused(art: Tensors) -> None:
+def test_unavailable_devices_are_rejected(art: TensorSet) -> None:
     torch = _torch()
     for device in ("cuda:99", "meta", "nonsense", torch.device("meta")):
         with pytest.raises(ViewPreconditionError):
@@ -372,17 +383,17 @@ def test_a_real_device_holds_the_numpy_expression(
     for name in out:
         assert out[name].device.type == "cuda"
         assert tuple(out[name].shape) == want[name].shape
-        # torch tidies bytes up that are no bool, so those are looked at as numbers.
+        # torch normalizes invalid bools, so they are compared as numbers.
         plain = out[name].view(torch.uint8) if out[name].dtype == torch.bool else out[name]
-        # A copy, because one element counts as contiguous whatever its stride is.
+        # A copy, because a single element counts as contiguous with any stride.
         flat = plain.cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
         assert not plain.numel() or bytes(flat.view(torch.uint8).numpy()) == want[name].tobytes()
     art.close()
 
 
-def test_a_real_device_checks_every_leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_device_verifies_every_leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = _cuda()
-    checked_there(monkeypatch)
+    verify_on_device(monkeypatch)
     arrays: dict[str, Any] = {
         "w": np.random.default_rng(3).integers(0, 2**62, (3000, 1001)),
         "x": np.arange(11, dtype=np.int8),
@@ -406,7 +417,7 @@ def test_a_real_device_checks_every_leaf(tmp_path: Path, monkeypatch: pytest.Mon
         assert not torch.equal(out["w"].cpu(), torch.from_numpy(arrays["w"]))
 
 
-def test_memory_of_a_real_device_is_filled_in_place(art: Tensors) -> None:
+def test_memory_of_a_real_device_is_filled_in_place(art: TensorSet) -> None:
     torch = _cuda()
     view = art.view({"a": transpose(0, 1), "b": narrow(1, 1, 850)})
     region = torch.full((view.size + 8,), 7, dtype=torch.uint8, device="cuda:0")
@@ -418,8 +429,8 @@ def test_memory_of_a_real_device_is_filled_in_place(art: Tensors) -> None:
         view.materialize_into(region[:100])
 
 
-def test_wide_elements_are_turned_wherever_they_lie(tmp_path: Path) -> None:
-    """Of 16 bytes, at a multiple of 8; and in memory that begins at an odd place."""
+def test_wide_elements_are_transposed_at_any_alignment(tmp_path: Path) -> None:
+    """Elements of 16 bytes at a multiple of 8, and memory at an odd address."""
     torch = _cuda()
     arrays: dict[str, Any] = {"a": np.arange(3, dtype=np.int8), "b": np.arange(6, dtype=np.complex128).reshape(2, 3)}
     with write_tensors(tmp_path / "t", arrays) as art:
@@ -431,36 +442,36 @@ def test_wide_elements_are_turned_wherever_they_lie(tmp_path: Path) -> None:
         assert bytes(region[3:].cpu().numpy()) == bytes(view.materialize().region)
 
 
-def test_sources_that_are_no_files_reach_a_real_device() -> None:
+def test_other_sources_than_files_reach_a_real_device() -> None:
     _cuda()
-    index = pack_index({"a": ("torch.bfloat16", (64, 48)), "b": ("torch.bool", (3,))})
-    source = Counted(bytes(n * 31 % 251 for n in range(index.total_size)))
+    index = pack_index({"a": ("torch.float16", (64, 48)), "b": ("torch.bool", (3,))})
+    source = RecordingSource(bytes(n * 31 % 251 for n in range(index.total_size)))
     art = open_sources(index, [source], [Extent(0, index.total_size, 0, 0)])
     view = art.view({"a": crop(slice(0, 64, 3), slice(5, 40, 2))})
     assert bytes(view.materialize("cuda:0").region.cpu().numpy()) == bytes(view.materialize().region)
 
 
-def test_promises_on_a_real_device(art: Tensors) -> None:
+def test_deferred_memory_on_a_real_device(art: TensorSet) -> None:
     torch = _cuda()
     with art.deferred("cuda:0") as deferred:
         rows = deferred.slice("a", dim=0, start=100, length=512)
         columns = deferred.slice("b", dim=1, start=7, length=100)
-        turned = deferred.take("b", transpose(0, 1))
+        transposed = deferred.take("b", transpose(0, 1))
         vector = deferred.take("c")
         assert rows.device == torch.device("cuda:0")
         assert deferred.explain().on_device
         deferred.commit(verify=True)
     np.testing.assert_array_equal(rows.cpu().numpy(), BIG["a"][100:612])
     np.testing.assert_array_equal(columns.cpu().numpy(), BIG["b"][:, 7:107])
-    np.testing.assert_array_equal(turned.cpu().numpy(), BIG["b"].T)
+    np.testing.assert_array_equal(transposed.cpu().numpy(), BIG["b"].T)
     np.testing.assert_array_equal(vector.cpu().numpy(), BIG["c"])
 
 
-def test_other_libraries_on_a_real_device_by_dlpack(art: Tensors) -> None:
+def test_device_memory_with_dlpack_is_filled(art: TensorSet) -> None:
     torch = _cuda()
 
-    class Foreign:
-        """Has DLPack and nothing else."""
+    class OnlyDlpack:
+        """Memory with DLPack only."""
 
         def __init__(self) -> None:
             self.tensor = torch.zeros(art.index.total_size, dtype=torch.uint8, device="cuda:0")
@@ -471,18 +482,18 @@ def test_other_libraries_on_a_real_device_by_dlpack(art: Tensors) -> None:
         def __dlpack_device__(self) -> Any:
             return self.tensor.__dlpack_device__()
 
-    region = Foreign()
+    region = OnlyDlpack()
     art.view().materialize_into(region)
     assert bytes(region.tensor.cpu().numpy()) == bytes(art.view().materialize().region)
 
 
 def test_an_interrupted_load_to_a_real_device_leaves_nothing_pinned(
-    art: Tensors, monkeypatch: pytest.MonkeyPatch
+    art: TensorSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _cuda()
-    read_into, calls = FileSource.read_into, []
+    read_into, calls = FileRangeSource.read_into, []
 
-    def interrupted(self: FileSource, start: int, targets: Any) -> None:
+    def interrupted(self: FileRangeSource, start: int, targets: Any) -> None:
         calls.append(start)
         if len(calls) == 20:
             raise KeyboardInterrupt
@@ -490,7 +501,7 @@ def test_an_interrupted_load_to_a_real_device_leaves_nothing_pinned(
 
     view = art.view(cost=ReadCost(piece_bytes=10_000, scratch_bytes=10_000))
     want = bytes(view.materialize().region)
-    monkeypatch.setattr(FileSource, "read_into", interrupted)
+    monkeypatch.setattr(FileRangeSource, "read_into", interrupted)
     with pytest.raises(KeyboardInterrupt):
         view.materialize("cuda:0")
     assert art.replica.engine.pinned_bytes == 0

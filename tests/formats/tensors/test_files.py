@@ -1,4 +1,4 @@
-"""If this fails, a checkpoint on disk is misread, or damage to it goes unnoticed."""
+"""If this fails, a checkpoint on disk is misread, or its corruption is not detected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from warpdata.errors import (
     ViewPreconditionError,
 )
 from warpdata.formats.tensors.spec import whole
-from warpdata.tensors import ReadCost, Tensors, create_tensors, crop, narrow, open_tensors, transpose, write_tensors
+from warpdata.tensors import ReadCost, TensorSet, create_tensors, crop, narrow, open_tensors, transpose, write_tensors
 
 ARRAYS: dict[str, Any] = {
     "big": np.arange(3000 * 700, dtype=np.float32).reshape(3000, 700),
@@ -43,7 +43,7 @@ ARRAYS: dict[str, Any] = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     names = sorted(ARRAYS)
     save_file({name: ARRAYS[name] for name in names[::2]}, tmp_path / "model-1.safetensors")
     save_file({name: ARRAYS[name] for name in names[1::2]}, tmp_path / "model-2.safetensors", {"format": "np"})
@@ -52,10 +52,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_of_safetensors_reads_as_their_own_library_reads_it(folder: Path) -> None:
-    with open_tensors(folder) as art:
+def test_a_directory_reads_like_the_safetensors_library(directory: Path) -> None:
+    with open_tensors(directory) as art:
         assert art.names() == sorted(ARRAYS)
-        for path in folder.glob("*.safetensors"):
+        for path in directory.glob("*.safetensors"):
             for name, array in load_file(path).items():
                 np.testing.assert_array_equal(art[name].numpy(), array)
                 np.testing.assert_array_equal(
@@ -84,18 +84,18 @@ def write_raw(path: Path, header: Any, data: bytes) -> None:
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def test_one_artifact_has_one_id_wherever_its_bytes_lie(folder: Path, tmp_path: Path) -> None:
-    ours = write_tensors(tmp_path / "whole.tensors", ARRAYS)
+def test_equal_tensors_have_one_id_in_every_file_format(directory: Path, tmp_path: Path) -> None:
+    canonical = write_tensors(tmp_path / "whole.tensors", ARRAYS)
     (tmp_path / "one").mkdir()
     save_file(ARRAYS, tmp_path / "one" / "all.safetensors")
-    ids = {ours.artifact_id, open_tensors(folder).artifact_id, open_tensors(tmp_path / "one").artifact_id}
-    data = (tmp_path / "whole.tensors").read_bytes()[: ours.index.total_size]
-    assert ids == {reference.artifact_id(reference.index_bytes(rows_of(ours.index)), data)}
-    assert ours.artifact_id.endswith(ours.data_multihash)
+    ids = {canonical.artifact_id, open_tensors(directory).artifact_id, open_tensors(tmp_path / "one").artifact_id}
+    data = (tmp_path / "whole.tensors").read_bytes()[: canonical.index.total_size]
+    assert ids == {reference.artifact_id(reference.index_bytes(rows_of(canonical.index)), data)}
+    assert canonical.artifact_id.endswith(canonical.data_multihash)
 
 
 @pytest.mark.parametrize("verify", [False, True])
-def test_our_own_file_gives_back_what_was_written(tmp_path: Path, verify: bool) -> None:
+def test_a_canonical_file_round_trips(tmp_path: Path, verify: bool) -> None:
     art = write_tensors(tmp_path / "t", ARRAYS)
     out = art.view({"big": crop(slice(10, 2000, 3), slice(5, 600), order=(1, 0))}).materialize(verify=verify)
     np.testing.assert_array_equal(out["big"], ARRAYS["big"][10:2000:3, 5:600].T)
@@ -104,36 +104,36 @@ def test_our_own_file_gives_back_what_was_written(tmp_path: Path, verify: bool) 
     np.testing.assert_array_equal(art["big"][7].numpy(verify=verify), ARRAYS["big"][7])
 
 
-def test_checking_reads_whole_leaves_as_told(tmp_path: Path) -> None:
+def test_verified_reads_take_whole_leaves(tmp_path: Path) -> None:
     art = write_tensors(tmp_path / "t", ARRAYS)
     view = art.view({"big": narrow(0, 0, 10)}, names=["big"], cost=ReadCost(scratch_bytes=2**20))
     assert view.explain().bytes_read == 28_000
     assert view.explain(verify=True).reads == ((0, 0, 2**19),)
     whole_view = art.view(names=["big"], cost=ReadCost(scratch_bytes=2**20))
-    told = whole_view.explain(verify=True)
-    assert all(end - start <= 2**20 for _, start, end in told.reads)
-    assert told.bytes_read <= art.index.total_size
+    explained = whole_view.explain(verify=True)
+    assert all(end - start <= 2**20 for _, start, end in explained.reads)
+    assert explained.bytes_read <= art.index.total_size
 
 
-@pytest.mark.parametrize("place", [0, 600_000, 8_399_999, 8_400_001])
-def test_a_flipped_bit_is_named_by_tensor_and_range(tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize("position", [0, 600_000, 8_399_999, 8_400_001])
+def test_a_flipped_bit_is_reported_by_tensor_and_range(tmp_path: Path, position: int) -> None:
     path = tmp_path / "t"
     write_tensors(path, ARRAYS).close()
     with path.open("r+b") as file:
-        file.seek(place)
+        file.seek(position)
         byte = file.read(1)
-        file.seek(place)
+        file.seek(position)
         file.write(bytes([byte[0] ^ 4]))
     art = open_tensors(path)
     art.view().materialize()
     with pytest.raises(TensorsCorruptedError) as caught:
         art.view().materialize(verify=True)
-    leaf = place // 2**19 * 2**19
+    leaf = position // 2**19 * 2**19
     assert f"bytes {leaf}…" in caught.value.message
     assert any("'big'" in problem or "'half'" in problem for problem in caught.value.problems)
 
 
-def test_a_tail_that_was_touched_is_refused(tmp_path: Path) -> None:
+def test_a_modified_tail_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "t"
     art = write_tensors(path, {"a": np.arange(5)})
     size = art.index.total_size
@@ -180,24 +180,24 @@ GOOD = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
         ({"__metadata__": [], **GOOD}, bytes(8)),
     ],
 )
-def test_malformed_safetensors_are_refused(tmp_path: Path, header: Any, data: bytes) -> None:
+def test_malformed_safetensors_are_rejected(tmp_path: Path, header: Any, data: bytes) -> None:
     write_raw(tmp_path / "x.safetensors", header, data)
     with pytest.raises(TensorsCorruptedError):
         open_tensors(tmp_path / "x.safetensors")
 
 
 @pytest.mark.parametrize("data", [b"", b"1234567", struct.pack("<Q", 2**63), struct.pack("<Q", 9) + b"{}"])
-def test_files_that_end_too_soon_are_refused(tmp_path: Path, data: bytes) -> None:
+def test_truncated_files_are_rejected(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.safetensors").write_bytes(data)
     with pytest.raises(TensorsCorruptedError):
         open_tensors(tmp_path / "x.safetensors")
 
 
-def test_places_that_hold_no_tensors(tmp_path: Path) -> None:
+def test_paths_without_tensors(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError):
         open_tensors(tmp_path)
     with pytest.raises(ObjectNotFoundError):
-        open_tensors(tmp_path / "nowhere")
+        open_tensors(tmp_path / "absent")
     save_file({"a": np.zeros(2)}, tmp_path / "1.safetensors")
     save_file({"a": np.zeros(2)}, tmp_path / "2.safetensors")
     with pytest.raises(TensorsCorruptedError, match=r"1\.safetensors"):
@@ -216,14 +216,14 @@ def test_a_file_that_shrinks_after_opening_is_an_error(tmp_path: Path) -> None:
         art["a"].numpy()
 
 
-def test_files_are_let_go(tmp_path: Path) -> None:
+def test_files_are_closed(tmp_path: Path) -> None:
     def held() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
     if not Path("/proc/self/fd").exists():
-        pytest.skip("descriptors can not be counted here")
+        pytest.skip("this system does not list open files")
     save_file({"a": np.zeros(10)}, tmp_path / "1.safetensors")
-    (tmp_path / "2.safetensors").write_bytes(b"damaged")
+    (tmp_path / "2.safetensors").write_bytes(b"corrupt")
     gc.collect()
     before = held()
     open_tensors(tmp_path / "1.safetensors").close()
@@ -234,20 +234,20 @@ def test_files_are_let_go(tmp_path: Path) -> None:
 
 
 def elements_only(sample: Sample) -> bytes:
-    """The canonical bytes with zeros wherever no tensor has an element."""
+    """Return the canonical bytes with zeros outside of all elements."""
     kept = bytearray(len(sample.data))
     for entry in sample.index:
         item = entry.dtype.item_bytes
-        for place in np.ndindex(entry.shape):
+        for position in np.ndindex(entry.shape):
             at = entry.offset + item * (
-                entry.storage_offset + sum(i * s for i, s in zip(place, entry.stride, strict=True))
+                entry.storage_offset + sum(i * s for i, s in zip(position, entry.stride, strict=True))
             )
             kept[at : at + item] = sample.data[at : at + item]
     return bytes(kept)
 
 
 @given(st.data(), samples())
-def test_any_partition_of_views_written_back_makes_the_same_artifact(
+def test_any_partition_into_views_writes_the_same_artifact(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample
 ) -> None:
     art, _ = Sample(sample.index, elements_only(sample)).opened()
@@ -266,13 +266,13 @@ def test_any_partition_of_views_written_back_makes_the_same_artifact(
         else:
             lead = [slice(None)] * dim
             pieces += [({entry.name: crop(*lead, slice(first, None, 2))}, (entry.name,)) for first in (0, 1)]
-    path = tmp_path_factory.mktemp("draft") / "t"
-    with create_tensors(path, sample.index) as draft:
+    path = tmp_path_factory.mktemp("writer") / "t"
+    with create_tensors(path, sample.index) as writer:
         for spec, names in data.draw(st.permutations(pieces)):
             out = art.view(spec, names=names).materialize()
             mapped = data.draw(st.booleans()) or (spec is None and not sample.index[names[0]].is_compact)
-            draft.write_view(draft.view(spec, names=names), out if mapped else out.region)
-        done = draft.seal()
+            writer.write_view(writer.view(spec, names=names), out if mapped else out.region)
+        done = writer.seal()
     want = elements_only(sample)
     assert path.read_bytes()[: len(want)] == want
     assert done.artifact_id == art.artifact_id == reference.artifact_id(art.index_bytes, want)
@@ -280,28 +280,28 @@ def test_any_partition_of_views_written_back_makes_the_same_artifact(
 
 
 @given(st.data(), samples())
-def test_the_inverse_of_a_view_puts_every_byte_back(
+def test_the_inverse_of_a_view_restores_every_byte(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample
 ) -> None:
-    """Whole storages are written whole, so an artifact written by its identity view has all of its bytes."""
+    """The identity view writes whole storages, so the artifact has all of its bytes."""
     art, _ = sample.opened()
     spec = data.draw(specs(sample.index))
-    with create_tensors(tmp_path_factory.mktemp("draft") / "t", sample.index) as draft:
-        draft.write_view(draft.view(), art.view().materialize().region)
-        draft.write_view(draft.view(spec or None), art.view(spec or None).materialize().region)
-        assert draft.seal().artifact_id == art.artifact_id == reference.artifact_id(art.index_bytes, sample.data)
+    with create_tensors(tmp_path_factory.mktemp("writer") / "t", sample.index) as writer:
+        writer.write_view(writer.view(), art.view().materialize().region)
+        writer.write_view(writer.view(spec or None), art.view(spec or None).materialize().region)
+        assert writer.seal().artifact_id == art.artifact_id == reference.artifact_id(art.index_bytes, sample.data)
 
 
 @given(st.data(), samples(), st.sampled_from([0, 3, 64, 10**6]))
-def test_a_file_gives_the_bytes_that_memory_gives(
+def test_a_file_and_memory_give_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample, request_bytes: int
 ) -> None:
-    """Files fill the target directly; that way must equal the plain one, with and without checking."""
+    """The direct path of files equals the path of plain sources, verified or not."""
     memory, _ = sample.opened()
     spec = data.draw(specs(sample.index)) or None
-    with create_tensors(tmp_path_factory.mktemp("draft") / "t", sample.index) as draft:
-        draft.write_view(draft.view(), sample.data)
-        art = draft.seal()
+    with create_tensors(tmp_path_factory.mktemp("writer") / "t", sample.index) as writer:
+        writer.write_view(writer.view(), sample.data)
+        art = writer.seal()
     some = data.draw(st.none() | st.permutations(sample.index.names()))
     want = memory.view(spec, names=some).materialize()
     view = art.view(spec, names=some, cost=ReadCost(request_bytes))
@@ -309,45 +309,45 @@ def test_a_file_gives_the_bytes_that_memory_gives(
         assert bytes(view.materialize(verify=verify, expect=want.view_data_hash).region) == bytes(want.region)
 
 
-def test_a_draft_is_sealed_when_it_is_complete_and_not_before(tmp_path: Path) -> None:
+def test_only_a_complete_file_can_be_sealed(tmp_path: Path) -> None:
     index = write_tensors(tmp_path / "a", {"t": np.arange(12.0).reshape(3, 4)}).index
-    with create_tensors(tmp_path / "b", index) as draft:
-        draft.write_view(draft.view({"t": narrow(0, 0, 2)}), {"t": np.arange(8.0).reshape(2, 4)})
+    with create_tensors(tmp_path / "b", index) as writer:
+        writer.write_view(writer.view({"t": narrow(0, 0, 2)}), {"t": np.arange(8.0).reshape(2, 4)})
         with pytest.raises(PartialCoverageError) as caught:
-            draft.seal()
+            writer.seal()
         assert caught.value.detail.missing_ranges == ((64, 32),)
-        draft.write_view(draft.view({"t": narrow(0, 2, 1)}), {"t": np.arange(8.0, 12).reshape(1, 4)})
-        done = draft.seal()
+        writer.write_view(writer.view({"t": narrow(0, 2, 1)}), {"t": np.arange(8.0, 12).reshape(1, 4)})
+        done = writer.seal()
         with pytest.raises(ViewPreconditionError, match="closed"):
-            draft.write_view(draft.view(), bytes(96))
+            writer.write_view(writer.view(), bytes(96))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert whole(index["t"]).cut_shape == done["t"].shape
 
 
-def test_a_draft_that_is_left_leaves_nothing(tmp_path: Path) -> None:
+def test_a_writer_without_seal_removes_its_file(tmp_path: Path) -> None:
     index = write_tensors(tmp_path / "a", {"t": np.arange(12)}).index
-    with create_tensors(tmp_path / "b", index) as draft:
-        draft.write_view(draft.view(), bytes(96))
+    with create_tensors(tmp_path / "b", index) as writer:
+        writer.write_view(writer.view(), bytes(96))
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_drafts_refuse_what_does_not_fit(tmp_path: Path) -> None:
-    art: Tensors = write_tensors(tmp_path / "a", {"t": np.arange(12)})
+def test_a_writer_rejects_invalid_data(tmp_path: Path) -> None:
+    art: TensorSet = write_tensors(tmp_path / "a", {"t": np.arange(12)})
     other = write_tensors(tmp_path / "o", {"u": np.arange(12)})
     for taken in ("a", "missing/b"):
         with pytest.raises((AlreadyExistsError, ValueError)):
             create_tensors(tmp_path / taken, art.index)
-    with create_tensors(tmp_path / "b", art.index) as draft:
+    with create_tensors(tmp_path / "b", art.index) as writer:
         with pytest.raises(AlreadyExistsError):
             create_tensors(tmp_path / "b", art.index)
         with pytest.raises(ViewPreconditionError):
-            draft.write_view(other.view(), bytes(96))
+            writer.write_view(other.view(), bytes(96))
         bad: list[Any] = [bytes(95), {}, {"u": np.arange(12)}, {"t": np.arange(11)}, {"t": np.arange(12.0)}]
         for data in bad:
             with pytest.raises(ValueError, match="view"):
-                draft.write_view(draft.view(), data)
-        draft.write_view(draft.view(), {"t": np.arange(12)})
-        (tmp_path / "b").write_bytes(b"somebody was first")
+                writer.write_view(writer.view(), data)
+        writer.write_view(writer.view(), {"t": np.arange(12)})
+        (tmp_path / "b").write_bytes(b"another file")
         with pytest.raises(AlreadyExistsError):
-            draft.seal()
-    assert (tmp_path / "b").read_bytes() == b"somebody was first"
+            writer.seal()
+    assert (tmp_path / "b").read_bytes() == b"another file"

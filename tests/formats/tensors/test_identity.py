@@ -1,4 +1,4 @@
-"""If this fails, the same tensors have other names here than elsewhere, and nobody finds what they published."""
+"""If this fails, equal tensors have different ids in different implementations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VECTORS = Path(__file__).parents[4] / "shared" / "vectors" / "tensor-views.json"
 @pytest.fixture(scope="module")
 def known() -> Any:
     if not VECTORS.exists():
-        pytest.skip("the known answers are not here")
+        pytest.skip("the shared test vectors are not available")
     return json.loads(VECTORS.read_text(encoding="utf-8"))
 
 
@@ -79,9 +79,9 @@ def test_subset_hashes_equal_the_reference(names: list[str]) -> None:
 
 
 @given(st.lists(st.binary(min_size=32, max_size=32), max_size=40))
-def test_the_tree_is_built_from_pairs_and_promotes_the_odd(leaves: list[bytes]) -> None:
+def test_the_tree_hashes_pairs_and_promotes_an_odd_digest(leaves: list[bytes]) -> None:
     def root(level: list[bytes]) -> bytes:
-        """Top down: the left half is the largest power of two that leaves something to the right."""
+        """Hash top down: the left part is the largest power of two below the number of leaves."""
         if len(level) <= 1:
             return level[0] if level else bytes(32)
         half = 1
@@ -93,7 +93,7 @@ def test_the_tree_is_built_from_pairs_and_promotes_the_odd(leaves: list[bytes]) 
 
 
 @pytest.mark.parametrize("size", [0, 1, 512 * 1024 - 1, 512 * 1024, 512 * 1024 + 1, 3 * 512 * 1024 + 5])
-def test_tree_hash_at_the_borders_of_leaves(size: int) -> None:
+def test_tree_hash_at_leaf_boundaries(size: int) -> None:
     data = (bytes(range(251)) * (size // 251 + 1))[:size]
     assert tensors.tree_hash(data) == reference.tree_hash(data)
 
@@ -132,7 +132,7 @@ INDEX = encode_index(pack_index({"t": ("torch.float32", (4, 5, 6)), "u": ("torch
         ({"t": crop(slice(0, 3, 2))}, {"t": crop(slice(0, 4, 2))}),
     ],
 )
-def test_one_question_has_one_id(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_equal_views_have_one_id(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert id_of(INDEX, one) == id_of(INDEX, other) is not None
 
 
@@ -150,7 +150,7 @@ def test_the_identity_has_no_id(spec: dict[str, Any]) -> None:
     assert id_of(INDEX, spec) is None
 
 
-def test_what_the_first_version_can_not_say_has_ids_of_its_own() -> None:
+def test_views_beyond_version_1_have_their_own_ids() -> None:
     specs: list[dict[str, Any]] = [
         {"t": crop(slice(0, 2), slice(0, 2))},
         {"t": crop(slice(0, 4, 2))},

@@ -1,4 +1,4 @@
-"""If this fails, hostile bytes or a confused caller get a crash, a hang or a wrong answer instead of an error."""
+"""If this fails, hostile bytes or invalid specs cause a crash, a hang or wrong values instead of an error."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def changed(at: int, value: Any) -> bytes:
         spelled({"a": ROW, "b": [0, 24, *ROW[2:]]}),
     ],
 )
-def test_every_rule_of_the_index_is_kept(data: bytes) -> None:
+def test_every_rule_of_the_index_is_checked(data: bytes) -> None:
     with pytest.raises(TensorsCorruptedError):
         parse_index(data)
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported() -> None:
     with pytest.raises(TensorsCorruptedError) as caught:
         parse_index(spelled({"a": [4, *ROW[1:]], "b": [12, *ROW[1:]]}))
     assert len(caught.value.problems) == 2
@@ -164,7 +164,7 @@ INDEX = pack_index({"s": ("torch.int8", ()), "t": ("torch.float32", (4, 5)), "z"
         {"z": crop(slice(0, 1))},
     ],
 )
-def test_every_rule_of_specs_is_kept(spec: Any) -> None:
+def test_every_rule_of_specs_is_checked(spec: Any) -> None:
     with pytest.raises(InvalidViewError) as caught:
         normalize(INDEX, spec)
     assert caught.value.status == "INVALID_ARGUMENT"
@@ -222,7 +222,7 @@ def _mangled_rows(chance: random.Random, data: bytes) -> bytes:
 
 
 def mangle_indexes(count: int, seed: int) -> int:
-    """Damage an index `count` times; how often it was refused. What is not refused must be a valid index."""
+    """Corrupt an index `count` times and return the number of rejections. Accepted bytes must be a valid index."""
     chance = random.Random(seed)
     good = encode_index(
         TensorIndex(
@@ -234,20 +234,20 @@ def mangle_indexes(count: int, seed: int) -> int:
             )
         )
     )
-    refused = 0
+    rejected = 0
     for _ in range(count):
         data = (_mangled_bytes if chance.random() < 0.5 else _mangled_rows)(chance, good)
         try:
             index = parse_index(data)
         except TensorsCorruptedError:
-            refused += 1
+            rejected += 1
         else:
             assert encode_index(index) == data
-    return refused
+    return rejected
 
 
 def mangle_specs(count: int, seed: int) -> int:
-    """Ask `count` confused questions; how often they were refused. What is not refused must have a plan."""
+    """Try `count` invalid specs and return the number of rejections. Accepted specs must have a plan."""
     chance = random.Random(seed)
     numbers = (None, -7, -2, -1, 0, 1, 2, 3, 4, 5, 6, 2**40, 2**70, 1.5, "1", True)
 
@@ -268,38 +268,38 @@ def mangle_specs(count: int, seed: int) -> int:
             case _:
                 return [op() for _ in range(chance.randrange(3))]
 
-    refused = 0
+    rejected = 0
     for _ in range(count):
-        spec: Any = {chance.choice(["s", "t", "z", "nobody", 3]): op() for _ in range(chance.randrange(3))}
+        spec: Any = {chance.choice(["s", "t", "z", "absent", 3]): op() for _ in range(chance.randrange(3))}
         try:
             view = normalize(INDEX, spec)
         except InvalidViewError:
-            refused += 1
+            rejected += 1
         else:
             assert make_plan(INDEX, view).size >= 0
-    return refused
+    return rejected
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_damaged_indexes_and_confused_specs_raise_typed_errors(seed: int) -> None:
+def test_corrupt_indexes_and_invalid_specs_raise_typed_errors(seed: int) -> None:
     assert mangle_indexes(500, seed) > 400
     assert mangle_specs(500, seed) > 350
 
 
 @pytest.mark.soak
-def test_ten_thousand_damaged_indexes_and_ten_thousand_confused_specs() -> None:
+def test_ten_thousand_corrupt_indexes_and_invalid_specs() -> None:
     assert mangle_indexes(13_000, 99) > 10_000
     assert mangle_specs(13_000, 99) > 10_000
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_an_index_or_refused(data: bytes) -> None:
+def test_any_bytes_are_an_index_or_rejected(data: bytes) -> None:
     with contextlib.suppress(TensorsCorruptedError):
         assert encode_index(parse_index(data)) == data
 
 
 @given(st.data(), samples(min_tensors=1))
-def test_an_index_made_by_hand_is_checked_like_one_that_was_read(data: st.DataObject, sample: Sample) -> None:
+def test_a_constructed_index_is_checked_like_a_parsed_one(data: st.DataObject, sample: Sample) -> None:
     entry = data.draw(st.sampled_from(sample.index.entries))
     twice = (*sample.index.entries, entry)
     with pytest.raises(BadInputError):
@@ -308,7 +308,7 @@ def test_an_index_made_by_hand_is_checked_like_one_that_was_read(data: st.DataOb
         TensorIndex((TensorEntry(entry.name, entry.offset + 4, entry.size, entry.shape, entry.stride, entry.dtype),))
 
 
-def test_other_mistakes() -> None:
+def test_other_invalid_values() -> None:
     with pytest.raises(UnsupportedFormatError):
         pack_index({"a": ("torch.quint8", (2,))})
     for bad in ((-1, 5), (0, 0)):
@@ -322,6 +322,6 @@ def test_errors_keep_their_detail_across_processes() -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert again.detail == detail
     assert isinstance(error, OSError)
-    damaged = pickle.loads(pickle.dumps(errors.TensorsCorruptedError("bad", problems=("a",))))  # noqa: S301
-    assert damaged.problems == ("a",)
+    corrupt = pickle.loads(pickle.dumps(errors.TensorsCorruptedError("bad", problems=("a",))))  # noqa: S301
+    assert corrupt.problems == ("a",)
     assert errors.ViewPreconditionError.status == "FAILED_PRECONDITION"

@@ -1,4 +1,4 @@
-"""If this fails, a model is given other numbers than the ones that were stored."""
+"""If this fails, a model gets other numbers than the stored ones."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.tensors.artifacts import Sample, array_of, chosen_of, rows_of, samples, specs
+from tests.formats.tensors.artifacts import RecordingSource, Sample, array_of, chosen_of, rows_of, samples, specs
 from tests.reference import tensor_views as reference
 from warpdata.errors import InvalidViewError, StorageError, TensorsCorruptedError, ViewPreconditionError
-from warpdata.tensors import Extent, Tensors, narrow, open_sources, pack_index, transpose
+from warpdata.tensors import Extent, TensorSet, narrow, open_sources, pack_index, transpose
 
 
 def expected(sample: Sample, name: str, spec: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """The numpy expression a view stands for."""
+    """Return the NumPy expression of a view."""
     array = array_of(sample.index[name], sample.data)
     if name not in spec:
         return array
@@ -30,7 +30,7 @@ def expected(sample: Sample, name: str, spec: dict[str, Any]) -> np.ndarray[Any,
 
 
 def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Bit by bit, so that NaNs count."""
+    """Compare bits, so that NaNs are equal."""
     return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
 
 
@@ -80,10 +80,10 @@ def test_lazy_slicing_is_numpy_slicing(data: st.DataObject, sample: Sample) -> N
             parts.append(data.draw(st.integers(-count, count - 1)) if whole_number else slice(*data.draw(keys)))
         if data.draw(st.booleans()):
             parts.insert(data.draw(st.integers(0 if len(parts) == array.ndim else len(parts), len(parts))), Ellipsis)
-        # The dots keep numpy from making a scalar, which would tidy up what is not quite a bool.
+        # The ellipsis keeps NumPy from returning a scalar, which would normalize an invalid bool.
         lazy, array = lazy[tuple(parts)], array[tuple(parts if Ellipsis in parts else [*parts, Ellipsis])]
         assert lazy.shape == array.shape
-    assert source.asked == []
+    assert source.requested == []
     assert same(lazy.numpy(), array)
     assert same(np.asarray(lazy), array)
 
@@ -96,19 +96,13 @@ def test_steps_of_steps() -> None:
     assert same(art["a"][::3, 5].numpy(), np.ascontiguousarray(array[::3, 5]))
 
 
-def small() -> Tensors:
+def small() -> TensorSet:
     index = pack_index({"a": ("torch.float32", (4, 6)), "b": ("torch.int8", (3,)), "s": ("torch.float64", ())})
-
-    class Memory:
-        data = bytes(range(index.total_size))
-
-        def read_range(self, start: int, end: int) -> bytes:
-            return self.data[start:end]
-
-    return open_sources(index, [Memory()], [Extent(0, index.total_size, 0, 0)])
+    source = RecordingSource(bytes(range(index.total_size)))
+    return open_sources(index, [source], [Extent(0, index.total_size, 0, 0)])
 
 
-def test_regions_of_the_caller() -> None:
+def test_memory_of_the_caller_is_filled() -> None:
     view = small().view({"a": transpose(0, 1)})
     want = bytes(view.materialize().region)
     regions: list[Any] = [
@@ -129,7 +123,7 @@ def test_regions_of_the_caller() -> None:
     "region",
     [bytes(1000), bytearray(3), np.zeros((40, 40))[:, ::2], "text", None, 3, memoryview(bytes(1000))],
 )
-def test_a_target_that_can_not_work_is_refused(region: Any) -> None:
+def test_an_unusable_target_is_rejected(region: Any) -> None:
     with pytest.raises(ViewPreconditionError) as caught:
         small().view({"a": transpose(0, 1)}).materialize_into(region)
     assert caught.value.status == "FAILED_PRECONDITION"
@@ -137,30 +131,30 @@ def test_a_target_that_can_not_work_is_refused(region: Any) -> None:
 
 def test_an_expected_hash_is_checked() -> None:
     view = small().view({"a": narrow(1, 2, 2)})
-    told = view.materialize().view_data_hash
-    assert view.materialize(expect=told).view_data_hash == told
+    known = view.materialize().view_data_hash
+    assert view.materialize(expect=known).view_data_hash == known
     with pytest.raises(TensorsCorruptedError, match="hash"):
         view.materialize(expect="b" + "a" * 55)
 
 
-def test_a_source_that_gives_too_little_is_an_error() -> None:
+def test_a_source_that_returns_too_few_bytes_is_an_error() -> None:
     index = pack_index({"a": ("torch.int8", (8,))})
 
-    class Short:
-        def read_range(self, start: int, end: int) -> bytes:
-            return b"x"
+    class ShortSource(RecordingSource):
+        def read_range(self, start: int, end: int) -> memoryview:
+            return super().read_range(start, start + 1)
 
-    with pytest.raises(StorageError, match="gave 1 bytes"):
-        open_sources(index, [Short()], [Extent(0, 8, 0, 0)]).view().materialize()
+    with pytest.raises(StorageError, match="returned 1 bytes"):
+        open_sources(index, [ShortSource(bytes(8))], [Extent(0, 8, 0, 0)]).view().materialize()
 
 
 @pytest.mark.parametrize("key", [5, -5, (0, 0, 0), (Ellipsis, Ellipsis), slice(None, None, -1), "x", 1.5, slice("a")])
-def test_indexes_that_can_not_work_are_refused(key: Any) -> None:
+def test_invalid_keys_are_rejected(key: Any) -> None:
     with pytest.raises(InvalidViewError):
         small()["a"][key]
 
 
-def test_an_artifact_reads_like_a_collection_of_names() -> None:
+def test_a_tensor_set_is_a_collection_of_names() -> None:
     art = small()
     assert list(art) == art.names() == ["a", "b", "s"]
     assert len(art) == 3

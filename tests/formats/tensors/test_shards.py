@@ -1,4 +1,4 @@
-"""If this fails, a checkpoint in parts is another than in one piece, or a small change sends everything anew."""
+"""If this fails, a sharded checkpoint has other bytes than an unsharded one, or a small change uploads everything."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.tensors.artifacts import Counted, Sample, rows_of, samples, specs
+from tests.formats.tensors.artifacts import RecordingSource, Sample, rows_of, samples, specs
 from tests.reference import tensor_shards as reference
 from warpdata.formats.tensors.hashing import leaf_hashes
 from warpdata.formats.tensors.index import align
 from warpdata.tensors import (
+    FileRangeSource,
     FileShards,
-    FileSource,
     ReadCost,
     StoreShards,
-    Tensors,
+    TensorSet,
     cut_shards,
     encode_tail,
     open_arrays,
@@ -29,7 +29,7 @@ from warpdata.tensors import (
     pack_index,
 )
 
-SMALL = patch.multiple("warpdata.formats.tensors.shards", TENSOR_SHARD_BYTES=64, TENSOR_ALONE_BYTES=24)
+SMALL = patch.multiple("warpdata.formats.tensors.shards", SHARD_BYTES=64, _ALONE_BYTES=24)
 costs = st.builds(ReadCost, st.sampled_from([0, 7, 64, 10**6]), st.sampled_from([5, 64, 10**6]))
 
 
@@ -43,19 +43,19 @@ def tail_of(sample: Sample) -> bytes:
 
 
 def cut_by(data: st.DataObject, size: int) -> list[tuple[int, int]]:
-    """Any cuts at all: readers must not rely on ours."""
+    """Draw any cuts: readers must not rely on those of `cut_shards`."""
     inner = data.draw(st.lists(st.integers(0, size), max_size=6))
     borders = [0, *sorted(inner), size]
     return list(pairwise(borders))
 
 
-def in_parts(sample: Sample, cuts: list[tuple[int, int]], asked: list[Any]) -> Tensors:
+def open_cut(sample: Sample, cuts: list[tuple[int, int]], requested: list[Any]) -> TensorSet:
     whole = stored(sample)
 
     def open_part(number: int) -> Any:
         start, end = cuts[number]
-        part = Counted(whole[start:end])
-        asked.append((start, part.asked))
+        part = RecordingSource(whole[start:end])
+        requested.append((start, part.requested))
         return part
 
     shards = StoreShards([end - start for start, end in cuts], open_part)
@@ -63,7 +63,7 @@ def in_parts(sample: Sample, cuts: list[tuple[int, int]], asked: list[Any]) -> T
 
 
 @given(samples())
-def test_shards_tile_the_bytes_and_keep_large_tensors_apart(sample: Sample) -> None:
+def test_shards_tile_the_bytes_and_separate_large_tensors(sample: Sample) -> None:
     with SMALL:
         cuts = cut_shards(sample.index)
     assert [end for _, end in cuts[:-1]] == [start for start, _ in cuts[1:]]
@@ -89,37 +89,36 @@ def test_cuts_are_those_of_the_specification(sample: Sample) -> None:
 
 
 @given(st.data(), samples(min_tensors=1), costs, st.booleans())
-def test_parts_are_read_as_one_and_every_request_is_foretold(
+def test_shards_are_read_as_one_and_explain_predicts_every_request(
     data: st.DataObject, sample: Sample, cost: ReadCost, verify: bool
 ) -> None:
     spec = data.draw(specs(sample.index))
-    asked: list[Any] = []
-    art = in_parts(sample, cut_by(data, len(stored(sample))), asked)
+    requested: list[Any] = []
+    art = open_cut(sample, cut_by(data, len(stored(sample))), requested)
     plain, _ = sample.opened()
     view = art.view(spec or None, cost=cost)
-    told = view.explain(verify=verify)
-    assert not asked
+    explained = view.explain(verify=verify)
+    assert not requested
     out = view.materialize(verify=verify)
     assert bytes(out.region) == bytes(plain.view(spec or None).materialize().region)
-    made = sorted((start + first, start + last) for start, part in asked for first, last in part)
-    assert made == sorted((first, last) for _, first, last in told.reads)
-    assert told.requests == len(made)
-    assert told.bytes_read == sum(last - first for first, last in made)
+    made = sorted((start + first, start + last) for start, part in requested for first, last in part)
+    assert made == sorted((first, last) for _, first, last in explained.reads)
+    assert explained.requests == len(made)
+    assert explained.bytes_read == sum(last - first for first, last in made)
 
 
 @given(st.data(), samples(min_tensors=1))
-def test_files_in_parts_gather_and_read_as_one(tmp_path_factory: Any, data: st.DataObject, sample: Sample) -> None:
+def test_file_shards_gather_and_read_as_one(tmp_path_factory: Any, data: st.DataObject, sample: Sample) -> None:
     spec = data.draw(specs(sample.index))
     home: Path = tmp_path_factory.mktemp("parts")
     cuts = cut_by(data, len(stored(sample)))
     for number, (start, end) in enumerate(cuts):
         (home / str(number)).write_bytes(stored(sample)[start:end])
-    shards = FileShards([end - start for start, end in cuts], lambda number: FileSource(home / str(number)))
+    sizes = [end - start for start, end in cuts]
+    with patch("warpdata.formats.tensors.shards._MAX_OPEN_SHARDS", 1):
+        shards = FileShards(sizes, lambda number: FileRangeSource(home / str(number)))
     plain, _ = sample.opened()
-    with (
-        open_shards(tail_of(sample), shards, cuts) as art,
-        patch("warpdata.formats.tensors.shards.TENSOR_OPEN_FILES", 1),
-    ):
+    with open_shards(tail_of(sample), shards, cuts) as art:
         for verify in (False, True):
             out = art.view(spec or None).materialize(verify=verify)
             assert bytes(out.region) == bytes(plain.view(spec or None).materialize().region)
@@ -131,13 +130,13 @@ def test_files_in_parts_gather_and_read_as_one(tmp_path_factory: Any, data: st.D
     st.integers(0, 80),
 )
 def test_a_change_to_one_tensor_changes_few_shards(sizes: dict[str, int], name: str, size: int) -> None:
-    """Changed, added or taken away (size 0): what lies further on moves, and is the same blob all the same."""
+    """Changed, added or removed (size 0): later tensors move, but stay the same blobs."""
     changed = {key: value for key, value in {**sizes, name: size}.items() if value}
     before, after = _blobs(sizes), _blobs(changed, seed=name)
     assert len(after - before) <= 4 + -(-size // 64)
 
 
-def test_without_the_rule_of_names_an_insertion_would_move_everything() -> None:
+def test_an_inserted_tensor_does_not_shift_all_cuts() -> None:
     sizes = {f"{number:03d}": 20 for number in range(400)}
     before, after = _blobs(sizes), _blobs({**sizes, "0": 20})
     assert len(before) > 40
@@ -157,7 +156,7 @@ def _blobs(sizes: dict[str, int], seed: str = "") -> set[bytes]:
 
 
 def test_the_cuts_of_an_index_never_change() -> None:
-    """Other cuts would be other blobs for tensors that did not change."""
+    """Other cuts would change the blobs of unchanged tensors."""
     mib = 2**20
     index = pack_index(
         {"big": ("torch.uint8", (150 * mib,)), "c": ("torch.int8", (3,)), "d": ("torch.int8", (3 * mib,))}

@@ -24,7 +24,7 @@ from warpdata.cli.publish_report import (
 from warpdata.cli.tensor_views import build_view, name_option, open_target, target_argument, view_options
 
 if TYPE_CHECKING:
-    from warpdata.formats.tensors import Explanation, TensorEntry, View
+    from warpdata.formats.tensors import TensorEntry, View, ViewExplanation
 
 __all__ = ["tensors"]
 
@@ -207,7 +207,7 @@ def _verify(ctx: click.Context, cli: CliContext, target: str, name: str | None) 
     with cli.progress(f"Opening {target}") as progress:
         opened = open_target(cli, target, name)
         size = opened.tensors.index.total_size
-        damaged = opened.tensors.find_damage(on_bytes=progress.count_bytes(size))
+        damaged = opened.tensors.verify(on_bytes=progress.count_bytes(size))
     facts = {**opened.facts, **_identity(opened.tensors)}
     if cli.as_json:
         print_json({**facts, "ok": not damaged, "size_bytes": size, "damaged": [asdict(one) for one in damaged]})
@@ -303,7 +303,7 @@ def _shape(shape: tuple[int, ...]) -> str:
     return " × ".join(map(str, shape)) or "scalar"
 
 
-def _cost(plan: Explanation) -> dict[str, Any]:
+def _cost(plan: ViewExplanation) -> dict[str, Any]:
     return {
         "requests": plan.requests,
         "bytes_read": plan.bytes_read,

@@ -1,13 +1,10 @@
-"""Tensors and views: slices of any artifact, read without the rest. Needs numpy and nothing else of ours.
+"""Tensor sets and views: named tensors, read in any part without the rest. Needs NumPy; devices need torch.
 
-docs/specs/tensors.md is the normative text, docs/reference/tensors.md the guide to these names.
+docs/specs/tensors.md is the normative text, docs/reference/tensors.md the reference of these names.
 """
 
 from warpdata.errors import PartialCoverageDetail
-from warpdata.formats.tensors.canonical_files import encode_tail
-from warpdata.formats.tensors.deferred import Deferred
-from warpdata.formats.tensors.dtypes import DType
-from warpdata.formats.tensors.engine import Engine
+from warpdata.formats.tensors.dtypes import TensorDType
 from warpdata.formats.tensors.extents import Extent
 from warpdata.formats.tensors.hashing import (
     artifact_id,
@@ -20,56 +17,56 @@ from warpdata.formats.tensors.hashing import (
     view_id,
     view_subset_hash,
 )
-from warpdata.formats.tensors.index import TensorEntry, TensorIndex, pack_index
-from warpdata.formats.tensors.index_json import encode_index, parse_index
+from warpdata.formats.tensors.index import TensorEntry, TensorIndex, encode_index, pack_index, parse_index
+from warpdata.formats.tensors.multi_buffer import Deferred
+from warpdata.formats.tensors.peer_server import TensorServer, serve_tensors
 from warpdata.formats.tensors.plan import Contiguous, Pad, Permute, Strided, ViewPlan, make_plan
-from warpdata.formats.tensors.reads import Choice, ReadCost
+from warpdata.formats.tensors.reads import Choice, ReadCost, ViewExplanation
 from warpdata.formats.tensors.replica import CanonicalBytes
-from warpdata.formats.tensors.server import TensorServer, serve_tensors
 from warpdata.formats.tensors.shards import FileShards, StoreShards, cut_shards
 from warpdata.formats.tensors.source_selection import SourcePolicy
-from warpdata.formats.tensors.sources import ByteSource, FileSource, RangeReader, StoreSource
 from warpdata.formats.tensors.spec import Crop, Narrow, NormalView, Transpose, crop, narrow, normalize, transpose
-from warpdata.formats.tensors.tensor import Tensor
-from warpdata.formats.tensors.tensor_set import Tensors, open_arrays, open_shards, open_sources, open_tensors
-from warpdata.formats.tensors.verify import Damage
-from warpdata.formats.tensors.view import Explanation, Materialized, View
-from warpdata.formats.tensors.writer import DraftTensors, create_tensors, write_tensors
+from warpdata.formats.tensors.tensor_file import encode_tail
+from warpdata.formats.tensors.tensor_set import TensorSet, open_arrays, open_shards, open_sources, open_tensors
+from warpdata.formats.tensors.transfer import Engine
+from warpdata.formats.tensors.verify import CorruptRange
+from warpdata.formats.tensors.view import Materialized, Tensor, View
+from warpdata.formats.tensors.writer import TensorWriter, create_tensors, write_tensors
+from warpdata.storage import FileRangeSource, ObjectRangeSource, RangeSource
 
 __all__ = [
-    "ByteSource",
     "CanonicalBytes",
     "Choice",
     "Contiguous",
+    "CorruptRange",
     "Crop",
-    "DType",
-    "Damage",
     "Deferred",
-    "DraftTensors",
     "Engine",
-    "Explanation",
     "Extent",
+    "FileRangeSource",
     "FileShards",
-    "FileSource",
     "Materialized",
     "Narrow",
     "NormalView",
+    "ObjectRangeSource",
     "Pad",
     "PartialCoverageDetail",
     "Permute",
-    "RangeReader",
+    "RangeSource",
     "ReadCost",
     "SourcePolicy",
     "StoreShards",
-    "StoreSource",
     "Strided",
     "Tensor",
+    "TensorDType",
     "TensorEntry",
     "TensorIndex",
     "TensorServer",
-    "Tensors",
+    "TensorSet",
+    "TensorWriter",
     "Transpose",
     "View",
+    "ViewExplanation",
     "ViewPlan",
     "artifact_id",
     "create_tensors",

@@ -1,32 +1,47 @@
-"""Memory that holds a view: whose it is, how it is filled, and how it shows as arrays or tensors."""
+"""Memory that holds a view: memory of the caller or new memory, of the host or of a device.
+
+`HostTarget` is the write side: one or more buffers in one space of positions. `Buffer` is the read side, which shows
+tensors as arrays of NumPy or tensors of torch.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpdata.errors import ViewPreconditionError
-from warpdata.formats.tensors.cuda.torch_interop import (
-    DeviceTarget,
-    device_bytes,
-    empty_bytes,
-    is_torch,
-    tensor_bytes,
-    tensor_over,
-)
+from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.dtypes import numpy_dtype
 from warpdata.formats.tensors.index import TensorEntry
-from warpdata.formats.tensors.targets import HostTarget, host_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Region", "array_over", "new_region", "region_of"]
+__all__ = ["Buffer", "HostTarget", "array_over", "as_buffer", "host_bytes", "new_buffer"]
+
+_DLPACK_CPU = 1
 
 
-class Region:
-    """Bytes here (`memory`), bytes on a device (`tensor`), or both names for the same bytes of torch."""
+class HostTarget:
+    """Buffers in host memory, each at its position. A range is always inside of one buffer."""
+
+    __slots__ = ("_buffers", "_starts")
+
+    def __init__(self, buffers: Sequence[tuple[int, memoryview]]) -> None:
+        self._starts = [start for start, _ in buffers]
+        self._buffers = [buffer for _, buffer in buffers]
+
+    def at(self, start: int, size: int) -> memoryview:
+        number = bisect_right(self._starts, start) - 1
+        first = start - self._starts[number]
+        return self._buffers[number][first : first + size]
+
+
+class Buffer:
+    """Bytes of the host (`memory`) or of a device (`tensor`). Host memory of torch has both."""
 
     __slots__ = ("memory", "tensor")
 
@@ -40,65 +55,90 @@ class Region:
 
     @property
     def contents(self) -> Any:
-        """As the caller may look at it: bytes, or a flat tensor of bytes."""
+        """The bytes as a memoryview, or as a flat tensor of torch."""
         return self.memory if self.tensor is None else self.tensor
-
-    def first(self, size: int) -> Region:
-        """The beginning of it; refused if it is too small or can not be written."""
-        if self.memory is not None and self.memory.readonly:
-            raise ViewPreconditionError(
-                "the target can not be written to",
-                hint="Pass memory that may be changed; what only DLPack shows can be since NumPy 2.3.",
-            )
-        if self.size < size:
-            raise ViewPreconditionError(f"the target has {self.size} bytes, and the view {size}")
-        memory = None if self.memory is None else self.memory[:size]
-        return Region(memory, None if self.tensor is None else self.tensor[:size])
 
     @property
     def device(self) -> Any:
-        """`None` for this machine's memory."""
+        """The torch device; None for host memory."""
         return None if self.memory is not None else self.tensor.device
 
+    def first(self, size: int) -> Buffer:
+        """Return the first bytes. `ViewPreconditionError` if the buffer is too small or read-only."""
+        if self.memory is not None and self.memory.readonly:
+            raise ViewPreconditionError(
+                "the target is read-only",
+                hint="Pass writable memory. Memory that only has DLPack is writable since NumPy 2.3.",
+            )
+        if self.size < size:
+            raise ViewPreconditionError(f"the target has {self.size} bytes, but the view needs {size}")
+        memory = None if self.memory is None else self.memory[:size]
+        return Buffer(memory, None if self.tensor is None else self.tensor[:size])
+
     def part(self, start: int, end: int) -> Any:
-        """Some of its bytes, as a target takes them."""
+        """Return a range of the bytes, in the form that a target takes."""
         return self.tensor[start:end] if self.memory is None else self.memory[start:end]
 
-    def target(self) -> HostTarget | DeviceTarget:
-        return DeviceTarget([(0, self.tensor)]) if self.memory is None else HostTarget([(0, self.memory)])
+    def target(self) -> HostTarget | cuda.DeviceTarget:
+        return cuda.DeviceTarget([(0, self.tensor)]) if self.memory is None else HostTarget([(0, self.memory)])
 
     def show(self, entry: TensorEntry) -> Any:
-        """A tensor that looks into it, in the library that the region is of."""
+        """Return a tensor of torch or an array of NumPy over this memory, without a copy."""
         if self.tensor is not None:
-            return tensor_over(entry, self.tensor)
+            return cuda.tensor_over(entry, self.tensor)
         assert self.memory is not None
         return array_over(entry, self.memory)
 
     def to_host(self) -> memoryview:
-        """Its bytes on this machine, copied if they are elsewhere."""
+        """Return the bytes in host memory, copied if they are on a device."""
         return self.memory if self.memory is not None else memoryview(self.tensor.cpu().numpy())
 
 
-def region_of(memory: Any) -> Region:
-    """Whatever a caller hands over, as long as it is memory in one piece."""
-    tensor = device_bytes(memory)
+def as_buffer(memory: Any) -> Buffer:
+    """Return the buffer of any contiguous memory: buffer protocol, torch or DLPack."""
+    tensor = cuda.device_bytes(memory)
     if tensor is not None:
-        return Region(None, tensor)
-    if is_torch(memory):
-        tensor = tensor_bytes(memory)
-        return Region(host_bytes(tensor.numpy()), tensor)
-    return Region(host_bytes(memory))
+        return Buffer(None, tensor)
+    if cuda.is_torch(memory):
+        tensor = cuda.tensor_bytes(memory)
+        return Buffer(host_bytes(tensor.numpy()), tensor)
+    return Buffer(host_bytes(memory))
 
 
-def new_region(size: int, device: Any) -> Region:
-    """`device` is one of torch, or `None` for numpy."""
-    return Region(host_bytes(np.empty(size, np.uint8))) if device is None else Region(None, empty_bytes(size, device))
+def new_buffer(size: int, device: Any) -> Buffer:
+    """Allocate memory on a torch device, or with NumPy if the device is None."""
+    if device is None:
+        return Buffer(host_bytes(np.empty(size, np.uint8)))
+    return Buffer(None, cuda.empty_bytes(size, device))
 
 
-def array_over(entry: TensorEntry, region: memoryview) -> NDArray[Any]:
-    """A tensor as an array that looks into `region`."""
+def array_over(entry: TensorEntry, memory: memoryview) -> NDArray[Any]:
+    """Return a tensor as an array over `memory`, without a copy."""
     dtype, item = numpy_dtype(entry.dtype), entry.dtype.item_bytes
     if entry.element_count == 0:
         return np.empty(entry.shape, dtype)
     strides = tuple(stride * item for stride in entry.stride)
-    return np.ndarray(entry.shape, dtype, region, entry.offset + entry.storage_offset * item, strides)
+    return np.ndarray(entry.shape, dtype, memory, entry.offset + entry.storage_offset * item, strides)
+
+
+def host_bytes(memory: Any) -> memoryview:
+    """Return contiguous host memory as bytes, by the buffer protocol or by DLPack."""
+    try:
+        if not isinstance(memory, np.ndarray) and _has_only_dlpack(memory):
+            memory = np.from_dlpack(memory)
+        if isinstance(memory, np.ndarray):
+            memory = memory.reshape(-1).view(np.uint8) if memory.flags.c_contiguous else None
+        view = memoryview(memory)
+        return view.cast("B") if view.nbytes else memoryview(bytearray())
+    except (TypeError, ValueError, BufferError) as error:
+        raise ViewPreconditionError("the target is not contiguous memory", hint="Pass a contiguous array.") from error
+
+
+def _has_only_dlpack(memory: Any) -> bool:
+    """Return whether this is host memory with DLPack and without the buffer protocol."""
+    try:
+        memoryview(memory)
+    except TypeError:
+        device = getattr(memory, "__dlpack_device__", None)
+        return device is not None and int(device()[0]) == _DLPACK_CPU
+    return False

@@ -1,7 +1,8 @@
-"""Which canonical bytes are at hand, and in which source. Pure values.
+"""Extents: the canonical bytes that sources hold, and coverage of a plan by them. Pure.
 
-A whole file is one extent; a folder of files has one for each tensor; a replica that holds parts of an
-artifact has as many as it has parts. Implements "Extents" of docs/specs/tensors.md.
+A canonical file is one extent, a directory of safetensors files has one per tensor, and a partial file one per
+range. Missing bytes are reported before a target is written; nothing is filled in. Implements "Extents" and
+"Coverage" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from warpdata.errors import BadInputError
-from warpdata.limits import MAX_TENSOR_SPACE_BYTES
+from warpdata.errors import BadInputError, PartialCoverageDetail, PartialCoverageError
+from warpdata.formats.tensors.plan import Contiguous, DataRun, iter_blocks
+from warpdata.primitives.ranges import RangeSet
 
-__all__ = ["Extent", "Extents", "merge_ranges", "subtract_ranges"]
+__all__ = ["Extent", "ExtentMap", "check_coverage", "coverage_error"]
+
+_MAX_REPORTED_RANGES = 10_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Extent:
-    """Canonical bytes `start` to `end` lie in source number `source`, from `offset` on."""
+    """Canonical bytes `start` to `end` are in source number `source`, from `offset` on."""
 
     start: int
     end: int
@@ -26,10 +30,10 @@ class Extent:
     offset: int
 
 
-class Extents:
-    """Which canonical bytes are here, and where. Extents do not overlap; neighbours that continue are joined."""
+class ExtentMap:
+    """The available canonical bytes. Extents do not overlap; neighbours that continue each other are joined."""
 
-    __slots__ = ("_places", "_starts", "parts")
+    __slots__ = ("_source_ranges", "_starts", "parts")
 
     def __init__(self, parts: Sequence[Extent]) -> None:
         joined: list[Extent] = []
@@ -44,21 +48,20 @@ class Extents:
                 joined.append(part)
         self.parts: tuple[Extent, ...] = tuple(joined)
         self._starts = [part.start for part in joined]
-        self._places = _places(joined)
+        self._source_ranges = _source_ranges(joined)
 
     def holding(self, start: int, end: int) -> Extent | None:
-        """The extent that holds all of a range, if one does."""
+        """Return the extent that holds all of a range, if one does."""
         at = bisect_right(self._starts, start) - 1
         return self.parts[at] if at >= 0 and self.parts[at].end >= end else None
 
     def has(self, source: int, start: int, end: int) -> bool:
-        """Whether a range of a source, in its own bytes, is known to be there."""
-        places = self._places.get(source, [])
-        at = bisect_right(places, (start, MAX_TENSOR_SPACE_BYTES)) - 1
-        return at >= 0 and places[at][1] >= end
+        """Return whether a source holds a range, in bytes of the source."""
+        ranges = self._source_ranges.get(source)
+        return ranges is not None and ranges.covers((start, end))
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int, Extent | None]]:
-        """A range cut where extents begin and end; `None` where nothing is."""
+        """Yield a range, cut where extents begin and end; None for bytes that are missing."""
         at = max(0, bisect_right(self._starts, start) - 1)
         while start < end:
             while at < len(self.parts) and self.parts[at].end <= start:
@@ -74,41 +77,40 @@ class Extents:
             yield start, stop, part
             start = stop
 
-
-def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sorted; what overlaps or touches becomes one. Empty ranges vanish."""
-    out: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if start >= end:
-            continue
-        if out and start <= out[-1][1]:
-            out[-1] = (out[-1][0], max(out[-1][1], end))
-        else:
-            out.append((start, end))
-    return out
+    def missing(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of a range that no source holds."""
+        return [(first, last) for first, last, part in self.pieces(start, end) if part is None]
 
 
-def subtract_ranges(wanted: Sequence[tuple[int, int]], had: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What of `wanted` is not in `had`. Both as `merge_ranges` leaves them."""
-    out: list[tuple[int, int]] = []
-    position = 0
-    for first, end in wanted:
-        start = first
-        while position < len(had) and had[position][1] <= start:
-            position += 1
-        at = position
-        while at < len(had) and had[at][0] < end:
-            if had[at][0] > start:
-                out.append((start, had[at][0]))
-            start = max(start, had[at][1])
-            at += 1
-        if start < end:
-            out.append((start, end))
-    return out
+def check_coverage(runs: Iterable[DataRun], extents: ExtentMap, index_multihash: str) -> None:
+    """Raise `PartialCoverageError` with the exact missing ranges, unless every byte is available."""
+
+    def missing_parts() -> Iterator[tuple[int, int]]:
+        for run in runs:
+            span = run.size if isinstance(run, Contiguous) else run.span
+            if extents.holding(run.source, run.source + span) is None:
+                for source, _, size in iter_blocks(run):
+                    yield from extents.missing(source, source + size)
+
+    missing = RangeSet(missing_parts())
+    if missing:
+        raise coverage_error(missing, index_multihash)
 
 
-def _places(parts: Sequence[Extent]) -> dict[int, list[tuple[int, int]]]:
+def coverage_error(missing: RangeSet, index_multihash: str) -> PartialCoverageError:
+    """Return the error for missing canonical bytes. It carries at most 10,000 ranges; the message counts all."""
+    ranges = list(missing)
+    shown = tuple((span.start, span.size_bytes) for span in ranges[:_MAX_REPORTED_RANGES])
+    return PartialCoverageError(
+        f"{missing.size_bytes} bytes in {len(ranges)} ranges are missing; "
+        f"the first is {ranges[0].start}…{ranges[0].end}",
+        detail=PartialCoverageDetail("canonical", index_multihash, shown),
+        hint="Add a source that has these bytes.",
+    )
+
+
+def _source_ranges(parts: Sequence[Extent]) -> dict[int, RangeSet]:
     out: dict[int, list[tuple[int, int]]] = {}
     for part in parts:
         out.setdefault(part.source, []).append((part.offset, part.offset + part.end - part.start))
-    return {source: merge_ranges(ranges) for source, ranges in out.items()}
+    return {source: RangeSet(ranges) for source, ranges in out.items()}

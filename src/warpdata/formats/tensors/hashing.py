@@ -1,7 +1,7 @@
-"""What things are called: multihashes, artifact ids, TreeHash, view ids and the hashes around them.
+"""Identity: multihashes, artifact ids, TreeHash, view ids and related hashes.
 
-Pure functions over bytes. Equal content has equal names on every machine and in every implementation
-of the format. Implements "Hashes" and "View identity" of docs/specs/tensors.md.
+Pure functions over bytes. Equal content has equal ids on every machine and in every implementation of the format.
+Implements "Hashes" and "View identity" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from typing import Literal
 
 from warpdata.formats.tensors.index import TensorIndex
-from warpdata.formats.tensors.spec import Narrow, NormalView, Selection, Transpose
-from warpdata.formats.tensors.workers import for_each, processors
-from warpdata.limits import TREE_LEAF_COUNT, TREE_LEAF_MAX_BYTES, TREE_LEAF_MIN_BYTES
+from warpdata.formats.tensors.spec import Narrow, NormalView, TensorSelection, Transpose
+from warpdata.primitives.parallel import CPU_POOL
 
 __all__ = [
     "artifact_id",
@@ -33,41 +31,44 @@ __all__ = [
 ]
 
 _SHA256_PREFIX = b"\x12\x20"
+_LEAF_MIN_BYTES = 512 * 1024
+_LEAF_MAX_BYTES = 4 * 1024**2
+_LEAF_COUNT = 4096
+_MAX_HASH_THREADS = 16
 
 
 def multihash(digest: bytes) -> str:
-    """The text form of a SHA-256: multibase `b`, base32, multihash prefix."""
+    """Return the text form of a SHA-256: multibase `b`, base32, multihash prefix."""
     return "b" + base64.b32encode(_SHA256_PREFIX + digest).decode().lower().rstrip("=")
 
 
 def artifact_id(index_bytes: bytes, data_digest: bytes) -> str:
-    """`data_digest` is the TreeHash of the canonical ByteSpace."""
+    """Return the id of an artifact; `data_digest` is the TreeHash of the canonical ByteSpace."""
     return f"mi2:{multihash(hashlib.sha256(index_bytes).digest())}:{multihash(data_digest)}"
 
 
 def leaf_size(total_bytes: int) -> int:
-    """How a span is cut for its TreeHash: larger leaves for larger spans."""
-    size = TREE_LEAF_MAX_BYTES
-    while size > TREE_LEAF_MIN_BYTES and -(-total_bytes // size) < TREE_LEAF_COUNT:
+    """Return the bytes of one TreeHash leaf. Larger spans have larger leaves."""
+    size = _LEAF_MAX_BYTES
+    while size > _LEAF_MIN_BYTES and -(-total_bytes // size) < _LEAF_COUNT:
         size //= 2
     return size
 
 
 def leaf_hashes(data: memoryview | bytes) -> list[bytes]:
-    """Of a span in memory. Several at once, by as many threads as the span is worth."""
+    """Return the leaf digests of a span in memory, hashed in parallel."""
     view = memoryview(data).cast("B")
     size = leaf_size(len(view))
-    out = [b""] * -(-len(view) // size)
 
-    def hash_one(leaf: int) -> None:
-        out[leaf] = hashlib.sha256(view[leaf * size : (leaf + 1) * size]).digest()
+    def hash_leaf(start: int) -> bytes:
+        return hashlib.sha256(view[start : start + size]).digest()
 
-    for_each(range(len(out)), processors(), lambda: nullcontext(hash_one))
-    return out
+    limit = min(_MAX_HASH_THREADS, CPU_POOL.size)
+    return CPU_POOL.map_all(hash_leaf, range(0, len(view), size), limit=limit)
 
 
 def tree_root(leaves: Sequence[bytes]) -> bytes:
-    """Pairs are hashed together; the odd one at the end moves up as it is."""
+    """Return the root: neighbours are hashed in pairs, and an odd digest at the end moves up unchanged."""
     if not leaves:
         return bytes(32)
     level = list(leaves)
@@ -78,12 +79,12 @@ def tree_root(leaves: Sequence[bytes]) -> bytes:
 
 
 def tree_hash(data: memoryview | bytes) -> bytes:
-    """Of a span in memory, as it is."""
+    """Return the TreeHash of a span in memory."""
     return tree_root(leaf_hashes(data))
 
 
 def view_id(view: NormalView, index: TensorIndex, index_multihash: str) -> str | None:
-    """`None` for the identity, which has no id of its own."""
+    """Return the id of a view; None for the identity, which has no id."""
     if not view.selections:
         return None
     plain = [(name, selection.v1_ops(index[name].shape)) for name, selection in view.selections]
@@ -97,18 +98,18 @@ def view_id(view: NormalView, index: TensorIndex, index_multihash: str) -> str |
 
 
 def view_subset_hash(names: Iterable[str]) -> bytes:
-    """A name for a choice of tensors, whatever their order. Raw bytes, not a view id."""
+    """Return the hash of a set of tensor names, independent of their order. Raw bytes, not a view id."""
     text = json.dumps(sorted(set(names)), separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).digest()
 
 
 def selection_hash(view: str | None, subset: bytes | None) -> bytes:
-    """A view (or the identity) together with a choice of tensors (or all)."""
+    """Return the hash of a view (or the identity) of a subset of tensors (or all)."""
     return hashlib.sha256((view or "").encode() + (b"|all" if subset is None else subset) + b"|v1").digest()
 
 
 def logical_layout_hash(index_bytes: bytes, kind: Literal["canonical", "view"]) -> bytes:
-    """Of a layout: an index, and whether it is the artifact's or a view's."""
+    """Return the hash of a layout: an index, of the artifact or of a view."""
     return hashlib.sha256(index_bytes + b"|" + kind.encode()).digest()
 
 
@@ -127,8 +128,8 @@ def _encode_v1(name: str, ops: Sequence[Narrow | Transpose]) -> bytes:
     return out
 
 
-def _encode_v2(name: str, selection: Selection, shape: tuple[int, ...]) -> bytes:
-    """Bounds of the axes that are cut, by axis, then the order of axes if it changes."""
+def _encode_v2(name: str, selection: TensorSelection, shape: tuple[int, ...]) -> bytes:
+    """Encode the bounds of axes that are cut, by axis, then the order of axes unless it is ascending."""
     ops = [
         b"\x02" + struct.pack("<iqQQ", dim, bound.start, bound.length, bound.step)
         for dim, bound in enumerate(selection.bounds)

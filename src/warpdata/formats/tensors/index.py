@@ -1,28 +1,56 @@
-"""The canonical index: which tensors there are, and where their bytes lie in the canonical ByteSpace.
+"""The canonical index: the tensors of an artifact, their positions in the canonical ByteSpace, and the JSON form.
 
-Pure values. An index that exists is valid: bounds, alignment and overlap are checked when it is made.
-Reading and writing its bytes is `index_json`. Implements "Index" of docs/specs/tensors.md.
+An index is valid by construction: bounds, alignment and overlap are checked when it is made. Its JSON has one
+spelling, because the bytes are hashed; any other spelling is rejected, so that an artifact has one id. Implements
+"Index" and "Index bytes" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
-from warpdata.errors import BadInputError, InvalidViewError
-from warpdata.formats.tensors.dtypes import DType, dtype_named
-from warpdata.limits import MAX_TENSOR_DIMS, MAX_TENSOR_NAME_BYTES, MAX_TENSOR_SPACE_BYTES, MAX_TENSORS
+from warpdata.errors import (
+    BadInputError,
+    CorruptError,
+    InvalidViewError,
+    TensorsCorruptedError,
+    UnsupportedFormatError,
+)
+from warpdata.formats.tensors.dtypes import TensorDType, dtype_named
+from warpdata.limits import (
+    MAX_TENSOR_DIMS,
+    MAX_TENSOR_INDEX_BYTES,
+    MAX_TENSOR_NAME_BYTES,
+    MAX_TENSOR_SPACE_BYTES,
+    MAX_TENSORS,
+)
+from warpdata.primitives.strict_json import decode_json
 
-__all__ = ["ALIGNMENT_BYTES", "TensorEntry", "TensorIndex", "align", "compact_stride", "index_problems", "pack_index"]
+__all__ = [
+    "ALIGNMENT_BYTES",
+    "TensorEntry",
+    "TensorIndex",
+    "align",
+    "compact_stride",
+    "decode_object",
+    "encode_index",
+    "pack_index",
+    "parse_index",
+]
 
 ALIGNMENT_BYTES = 8
+_FIELDS = ("offset", "size", "shape", "stride", "dtype", "storage_offset")
+_MAX_REPORTED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One tensor: the storage it lies in (bytes `offset` to `offset + size`), and its place in it.
+    """One tensor: its storage (bytes `offset` to `offset + size`), and the position of its elements in the storage.
 
     `stride` and `storage_offset` count elements. Tensors that share a storage repeat `offset` and `size`.
     """
@@ -32,7 +60,7 @@ class TensorEntry:
     size: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    dtype: DType
+    dtype: TensorDType
     storage_offset: int = 0
 
     @property
@@ -41,12 +69,12 @@ class TensorEntry:
 
     @property
     def byte_size(self) -> int:
-        """Bytes of the elements alone, which may be fewer than the storage has."""
+        """Bytes of the elements alone. The storage may have more."""
         return self.element_count * self.dtype.item_bytes
 
     @property
     def is_compact(self) -> bool:
-        """Whether the elements, in row-major order, are exactly the storage."""
+        """The elements, in row-major order, are exactly the storage."""
         return (
             self.storage_offset == 0
             and self.byte_size == self.size
@@ -62,16 +90,16 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class TensorIndex:
-    """All tensors of an artifact, in name order. `BadInputError` if they can not be one."""
+    """All tensors of an artifact, in name order. `BadInputError` if the entries break a rule of the index."""
 
     entries: tuple[TensorEntry, ...]
     total_size: int = field(init=False)
     _by_name: Mapping[str, TensorEntry] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        problems = index_problems(self.entries)
+        problems = _index_problems(self.entries)
         if problems:
-            raise BadInputError(f"the tensors make no index: {'; '.join(problems[:5])}")
+            raise BadInputError(f"the tensor index is not valid: {'; '.join(problems[:5])}")
         object.__setattr__(self, "total_size", max((e.offset + e.size for e in self.entries), default=0))
         object.__setattr__(self, "_by_name", {entry.name: entry for entry in self.entries})
 
@@ -87,19 +115,19 @@ class TensorIndex:
     def __getitem__(self, name: str) -> TensorEntry:
         entry = self._by_name.get(name)
         if entry is None:
-            raise InvalidViewError(f"there is no tensor {name!r}", hint="`names()` lists those there are")
+            raise InvalidViewError(f"there is no tensor {name!r}", hint="`names()` lists all tensors.")
         return entry
 
     def names(self) -> list[str]:
         return [entry.name for entry in self.entries]
 
 
-def pack_index(tensors: Mapping[str, tuple[str | DType, Sequence[int]]]) -> TensorIndex:
-    """Lay tensors out in name order, each with a storage of its own, aligned, without more gaps than that."""
+def pack_index(tensors: Mapping[str, tuple[str | TensorDType, Sequence[int]]]) -> TensorIndex:
+    """Place tensors in name order, each in its own aligned storage, without other gaps."""
     entries, cursor = [], 0
     for name in sorted(tensors):
         kind, shape = tensors[name]
-        dtype = kind if isinstance(kind, DType) else dtype_named(kind)
+        dtype = kind if isinstance(kind, TensorDType) else dtype_named(kind)
         cursor = align(cursor)
         size = math.prod(shape) * dtype.item_bytes
         entries.append(TensorEntry(name, cursor, size, tuple(shape), compact_stride(shape), dtype))
@@ -108,12 +136,12 @@ def pack_index(tensors: Mapping[str, tuple[str | DType, Sequence[int]]]) -> Tens
 
 
 def align(position: int) -> int:
-    """The next place where a tensor may start."""
+    """Round up to a multiple of 8, where a tensor may begin."""
     return -(-position // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def compact_stride(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
+    """Return row-major strides in elements."""
     out, step = [], 1
     for count in reversed(shape):
         out.append(step)
@@ -121,8 +149,67 @@ def compact_stride(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(out))
 
 
-def index_problems(entries: Iterable[TensorEntry]) -> list[str]:
-    """Everything that keeps entries from being an index, each with the tensor's name."""
+def encode_index(index: TensorIndex) -> bytes:
+    """Return the canonical JSON."""
+    rows = {
+        entry.name: [entry.offset, entry.size, entry.shape, entry.stride, entry.dtype.name, entry.storage_offset]
+        for entry in index
+    }
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def parse_index(data: bytes, label: str = "the tensor index") -> TensorIndex:
+    """Return the index whose canonical JSON is `data`, or raise `TensorsCorruptedError` with every problem."""
+    if len(data) > MAX_TENSOR_INDEX_BYTES:
+        raise TensorsCorruptedError(f"{label} has {len(data)} bytes; {MAX_TENSOR_INDEX_BYTES} are allowed")
+    rows = decode_object(data, label)
+    problems: list[str] = []
+    entries = [entry for name, row in rows.items() if (entry := _parse_entry(name, row, problems)) is not None]
+    problems = problems or _index_problems(entries)
+    if problems:
+        shown = tuple(problems[:_MAX_REPORTED])
+        raise TensorsCorruptedError(f"{label} has {len(problems)} problems; the first: {shown[0]}", problems=shown)
+    index = TensorIndex(tuple(entries))
+    if encode_index(index) != data:
+        raise TensorsCorruptedError(f"{label} is not in its canonical spelling")
+    return index
+
+
+def decode_object(data: bytes, label: str) -> dict[str, Any]:
+    """Return one JSON object. The checks of the single fields reject fractions."""
+    try:
+        value = decode_json(data, label)
+    except CorruptError as error:
+        raise TensorsCorruptedError(error.message) from error
+    if not isinstance(value, dict):
+        raise TensorsCorruptedError(f"{label} is not a JSON object")
+    return value
+
+
+def _parse_entry(name: str, row: Any, problems: list[str]) -> TensorEntry | None:
+    if not isinstance(row, list) or len(row) != len(_FIELDS):
+        problems.append(f"{name!r}: not a list of {', '.join(_FIELDS)}")
+        return None
+    offset, size, shape, stride, kind, storage_offset = row
+    numbers = all(_is_int(value) for value in (offset, size, storage_offset))
+    lists = all(isinstance(values, list) and all(_is_int(value) for value in values) for values in (shape, stride))
+    if not numbers or not lists or not isinstance(kind, str):
+        problems.append(f"{name!r}: a field has the wrong type")
+        return None
+    try:
+        dtype = dtype_named(kind)
+    except UnsupportedFormatError as error:
+        problems.append(f"{name!r}: {error.message}")
+        return None
+    return TensorEntry(name, offset, size, tuple(shape), tuple(stride), dtype, storage_offset)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _index_problems(entries: Iterable[TensorEntry]) -> list[str]:
+    """Return every broken rule, with the name of the tensor."""
     entries = tuple(entries)
     if len(entries) > MAX_TENSORS:
         return [f"{len(entries)} tensors; {MAX_TENSORS} are allowed"]
@@ -145,7 +232,7 @@ def _entry_problems(entry: TensorEntry) -> Iterator[str]:
         yield f"{len(entry.shape)} dimensions; {MAX_TENSOR_DIMS} are allowed"
         return
     if len(entry.stride) != len(entry.shape):
-        yield f"{len(entry.shape)} dimensions, and {len(entry.stride)} strides"
+        yield f"{len(entry.shape)} dimensions, but {len(entry.stride)} strides"
         return
     numbers = (entry.offset, entry.size, entry.storage_offset, *entry.shape, *entry.stride)
     if not all(0 <= number <= MAX_TENSOR_SPACE_BYTES for number in numbers):
@@ -160,15 +247,15 @@ def _entry_problems(entry: TensorEntry) -> Iterator[str]:
     elif entry.element_count:
         last = entry.storage_offset + sum((n - 1) * s for n, s in zip(entry.shape, entry.stride, strict=True))
         if (last + 1) * entry.dtype.item_bytes > entry.size:
-            yield f"element {last} lies outside its storage of {entry.size} bytes"
+            yield f"element {last} is outside of its storage of {entry.size} bytes"
 
 
 def _overlaps(entries: tuple[TensorEntry, ...]) -> list[str]:
-    """Storages are the same or apart; an empty one takes no room."""
+    """Return storages that overlap without being equal. Empty storages never overlap."""
     problems = []
     ordered = sorted((entry for entry in entries if entry.size), key=lambda e: (e.offset, e.size))
     for before, after in pairwise(ordered):
-        same = (before.offset, before.size) == (after.offset, after.size)
-        if not same and after.offset < before.offset + before.size:
+        is_same = (before.offset, before.size) == (after.offset, after.size)
+        if not is_same and after.offset < before.offset + before.size:
             problems.append(f"the storages of {before.name!r} and {after.name!r} overlap")
     return problems

@@ -1,8 +1,7 @@
-"""Another host that serves an artifact, as a source: ranges of canonical bytes over HTTP, by hash.
+"""The client of a peer: another host that serves canonical bytes of an artifact over HTTP.
 
-A peer is asked for an artifact by the multihash of its index, so it can not answer with another one. Index and
-leaf hashes are checked against the names they were asked by; bytes are checked by whoever reads with `verify`.
-Implements "Peers" of docs/specs/tensors.md.
+Requests name the multihash of the index, and the index is checked against it. Bytes are verified only by reads with
+`verify`. Implements "Peers" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -23,81 +22,87 @@ from warpdata.errors import (
     StoreUnavailableError,
     TensorsCorruptedError,
 )
-from warpdata.formats.tensors.extents import merge_ranges
 from warpdata.formats.tensors.hashing import multihash
-from warpdata.formats.tensors.sources import Stored
-from warpdata.limits import MAX_PEER_EXTENTS_BYTES, MAX_TENSOR_INDEX_BYTES, PEER_CONNECTIONS, PEER_TIMEOUT_S
+from warpdata.limits import MAX_PEER_EXTENTS_BYTES, MAX_TENSOR_INDEX_BYTES
+from warpdata.primitives.ranges import ByteRange, RangeSet
 
-__all__ = ["PeerSource"]
+__all__ = ["TIMEOUT_S", "PeerSource"]
+
+TIMEOUT_S = 30.0
+_CONNECTIONS = 16
 
 
-class PeerSource(Stored):
-    """One artifact at one peer. Connections are kept until `close()`. Safe to share between threads."""
+class PeerSource:
+    """One artifact at one peer. Idle connections stay open until `close()`. Safe to share between threads."""
 
-    concurrency = PEER_CONNECTIONS
+    concurrency = _CONNECTIONS
 
-    def __init__(self, url: str, index_multihash: str, *, timeout_s: float = PEER_TIMEOUT_S) -> None:
+    def __init__(self, url: str, index_multihash: str, *, timeout_s: float = TIMEOUT_S) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise BadInputError(f"{url!r} is not the address of a peer", hint="http://host:port")
+            raise BadInputError(f"{url!r} is not the URL of a peer", hint="Write http://host:port.")
         self.url = url.rstrip("/")
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
         self._path = f"{parts.path.rstrip('/')}/tensors/{index_multihash}"
         self._index_multihash = index_multihash
         self._timeout_s = timeout_s
+        self.size_bytes = 0
+        """The end of the last byte that the peer has, once `ranges` was called."""
         self._idle: deque[http.client.HTTPConnection] = deque()
         weakref.finalize(self, _close_all, self._idle)
 
     def index_bytes(self) -> bytes:
         data = self._get("index", limit=MAX_TENSOR_INDEX_BYTES)
         if multihash(hashlib.sha256(data).digest()) != self._index_multihash:
-            raise TensorsCorruptedError(f"{self.url} answered with another index than {self._index_multihash}")
+            raise TensorsCorruptedError(f"{self.url} sent another index than {self._index_multihash}")
         return data
 
     def leaves(self) -> tuple[bytes, ...] | None:
-        """As the peer says; not checked here. `None` if it knows none."""
+        """Return the leaf digests of the peer, not verified; None if it has none."""
         data = self._get("leaves", limit=MAX_TENSOR_INDEX_BYTES)
         return tuple(data[at : at + 32] for at in range(0, len(data), 32)) or None
 
-    def ranges(self) -> list[tuple[int, int]]:
-        """Which canonical bytes the peer has."""
+    def ranges(self) -> list[ByteRange]:
+        """Return the canonical bytes that the peer has."""
         try:
-            told = json.loads(self._get("extents", limit=MAX_PEER_EXTENTS_BYTES))
-            return merge_ranges((int(start), int(end)) for start, end in told if 0 <= int(start) < int(end))
+            spans = json.loads(self._get("extents", limit=MAX_PEER_EXTENTS_BYTES))
+            found = list(RangeSet((int(start), int(end)) for start, end in spans if 0 <= int(start) < int(end)))
         except (ValueError, TypeError, RecursionError) as error:
-            raise TensorsCorruptedError(f"{self.url} does not say which bytes it has: {error}") from error
+            raise TensorsCorruptedError(f"{self.url} sent no valid list of extents: {error}") from error
+        self.size_bytes = found[-1].end if found else 0
+        return found
 
-    def read_range(self, start: int, end: int) -> bytes:
+    def read_range(self, start: int, end: int) -> memoryview:
         data = self._get("bytes", limit=end - start, span=(start, end))
         if len(data) != end - start:
-            raise StorageError(f"{self.url} gave {len(data)} bytes for the range {start}…{end}")
-        return data
+            raise StorageError(f"{self.url} sent {len(data)} bytes for the range {start}…{end}")
+        return memoryview(data)
 
     def close(self) -> None:
-        """Safe to call twice, and to read again afterwards."""
+        """Close idle connections. Safe to call twice; a later read opens new ones."""
         _close_all(self._idle)
 
     def _get(self, what: str, *, limit: int, span: tuple[int, int] | None = None) -> bytes:
         headers = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
-        kept = len(self._idle)
+        idle = len(self._idle)
         while True:
             connection = self._connection()
             try:
                 connection.request("GET", f"{self._path}/{what}", headers=headers)
                 reply = connection.getresponse()
                 data = reply.read(limit + 1)
-                whole = reply.isclosed() or not reply.read(1)
+                is_complete = reply.isclosed() or not reply.read(1)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                # A connection that was kept may have been closed by the other side meanwhile.
-                kept -= 1
-                if kept < 0 or isinstance(error, TimeoutError):
+                # The server may have closed an idle connection, so each of them may fail once.
+                idle -= 1
+                if idle < 0 or isinstance(error, TimeoutError):
                     self._fail(error)
                 continue
             break
-        if len(data) > limit or not whole:
+        if len(data) > limit or not is_complete:
             connection.close()
-            raise StorageError(f"{self.url} gave more than {limit} bytes for {what}")
+            raise StorageError(f"{self.url} sent more than {limit} bytes for {what}")
         self._idle.append(connection)
         if reply.status == 404:
             raise ObjectNotFoundError(f"{self.url} has no {what} of {self._index_multihash}")
@@ -115,7 +120,7 @@ class PeerSource(Stored):
     def _fail(self, error: Exception) -> NoReturn:
         if isinstance(error, TimeoutError):
             raise StoreTimeoutError(f"{self.url} did not answer within {self._timeout_s} s") from error
-        raise StoreUnavailableError(f"{self.url} can not be reached: {error}") from error
+        raise StoreUnavailableError(f"{self.url} cannot be reached: {error}") from error
 
 
 def _close_all(connections: deque[http.client.HTTPConnection]) -> None:

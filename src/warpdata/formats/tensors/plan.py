@@ -1,8 +1,7 @@
-"""Which canonical bytes make a view, and where each of them lands. Pure: an index and a normal view in, runs out.
+"""View plans: the canonical bytes of a view, and the position of each in the view's ByteSpace. Pure.
 
-Runs tile the view's ByteSpace from its first byte to its last, without gap or overlap. The same runs read
-backwards are the inverse: how a view's bytes go back into the canonical ByteSpace. How bytes are fetched
-is the business of `reads`. Implements "View ByteSpace" and "Runs" of docs/specs/tensors.md.
+Runs tile the view's ByteSpace without gap or overlap. Their inverse writes a view back into the canonical ByteSpace.
+`reads` decides how bytes are fetched. Implements "View ByteSpace" and "Runs" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import TypeAlias
 
 from warpdata.errors import InvalidViewError
 from warpdata.formats.tensors.index import TensorEntry, TensorIndex, align, compact_stride
-from warpdata.formats.tensors.spec import NormalView, Selection
+from warpdata.formats.tensors.spec import NormalView, TensorSelection
 
 __all__ = ["Contiguous", "DataRun", "Pad", "Permute", "Run", "Strided", "ViewPlan", "iter_blocks", "make_plan"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """Zeros."""
+    """`size` zero bytes."""
 
     target: int
     size: int
@@ -54,7 +53,7 @@ class Strided:
 
     @property
     def span(self) -> int:
-        """From the first byte of the first block to the last byte of the last."""
+        """Bytes from the begin of the first block to the end of the last."""
         return sum((n - 1) * s for n, s in zip(self.counts, self.strides, strict=True)) + self.block
 
 
@@ -64,9 +63,9 @@ Run: TypeAlias = Pad | DataRun
 
 @dataclass(frozen=True, slots=True)
 class Permute:
-    """After its run: the `shape` that lies at `target` gets its axes in this order.
+    """Reorder the axes of the tensor of `shape` at `target`, after its run has been read.
 
-    The inverse, before writing back: the permuted shape gets its axes in `inverse_order`.
+    The inverse, before a write, reorders the axes of `permuted_shape` by `inverse_order`.
     """
 
     name: str
@@ -90,7 +89,7 @@ class Permute:
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """A view's own index, its runs in target order, and the transforms that follow them."""
+    """The index of a view, its runs in target order, and the permutations that follow them."""
 
     index: TensorIndex
     names: tuple[str, ...]
@@ -104,7 +103,7 @@ class ViewPlan:
 
 
 def make_plan(index: TensorIndex, view: NormalView, names: Sequence[str] | None = None) -> ViewPlan:
-    """The plan of a view, or of some of its tensors packed in the order given.
+    """Return the plan of a view, or of some of its tensors, packed in the order given.
 
     The identity of all tensors is the canonical ByteSpace itself.
     """
@@ -112,7 +111,7 @@ def make_plan(index: TensorIndex, view: NormalView, names: Sequence[str] | None 
         return _canonical_plan(index)
     chosen = tuple(index.names() if names is None else names)
     if len(set(chosen)) != len(chosen):
-        raise InvalidViewError("a tensor is named twice in one view")
+        raise InvalidViewError("a view names a tensor twice")
     selections = dict(view.selections)
     runs: list[Run] = []
     permutes: list[Permute] = []
@@ -135,7 +134,7 @@ def make_plan(index: TensorIndex, view: NormalView, names: Sequence[str] | None 
 
 
 def iter_blocks(run: DataRun) -> Iterator[tuple[int, int, int]]:
-    """Every block of a run as (source, target, size), in target order."""
+    """Yield every block of a run as (source, target, size), in target order."""
     if isinstance(run, Contiguous):
         yield run.source, run.target, run.size
         return
@@ -160,8 +159,10 @@ def _canonical_plan(index: TensorIndex) -> ViewPlan:
     return ViewPlan(index, tuple(index.names()), tuple(runs), (), index.total_size)
 
 
-def _place(source: TensorEntry, selection: Selection | None, start: int) -> tuple[TensorEntry, DataRun, Permute | None]:
-    """Where one tensor goes: a whole storage as it is, or what is selected, in row-major order."""
+def _place(
+    source: TensorEntry, selection: TensorSelection | None, start: int
+) -> tuple[TensorEntry, DataRun, Permute | None]:
+    """Place one tensor at `start`: its whole storage, or the selected elements in row-major order."""
     if selection is None:
         kept = TensorEntry(
             source.name, start, source.size, source.shape, source.stride, source.dtype, source.storage_offset
@@ -177,8 +178,8 @@ def _place(source: TensorEntry, selection: Selection | None, start: int) -> tupl
     return entry, run, Permute(source.name, start, cut, selection.order, item)
 
 
-def _gather(source: TensorEntry, selection: Selection, target: int) -> DataRun:
-    """The selected elements in row-major order, as few and as large blocks as the strides allow."""
+def _gather(source: TensorEntry, selection: TensorSelection, target: int) -> DataRun:
+    """Return the selected elements in row-major order, in the largest blocks that the strides allow."""
     item = source.dtype.item_bytes
     first = source.storage_offset + sum(
         bound.start * stride for bound, stride in zip(selection.bounds, source.stride, strict=True)

@@ -1,10 +1,9 @@
-"""Which requests fetch the bytes of a plan. Pure: runs, extents and costs in, reads out.
+"""Read plans: the requests that fetch the bytes of a view plan. Pure.
 
-A strided run can be fetched block by block, which reads exactly what is kept in many requests, or in wide
-reads that are packed afterwards, which reads more in fewer; and anything in between, axis by axis. The
-cheapest is taken, by a cost that the caller states. A source that gathers, as local files do, takes such a
-run as it is. What is planned here is what is requested, byte for byte, which is why it can be told
-beforehand. Implements "Reads" of docs/specs/tensors.md.
+A strided run can be read block by block (exact bytes, many requests), or in wide reads that are packed afterwards
+(more bytes, fewer requests), with options in between, axis by axis. The planner takes the cheapest by the caller's
+cost. A source that can gather, such as a local file, takes a strided run as it is. The plan names every request, so
+`explain()` predicts them exactly. Implements "Reads" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -15,57 +14,66 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from warpdata.errors import BadInputError
-from warpdata.formats.tensors.extents import Extents
-from warpdata.formats.tensors.plan import Contiguous, DataRun, Strided, iter_blocks
-from warpdata.formats.tensors.strided_copy import Patch, patch_of, split_patch
-from warpdata.limits import (
-    MAX_BLOCK_READS,
-    VIEW_PIECE_BYTES,
-    VIEW_REQUEST_COST_BYTES,
-    VIEW_SCRATCH_BYTES,
-)
+from warpdata.formats.tensors.extents import ExtentMap
+from warpdata.formats.tensors.plan import Contiguous, DataRun, Pad, Strided, ViewPlan, iter_blocks
+from warpdata.formats.tensors.strided_copy import StridedCopy, copy_of, split_copy
 
-__all__ = ["Choice", "Read", "ReadCost", "ReadPlan", "choice_of", "plan_reads"]
+__all__ = [
+    "PIECE_BYTES",
+    "Choice",
+    "ReadCost",
+    "ReadPlan",
+    "ReadRequest",
+    "ViewExplanation",
+    "explain_reads",
+    "plan_reads",
+]
+
+PIECE_BYTES = 8 * 1024**2
+"""The default length of the longest request."""
+_REQUEST_COST_BYTES = 16 * 1024
+_SCRATCH_BYTES = 8 * 1024**2
+_MAX_BLOCK_READS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCost:
-    """What a request costs beside its bytes, in bytes that could be read meanwhile; and how long one may be.
+    """The overhead of a request, as the number of bytes that cost as much, and bounds on the length of requests.
 
-    `scratch_bytes` bounds requests of which not everything is kept, `piece_bytes` all of them.
+    `scratch_bytes` bounds requests of which only parts are kept, `piece_bytes` all requests.
     """
 
-    request_bytes: int = VIEW_REQUEST_COST_BYTES
-    scratch_bytes: int = VIEW_SCRATCH_BYTES
-    piece_bytes: int = VIEW_PIECE_BYTES
+    request_bytes: int = _REQUEST_COST_BYTES
+    scratch_bytes: int = _SCRATCH_BYTES
+    piece_bytes: int = PIECE_BYTES
 
     def __post_init__(self) -> None:
         if self.request_bytes < 0 or self.scratch_bytes < 1 or self.piece_bytes < 1:
-            raise BadInputError(f"{self!r} is not a cost")
+            raise BadInputError(f"{self!r} is not a valid cost")
 
     def of(self, requests: int, bytes_read: int) -> int:
         return requests * self.request_bytes + bytes_read
 
 
-class Read(NamedTuple):
-    """One request, in bytes of its source, and what it serves (its `source` counted the same way).
+class ReadRequest(NamedTuple):
+    """One request, in bytes of its source, and the copies that it serves, with the same source positions.
 
-    `gathers`: only the blocks of its one part are read, not what lies between. `leaves`: the leaves of the
-    TreeHash that the request consists of, where they are to be checked. `placed`: where each of them lies in the
-    target as a whole, where checking can wait until they are there.
+    `gathers`: only the blocks of its one part are read, without the gaps. `leaves`: the TreeHash leaves of a
+    verified request. `placed`: the target positions of the leaves, if all arrive in one piece each, so that they
+    can be hashed in the target.
     """
 
     source: int
     start: int
     end: int
-    parts: tuple[Patch, ...]
+    parts: tuple[StridedCopy, ...]
     gathers: bool = False
     leaves: range = range(0)
     placed: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
-        """Bytes asked for."""
+        """Requested bytes."""
         return self.parts[0].size if self.gathers else self.end - self.start
 
     @property
@@ -75,10 +83,10 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How one run is fetched, before neighbours are joined.
+    """The method that fetches one run, before neighbours are joined.
 
-    `method` is `contiguous`, `blocks`, `wide`, `gather`, `pieces` or `leaves`.
-    `alternative_cost` is what the best other way would have cost; `None` where there was no other.
+    `method` is `contiguous`, `blocks`, `wide`, `gather`, `pieces` or `leaves`. `alternative_cost` is the cost of the
+    next best method, or None if there is no other.
     """
 
     name: str
@@ -92,19 +100,69 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    reads: tuple[Read, ...]
+    """The requests of a plan, and the method chosen for each run."""
+
+    reads: tuple[ReadRequest, ...]
     choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewExplanation:
+    """The exact cost of a read, known before it runs.
+
+    `reads` are (source, start, end), one for each request. `bytes_kept` arrive in the view. With `on_device`, the
+    device packs blocks and swaps axes.
+    """
+
+    requests: int
+    bytes_read: int
+    bytes_kept: int
+    pad_bytes: int
+    reads: tuple[tuple[int, int, int], ...]
+    choices: tuple[Choice, ...]
+    transposed: tuple[str, ...]
+    on_device: bool = False
+
+    def __str__(self) -> str:
+        lines = [f"{self.requests} requests, {self.bytes_read} bytes read, {self.bytes_kept} kept"]
+        place = "on the device" if self.on_device else "in memory"
+        for choice in self.choices:
+            other = "" if choice.alternative_cost is None else f", the next best costs {choice.alternative_cost}"
+            lines.append(
+                f"  {choice.name}: {choice.method}, {choice.requests} requests, {choice.bytes_read} bytes read, "
+                f"{choice.bytes_kept} kept, cost {choice.cost}{other}"
+            )
+            if choice.method == "wide":
+                lines[-1] += f", packed {place}"
+        lines += [f"  {name}: transposed after the read, {place}" for name in self.transposed]
+        return "\n".join(lines)
+
+
+def explain_reads(
+    plan: ViewPlan, planned: ReadPlan, requests: tuple[tuple[int, int, int], ...], *, on_device: bool
+) -> ViewExplanation:
+    """Sum up a read plan and the requests that carry it out."""
+    return ViewExplanation(
+        requests=len(requests),
+        bytes_read=sum(read.size for read in planned.reads),
+        bytes_kept=sum(run.size for run in plan.data_runs),
+        pad_bytes=sum(run.size for run in plan.runs if isinstance(run, Pad)),
+        reads=requests,
+        choices=planned.choices,
+        transposed=tuple(permute.name for permute in plan.permutes),
+        on_device=on_device,
+    )
 
 
 def plan_reads(
     runs: Sequence[DataRun],
-    extents: Extents,
+    extents: ExtentMap,
     cost: ReadCost,
     *,
     gathering: Container[int] = (),
 ) -> ReadPlan:
-    """Every byte of every run must lie in an extent; `coverage` asks that first. `gathering`: sources that can."""
-    reads: list[Read] = []
+    """Plan the requests of runs whose coverage was checked. `gathering` are the sources that can gather."""
+    reads: list[ReadRequest] = []
     choices: list[Choice] = []
     for run in runs:
         made, choice = _fetch(run, extents, cost, gathering)
@@ -113,31 +171,33 @@ def plan_reads(
     return ReadPlan(tuple(_join(reads, extents, cost)), tuple(choices))
 
 
-def _fetch(run: DataRun, extents: Extents, cost: ReadCost, gathering: Container[int]) -> tuple[list[Read], Choice]:
+def _fetch(
+    run: DataRun, extents: ExtentMap, cost: ReadCost, gathering: Container[int]
+) -> tuple[list[ReadRequest], Choice]:
     span = run.size if isinstance(run, Contiguous) else run.span
     home = extents.holding(run.source, run.source + span)
     if home is None:
         reads = list(_pieces(run, extents, cost))
-        return reads, choice_of(run, "pieces", reads, cost, None)
+        return reads, _choice(run, "pieces", reads, cost, None)
     run = replace(run, source=run.source - home.start + home.offset)
     if isinstance(run, Contiguous):
-        reads = list(_plain(home.source, patch_of(run), cost))
-        return reads, choice_of(run, "contiguous", reads, cost, None)
+        reads = list(_plain(home.source, copy_of(run), cost))
+        return reads, _choice(run, "contiguous", reads, cost, None)
     if home.source in gathering:
-        parts = split_patch(patch_of(run), cost.piece_bytes)
-        reads = [Read(home.source, p.source, p.source + p.span, (p,), gathers=not p.is_plain) for p in parts]
-        return reads, choice_of(run, "gather" if reads[0].gathers else "blocks", reads, cost, None)
+        parts = split_copy(copy_of(run), cost.piece_bytes)
+        reads = [ReadRequest(home.source, p.source, p.source + p.span, (p,), gathers=not p.is_plain) for p in parts]
+        return reads, _choice(run, "gather" if reads[0].gathers else "blocks", reads, cost, None)
     options = sorted(_options(run, cost))
     best, other = options[0], options[1] if len(options) > 1 else None
     reads = list(_cut(run, home.source, best[3], best[4]))
     method = "blocks" if best[3] == len(run.counts) else "wide"
     if method == "blocks":
         reads = [piece for read in reads for piece in _plain(read.source, read.parts[0], cost)]
-    return reads, choice_of(run, method, reads, cost, other[0] if other else None)
+    return reads, _choice(run, method, reads, cost, other[0] if other else None)
 
 
 def _options(run: Strided, cost: ReadCost) -> Iterator[tuple[int, int, int, int, int]]:
-    """(cost, bytes read, requests, axis, group): one request for every `group` steps along `axis`."""
+    """Yield (cost, bytes read, requests, axis, group): one request for every `group` steps along `axis`."""
     rank = len(run.counts)
     inner = [0] * rank + [run.block]
     for axis in reversed(range(rank)):
@@ -146,8 +206,8 @@ def _options(run: Strided, cost: ReadCost) -> Iterator[tuple[int, int, int, int,
     for axis in range(rank):
         outer = math.prod(run.counts[:axis])
         count, stride, one = run.counts[axis], run.strides[axis], inner[axis + 1]
-        room = (cost.scratch_bytes - one) // stride + 1 if stride else count
-        group = min(count, room)
+        fitting = (cost.scratch_bytes - one) // stride + 1 if stride else count
+        group = min(count, fitting)
         if group < 2:
             continue
         full, rest = divmod(count, group)
@@ -156,19 +216,19 @@ def _options(run: Strided, cost: ReadCost) -> Iterator[tuple[int, int, int, int,
         found = True
         yield cost.of(requests, outer * spans), outer * spans, requests, axis, group
     blocks = math.prod(run.counts)
-    if blocks <= MAX_BLOCK_READS or not found:
+    if blocks <= _MAX_BLOCK_READS or not found:
         yield cost.of(blocks, run.size), run.size, blocks, rank, 1
 
 
-def _cut(run: Strided, source: int, axis: int, group: int) -> Iterator[Read]:
-    """The reads of one option. Each serves a run of its own, cut out of the whole."""
+def _cut(run: Strided, source: int, axis: int, group: int) -> Iterator[ReadRequest]:
+    """Yield the reads of one option, each with its part of the run."""
     rank = len(run.counts)
     below = math.prod(run.counts[axis + 1 :]) * run.block if axis < rank else run.block
     outer = Strided(run.name, 0, run.source, 1, run.counts[:axis], run.strides[:axis])
     target = run.target
     for start, _, _ in iter_blocks(outer):
         if axis == rank:
-            yield Read(source, start, start + run.block, (Patch(start, target, run.block),))
+            yield ReadRequest(source, start, start + run.block, (StridedCopy(start, target, run.block),))
             target += run.block
             continue
         for first in range(0, run.counts[axis], group):
@@ -176,27 +236,27 @@ def _cut(run: Strided, source: int, axis: int, group: int) -> Iterator[Read]:
             begin = start + first * run.strides[axis]
             part = replace(run, target=target, source=begin, counts=(count, *run.counts[axis + 1 :]))
             part = replace(part, strides=run.strides[axis:])
-            yield Read(source, begin, begin + part.span, (patch_of(part),))
+            yield ReadRequest(source, begin, begin + part.span, (copy_of(part),))
             target += count * below
 
 
-def _plain(source: int, patch: Patch, cost: ReadCost) -> Iterator[Read]:
-    for part in split_patch(patch, cost.piece_bytes):
-        yield Read(source, part.source, part.source + part.block, (part,))
+def _plain(source: int, copy: StridedCopy, cost: ReadCost) -> Iterator[ReadRequest]:
+    for part in split_copy(copy, cost.piece_bytes):
+        yield ReadRequest(source, part.source, part.source + part.block, (part,))
 
 
-def _pieces(run: DataRun, extents: Extents, cost: ReadCost) -> Iterator[Read]:
-    """Exactly what is kept, and only from where it is: for sources that have parts of an artifact."""
+def _pieces(run: DataRun, extents: ExtentMap, cost: ReadCost) -> Iterator[ReadRequest]:
+    """Yield reads of exactly the kept bytes, cut where extents end: for sources with parts of an artifact."""
     for source, target, size in iter_blocks(run):
         for start, end, home in extents.pieces(source, source + size):
             assert home is not None, "coverage is checked before reads are planned"
-            place = start - home.start + home.offset
-            yield from _plain(home.source, Patch(place, target + start - source, end - start), cost)
+            offset = start - home.start + home.offset
+            yield from _plain(home.source, StridedCopy(offset, target + start - source, end - start), cost)
 
 
-def _join(reads: list[Read], extents: Extents, cost: ReadCost) -> Iterator[Read]:
-    """Neighbours become one request where reading the gap is cheaper than asking twice, and the gap is there."""
-    group: list[Read] = []
+def _join(reads: list[ReadRequest], extents: ExtentMap, cost: ReadCost) -> Iterator[ReadRequest]:
+    """Join neighbours where the bytes of the gap cost less than a request, and the source holds the gap."""
+    group: list[ReadRequest] = []
     end = 0
     for read in sorted(reads, key=lambda read: (read.source, read.start, read.end)):
         if read.gathers:
@@ -218,12 +278,13 @@ def _join(reads: list[Read], extents: Extents, cost: ReadCost) -> Iterator[Read]
         yield _joined(group, end)
 
 
-def _joined(group: list[Read], end: int) -> Read:
+def _joined(group: list[ReadRequest], end: int) -> ReadRequest:
     first = group[0]
-    return first if len(group) == 1 else Read(first.source, first.start, end, tuple(p for r in group for p in r.parts))
+    if len(group) == 1:
+        return first
+    return ReadRequest(first.source, first.start, end, tuple(part for read in group for part in read.parts))
 
 
-def choice_of(run: DataRun, method: str, reads: Sequence[Read], cost: ReadCost, other: int | None) -> Choice:
-    """What fetching a run in this way amounts to."""
+def _choice(run: DataRun, method: str, reads: Sequence[ReadRequest], cost: ReadCost, other: int | None) -> Choice:
     total = sum(read.size for read in reads)
     return Choice(run.name, method, len(reads), total, run.size, cost.of(len(reads), total), other)

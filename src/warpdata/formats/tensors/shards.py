@@ -1,51 +1,55 @@
-"""Canonical bytes in several blobs: where they are cut, and how the parts are read as one.
+"""Canonical bytes in several shards: the cuts, and sources that read the shards as one.
 
-Cuts follow tensors, so that a tensor which did not change is the same blob in the next version, whatever
-happened to the others. Implements "Shards" of docs/specs/tensors.md.
+Cuts follow tensors, so that a tensor which did not change is the same blob in the next version, whatever happened to
+the others. Implements "Shards" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
 
 import hashlib
-import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Generic, TypeVar
 
+from warpdata.errors import StorageError
 from warpdata.formats.tensors.index import TensorIndex, align
-from warpdata.formats.tensors.sources import ByteSource, FileSource, Stored
-from warpdata.formats.tensors.strided_copy import Patch, clip_patch
-from warpdata.formats.tensors.workers import for_each, processors
-from warpdata.limits import TENSOR_ALONE_BYTES, TENSOR_OPEN_FILES, TENSOR_SHARD_BYTES, VIEW_THREADS
+from warpdata.formats.tensors.strided_copy import StridedCopy, clip_copy, copy_strided
+from warpdata.primitives.byte_lru import ByteLRU
+from warpdata.primitives.parallel import IO_POOL, usable_cores
+from warpdata.storage import FileRangeSource, MappableSource, RangeSource
 
-__all__ = ["FileShards", "StoreShards", "cut_shards"]
+__all__ = ["SHARD_BYTES", "FileShards", "StoreShards", "can_gather", "cut_shards", "gather"]
 
-_ONE_IN = 8
+SHARD_BYTES = 64 * 1024**2
+_ALONE_BYTES = 4 * 1024**2  # a storage of this size has shards of its own
+_CUT_EVERY = 8  # one in 8 names ends a shard, whatever its neighbours are
+_MAX_OPEN_SHARDS = 128
+_STORE_THREADS = 16
+
+S = TypeVar("S", bound=RangeSource)
 
 
 def cut_shards(index: TensorIndex) -> list[tuple[int, int]]:
-    """Ranges that tile the canonical bytes and the padding behind them. Pure."""
+    """Return ranges that tile the canonical bytes and the padding after them. Pure."""
     cuts: list[int] = []
     held = 0
-    for start, end, name in _rooms(index):
-        if end - start >= TENSOR_ALONE_BYTES:
-            cuts += range(start, end, TENSOR_SHARD_BYTES)
+    for start, end, name in _padded_storages(index):
+        if end - start >= _ALONE_BYTES:
+            cuts += range(start, end, SHARD_BYTES)
             held = 0
             continue
-        if held == 0 or held + end - start > TENSOR_SHARD_BYTES:
+        if held == 0 or held + end - start > SHARD_BYTES:
             cuts.append(start)
             held = 0
         held += end - start
-        if held >= TENSOR_ALONE_BYTES and hashlib.sha256(name.encode()).digest()[0] % _ONE_IN == 0:
+        if held >= _ALONE_BYTES and hashlib.sha256(name.encode()).digest()[0] % _CUT_EVERY == 0:
             held = 0
     return list(pairwise([*cuts, align(index.total_size)]))
 
 
-def _rooms(index: TensorIndex) -> Iterator[tuple[int, int, str]]:
-    """Every storage with the padding up to the next, and the first of its names."""
+def _padded_storages(index: TensorIndex) -> Iterator[tuple[int, int, str]]:
+    """Yield every storage, with the padding up to the next, and the first of its names."""
     storages = {(entry.offset, entry.size): entry.name for entry in reversed(index.entries) if entry.size}
     names = {offset: name for (offset, _), name in sorted(storages.items())}
     first, *others = names or [0]
@@ -54,21 +58,21 @@ def _rooms(index: TensorIndex) -> Iterator[tuple[int, int, str]]:
             yield start, end, names.get(start or first, "")
 
 
-class _Shards(Stored):
-    """Parts that follow each other. They are opened when they are first needed, and some are kept open."""
+class _Shards(Generic[S]):
+    """Shards that follow each other. A shard is opened when it is first needed; the last used ones stay open."""
 
-    def __init__(self, sizes: Sequence[int], open_part: Callable[[int], Any]) -> None:
+    def __init__(self, sizes: Sequence[int], open_part: Callable[[int], S]) -> None:
         self._starts = [0, *accumulate(sizes)]
         self._open_part = open_part
-        self._lock = threading.Lock()
-        self._opened: OrderedDict[int, Any] = OrderedDict()
+        # An evicted file is closed when its last reader drops it.
+        self._opened: ByteLRU[int, S] = ByteLRU(max_entries=_MAX_OPEN_SHARDS)
 
     @property
     def size_bytes(self) -> int:
         return self._starts[-1]
 
-    def cuts(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """A range, cut where parts end."""
+    def split_range(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield a range, cut where shards end."""
         number = bisect_right(self._starts, start) - 1
         while start < end:
             number += 1
@@ -77,80 +81,67 @@ class _Shards(Stored):
                 yield start, stop
             start = max(start, stop)
 
-    def _parts(self, start: int, end: int) -> Iterator[tuple[Any, int, int, int]]:
-        """(part, its beginning, from, to): the last two as they are counted here."""
-        for first, last in self.cuts(start, end):
-            number = bisect_right(self._starts, first) - 1
-            yield self._part(number), self._starts[number], first, last
-
-    def _part(self, number: int) -> Any:
-        with self._lock:
-            found = self._opened.get(number)
-            if found is None:
-                found = self._opened[number] = self._open_part(number)
-            self._opened.move_to_end(number)
-            # Files that others still read from are closed when they let go of them.
-            while len(self._opened) > TENSOR_OPEN_FILES:
-                self._opened.popitem(last=False)
-        return found
-
     def close(self) -> None:
-        """Safe to call twice, and to read again afterwards."""
-        with self._lock:
-            self._opened.clear()
+        """Close all shards. Safe to call twice; a later read opens them again."""
+        self._opened.clear()
+
+    def _parts(self, start: int, end: int) -> Iterator[tuple[S, int, int, int]]:
+        """Yield (shard, its first byte, start, end) for the shards of a range, in bytes of the whole."""
+        for first, last in self.split_range(start, end):
+            number = self._number(first)
+            shard = self._opened.get_or_create(number, lambda number=number: self._open_part(number))  # type: ignore[misc]
+            yield shard, self._starts[number], first, last
+
+    def _number(self, position: int) -> int:
+        return bisect_right(self._starts, position) - 1
 
 
-class StoreShards(_Shards):
-    """Objects of a store, or any other sources. A range is as many requests as it has parts.
+class StoreShards(_Shards[RangeSource]):
+    """Objects of a store, or any other sources. A range takes one request per shard.
 
-    `doubt` is told the number of a part that does not verify, and says whether asking again may help.
+    `invalidate_part(number)` drops the cached copy of a shard. True: a second read may return other bytes.
     """
 
-    concurrency = VIEW_THREADS
+    concurrency = _STORE_THREADS
 
     def __init__(
-        self, sizes: Sequence[int], open_part: Callable[[int], ByteSource], doubt: Callable[[int], bool] | None = None
+        self,
+        sizes: Sequence[int],
+        open_part: Callable[[int], RangeSource],
+        invalidate_part: Callable[[int], bool] = lambda _: False,
     ) -> None:
         super().__init__(sizes, open_part)
-        self._doubt = doubt
+        self._invalidate_part = invalidate_part
 
-    def read_range(self, start: int, end: int) -> bytes | bytearray | memoryview:
+    def read_range(self, start: int, end: int) -> memoryview:
         parts = list(self._parts(start, end))
         if len(parts) == 1:
             ((part, at, first, last),) = parts
-            whole: bytes | bytearray | memoryview = part.read_range(first - at, last - at)
-            return whole
-        pieces: list[bytes | bytearray | memoryview] = [b""] * len(parts)
+            return memoryview(part.read_range(first - at, last - at))
 
-        def read(number: int) -> None:
+        def read(number: int) -> memoryview:
             part, at, first, last = parts[number]
-            pieces[number] = part.read_range(first - at, last - at)
+            return part.read_range(first - at, last - at)
 
-        # At once, because each of them may be a journey.
-        for_each(range(len(parts)), min(len(parts), VIEW_THREADS), lambda: nullcontext(read))
-        return b"".join(pieces)
+        # In parallel, because each may be a request to a distant server.
+        return memoryview(b"".join(IO_POOL.map_all(read, range(len(parts)), limit=_STORE_THREADS)))
 
     def invalidate(self, start: int, end: int) -> bool:
-        if self._doubt is None:
-            return False
-        # All are told, because nobody knows which of them is to blame.
-        told = [self._doubt(bisect_right(self._starts, first) - 1) for first, _ in self.cuts(start, end)]
-        return any(told)
+        # Drop every shard of the range: the hash does not say which one is corrupt.
+        dropped = [self._invalidate_part(self._number(first)) for first, _ in self.split_range(start, end)]
+        return any(dropped)
 
 
-class FileShards(_Shards):
-    """Local files. Read and gathered as one file would be."""
-
-    def __init__(self, sizes: Sequence[int], open_part: Callable[[int], FileSource]) -> None:
-        super().__init__(sizes, open_part)
+class FileShards(_Shards[FileRangeSource]):
+    """Local files, read and gathered as one file."""
 
     @property
     def concurrency(self) -> int:
-        return processors()
+        return usable_cores()
 
-    def read_range(self, start: int, end: int) -> bytearray:
-        out = bytearray(end - start)
-        self.read_into(start, [memoryview(out)])
+    def read_range(self, start: int, end: int) -> memoryview:
+        out = memoryview(bytearray(end - start))
+        self.read_into(start, [out])
         return out
 
     def read_into(self, start: int, targets: Sequence[memoryview]) -> None:
@@ -167,9 +158,28 @@ class FileShards(_Shards):
                 left -= len(target)
             part.read_into(first - at, taken)
 
-    def gather(self, patch: Patch, target: memoryview, target_at: int) -> None:
-        for part, at, first, last in self._parts(patch.source, patch.source + patch.span):
-            for piece in clip_patch(patch, first, last):
-                moved = piece.moved(-at)
-                begin = moved.target - target_at
-                part.gather(moved, target[begin : begin + moved.target_span], moved.target)
+    def gather(self, copy: StridedCopy, target: memoryview, target_at: int) -> None:
+        for part, at, first, last in self._parts(copy.source, copy.source + copy.span):
+            for piece in clip_copy(copy, first, last):
+                begin = piece.target - target_at
+                gather(part, piece.moved(-at), target[begin : begin + piece.target_span], piece.target)
+
+
+def can_gather(source: object) -> bool:
+    """Return whether `gather` can read strided blocks of a source, without the gaps between them."""
+    return isinstance(source, MappableSource | FileShards)
+
+
+def gather(source: MappableSource | FileShards, copy: StridedCopy, target: memoryview, target_at: int) -> None:
+    """Copy blocks of a source; `target_at` is the position of the first byte of `target`.
+
+    The source is mapped, so that only pages with blocks in them are read. A file that shrinks during the copy kills
+    the process; a file that is already too short is a `StorageError`.
+    """
+    if isinstance(source, FileShards):
+        source.gather(copy, target, target_at)
+        return
+    mapped, end = source.map(), copy.source + copy.span
+    if len(mapped) < end:
+        raise StorageError(f"a source ends at byte {len(mapped)}; bytes up to {end} were expected")
+    copy_strided(copy, mapped, 0, target, target_at)

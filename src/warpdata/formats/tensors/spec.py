@@ -1,9 +1,9 @@
-"""What a caller asks of tensors, and the one normal form that equal questions share.
+"""View specs: the operations of a view, and the normal form that equal specs share.
 
-`narrow` and `transpose` are the operations of the first version of views, with its rules: one narrow per
-tensor, nothing mixed. `crop` is the extension: bounds and steps on any axes, and an order of axes, in one
-operation. Both become a `Selection`; what the first version can express keeps its ids, whichever way it
-was asked. Implements "Specs" of docs/specs/tensors.md.
+`narrow` and `transpose` are the operations of version 1: one narrow per tensor, and no mixture of both. `crop` is
+the extension: bounds and steps on any axes, and an order of axes, in one operation. All become a
+`TensorSelection`. A selection that version 1 can express has its version 1 id. Implements "Specs" of
+docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
     "Narrow",
     "NormalView",
     "Op",
-    "Selection",
+    "TensorSelection",
     "Transpose",
     "ViewSpec",
     "crop",
@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """`length` entries of one dimension, from `start`."""
+    """Keep `length` entries of one dimension, from `start`."""
 
     dim: int
     start: int
@@ -44,7 +44,7 @@ class Narrow:
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """Two dimensions change places."""
+    """Swap two dimensions."""
 
     dim0: int
     dim1: int
@@ -52,7 +52,7 @@ class Transpose:
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A slice for each leading dimension, then an order for all of them."""
+    """Keep a slice of each leading dimension, then reorder all dimensions."""
 
     slices: tuple[slice, ...]
     order: tuple[int, ...] | None = None
@@ -68,21 +68,21 @@ def narrow(dim: int, start: int, length: int) -> Narrow:
 
 
 def transpose(dim0: int, dim1: int) -> Transpose:
-    """Let two dimensions change places. Negative ones count from the end."""
+    """Swap two dimensions. Negative ones count from the end."""
     return Transpose(dim0, dim1)
 
 
 def crop(*slices: slice, order: Sequence[int] | None = None) -> Crop:
     """Keep `slices`, one for each leading dimension, then put the dimensions in this order.
 
-    Steps must be positive, and bounds must lie inside: nothing is clipped.
+    Steps must be positive. Bounds outside of a dimension are an error, not clipped.
     """
     return Crop(tuple(slices), None if order is None else tuple(order))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What is kept of one axis: `length` entries from `start`, every `step`-th."""
+    """The kept entries of one axis: `length` entries from `start`, every `step`-th."""
 
     start: int
     length: int
@@ -93,8 +93,8 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """A bound for every axis, then the order of axes. Says all there is to say about one tensor of a view."""
+class TensorSelection:
+    """The part of one tensor that a view keeps: a bound for every axis, then the order of axes."""
 
     bounds: tuple[Bound, ...]
     order: tuple[int, ...]
@@ -105,15 +105,15 @@ class Selection:
 
     @property
     def cut_shape(self) -> tuple[int, ...]:
-        """After cutting, before the axes change places."""
+        """The shape after the bounds apply, before the axes are reordered."""
         return tuple(bound.length for bound in self.bounds)
 
     def cuts(self, shape: Sequence[int]) -> list[int]:
-        """The axes of which less than all is kept."""
+        """Return the axes that are not kept whole."""
         return [dim for dim, bound in enumerate(self.bounds) if not bound.is_full(shape[dim])]
 
     def v1_ops(self, shape: Sequence[int]) -> tuple[Narrow | Transpose, ...] | None:
-        """As the first version writes it, or `None` where it has no words for it."""
+        """Return the operations of version 1, or None if version 1 cannot express the selection."""
         cut = self.cuts(shape)
         if not self.permutes and len(cut) == 1 and self.bounds[cut[0]].step == 1:
             return (Narrow(cut[0], self.bounds[cut[0]].start, self.bounds[cut[0]].length),)
@@ -122,37 +122,39 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class NormalView:
-    """Selections by name, in name order, identities left out. Empty: the canonical artifact itself."""
+    """Selections by name, in name order, without identities. Empty: the canonical artifact itself."""
 
-    selections: tuple[tuple[str, Selection], ...]
+    selections: tuple[tuple[str, TensorSelection], ...]
 
 
-def whole(entry: TensorEntry) -> Selection:
-    return Selection(tuple(Bound(0, count) for count in entry.shape), tuple(range(len(entry.shape))))
+def whole(entry: TensorEntry) -> TensorSelection:
+    """Return the selection that keeps all of a tensor."""
+    return TensorSelection(tuple(Bound(0, count) for count in entry.shape), tuple(range(len(entry.shape))))
 
 
 def normalize(index: TensorIndex, spec: ViewSpec) -> NormalView:
-    """Check every operation against the index and bring them into the normal form."""
+    """Check every operation against the index, and return the normal form."""
     if not isinstance(spec, Mapping):
-        raise InvalidViewError(f"a view is asked for with a mapping, not {type(spec).__name__}")
+        raise InvalidViewError(f"a view spec is a mapping, not {type(spec).__name__}")
     if not spec:
-        raise InvalidViewError("the view asks for nothing", hint="leave the spec out to read tensors as they are")
+        raise InvalidViewError("the view spec is empty", hint="Omit the spec to read tensors as they are.")
     selections = []
     for name in spec:
         if not isinstance(name, str):
-            raise InvalidViewError(f"{name!r} is not the name of a tensor")
+            raise InvalidViewError(f"{name!r} is not a tensor name")
         entry = index[name]
-        asked = spec[name]
-        ops = (asked,) if isinstance(asked, Narrow | Transpose | Crop) else asked
+        given = spec[name]
+        ops = (given,) if isinstance(given, Narrow | Transpose | Crop) else given
         if not isinstance(ops, Sequence) or len(ops) > MAX_VIEW_OPS:
-            raise InvalidViewError(f"{name!r}: {type(ops).__name__} is not an operation or a short list of them")
+            found = type(ops).__name__
+            raise InvalidViewError(f"{name!r}: expected up to {MAX_VIEW_OPS} operations, not {found}")
         selection = _selection(entry, ops)
         if selection != whole(entry):
             selections.append((name, selection))
     return NormalView(tuple(sorted(selections, key=lambda pair: pair[0])))
 
 
-def _selection(entry: TensorEntry, ops: Sequence[Op]) -> Selection:
+def _selection(entry: TensorEntry, ops: Sequence[Op]) -> TensorSelection:
     if len(ops) == 1 and isinstance(ops[0], Crop):
         return _cropped(entry, ops[0])
     bounds, order = list(whole(entry).bounds), list(range(len(entry.shape)))
@@ -163,24 +165,24 @@ def _selection(entry: TensorEntry, ops: Sequence[Op]) -> Selection:
             bound = _narrowed(entry, dim, op)
             if not bound.is_full(entry.shape[dim]):
                 if narrowed:
-                    raise InvalidViewError(f"{entry.name!r} is narrowed more than once", hint="use crop()")
+                    raise InvalidViewError(f"{entry.name!r} is narrowed more than once", hint="Use crop().")
                 narrowed, bounds[dim] = True, bound
         elif isinstance(op, Transpose):
             one, two = _dimension(entry, op.dim0), _dimension(entry, op.dim1)
             order[one], order[two] = order[two], order[one]
         elif isinstance(op, Crop):
-            raise InvalidViewError(f"{entry.name!r}: crop stands alone, it does not mix with other operations")
+            raise InvalidViewError(f"{entry.name!r}: crop cannot be combined with other operations")
         else:
             raise InvalidViewError(f"{entry.name!r}: {op!r} is not an operation")
     if any(isinstance(op, Narrow) for op in ops) and any(isinstance(op, Transpose) for op in ops):
-        raise InvalidViewError(f"{entry.name!r}: narrow and transpose do not mix", hint="use crop()")
-    return Selection(tuple(bounds), tuple(order))
+        raise InvalidViewError(f"{entry.name!r}: narrow and transpose cannot be combined", hint="Use crop().")
+    return TensorSelection(tuple(bounds), tuple(order))
 
 
 def _dimension(entry: TensorEntry, dim: int) -> int:
     rank = len(entry.shape)
     if not _is_int(dim) or not -rank <= dim < rank:
-        raise InvalidViewError(f"{entry.name!r} has {rank} dimensions; {dim!r} is none of them")
+        raise InvalidViewError(f"{entry.name!r} has {rank} dimensions; {dim!r} is out of range")
     return dim % rank
 
 
@@ -191,22 +193,22 @@ def _narrowed(entry: TensorEntry, dim: int, op: Narrow) -> Bound:
     start = op.start + extent if op.start < 0 else op.start
     if not 0 <= start < extent or op.length <= 0 or start + op.length > extent:
         raise InvalidViewError(
-            f"{entry.name!r}: {op.length} entries from {op.start} are not inside dimension {dim}, which has {extent}"
+            f"{entry.name!r}: {op.length} entries from {op.start} are outside of dimension {dim}, which has {extent}"
         )
     return Bound(start, op.length)
 
 
-def _cropped(entry: TensorEntry, op: Crop) -> Selection:
+def _cropped(entry: TensorEntry, op: Crop) -> TensorSelection:
     rank = len(entry.shape)
     if len(op.slices) > rank:
-        raise InvalidViewError(f"{entry.name!r} has {rank} dimensions, and the crop has {len(op.slices)}")
+        raise InvalidViewError(f"{entry.name!r} has {rank} dimensions, but the crop has {len(op.slices)}")
     bounds = list(whole(entry).bounds)
     for dim, part in enumerate(op.slices):
         bounds[dim] = _bound(entry, dim, part)
     order = tuple(range(rank)) if op.order is None else tuple(_dimension(entry, dim) for dim in op.order)
     if sorted(order) != list(range(rank)):
         raise InvalidViewError(f"{entry.name!r}: {op.order!r} does not name each of {rank} dimensions once")
-    return Selection(tuple(bounds), order)
+    return TensorSelection(tuple(bounds), order)
 
 
 def _bound(entry: TensorEntry, dim: int, part: slice) -> Bound:
@@ -220,19 +222,19 @@ def _bound(entry: TensorEntry, dim: int, part: slice) -> Bound:
     start, stop = (start + extent if start < 0 else start), (stop + extent if stop < 0 else stop)
     step = 1 if part.step is None else part.step
     if not 0 <= start < stop <= extent or step < 1:
-        raise InvalidViewError(f"{entry.name!r}: {part!r} is not inside dimension {dim}, which has {extent}")
+        raise InvalidViewError(f"{entry.name!r}: {part!r} is outside of dimension {dim}, which has {extent}")
     length = -(-(stop - start) // step)
     return Bound(start, length, step if length > 1 else 1)
 
 
 def _swaps(order: Sequence[int]) -> tuple[Transpose, ...]:
-    """The one sequence of transposes for an order of axes: each place, from the first, gets what belongs there."""
-    have, out = list(range(len(order))), []
-    for place, wanted in enumerate(order):
-        at = have.index(wanted)
-        if at != place:
-            out.append(Transpose(place, at))
-            have[place], have[at] = have[at], have[place]
+    """Return the transposes for an order of axes: from the first position on, swap in the axis that belongs there."""
+    axes, out = list(range(len(order))), []
+    for position, axis in enumerate(order):
+        at = axes.index(axis)
+        if at != position:
+            out.append(Transpose(position, at))
+            axes[position], axes[at] = axes[at], axes[position]
     return tuple(out)
 
 

@@ -1,8 +1,7 @@
-"""Blocks of bytes that lie apart in a source, in a target, or in both: cut, clipped to a window, and copied.
+"""Strided copies: blocks of bytes with strides in the source and in the target.
 
-A run of a plan says where bytes of the view come from; a patch is any part of a run, so it has strides on
-both sides. Arithmetic is pure; `copy_patch` is the one place where bytes are packed and unpacked. numpy lets
-other threads run meanwhile.
+A `StridedCopy` is a run of a plan, or any part of one. Splitting and clipping are pure; `copy_strided` moves the
+bytes, and NumPy releases the interpreter lock meanwhile.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from warpdata.formats.tensors.plan import Contiguous, DataRun
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Patch", "clip_patch", "copy_patch", "patch_of", "split_patch"]
+__all__ = ["StridedCopy", "clip_copy", "copy_of", "copy_strided", "split_copy"]
 
 _WORDS = (8, 4, 2)
 
 
-class Patch(NamedTuple):
+class StridedCopy(NamedTuple):
     """Blocks of `block` bytes, `counts` of them along each axis; `strides` and `target_strides` are in bytes.
 
-    A named tuple, because large loads are made of many thousands of them.
+    A named tuple, because a large load has many thousands of them.
     """
 
     source: int
@@ -38,7 +37,7 @@ class Patch(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """One block."""
+        """True for a single block."""
         return not self.counts
 
     @property
@@ -47,62 +46,61 @@ class Patch(NamedTuple):
 
     @property
     def span(self) -> int:
-        """From the first byte to the last, in the source."""
+        """Bytes from the first to the last, in the source."""
         return sum((n - 1) * s for n, s in zip(self.counts, self.strides, strict=True)) + self.block
 
     @property
     def target_span(self) -> int:
         return sum((n - 1) * s for n, s in zip(self.counts, self.target_strides, strict=True)) + self.block
 
-    def moved(self, source: int, target: int = 0) -> Patch:
-        """The same blocks, that much further on."""
+    def moved(self, source: int, target: int = 0) -> StridedCopy:
+        """Return the same blocks, shifted in source and target."""
         return self._replace(source=self.source + source, target=self.target + target)
 
 
-def patch_of(run: DataRun) -> Patch:
-    """A whole run: its target is dense."""
+def copy_of(run: DataRun) -> StridedCopy:
+    """Return the copy of a whole run, whose target is dense."""
     if isinstance(run, Contiguous):
-        return Patch(run.source, run.target, run.size)
-    return Patch(run.source, run.target, run.block, run.counts, run.strides, _dense(run.counts, run.block))
+        return StridedCopy(run.source, run.target, run.size)
+    return StridedCopy(run.source, run.target, run.block, run.counts, run.strides, _dense(run.counts, run.block))
 
 
-def split_patch(patch: Patch, most: int) -> Iterator[Patch]:
-    """In parts of at most `most` bytes each, in the order of its axes. One block may be cut, too."""
-    if patch.size <= most:
-        yield patch
-    elif patch.is_plain:
-        for at in range(0, patch.block, most):
-            yield Patch(patch.source + at, patch.target + at, min(most, patch.block - at))
+def split_copy(copy: StridedCopy, max_bytes: int) -> Iterator[StridedCopy]:
+    """Yield parts of at most `max_bytes` each, in the order of the axes. A long block is cut, too."""
+    if copy.size <= max_bytes:
+        yield copy
+    elif copy.is_plain:
+        for at in range(0, copy.block, max_bytes):
+            yield StridedCopy(copy.source + at, copy.target + at, min(max_bytes, copy.block - at))
     else:
-        count, below = patch.counts[0], patch.size // patch.counts[0]
-        group = max(1, most // below)
+        count, below = copy.counts[0], copy.size // copy.counts[0]
+        group = max(1, max_bytes // below)
         for first in range(0, count, group):
             steps = min(group, count - first)
-            part = patch.moved(first * patch.strides[0], first * patch.target_strides[0])
+            part = copy.moved(first * copy.strides[0], first * copy.target_strides[0])
             if steps > 1:
-                yield part._replace(counts=(steps, *patch.counts[1:]))
+                yield part._replace(counts=(steps, *copy.counts[1:]))
             else:
-                yield from split_patch(_without_axis(part), most)
+                yield from split_copy(_without_axis(part), max_bytes)
 
 
-def clip_patch(patch: Patch, start: int, end: int) -> Iterator[Patch]:
-    """What of a patch lies in a window of the source, as few patches as its shape allows."""
-    yield from _clip(_by_stride(patch), start, end)
+def clip_copy(copy: StridedCopy, start: int, end: int) -> Iterator[StridedCopy]:
+    """Yield the part of a copy inside of a window of the source, in as few copies as its shape allows."""
+    yield from _clip(_by_stride(copy), start, end)
 
 
-def copy_patch(patch: Patch, source: memoryview, source_at: int, target: memoryview, target_at: int) -> None:
-    """Copy blocks; `source_at` and `target_at` are the places in the two buffers that positions 0 stand for."""
-    word = next((size for size in _WORDS if patch.block % size == 0), 1)
-    shape = (*patch.counts, patch.block // word)
-    there = _over(target, f"u{word}", shape, (patch.target - target_at, patch.target_strides))
-    here = _over(source, f"u{word}", shape, (patch.source - source_at, patch.strides))
-    np.copyto(there, here)
+def copy_strided(copy: StridedCopy, source: memoryview, source_at: int, target: memoryview, target_at: int) -> None:
+    """Copy the blocks. `source_at` and `target_at` are the positions of the first byte of each buffer."""
+    word = next((size for size in _WORDS if copy.block % size == 0), 1)
+    shape = (*copy.counts, copy.block // word)
 
+    def blocks(buffer: memoryview, offset: int, strides: tuple[int, ...]) -> NDArray[np.unsignedinteger[Any]]:
+        return np.ndarray(shape, f"u{word}", buffer, offset, (*strides, word))
 
-def _over(
-    buffer: memoryview, word: str, shape: tuple[int, ...], place: tuple[int, tuple[int, ...]]
-) -> NDArray[np.unsignedinteger[Any]]:
-    return np.ndarray(shape, word, buffer, place[0], (*place[1], np.dtype(word).itemsize))
+    np.copyto(
+        blocks(target, copy.target - target_at, copy.target_strides),
+        blocks(source, copy.source - source_at, copy.strides),
+    )
 
 
 def _dense(counts: tuple[int, ...], block: int) -> tuple[int, ...]:
@@ -113,60 +111,60 @@ def _dense(counts: tuple[int, ...], block: int) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _without_axis(patch: Patch) -> Patch:
-    """The first step of the outermost axis."""
-    return patch._replace(counts=patch.counts[1:], strides=patch.strides[1:], target_strides=patch.target_strides[1:])
+def _without_axis(copy: StridedCopy) -> StridedCopy:
+    """Return the first step of the outermost axis."""
+    return copy._replace(counts=copy.counts[1:], strides=copy.strides[1:], target_strides=copy.target_strides[1:])
 
 
-def _by_stride(patch: Patch) -> Patch:
-    """Axes with the largest distance in the source outermost, so that a window cuts as few of them as possible."""
-    axes = sorted(zip(patch.strides, patch.counts, patch.target_strides, strict=True), reverse=True)
+def _by_stride(copy: StridedCopy) -> StridedCopy:
+    """Sort the axes by source stride, largest first, so that a window cuts as few of them as possible."""
+    axes = sorted(zip(copy.strides, copy.counts, copy.target_strides, strict=True), reverse=True)
     if not axes:
-        return patch
+        return copy
     strides, counts, targets = zip(*axes, strict=True)
-    return patch._replace(counts=counts, strides=strides, target_strides=targets)
+    return copy._replace(counts=counts, strides=strides, target_strides=targets)
 
 
-def _clip(patch: Patch, start: int, end: int) -> Iterator[Patch]:
-    stop = patch.source + patch.span
-    if start <= patch.source and stop <= end:
-        yield patch
+def _clip(copy: StridedCopy, start: int, end: int) -> Iterator[StridedCopy]:
+    stop = copy.source + copy.span
+    if start <= copy.source and stop <= end:
+        yield copy
         return
-    if stop <= start or patch.source >= end:
+    if stop <= start or copy.source >= end:
         return
-    if patch.is_plain:
-        first, last = max(start, patch.source), min(end, stop)
-        yield Patch(first, patch.target + first - patch.source, last - first)
+    if copy.is_plain:
+        first, last = max(start, copy.source), min(end, stop)
+        yield StridedCopy(first, copy.target + first - copy.source, last - first)
         return
-    inner, count, stride = _without_axis(patch), patch.counts[0], patch.strides[0]
+    inner, count, stride = _without_axis(copy), copy.counts[0], copy.strides[0]
     if stride == 0:
         for part in _clip(inner, start, end):
-            yield _with_axis(part, count, 0, patch.target_strides[0])
+            yield _with_axis(part, count, 0, copy.target_strides[0])
         return
-    # Steps of the outermost axis that touch the window, and among them those that lie in it as a whole.
-    touched = _steps(patch.source, stride, count, (start - inner.span + 1, end - 1))
-    whole = _steps(patch.source, stride, count, (start, end - inner.span))
+    # Steps of the outermost axis that touch the window, and among them those inside of it.
+    touched = _steps(copy.source, stride, count, (start - inner.span + 1, end - 1))
+    whole = _steps(copy.source, stride, count, (start, end - inner.span))
     if not whole:
         whole = range(touched.stop, touched.stop)
     for step in (*range(touched.start, whole.start), *range(whole.stop, touched.stop)):
-        yield from _clip(inner.moved(step * stride, step * patch.target_strides[0]), start, end)
+        yield from _clip(inner.moved(step * stride, step * copy.target_strides[0]), start, end)
     if whole:
-        part = inner.moved(whole.start * stride, whole.start * patch.target_strides[0])
-        yield _with_axis(part, len(whole), stride, patch.target_strides[0])
+        part = inner.moved(whole.start * stride, whole.start * copy.target_strides[0])
+        yield _with_axis(part, len(whole), stride, copy.target_strides[0])
 
 
 def _steps(origin: int, stride: int, count: int, window: tuple[int, int]) -> range:
-    """The steps that begin in a window, both ends included."""
+    """Return the steps that begin in a window, both ends included."""
     first = max(0, -(-(window[0] - origin) // stride))
     last = min(count - 1, (window[1] - origin) // stride)
     return range(first, max(first, last + 1))
 
 
-def _with_axis(patch: Patch, count: int, stride: int, target_stride: int) -> Patch:
+def _with_axis(copy: StridedCopy, count: int, stride: int, target_stride: int) -> StridedCopy:
     if count == 1:
-        return patch
-    return patch._replace(
-        counts=(count, *patch.counts),
-        strides=(stride, *patch.strides),
-        target_strides=(target_stride, *patch.target_strides),
+        return copy
+    return copy._replace(
+        counts=(count, *copy.counts),
+        strides=(stride, *copy.strides),
+        target_strides=(target_stride, *copy.target_strides),
     )

@@ -1,26 +1,28 @@
-"""Is an artifact what its id says? Every leaf is read and hashed, and what differs is named by tensor and range."""
+"""Verification of a whole artifact: every leaf is read and hashed, and corrupt ranges are reported by tensor."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from warpdata.errors import CorruptError, NotFoundError, PartialCoverageError, ViewPreconditionError
 from warpdata.formats.tensors.extents import Extent
+from warpdata.formats.tensors.leaves import LeafDigests
+from warpdata.formats.tensors.reads import PIECE_BYTES
 from warpdata.formats.tensors.replica import Replica
-from warpdata.formats.tensors.sources import ParallelSource
-from warpdata.formats.tensors.verified_read import Leaves
-from warpdata.formats.tensors.workers import for_each
-from warpdata.limits import VIEW_PIECE_BYTES
+from warpdata.primitives.hashing import OnBytes
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.storage import ConcurrentSource
 
-__all__ = ["Damage", "find_damage"]
+__all__ = ["CorruptRange", "verify"]
+
+_MAX_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Damage:
-    """Canonical bytes `start` to `end` are not what they should be, or not there. `names` have bytes in them."""
+class CorruptRange:
+    """Canonical bytes `start` to `end` do not match their hash, or are missing. `names` have bytes in the range."""
 
     start: int
     end: int
@@ -28,74 +30,70 @@ class Damage:
     is_missing: bool = False
 
     def __str__(self) -> str:
-        told = ", ".join(repr(name) for name in self.names[:5]) or "padding"
+        shown = ", ".join(repr(name) for name in self.names[:5]) or "padding"
         more = f" and {len(self.names) - 5} more" if len(self.names) > 5 else ""
-        return f"bytes {self.start}…{self.end} are {'missing' if self.is_missing else 'damaged'}: {told}{more}"
+        return f"bytes {self.start}…{self.end} are {'missing' if self.is_missing else 'corrupt'}: {shown}{more}"
 
 
-def find_damage(
-    replica: Replica, ranges: Sequence[tuple[int, int]] | None, on_bytes: Callable[[int], None]
-) -> list[Damage]:
-    """Of the whole artifact, or of the leaves that lie in these ranges. Ascending; memory stays flat.
-
-    `on_bytes` hears of bytes as they are checked.
-    """
+def verify(replica: Replica, ranges: Sequence[tuple[int, int]] | None, on_bytes: OnBytes) -> list[CorruptRange]:
+    """Return the corrupt ranges of the artifact, or of some canonical ranges, ascending. Memory use is bounded."""
     if replica.leaves is None:
         raise ViewPreconditionError(
-            "these tensors came without hashes, so there is nothing to check them against",
-            hint="Files of ours and published tensors have hashes; safetensors files have none.",
+            "these tensors have no hashes to verify them with",
+            hint="Canonical files and published tensors have hashes; safetensors files have none.",
         )
-    leaves = Leaves(replica.index, replica.leaves)
-    wanted = [(0, replica.index.total_size)] if ranges is None else ranges
-    numbers = sorted({leaf for span in wanted for leaf in range(span[0] // leaves.size, -(-span[1] // leaves.size))})
-    found: list[Damage] = []
+    leaves = LeafDigests(replica.index, replica.leaves)
+    spans = [(0, replica.index.total_size)] if ranges is None else ranges
+    numbers = sorted({leaf for start, end in spans for leaf in range(start // leaves.size, -(-end // leaves.size))})
 
-    def check(group: range) -> None:
-        found.extend(_check(replica, leaves, group))
+    def check(group: range) -> list[CorruptRange]:
+        found = list(_check_group(replica, leaves, group))
         on_bytes(leaves.span(group[-1])[1] - leaves.span(group[0])[0])
+        return found
 
-    liked = [source.concurrency if isinstance(source, ParallelSource) else 1 for source in replica.sources]
-    groups = list(_groups(numbers, max(1, VIEW_PIECE_BYTES // leaves.size)))
-    for_each(groups, min(liked, default=1), lambda: nullcontext(check))
-    return sorted(part for damage in found for part in _within(damage, wanted, leaves))
+    allowed = [source.concurrency if isinstance(source, ConcurrentSource) else 1 for source in replica.sources]
+    limit = max(1, min(_MAX_THREADS, *allowed)) if allowed else 1
+    groups = list(_groups(numbers, max(1, PIECE_BYTES // leaves.size)))
+    found = (one for group in IO_POOL.map_all(check, groups, limit=limit) for one in group)
+    return sorted(part for one in found for part in _clip(one, spans, leaves))
 
 
-def _within(damage: Damage, wanted: Sequence[tuple[int, int]], leaves: Leaves) -> Iterator[Damage]:
-    """What of a leaf was asked about. The rest of it may be another blob, which is sound."""
-    for first, last in wanted:
-        start, end = max(first, damage.start), min(last, damage.end)
+def _clip(corrupt: CorruptRange, spans: Sequence[tuple[int, int]], leaves: LeafDigests) -> Iterator[CorruptRange]:
+    """Yield the parts of a corrupt leaf inside of the checked ranges. Its rest may be in another, valid blob."""
+    for first, last in spans:
+        start, end = max(first, corrupt.start), min(last, corrupt.end)
         if start < end:
-            yield Damage(start, end, leaves.names(start, end), damage.is_missing)
+            yield CorruptRange(start, end, leaves.names(start, end), corrupt.is_missing)
 
 
-def _groups(numbers: Sequence[int], most: int) -> Iterator[range]:
-    """Neighbours together, as many as one request should have."""
+def _groups(numbers: Sequence[int], max_leaves: int) -> Iterator[range]:
+    """Yield neighbours together, up to the size of one request."""
     start = 0
     for at in range(1, len(numbers) + 1):
-        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1 or at - start == most:
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1 or at - start == max_leaves:
             yield range(numbers[start], numbers[at - 1] + 1)
             start = at
 
 
-def _check(replica: Replica, leaves: Leaves, group: range) -> Iterator[Damage]:
+def _check_group(replica: Replica, leaves: LeafDigests, group: range) -> Iterator[CorruptRange]:
     start, end = leaves.span(group[0])[0], leaves.span(group[-1])[1]
     home = replica.extents.holding(start, end)
     data = None if home is None else _read(replica, home, start, end)
     if data is None:
         if len(group) > 1:
             for leaf in group:
-                yield from _check(replica, leaves, range(leaf, leaf + 1))
+                yield from _check_group(replica, leaves, range(leaf, leaf + 1))
             return
-        yield Damage(start, end, leaves.names(start, end), is_missing=True)
+        yield CorruptRange(start, end, leaves.names(start, end), is_missing=True)
         return
     for leaf in group:
         first, last = leaves.span(leaf)
         if hashlib.sha256(data[first - start : last - start]).digest() != leaves.digests[leaf]:
-            yield Damage(first, last, leaves.names(first, last))
+            yield CorruptRange(first, last, leaves.names(first, last))
 
 
 def _read(replica: Replica, home: Extent, start: int, end: int) -> memoryview | None:
-    """`None` if the bytes are not there any more."""
+    """Return canonical bytes; None if the source no longer has them."""
     shift = home.offset - home.start
     try:
         return memoryview(replica.sources[home.source].read_range(start + shift, end + shift)).cast("B")

@@ -1,15 +1,24 @@
-"""A view: what it is called, what reading it would cost, and reading it. Made by `Tensors.view`."""
+"""Views and tensors: identity, cost and reads of some or all tensors of an artifact.
+
+A `View` selects parts of many tensors and is made by `TensorSet.view`. A `Tensor` is one tensor or a slice of it,
+made by `TensorSet[name]`. Both read nothing until they are materialized.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import TensorsCorruptedError, ViewPreconditionError
-from warpdata.formats.tensors.buffers import Region, new_region, region_of
-from warpdata.formats.tensors.cuda.torch_interop import cuda_device
+import numpy as np
+
+from warpdata.errors import InvalidViewError, TensorsCorruptedError, ViewPreconditionError
+from warpdata.formats.tensors import cuda
+from warpdata.formats.tensors.buffers import Buffer, as_buffer, new_buffer
+from warpdata.formats.tensors.dtypes import numpy_dtype
 from warpdata.formats.tensors.hashing import (
     logical_layout_hash,
     multihash,
@@ -18,52 +27,24 @@ from warpdata.formats.tensors.hashing import (
     view_id,
     view_subset_hash,
 )
-from warpdata.formats.tensors.index import TensorIndex
-from warpdata.formats.tensors.index_json import encode_index
-from warpdata.formats.tensors.layouts import Layout, Placed, lay_out
-from warpdata.formats.tensors.plan import Pad, ViewPlan, make_plan
-from warpdata.formats.tensors.reads import Choice, ReadCost, ReadPlan
+from warpdata.formats.tensors.index import TensorEntry, TensorIndex, encode_index
+from warpdata.formats.tensors.multi_buffer import Layout, PlacedTensors, place_tensors
+from warpdata.formats.tensors.plan import make_plan
+from warpdata.formats.tensors.reads import ReadCost, ViewExplanation, explain_reads
 from warpdata.formats.tensors.replica import Replica
-from warpdata.formats.tensors.spec import NormalView
+from warpdata.formats.tensors.spec import Bound, NormalView, TensorSelection
 from warpdata.primitives.cached_property import cached_property
 
-__all__ = ["Explanation", "Materialized", "View", "explain"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
+__all__ = ["Materialized", "Tensor", "View"]
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What reading a view will do, known before it is done.
-
-    `reads` are (source, start, end), one for each request. `bytes_kept` are those that end up in the view.
-    `on_device`: blocks are packed and axes swapped there, and not here.
-    """
-
-    requests: int
-    bytes_read: int
-    bytes_kept: int
-    pad_bytes: int
-    reads: tuple[tuple[int, int, int], ...]
-    choices: tuple[Choice, ...]
-    transposed: tuple[str, ...]
-    on_device: bool = False
-
-    def __str__(self) -> str:
-        lines = [f"{self.requests} requests, {self.bytes_read} bytes read, {self.bytes_kept} kept"]
-        for choice in self.choices:
-            other = "" if choice.alternative_cost is None else f", the next best costs {choice.alternative_cost}"
-            lines.append(
-                f"  {choice.name}: {choice.method}, {choice.requests} requests, {choice.bytes_read} bytes read, "
-                f"{choice.bytes_kept} kept, cost {choice.cost}{other}"
-            )
-            if choice.method == "wide":
-                lines[-1] += ", packed on the device" if self.on_device else ", packed here"
-        where = "on the device" if self.on_device else "here"
-        lines += [f"  {name}: transposed after reading, {where}" for name in self.transposed]
-        return "\n".join(lines)
+_Key: TypeAlias = "int | slice | EllipsisType"
 
 
 class Materialized(Mapping[str, Any]):
-    """Tensors by name, over one region of memory: arrays of numpy, or tensors of torch where torch owns it."""
+    """Tensors by name, over one region of memory: arrays of NumPy, or tensors of torch if torch owns the memory."""
 
     def __init__(self, contents: Any, arrays: Mapping[str, Any], byte_space: Callable[[], memoryview]) -> None:
         self._contents = contents
@@ -72,7 +53,7 @@ class Materialized(Mapping[str, Any]):
 
     @property
     def region(self) -> Any:
-        """The view's ByteSpace: a memoryview, or a flat tensor of bytes. With a layout, the memory that was given."""
+        """The ByteSpace of the view as a memoryview or a flat tensor; with a layout, the memory of the caller."""
         return self._contents
 
     def __getitem__(self, name: str) -> Any:
@@ -86,12 +67,12 @@ class Materialized(Mapping[str, Any]):
 
     @cached_property
     def view_data_hash(self) -> str:
-        """TreeHash of the view's ByteSpace, over the bytes as they are when this is first asked."""
+        """The TreeHash of the view's ByteSpace, computed from the memory on first use."""
         return multihash(tree_hash(self._byte_space()))
 
 
 class View:
-    """Some or all tensors of an artifact, cut or transposed. Costs nothing until it is materialized."""
+    """Some or all tensors of an artifact, sliced or transposed. Reads nothing until it is materialized."""
 
     def __init__(
         self, replica: Replica, normal: NormalView, names: Sequence[str] | None = None, cost: ReadCost | None = None
@@ -104,12 +85,12 @@ class View:
 
     @property
     def view_id(self) -> str | None:
-        """`None` for the identity."""
+        """The id of the view; None for the identity."""
         return view_id(self.normal, self._replica.index, self._replica.index_multihash)
 
     @property
     def index(self) -> TensorIndex:
-        """Where each tensor lies in the view's own ByteSpace."""
+        """The index of the view's own ByteSpace."""
         return self.plan.index
 
     @property
@@ -118,7 +99,7 @@ class View:
 
     @property
     def artifact_index_multihash(self) -> str:
-        """Of which artifact this is a view."""
+        """The index multihash of the artifact."""
         return self._replica.index_multihash
 
     @property
@@ -131,7 +112,7 @@ class View:
 
     @property
     def subset_hash(self) -> bytes | None:
-        """`None` where all tensors are in the view."""
+        """The hash of the names; None if the view has all tensors."""
         return self._subset
 
     @property
@@ -140,94 +121,160 @@ class View:
 
     @property
     def logical_layout_hash(self) -> bytes:
-        canonical = self.view_id is None and self._subset is None
-        return logical_layout_hash(self.index_bytes, "canonical" if canonical else "view")
+        is_canonical = self.view_id is None and self._subset is None
+        return logical_layout_hash(self.index_bytes, "canonical" if is_canonical else "view")
 
     def only(self, names: Sequence[str]) -> View:
-        """The same operations, for some of the tensors, in this order."""
+        """Return the same operations on some of the tensors, in this order."""
         return View(self._replica, self.normal, tuple(names), self._cost)
 
-    def explain(self, device: Any = None, *, verify: bool | None = None) -> Explanation:
-        """Requests and bytes, exactly as reading will make them. `PartialCoverageError` if bytes are missing.
+    def explain(self, device: Any = None, *, verify: bool | None = None) -> ViewExplanation:
+        """Return the exact requests and bytes of a read. `PartialCoverageError` if bytes are missing.
 
-        `device` need not be here.
+        The device need not exist on this machine.
         """
-        elsewhere = device is not None and str(device) != "cpu"
+        on_device = device is not None and str(device) != "cpu"
         planned = self._replica.plan_reads(self.plan, self._cost, verify=verify)
-        return explain(self.plan, planned, self._replica.requests(planned), device=elsewhere)
+        return explain_reads(self.plan, planned, self._replica.requests(planned), on_device=on_device)
 
     def materialize(self, device: Any = None, *, verify: bool | None = None, expect: str | None = None) -> Materialized:
-        """Read into new memory, of numpy, or of torch on a device.
+        """Read into new memory of NumPy, or of torch on a device.
 
-        `verify` checks every leaf whose hash is known; if it is not given, what stores and peers sent is checked.
-        `expect` is a `view_data_hash`.
+        `verify` checks every leaf whose hash is known; by default, the bytes of stores and peers are verified.
+        `expect` is the `view_data_hash` that the result must have.
         """
-        place = cuda_device(device)
-        work = self._replica.work(self.plan, self._cost, verify=verify)
-        region = new_region(self.size, place)
+        torch_device = cuda.cuda_device(device)
+        task = self._replica.transfer_task(self.plan, self._cost, verify=verify)
+        buffer = new_buffer(self.size, torch_device)
         if self.size:
-            self._replica.engine.fill(work, region.target())
-        return self._materialized(region, expect)
+            self._replica.engine.fill(task, buffer.target())
+        return self._materialized(buffer, expect)
 
     def materialize_into(
         self, region: Any, *, layout: Layout = "view", verify: bool | None = None, expect: str | None = None
     ) -> Materialized:
-        """Read into memory of the caller: writable, in one piece, at least `size` bytes. Bytes after them stay.
+        """Read into memory of the caller: contiguous, writable, at least `size` bytes. Later bytes are not changed.
 
-        `layout` says where each tensor goes: as in the "view", as in the "canonical" index, "packed" without
-        padding, or at the bytes that a mapping names; with several regions by name, as (region, byte). Then only
-        elements are written, and what lies between them stays. Nothing is written if bytes are missing at the
-        source. After damage was found, what the region holds is undefined.
+        `layout` places the tensors: as in the "view", as in the "canonical" index, "packed" without padding, or at
+        the bytes of a mapping; with several named regions, the mapping has (region, byte). Other layouts than "view"
+        write elements only. Nothing is written if bytes are missing. If verification fails, the content of the
+        region is undefined.
         """
         if layout != "view":
-            return self._into_layout(region, layout, verify=verify, expect=expect)
-        place = region_of(region).first(self.size)
-        work = self._replica.work(self.plan, self._cost, verify=verify)
+            return self._materialize_layout(region, layout, verify=verify, expect=expect)
+        buffer = as_buffer(region).first(self.size)
+        task = self._replica.transfer_task(self.plan, self._cost, verify=verify)
         if self.size:
-            self._replica.engine.fill(work, place.target())
-        return self._materialized(place, expect)
+            self._replica.engine.fill(task, buffer.target())
+        return self._materialized(buffer, expect)
 
-    def _into_layout(self, region: Any, layout: Layout, *, verify: bool | None, expect: str | None) -> Materialized:
-        placed = lay_out(self._replica.index, self.normal, self.names, layout, region)
-        work = self._replica.work(placed.assembly.plan(), self._cost, verify=verify)
-        if placed.assembly:
-            self._replica.engine.fill(work, placed.assembly.target(on_device=placed.on_device))
-        arrays = {name: place.show(entry) for name, (entry, place) in placed.entries.items()}
-        return _expected(Materialized(region, arrays, partial(self._own_bytes, placed)), expect)
+    def _materialize_layout(
+        self, region: Any, layout: Layout, *, verify: bool | None, expect: str | None
+    ) -> Materialized:
+        placed = place_tensors(self._replica.index, self.normal, self.names, layout, region)
+        task = self._replica.transfer_task(placed.plan.plan(), self._cost, verify=verify)
+        if placed.plan:
+            self._replica.engine.fill(task, placed.plan.target(on_device=placed.on_device))
+        arrays = {name: buffer.show(entry) for name, (entry, buffer) in placed.entries.items()}
+        return _check_hash(Materialized(region, arrays, partial(self._collect_bytes, placed)), expect)
 
-    def _own_bytes(self, placed: Placed) -> memoryview:
-        """The view's ByteSpace, put together from tensors that lie elsewhere."""
+    def _collect_bytes(self, placed: PlacedTensors) -> memoryview:
+        """Copy the view's ByteSpace together from tensors that a layout has placed."""
         out = memoryview(bytearray(self.size))
-        for name, (entry, place) in placed.entries.items():
+        for name, (entry, buffer) in placed.entries.items():
             home = self.plan.index[name]
             if not home.is_compact:
-                raise ViewPreconditionError(f"{name!r} has more storage than elements, which a layout leaves out")
+                raise ViewPreconditionError(f"{name!r} has more storage than elements, which a layout omits")
             start = entry.offset
-            out[home.offset : home.offset + home.size] = place.to_host()[start : start + home.size]
+            out[home.offset : home.offset + home.size] = buffer.to_host()[start : start + home.size]
         return out
 
-    def _materialized(self, region: Region, expect: str | None) -> Materialized:
-        arrays = {name: region.show(self.plan.index[name]) for name in self.names}
-        return _expected(Materialized(region.contents, arrays, region.to_host), expect)
+    def _materialized(self, buffer: Buffer, expect: str | None) -> Materialized:
+        arrays = {name: buffer.show(self.plan.index[name]) for name in self.names}
+        return _check_hash(Materialized(buffer.contents, arrays, buffer.to_host), expect)
 
 
-def _expected(out: Materialized, expect: str | None) -> Materialized:
+def _check_hash(out: Materialized, expect: str | None) -> Materialized:
     if expect is not None and out.view_data_hash != expect:
-        raise TensorsCorruptedError(f"the view's bytes hash to {out.view_data_hash}, not to {expect}")
+        raise TensorsCorruptedError(f"the bytes of the view hash to {out.view_data_hash}; expected {expect}")
     return out
 
 
-def explain(
-    plan: ViewPlan, planned: ReadPlan, requests: tuple[tuple[int, int, int], ...], *, device: bool = False
-) -> Explanation:
-    """What carrying out these reads, by these requests, will amount to."""
-    return Explanation(
-        requests=len(requests),
-        bytes_read=sum(read.size for read in planned.reads),
-        bytes_kept=sum(run.size for run in plan.data_runs),
-        pad_bytes=sum(run.size for run in plan.runs if isinstance(run, Pad)),
-        reads=requests,
-        choices=planned.choices,
-        transposed=tuple(permute.name for permute in plan.permutes),
-        on_device=device,
-    )
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor or a slice of it. Indexing reads nothing; `numpy()` reads exactly the slice."""
+
+    entry: TensorEntry
+    _replica: Replica
+    _bounds: tuple[Bound, ...]
+    _axes: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def dtype(self) -> str:
+        return self.entry.dtype.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._bounds[axis].length for axis in self._axes)
+
+    def __len__(self) -> int:
+        if not self._axes:
+            raise TypeError(f"{self.name!r} is a scalar")
+        return self.shape[0]
+
+    def __getitem__(self, key: _Key | tuple[_Key, ...]) -> Tensor:
+        """Slice like NumPy, with positive steps. An integer removes its axis."""
+        keys = _expand(key if isinstance(key, tuple) else (key,), len(self._axes), self.name)
+        bounds, axes = list(self._bounds), []
+        for axis, part in zip(self._axes, keys, strict=True):
+            bounds[axis] = _narrow_bound(bounds[axis], part, self.name)
+            if isinstance(part, slice):
+                axes.append(axis)
+        return replace(self, _bounds=tuple(bounds), _axes=tuple(axes))
+
+    def numpy(self, *, verify: bool | None = None) -> NDArray[Any]:
+        """Read the slice into a new array."""
+        if 0 in self.shape:
+            return np.empty(self.shape, numpy_dtype(self.entry.dtype))
+        selection = TensorSelection(self._bounds, tuple(range(len(self._bounds))))
+        view = View(self._replica, NormalView(((self.name, selection),)), names=(self.name,))
+        array: NDArray[Any] = view.materialize(verify=verify)[self.name]
+        return array.reshape(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+
+def _expand(keys: tuple[_Key, ...], rank: int, name: str) -> list[int | slice]:
+    """Return one key for each axis; `...` fills the axes without a key."""
+    dots = [at for at, key in enumerate(keys) if key is Ellipsis]
+    given: list[Any] = [key for key in keys if key is not Ellipsis]
+    if len(dots) > 1 or len(given) > rank:
+        raise InvalidViewError(f"{name!r} has {rank} axes here, but the index has {len(given)}")
+    at = dots[0] if dots else len(given)
+    return [*given[:at], *[slice(None)] * (rank - len(given)), *given[at:]]
+
+
+def _narrow_bound(bound: Bound, part: int | slice, name: str) -> Bound:
+    """Apply a key to a bound. Positions are relative to the bound."""
+    if isinstance(part, slice):
+        try:
+            start, stop, step = part.indices(bound.length)
+        except (TypeError, ValueError) as error:
+            raise InvalidViewError(f"{name!r}: {part!r} is not a slice: {error}") from error
+        if step < 1:
+            raise InvalidViewError(f"{name!r}: the step {step} is not positive")
+        length = max(0, -(-(stop - start) // step))
+        return Bound(bound.start + start * bound.step, length, bound.step * step if length > 1 else 1)
+    try:
+        position = operator.index(part)
+    except TypeError as error:
+        raise InvalidViewError(f"{name!r}: {part!r} is not an integer or a slice") from error
+    if not -bound.length <= position < bound.length:
+        raise InvalidViewError(f"{name!r}: {position} is out of range for {bound.length} entries")
+    return Bound(bound.start + position % bound.length * bound.step, 1)

@@ -1,4 +1,4 @@
-"""Tensors as a payload kind of a dataset version. Reading them needs NumPy, so `reader` is loaded on first use."""
+"""Tensors as a payload kind of a dataset version. The reader needs NumPy, so it is loaded on first use."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from warpdata.kinds.tensors.entry import TensorsEntry, find_tensors
 
 if TYPE_CHECKING:
-    from warpdata.kinds.tensors.reader import TensorsPlace, open_published
+    from warpdata.kinds.tensors.reader import PublishedTensors, open_published
 
-__all__ = ["TensorsEntry", "TensorsPlace", "find_tensors", "open_published"]
+__all__ = ["PublishedTensors", "TensorsEntry", "find_tensors", "open_published"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("TensorsPlace", "open_published"):
+    if name in ("PublishedTensors", "open_published"):
         return getattr(importlib.import_module("warpdata.kinds.tensors.reader"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

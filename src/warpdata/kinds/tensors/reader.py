@@ -1,7 +1,7 @@
-"""Published tensors, opened: blobs of a store as the canonical bytes of an artifact.
+"""Published tensors: the blobs of a version, opened as one artifact.
 
-Blobs of a local store are files, and read as such. All others are read through the connection, cache and all.
-Implements "Published" of docs/specs/tensors.md.
+Blobs of a local store are read as files, all others through the reader of the session and its cache. Implements
+"Published" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -19,30 +19,23 @@ from warpdata.errors import (
     PartialCoverageDetail,
     PartialCoverageError,
 )
-from warpdata.formats.tensors import (
-    Engine,
-    FileShards,
-    FileSource,
-    ReadCost,
-    SourcePolicy,
-    StoreShards,
-    Tensors,
-    open_shards,
-)
+from warpdata.formats.tensors import Engine, FileShards, ReadCost, SourcePolicy, StoreShards, TensorSet, open_shards
 from warpdata.kinds.tensors.entry import TensorsEntry
-from warpdata.limits import MAX_TENSOR_INDEX_BYTES, VIEW_STORE_REQUEST_COST_BYTES
+from warpdata.limits import MAX_TENSOR_INDEX_BYTES
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.repository.manifest import LoadPage, iter_shards
 from warpdata.session import Session
-from warpdata.storage import ByteRange, Reader
+from warpdata.storage import ByteRange, FileRangeSource, Reader, read_verified
 from warpdata.storage.cache import Mode
 
-__all__ = ["TensorsPlace", "open_published"]
+__all__ = ["PublishedTensors", "open_published"]
+
+_STORE_REQUEST_COST_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TensorsPlace:
-    """One set of tensors of one version, and everything it is read by."""
+class PublishedTensors:
+    """One set of tensors of one version, and the session that reads it."""
 
     dataset_id: str
     name: str
@@ -51,72 +44,70 @@ class TensorsPlace:
     load_page: LoadPage
 
     def shards(self) -> list[Blob]:
-        """The blobs of the data, in order."""
+        """Return the blobs of the data, in order."""
         return [shard.blob for shard in iter_shards(self.entry.shards, self.load_page)]
 
 
 def open_published(
-    place: TensorsPlace, *, sources: SourcePolicy | None = None, engine: Engine | None = None
-) -> Tensors:
-    """Reads the index and the list of shards, and no data."""
-    blobs = place.shards()
-    tail = _read_index(place.session.reader, place)
-    paths = _local_paths(place.session, blobs)
+    published: PublishedTensors, *, sources: SourcePolicy | None = None, engine: Engine | None = None
+) -> TensorSet:
+    """Open a set of tensors. Reads the index and the list of shards, but no data."""
+    blobs = published.shards()
+    tail = _read_index(published.session.reader, published)
+    paths = _local_paths(published.session, blobs)
     if paths is not None:
-        shards, there = _files(blobs, paths)
+        shards, are_present = _file_shards(blobs, paths)
         cost = ReadCost()
     else:
-        shards, there = _objects(place, blobs)
-        cost = ReadCost(VIEW_STORE_REQUEST_COST_BYTES)
-    borders = pairwise(accumulate((blob.byte_size for blob in blobs), initial=0))
-    present = [span for span, is_there in zip(borders, there, strict=True) if is_there]
+        shards, are_present = _store_shards(published, blobs)
+        cost = ReadCost(_STORE_REQUEST_COST_BYTES)
+    spans = pairwise(accumulate((blob.byte_size for blob in blobs), initial=0))
+    present = [span for span, is_present in zip(spans, are_present, strict=True) if is_present]
     opened = open_shards(tail, shards, present, cost=cost, sources=sources, engine=engine)
-    if opened.artifact_id != place.entry.artifact_id or len(opened) != place.entry.tensor_count:
+    if opened.artifact_id != published.entry.artifact_id or len(opened) != published.entry.tensor_count:
         raise ManifestCorruptedError(
-            f"tensors {place.name!r} of {place.dataset_id} are {opened.artifact_id}, "
-            f"and the manifest says {place.entry.artifact_id}"
+            f"tensors {published.name!r} of {published.dataset_id} are {opened.artifact_id}; "
+            f"the manifest has {published.entry.artifact_id}"
         )
     return opened
 
 
-def _files(blobs: Sequence[Blob], paths: Sequence[Path | None]) -> tuple[FileShards | StoreShards, list[bool]]:
-    """Blobs that lie on this machine, and which of them are there."""
+def _file_shards(blobs: Sequence[Blob], paths: Sequence[Path | None]) -> tuple[FileShards | StoreShards, list[bool]]:
+    """Return local blobs as shards, and which of them exist."""
 
-    def open_file(number: int) -> FileSource:
-        path = paths[number]
+    def open_file(number: int) -> FileRangeSource:
+        path, blob = paths[number], blobs[number]
         if path is None:
-            raise ObjectNotFoundError(f"blob {blobs[number].hash} is not in the store")
-        file = FileSource(path)
-        blob = blobs[number]
+            raise ObjectNotFoundError(f"blob {blob.hash} is not in the store")
+        file = FileRangeSource(path)
         if file.size_bytes != blob.byte_size:
-            raise BlobCorruptedError(
-                f"blob {blob.hash} has {file.size_bytes} bytes, and its name promises {blob.byte_size}"
-            )
+            raise BlobCorruptedError(f"blob {blob.hash} has {file.size_bytes} bytes; expected {blob.byte_size}")
         return file
 
     return FileShards([blob.byte_size for blob in blobs], open_file), [path is not None for path in paths]
 
 
-def _objects(place: TensorsPlace, blobs: Sequence[Blob]) -> tuple[FileShards | StoreShards, list[bool]]:
-    """Blobs of a store that is asked for ranges. Without a network, what is not here is known beforehand."""
-    session, keys = place.session, [blob_key(blob.hash) for blob in blobs]
+def _store_shards(published: PublishedTensors, blobs: Sequence[Blob]) -> tuple[FileShards | StoreShards, list[bool]]:
+    """Return blobs of a store as shards. Offline, also which of them are in the cache."""
+    session, keys = published.session, [blob_key(blob.hash) for blob in blobs]
     reader = session.reader
     starts = list(accumulate((blob.byte_size for blob in blobs), initial=0))
-    index_multihash = place.entry.artifact_id.split(":")[1]
+    index_multihash = published.entry.artifact_id.split(":")[1]
     shards = StoreShards(
         [blob.byte_size for blob in blobs],
-        lambda number: _Part(reader, keys[number], starts[number], index_multihash),
+        lambda number: _BlobSource(reader, keys[number], blobs[number].byte_size, starts[number], index_multihash),
         lambda number: reader.invalidate(keys[number]),
     )
     return shards, [session.mode is not Mode.LOCAL or reader.local_path(key) is not None for key in keys]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A blob of a store as a source: every range is one request. `at` is its first canonical byte."""
+class _BlobSource:
+    """A blob of a store. Every range is one request. `at` is its first canonical byte."""
 
     reader: Reader
     key: str
+    size_bytes: int
     at: int
     index_multihash: str
 
@@ -126,32 +117,34 @@ class _Part:
         except ObjectNotFoundError as error:
             missing = ((self.at + start, end - start),)
             raise PartialCoverageError(
-                f"bytes {self.at + start}…{self.at + end} are not there: {error.message}",
+                f"bytes {self.at + start}…{self.at + end} are missing: {error.message}",
                 detail=PartialCoverageDetail("canonical", self.index_multihash, missing),
-                hint=error.hint or "`warp verify` shows what else is missing.",
+                hint=error.hint or "`warp verify` lists everything that is missing.",
             ) from error
 
 
 def _local_paths(session: Session, blobs: Sequence[Blob]) -> list[Path | None] | None:
-    """Where each blob lies, `None` for those that are gone; `None` if they do not lie on this machine at all."""
+    """Return the path of each blob, None for those that are gone; None if the store is not local."""
     if session.reader is not session.writer or not session.reader.url.startswith("file:"):
         return None
     return [session.reader.local_path(blob_key(blob.hash)) for blob in blobs]
 
 
-def _read_index(reader: Reader, place: TensorsPlace) -> bytes:
-    """Verified; asked for once more where a nearer copy was to blame."""
-    blob, key = place.entry.index, blob_key(place.entry.index.hash)
-    most = 2 * MAX_TENSOR_INDEX_BYTES  # as many hashes as index, at most: 16 TiB of data
+def _read_index(reader: Reader, published: PublishedTensors) -> bytes:
+    """Return the verified index blob."""
+    blob = published.entry.index
+    most = 2 * MAX_TENSOR_INDEX_BYTES  # at most as many digests as index, enough for 16 TiB of data
     if blob.byte_size > most:
-        raise LimitExceededError(f"the index of tensors {place.name!r} has {blob.byte_size} bytes; {most} are allowed")
-    for _ in range(2):
-        data = bytes(reader.read_range(key, ByteRange(0, blob.byte_size)))
-        if sha256_hex(data) == blob.hash:
-            return data
-        if not reader.invalidate(key):
-            break
-    raise BlobCorruptedError(
-        f"the index of tensors {place.name!r} in {reader.url} is not what was published (blob {blob.hash})",
-        hint="Publish the same tensors again with repair=True, or read an older version.",
-    )
+        raise LimitExceededError(
+            f"the index of tensors {published.name!r} has {blob.byte_size} bytes; {most} are allowed"
+        )
+
+    def check(data: memoryview) -> bytes:
+        if sha256_hex(data) != blob.hash:
+            raise BlobCorruptedError(
+                f"the index of tensors {published.name!r} in {reader.url} does not match its hash (blob {blob.hash})",
+                hint="Publish the same tensors again with repair=True, or read an older version.",
+            )
+        return bytes(data)
+
+    return read_verified(reader, blob_key(blob.hash), ByteRange(0, blob.byte_size), check)

@@ -1,14 +1,13 @@
-"""Memory that a device reads from while files are read into it: a bounded number of slots, pinned once, used again.
+"""A pool of pinned memory slots that files are read into and a device copies from.
 
-A slot is handed out only after every copy that reads from it is done. Slots are made when they are first
-needed, so small loads pin little. Pinned memory is given back by `close()`, and by nothing else before.
+A slot is reused only after every copy from it is done. Slots are allocated on first need, so that small loads pin
+little. `close()` frees them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
-import os
 import threading
 from queue import SimpleQueue
 from typing import Protocol
@@ -16,12 +15,13 @@ from typing import Protocol
 import numpy as np
 
 from warpdata.errors import StorageError
+from warpdata.primitives.fork import register_after_fork
 
-__all__ = ["Pinner", "Slot", "Staging"]
+__all__ = ["PinnedPool", "PinnedSlot", "PinningDevice"]
 
 
-class Pinner(Protocol):
-    """What staging needs of a device. Events are recorded behind the copies that were enqueued before."""
+class PinningDevice(Protocol):
+    """The device operations of a pool. An event is recorded after the copies that were enqueued before it."""
 
     def pin(self, address: int, size: int) -> None: ...
 
@@ -38,105 +38,105 @@ class Pinner(Protocol):
     def wait(self, event: int) -> None: ...
 
 
-class Slot:
-    """One piece of pinned memory. `view` is written here, `address` is what a copy reads from."""
+class PinnedSlot:
+    """Pinned memory. Reads write to `view`, and copies to the device read from `address`."""
 
     __slots__ = ("_memory", "address", "event", "in_use", "view")
 
-    def __init__(self, size: int, pinner: Pinner) -> None:
+    def __init__(self, size: int, device: PinningDevice) -> None:
         self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):
                 self._memory.madvise(mmap.MADV_HUGEPAGE)
         self.view = memoryview(self._memory)
         self.address = int(np.frombuffer(self.view, np.uint8).ctypes.data)
-        self.event = pinner.make_event()
+        self.event = device.make_event()
         self.in_use = False
         try:
-            pinner.pin(self.address, size)
+            device.pin(self.address, size)
         except BaseException:
-            pinner.drop_event(self.event)
+            device.drop_event(self.event)
             raise
 
 
-class Staging:
+class PinnedPool:
     """Slots of one size, at most `count` of them. Safe to share between threads."""
 
-    def __init__(self, pinner: Pinner, slot_bytes: int, count: int) -> None:
+    def __init__(self, device: PinningDevice, slot_bytes: int, count: int) -> None:
         self.slot_bytes = slot_bytes
         self.count = count
-        self._pinner = pinner
-        self._all: list[Slot] = []
-        self._promised = 0
-        self._idle: SimpleQueue[Slot | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._process = os.getpid()
+        self._device = device
+        self._reset()
+        register_after_fork(self._reset)
 
     @property
     def pinned_bytes(self) -> int:
-        return len(self._all) * self.slot_bytes
+        return len(self._slots) * self.slot_bytes
 
-    def take(self) -> Slot:
-        """A slot that nobody reads from: a new one while there may be more, else the one given back longest ago."""
+    def acquire(self) -> PinnedSlot:
+        """Return a slot that no copy reads from: a new one up to `count`, else the one released longest ago."""
         while True:
-            if self._promised < self.count and self._promise():
-                return self._make()
+            if self._reserved < self.count and self._reserve():
+                return self._allocate()
             slot = self._idle.get()
             if slot is None:
-                # A slot could not be made by somebody else: there is room for a new one again.
-                continue
+                continue  # an allocation failed in another thread, so a new slot may be allocated again
             if slot.in_use:
-                self._await(slot)
+                self._wait_for(slot)
             return slot
 
-    def give(self, slot: Slot) -> None:
-        """Back, to be taken again once every copy enqueued so far is done."""
+    def release(self, slot: PinnedSlot) -> None:
+        """Return a slot to the pool, for reuse once every copy enqueued so far is done."""
         slot.in_use = True
         try:
-            self._pinner.record(slot.event)
+            self._device.record(slot.event)
         finally:
-            # Whoever waits for a slot must get one, if only to find out that the device has failed.
+            # A waiting thread must get a slot, if only to see that the device has failed.
             self._idle.put(slot)
 
     def close(self) -> None:
-        """Wait for copies, unpin, and free. After a fork this belongs to the other process, and is left alone."""
-        slots, self._all = self._all, []
-        self._idle = SimpleQueue()
-        self._promised = 0
-        if self._process != os.getpid():
-            return
+        """Wait for copies, and unpin and free the memory."""
+        slots = self._slots
+        self._reset()
         for slot in slots:
-            # A device that has failed can not be waited for; its memory is let go of all the same.
+            # The memory of a failed device is freed, too.
             with contextlib.suppress(StorageError):
                 if slot.in_use:
-                    self._pinner.wait(slot.event)
+                    self._device.wait(slot.event)
             with contextlib.suppress(StorageError):
-                self._pinner.unpin(slot.address)
+                self._device.unpin(slot.address)
             with contextlib.suppress(StorageError):
-                self._pinner.drop_event(slot.event)
+                self._device.drop_event(slot.event)
 
-    def _await(self, slot: Slot) -> None:
+    def _reset(self) -> None:
+        """Forget all slots. In a forked child they belong to the parent process."""
+        self._slots: list[PinnedSlot] = []
+        self._reserved = 0
+        self._idle: SimpleQueue[PinnedSlot | None] = SimpleQueue()
+        self._lock = threading.Lock()
+
+    def _wait_for(self, slot: PinnedSlot) -> None:
         try:
-            if not self._pinner.is_done(slot.event):
-                self._pinner.wait(slot.event)
+            if not self._device.is_done(slot.event):
+                self._device.wait(slot.event)
         except BaseException:
             self._idle.put(slot)
             raise
         slot.in_use = False
 
-    def _promise(self) -> bool:
+    def _reserve(self) -> bool:
         with self._lock:
-            promised = self._promised < self.count
-            self._promised += promised
-        return promised
+            is_free = self._reserved < self.count
+            self._reserved += is_free
+        return is_free
 
-    def _make(self) -> Slot:
+    def _allocate(self) -> PinnedSlot:
         try:
-            slot = Slot(self.slot_bytes, self._pinner)
+            slot = PinnedSlot(self.slot_bytes, self._device)
         except BaseException:
             with self._lock:
-                self._promised -= 1
+                self._reserved -= 1
             self._idle.put(None)
             raise
-        self._all.append(slot)
+        self._slots.append(slot)
         return slot

@@ -1,10 +1,9 @@
-"""SHA-256 of many leaves at once, on the device that holds them.
+"""SHA-256 of many leaves in parallel, on the device that holds them.
 
-A single leaf is hashed more slowly than by a processor, hundreds of them many times faster. One block of a leaf
-depends on the one before, but expanding a block does not: sixteen lanes of a warp expand sixteen blocks of a leaf
-side by side, and then go through the rounds of all of them together. The code is compiled for the device at hand when
-it is first needed, by the compiler that comes with torch. Where there is no such compiler, leaves are hashed by
-processors instead.
+A device hashes one leaf more slowly than a core, and hundreds of leaves many times faster. A block of a leaf depends
+on the block before it, but its message schedule does not. So sixteen lanes of a warp expand sixteen blocks in
+parallel, and then do the rounds of all of them together. NVRTC, which comes with torch, compiles the kernel on first
+use. Without NVRTC, the CPU hashes the leaves.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from warpdata.errors import StorageError
-from warpdata.formats.tensors.cuda.driver import Driver
+from warpdata.formats.tensors.cuda.driver import CudaDriver
 from warpdata.formats.tensors.cuda.torch_interop import torch_library
 
-__all__ = ["LeafHashes", "compile_kernel"]
+__all__ = ["DeviceSha256", "compile_kernel"]
 
 _WARP = 32
 _LANES = 16
@@ -35,14 +34,14 @@ __constant__ u32 K[64] = {@CONSTANTS@};
 
 #define ROTATE(x, n) __funnelshift_r(x, x, n)
 
-// Adds by multiplying with a one that the compiler can not know: another unit than shifts and logic, which are busy.
+// Adds by multiplying with a 1 that the compiler does not know, because the unit for shifts and logic is busy.
 __device__ __forceinline__ u32 plus(u32 x, u32 y, u32 one) {
   u32 sum;
   asm("mad.lo.u32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(one), "r"(y));
   return sum;
 }
 
-// The end of a leaf: what is left of it, a bit, zeros, and in the last block its length.
+// The end of a leaf: its last bytes, a 1 bit, zeros, and in the last block the length.
 __device__ __noinline__ void pad(u32* words, const u8* data, u64 size, u64 block, u64 blocks) {
   for (int q = 0; q < 16; q++) {
     u32 word = 0;
@@ -56,7 +55,7 @@ __device__ __noinline__ void pad(u32* words, const u8* data, u64 size, u64 block
   }
 }
 
-// Words as they lie in memory, wherever that is. Returns how bytes of two neighbours make a word of the hash.
+// Loads words from any address. Returns the selector that makes a big-endian word of two neighbours.
 __device__ __forceinline__ u32 fetch(u32* words, const u8* data, u64 size, u64 block, u64 blocks) {
   if (block >= blocks) return LITTLE;
   if (64 * block + 64 > size) {
@@ -158,27 +157,27 @@ hash_leaves(const ulonglong2* places, u32* out, u64 count, u64 unit) {
 """
 
 
-class LeafHashes:
-    """SHA-256 of up to `count` places in a device's memory, some at a time, on streams that run side by side.
+class DeviceSha256:
+    """SHA-256 of up to `count` places in device memory, in batches on parallel streams.
 
-    Each after everything that was enqueued on the streams `after` before. Must be kept until `streams` are done.
+    A batch starts after everything that was enqueued on the streams `after`. Keep the object until `streams` are done.
     """
 
     def __init__(
-        self, driver: Driver, image: bytes, count: int, *, streams: Sequence[Any], after: Sequence[Any]
+        self, driver: CudaDriver, image: bytes, count: int, *, streams: Sequence[Any], after: Sequence[Any]
     ) -> None:
         torch = torch_library()
         self._driver, self._streams, self._after = driver, streams, after
         self._function = _function(driver, image)
         self._started = self._batches = 0
-        # Read by the device where it is: a copy would wait for whatever else its stream has to do.
+        # The device reads this in host memory: a copy would wait for the other work of its stream.
         self._places = torch.empty((count, 2), dtype=torch.int64, pin_memory=True)
         with torch.cuda.stream(streams[0]):
             self._out = torch.empty((count, 8), dtype=torch.int32, device=streams[0].device)
         streams[0].synchronize()
 
     def start(self, places: Sequence[tuple[int, int]]) -> None:
-        """Hash (address, size). By one thread at a time."""
+        """Hash (address, size) pairs. Not safe for concurrent calls."""
         stream = self._streams[self._batches % len(self._streams)]
         first, count = self._started, len(places)
         self._places[first : first + count] = torch_library().tensor(places, dtype=torch_library().int64)
@@ -189,16 +188,16 @@ class LeafHashes:
         self._started, self._batches = first + count, self._batches + 1
 
     def digests(self) -> list[bytes]:
-        """Of all places that were started, in that order, when they are there."""
+        """Wait for all batches, and return their digests in order."""
         for stream in self._streams:
             stream.synchronize()
-        told = self._out[: self._started].cpu().numpy().tobytes()
-        return [told[at : at + 32] for at in range(0, len(told), 32)]
+        digests = self._out[: self._started].cpu().numpy().tobytes()
+        return [digests[at : at + 32] for at in range(0, len(digests), 32)]
 
 
 @functools.cache
 def compile_kernel(architecture: str) -> bytes | None:
-    """Device code for an architecture like `sm_90`; `None` where there is no compiler."""
+    """Return device code for an architecture such as `sm_90`; None without a compiler."""
     library = _compiler()
     if library is None:
         return None
@@ -234,17 +233,17 @@ def _compiler() -> Any | None:
 _FUNCTIONS: dict[tuple[int, bytes], int] = {}
 
 
-def _function(driver: Driver, image: bytes) -> int:
+def _function(driver: CudaDriver, image: bytes) -> int:
     key = (driver.context, image)
     if key not in _FUNCTIONS:
         _FUNCTIONS[key] = driver.load_function(image, "hash_leaves")
     if not _FUNCTIONS[key]:
-        raise StorageError("the device has no code to hash leaves with")
+        raise StorageError("the CUDA driver did not load the hash kernel")
     return _FUNCTIONS[key]
 
 
 def _constants() -> list[int]:
-    """The first 32 bits behind the point of the cube roots of the first 64 primes."""
+    """Return the first 32 fractional bits of the cube roots of the first 64 primes."""
     primes: list[int] = []
     candidate = 2
     while len(primes) < 64:

@@ -1,19 +1,19 @@
-"""The home of torch: which device is meant, memory on it, and bytes of it as tensors.
+"""The only module that uses torch: devices, device memory, and bytes as tensors.
 
-torch is loaded when a device is first asked for, never by importing this package.
+torch is imported when a device is first used, never by the import of this package.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import MissingExtraError, UnsupportedFormatError, ViewPreconditionError
-from warpdata.formats.tensors.dtypes import DType, dtype_named, numpy_dtype
+from warpdata.errors import UnsupportedFormatError, ViewPreconditionError
+from warpdata.formats.tensors.dtypes import TensorDType, dtype_named, numpy_dtype
 from warpdata.formats.tensors.index import TensorEntry
+from warpdata.primitives.extras import require
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,19 +33,19 @@ __all__ = [
 ]
 
 _DLPACK_CPU = 1
-_ITEMS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
+_ITEM_TYPES = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
 
 class DeviceTarget:
-    """Regions of a device's memory, as flat tensors of bytes, by the position each begins at."""
+    """Buffers in device memory, as flat tensors of bytes, each at its position."""
 
-    __slots__ = ("_addresses", "_regions", "_starts", "device")
+    __slots__ = ("_addresses", "_buffers", "_starts", "device")
 
-    def __init__(self, regions: Sequence[tuple[int, Any]]) -> None:
-        self.device = regions[0][1].device
-        self._starts = [start for start, _ in regions]
-        self._regions = [region for _, region in regions]
-        self._addresses = [int(region.data_ptr()) for _, region in regions]
+    def __init__(self, buffers: Sequence[tuple[int, Any]]) -> None:
+        self.device = buffers[0][1].device
+        self._starts = [start for start, _ in buffers]
+        self._buffers = [buffer for _, buffer in buffers]
+        self._addresses = [int(buffer.data_ptr()) for _, buffer in buffers]
 
     def address(self, position: int) -> int:
         number = bisect_right(self._starts, position) - 1
@@ -54,89 +54,86 @@ class DeviceTarget:
     def at(self, start: int, size: int) -> Any:
         number = bisect_right(self._starts, start) - 1
         first = start - self._starts[number]
-        return self._regions[number][first : first + size]
+        return self._buffers[number][first : first + size]
 
 
 def torch_library() -> Any:
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise MissingExtraError(
-            "tensors on a device need the package torch", hint="pip install 'warpdata[torch]'"
-        ) from error
+    return require("torch", purpose="a tensor on a device", extra="torch")
 
 
 def cuda_device(device: Any) -> Any:
-    """The device meant, as torch names it; `None` for this machine's own memory."""
+    """Return the torch device; None for host memory."""
     if device is None or str(device) == "cpu":
         return None
     torch = torch_library()
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ViewPreconditionError(f"{device!r} is not the name of a device") from error
+        raise ViewPreconditionError(f"{device!r} is not a device name") from error
     if found.type != "cuda":
-        raise ViewPreconditionError(f"tensors can not be read to {device!r}", hint="use 'cpu' or 'cuda'")
+        raise ViewPreconditionError(f"tensors cannot be read to {device!r}", hint="Use 'cpu' or 'cuda'.")
     if not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count():
-        raise ViewPreconditionError(f"there is no device {str(device)!r} here")
+        raise ViewPreconditionError(f"this machine has no device {str(device)!r}")
     return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)
 
 
-def is_torch(region: Any) -> bool:
-    """Whether it is a tensor of torch. Whoever has one has loaded torch."""
+def is_torch(memory: Any) -> bool:
+    """Return whether this is a tensor of torch. Does not import torch: a tensor exists only if torch is loaded."""
     torch: Any = sys.modules.get("torch")
-    return torch is not None and isinstance(region, torch.Tensor)
+    return torch is not None and isinstance(memory, torch.Tensor)
 
 
-def device_bytes(region: Any) -> Any | None:
-    """The memory behind anything on a device, as a flat tensor of bytes; `None` if it is on no device."""
-    if not is_torch(region):
-        place = getattr(region, "__dlpack_device__", None)
+def device_bytes(memory: Any) -> Any | None:
+    """Return device memory as a flat tensor of bytes; None for host memory."""
+    if not is_torch(memory):
+        place = getattr(memory, "__dlpack_device__", None)
         if place is None or int(place()[0]) == _DLPACK_CPU:
             return None
         try:
-            region = torch_library().from_dlpack(region)
+            memory = torch_library().from_dlpack(memory)
         except (RuntimeError, TypeError, ValueError, BufferError) as error:
-            raise ViewPreconditionError(f"the target can not be written to: {error}") from error
-    if region.device.type == "cpu":
+            raise ViewPreconditionError(f"the target cannot be written: {error}") from error
+    if memory.device.type == "cpu":
         return None
-    if region.device.type != "cuda":
-        raise ViewPreconditionError(f"tensors can not be read to {str(region.device)!r}")
-    return tensor_bytes(region)
+    if memory.device.type != "cuda":
+        raise ViewPreconditionError(f"tensors cannot be read to {str(memory.device)!r}")
+    return tensor_bytes(memory)
 
 
 def tensor_bytes(tensor: Any) -> Any:
-    """A tensor's own memory, as bytes."""
+    """Return the memory of a contiguous tensor as a flat tensor of bytes."""
     if not tensor.is_contiguous():
-        raise ViewPreconditionError("the target is not memory in one piece", hint="pass a contiguous tensor")
+        raise ViewPreconditionError("the target is not contiguous memory", hint="Pass a contiguous tensor.")
     torch = torch_library()
     return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 def empty_bytes(size: int, device: Any) -> Any:
+    """Allocate a flat tensor of bytes on a device."""
     torch = torch_library()
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 
-def empty_tensor(shape: Sequence[int], dtype: DType, device: Any) -> Any:
+def empty_tensor(shape: Sequence[int], dtype: TensorDType, device: Any) -> Any:
+    """Allocate a tensor on a device."""
     return torch_library().empty(tuple(shape), dtype=_torch_type(dtype), device=device)
 
 
-def tensor_over(entry: TensorEntry, region: Any) -> Any:
-    """A tensor that looks into a region of bytes."""
+def tensor_over(entry: TensorEntry, memory: Any) -> Any:
+    """Return a tensor over a flat tensor of bytes, without a copy if its elements are aligned."""
     kind, item = _torch_type(entry.dtype), entry.dtype.item_bytes
     if entry.element_count == 0:
-        return torch_library().empty(entry.shape, dtype=kind, device=region.device)
+        return torch_library().empty(entry.shape, dtype=kind, device=memory.device)
     span = sum((n - 1) * s for n, s in zip(entry.shape, entry.stride, strict=True)) + 1
     first = entry.offset + entry.storage_offset * item
-    part = region[first : first + span * item]
-    # torch wants elements at multiples of their size. Tensors begin at multiples of 8, so a few are copied.
+    part = memory[first : first + span * item]
+    # torch needs elements at multiples of their size. Tensors begin at multiples of 8, so complex128 may be copied.
     aligned = part if part.storage_offset() % item == 0 else part.clone()
     return aligned.view(kind).as_strided(entry.shape, entry.stride)
 
 
 def to_array(tensor: Any) -> NDArray[Any]:
-    """A tensor of torch as an array, copied to this machine if it is elsewhere."""
+    """Return a tensor of torch as an array, copied if it is on a device."""
     torch = torch_library()
     kind = numpy_dtype(dtype_named(str(tensor.dtype)))
     flat = tensor.detach().cpu().contiguous().reshape(-1)
@@ -145,12 +142,12 @@ def to_array(tensor: Any) -> NDArray[Any]:
 
 
 def item_type(item_bytes: int) -> Any:
-    """Some type of this size, for moving elements whatever they mean."""
-    return getattr(torch_library(), _ITEMS[item_bytes])
+    """Return an element type of this size, to copy elements of any type."""
+    return getattr(torch_library(), _ITEM_TYPES[item_bytes])
 
 
-def _torch_type(dtype: DType) -> Any:
+def _torch_type(dtype: TensorDType) -> Any:
     found = getattr(torch_library(), dtype.name.removeprefix("torch."), None)
     if found is None:
-        raise UnsupportedFormatError(f"this version of torch has no {dtype.name}")
+        raise UnsupportedFormatError(f"the installed torch has no {dtype.name}")
     return found

@@ -1,113 +1,120 @@
-"""Leaves that are hashed where they land, on the device, while others are still on their way.
+"""Verification on the device: leaves are hashed where they arrive, while others are still read.
 
-A device takes much longer for one leaf than a processor does, and for hundreds no longer than for one. So it gets
-the leaves that are read first, a batch at a time, each as soon as all of it is there. The last ones would be done
-too late there: reading threads hash them on the way, as many as they get done while the device is busy with its own.
-Implements "Devices" of docs/specs/tensors.md.
+A device takes much longer for one leaf than a core does, and for hundreds no longer than for one. So the device
+gets the leaves that are read first, in batches, each as soon as it has arrived. The reading threads hash the last
+leaves, as many as they can while the device hashes its own. Implements "Devices" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from typing import Protocol
 
 from warpdata.formats.tensors.cuda.torch_interop import DeviceTarget
-from warpdata.formats.tensors.reads import Read
-from warpdata.formats.tensors.transfer import Work
-from warpdata.formats.tensors.verified_read import Leaves
-from warpdata.formats.tensors.workers import for_each, processors
-from warpdata.limits import VIEW_DEVICE_BATCH_LEAVES, VIEW_DEVICE_CHECK_LEAVES
+from warpdata.formats.tensors.leaves import LeafDigests
+from warpdata.formats.tensors.reads import ReadRequest
+from warpdata.formats.tensors.transfer import TransferTask
+from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 
-__all__ = ["DeviceChecks", "Hasher", "Hashes"]
+__all__ = ["DeviceHashes", "DeviceVerifier", "HashingDevice"]
 
-_LEAVES_MEANWHILE = 9
-"""That a thread reads and hashes, beside others, while a device hashes one: 5.8 ms for 4 MiB here, 56 ms there."""
+_MIN_DEVICE_LEAVES = 256
+_BATCH_LEAVES = 128
+_LEAVES_PER_THREAD = 9
+"""Leaves that a thread reads and hashes while a device hashes one: 5.8 ms against 56 ms for 4 MiB, measured."""
 
 
-class Hashes(Protocol):
-    """Places on a device that are hashed there, some at a time, after the copies enqueued before."""
+class DeviceHashes(Protocol):
+    """Hashes of places in device memory, in batches, after the copies that were enqueued before."""
 
     def start(self, places: Sequence[tuple[int, int]]) -> None: ...
 
     def digests(self) -> list[bytes]: ...
 
 
-class Hasher(Protocol):
-    """What hashing in place needs of a device."""
+class HashingDevice(Protocol):
+    """The device operations of a verifier."""
 
     def finish(self) -> None: ...
 
-    def prepare_hashing(self, count: int) -> Hashes | None: ...
+    def prepare_hashing(self, count: int) -> DeviceHashes | None: ...
 
 
-class DeviceChecks:
-    """Which requests are checked on the device, and how far it is with them. Safe to share between threads."""
+class DeviceVerifier:
+    """Chooses the requests that the device verifies, and hashes them in batches. Safe to share between threads."""
 
-    def __init__(self, work: Work, target: DeviceTarget, device: Hasher, placed: Sequence[Read], threads: int) -> None:
-        """`placed`: requests whose leaves stay where they land. `threads` read, and hash."""
-        self._work, self._target, self._device = work, target, device
+    def __init__(
+        self,
+        task: TransferTask,
+        target: DeviceTarget,
+        device: HashingDevice,
+        placed: Sequence[ReadRequest],
+        threads: int,
+    ) -> None:
+        """`placed` are the requests whose leaves stay where they arrive; `threads` read and hash."""
+        self._task, self._target, self._device = task, target, device
         self._lock = threading.Lock()
-        self._chosen = {id(read): read for read in _for_device(work, placed, threads)}
-        self._left = len(self._chosen)
+        self._chosen = {id(read): read for read in _choose_reads(task, placed, threads)}
+        self._remaining = len(self._chosen)
         self._batch: list[tuple[int, int]] = []
         self._ready: list[list[tuple[int, int]]] = []
         self._started: list[tuple[int, int]] = []
-        self._hashes: Future[Hashes | None] = Future()
+        self._hashes: Future[DeviceHashes | None] = Future()
 
     @property
-    def reads(self) -> Sequence[Read]:
-        """All requests, in the order to read them in: what the device checks comes first."""
+    def reads(self) -> Sequence[ReadRequest]:
+        """All requests in read order: those that the device verifies come first."""
         if not self._chosen:
-            return self._work.reads
-        return [*self._chosen.values(), *(read for read in self._work.reads if id(read) not in self._chosen)]
+            return self._task.reads
+        return [*self._chosen.values(), *(read for read in self._task.reads if id(read) not in self._chosen)]
 
     @contextmanager
-    def preparing(self) -> Iterator[None]:
-        """The code that hashes is compiled while bytes are read."""
+    def compiling(self) -> Iterator[None]:
+        """Compile the hash kernel in the background, while the block reads."""
         if not self._chosen:
             yield
             return
-        with ThreadPoolExecutor(1) as pool:
+        with IO_POOL.executor(1) as executor:
             count = sum(len(read.leaves) for read in self._chosen.values())
-            self._hashes = pool.submit(self._device.prepare_hashing, count)
+            self._hashes = executor.submit(self._device.prepare_hashing, count)
             yield
 
-    def move(self, read: Read, move: Callable[[Read, bool], None]) -> None:
-        """Let a request be moved, with its leaves checked on the way or, once its copies are enqueued, there."""
-        there = id(read) in self._chosen
-        move(read, bool(read.leaves) and not there)
-        if there:
-            self._arrived(read)
+    def move(self, read: ReadRequest, move: Callable[[ReadRequest, bool], None]) -> None:
+        """Call `move(read, verify)`. Leaves that it does not verify are hashed on the device."""
+        is_chosen = id(read) in self._chosen
+        move(read, bool(read.leaves) and not is_chosen)
+        if is_chosen:
+            self._add_arrived(read)
 
     def finish(self) -> None:
-        """When all are moved. `TensorsCorruptedError` if a hash is another."""
-        leaves = self._work.leaves
+        """Compare all digests, after all requests have moved. `TensorsCorruptedError` if one differs."""
+        leaves = self._task.leaves
         if not self._chosen or leaves is None:
             return
         hashes = self._hashes.result()
         if hashes is None:
-            self._check_here(leaves)
+            self._verify_on_host(leaves)
             return
-        self._start(hashes)
+        self._start_batches(hashes)
         for (number, _), digest in zip(self._started, hashes.digests(), strict=True):
             leaves.compare(number, digest)
 
-    def _arrived(self, read: Read) -> None:
+    def _add_arrived(self, read: ReadRequest) -> None:
         with self._lock:
-            self._left -= 1
+            self._remaining -= 1
             self._batch += zip(read.leaves, read.placed, strict=True)
-            if self._left and len(self._batch) < VIEW_DEVICE_BATCH_LEAVES:
+            if self._remaining and len(self._batch) < _BATCH_LEAVES:
                 return
             self._ready.append(self._batch)
             self._batch = []
             if self._hashes.done():
-                self._start(self._hashes.result())
+                self._start_batches(self._hashes.result())
 
-    def _start(self, hashes: Hashes | None) -> None:
-        leaves = self._work.leaves
+    def _start_batches(self, hashes: DeviceHashes | None) -> None:
+        leaves = self._task.leaves
         if hashes is None or leaves is None:
             return
         while self._ready:
@@ -118,26 +125,26 @@ class DeviceChecks:
             )
             self._started += batch
 
-    def _check_here(self, leaves: Leaves) -> None:
-        """Without device code: what is on the device comes back to be hashed."""
+    def _verify_on_host(self, leaves: LeafDigests) -> None:
+        """Copy the leaves back and hash them, if the device has no hash kernel."""
         self._device.finish()
 
-        def check(one: tuple[int, int]) -> None:
-            number, place = one
+        def check(leaf: tuple[int, int]) -> None:
+            number, position = leaf
             start, end = leaves.span(number)
-            held = self._target.at(place, end - start).cpu().numpy()
-            leaves.check(range(number, number + 1), memoryview(held))
+            data = self._target.at(position, end - start).cpu().numpy()
+            leaves.check(range(number, number + 1), memoryview(data))
 
-        for_each([one for batch in self._ready for one in batch], processors(), lambda: nullcontext(check))
+        CPU_POOL.for_each([leaf for batch in self._ready for leaf in batch], lambda: nullcontext(check))
 
 
-def _for_device(work: Work, placed: Sequence[Read], threads: int) -> list[Read]:
-    """Those that may, if they are many, but for the last, which threads hash while the device is busy."""
+def _choose_reads(task: TransferTask, placed: Sequence[ReadRequest], threads: int) -> list[ReadRequest]:
+    """Return the requests that the device verifies: many or none, without the last, which the threads hash."""
     count = sum(len(read.leaves) for read in placed)
-    if work.leaves is None or count < VIEW_DEVICE_CHECK_LEAVES:
+    if task.leaves is None or count < _MIN_DEVICE_LEAVES:
         return []
     chosen = list(placed)
-    here = sum(len(read.leaves) for read in work.reads) - count
-    while chosen and here < _LEAVES_MEANWHILE * threads:
-        here += len(chosen.pop().leaves)
+    on_host = sum(len(read.leaves) for read in task.reads) - count
+    while chosen and on_host < _LEAVES_PER_THREAD * threads:
+        on_host += len(chosen.pop().leaves)
     return chosen

@@ -1,7 +1,7 @@
-"""Serving an artifact to other hosts: the other end of `peers`. For networks where everybody may read.
+"""An HTTP server that lets other hosts read an artifact. For networks where every host may read.
 
-Only what is asked for by the hash of its index is answered, only bytes that are here, and nothing is ever
-written. Implements "Peers" of docs/specs/tensors.md.
+The server answers requests for one artifact, with bytes that are available locally, and never writes. Implements
+"Peers" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -14,24 +14,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from warpdata.errors import WarpError
-from warpdata.formats.tensors.coverage import check_coverage
-from warpdata.formats.tensors.extents import merge_ranges
-from warpdata.formats.tensors.index import TensorIndex
-from warpdata.formats.tensors.plan import Contiguous, ViewPlan
-from warpdata.formats.tensors.reads import ReadCost
+from warpdata.formats.tensors.peer import TIMEOUT_S
 from warpdata.formats.tensors.replica import Replica
-from warpdata.formats.tensors.targets import HostTarget
-from warpdata.formats.tensors.tensor_set import Tensors
-from warpdata.limits import MAX_PEER_RANGE_BYTES, PEER_TIMEOUT_S
+from warpdata.formats.tensors.tensor_set import TensorSet
+from warpdata.limits import MAX_PEER_RANGE_BYTES
+from warpdata.primitives.ranges import RangeSet
 
 __all__ = ["TensorServer", "serve_tensors"]
 
-_BOTH_WAYS = 2
+_SHUT_BOTH = 2  # socket.SHUT_RDWR
 _RANGE = re.compile(r"bytes=(\d{1,16})-(\d{1,16})")
 
 
 class TensorServer:
-    """Serves until `close()`. Made by `serve_tensors`."""
+    """A running server, made by `serve_tensors`. It serves until `close()`."""
 
     def __init__(self, server: _Server) -> None:
         self._server = server
@@ -46,23 +42,23 @@ class TensorServer:
 
     @property
     def url(self) -> str:
-        """What a peer is told."""
+        """The URL for `SourcePolicy(peers=…)`."""
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}"
 
     def close(self) -> None:
-        """Stop answering. Safe to call twice."""
+        """Stop the server and close its connections. Safe to call twice."""
         self._server.shutdown()
         self._server.server_close()
         for connection in list(self._server.connections):
-            # One that its other end has just closed can not be shut any more.
+            # The client may have closed the connection already.
             with contextlib.suppress(OSError):
-                connection.shutdown(_BOTH_WAYS)
+                connection.shutdown(_SHUT_BOTH)
         self._thread.join()
 
 
-def serve_tensors(art: Tensors, *, host: str = "127.0.0.1", port: int = 0) -> TensorServer:
-    """Let other hosts read an artifact, or the part of it that is here. Port 0 picks one that is free."""
+def serve_tensors(art: TensorSet, *, host: str = "127.0.0.1", port: int = 0) -> TensorServer:
+    """Serve an artifact, or the part of it that is locally available. Port 0 picks a free port."""
     replica = art.replica
 
     class Handler(_Handler):
@@ -82,7 +78,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     served: Replica
     protocol_version = "HTTP/1.1"
-    timeout = PEER_TIMEOUT_S
+    timeout = TIMEOUT_S
     server: _Server
 
     def setup(self) -> None:
@@ -101,15 +97,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif what == "leaves":
             self._answer(200, b"".join(self.served.leaves or ()))
         elif what == "extents":
-            ranges = merge_ranges((part.start, part.end) for part in self.served.extents.parts)
-            self._answer(200, json.dumps(ranges).encode())
+            ranges = RangeSet((part.start, part.end) for part in self.served.extents.parts)
+            self._answer(200, json.dumps(list(ranges)).encode())
         elif what == "bytes":
             self._answer_range()
         else:
             self._answer(404, b"")
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: whoever serves decides what to write where."""
+        """Log nothing: a library leaves logs to its caller."""
 
     def _answer_range(self) -> None:
         found = _RANGE.fullmatch(self.headers.get("Range", ""))
@@ -118,21 +114,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(416, b"")
             return
         try:
-            self._answer(206, _read(self.served, start, end))
+            self._answer(206, self.served.read_bytes(start, end))
         except WarpError:
             self._answer(404, b"")
 
-    def _answer(self, status: int, data: bytes | bytearray) -> None:
+    def _answer(self, status: int, data: bytes | memoryview) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-
-
-def _read(replica: Replica, start: int, end: int) -> bytearray:
-    run = Contiguous("", 0, start, end - start)
-    check_coverage((run,), replica.extents, replica.index_multihash)
-    out = bytearray(end - start)
-    plan = ViewPlan(TensorIndex(()), (), (run,), (), end - start)
-    replica.engine.fill(replica.work(plan, ReadCost()), HostTarget([(0, memoryview(out))]))
-    return out

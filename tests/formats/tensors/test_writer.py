@@ -1,4 +1,4 @@
-"""If this fails, fine-tuned weights land beside the tensor they belong to, or on top of what was published."""
+"""If this fails, changed weights are written to wrong positions, or over published bytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpdata as wd
-from tests.formats.tensors.artifacts import Counted, Sample, array_of, chosen_of, samples, specs
+from tests.formats.tensors.artifacts import RecordingSource, Sample, array_of, chosen_of, samples, specs
 from warpdata.errors import InvalidViewError, PartialCoverageError, ViewPreconditionError
 from warpdata.tensors import Extent, open_arrays, open_sources
 
 
 @given(st.data(), samples(min_tensors=1))
-def test_writing_over_is_the_numpy_assignment(data: st.DataObject, sample: Sample) -> None:
+def test_write_view_is_the_numpy_assignment(data: st.DataObject, sample: Sample) -> None:
     spec = data.draw(specs(sample.index))
     names = data.draw(st.lists(st.sampled_from(sample.index.names()), unique=True, min_size=1))
     art, _ = sample.opened()
@@ -26,13 +26,13 @@ def test_writing_over_is_the_numpy_assignment(data: st.DataObject, sample: Sampl
         name: _filled(view.index[name].shape, array_of(sample.index[name], sample.data).dtype, seed) for name in names
     }
     changed = art.write_view(view, new)
-    wanted = bytearray(sample.data)
+    expected = bytearray(sample.data)
     for name in names:
-        _part(sample, name, spec, wanted)[...] = new[name]
+        _part(sample, name, spec, expected)[...] = new[name]
     for name in sample.index.names():
-        assert changed[name].numpy().tobytes() == array_of(sample.index[name], bytes(wanted)).tobytes()
+        assert changed[name].numpy().tobytes() == array_of(sample.index[name], bytes(expected)).tobytes()
         assert art[name].numpy().tobytes() == array_of(sample.index[name], sample.data).tobytes()
-    assert bytes(changed.view().materialize().region) == bytes(wanted)
+    assert bytes(changed.view().materialize().region) == bytes(expected)
     assert changed.index_multihash == art.index_multihash
 
 
@@ -62,9 +62,9 @@ def _shape(sample: Sample, name: str, spec: dict[str, Any]) -> tuple[int, ...]:
     return art.view({name: spec[name]} if name in spec else None).index[name].shape
 
 
-def test_what_is_written_whole_need_not_be_there() -> None:
+def test_an_overwritten_storage_may_be_missing() -> None:
     whole = open_arrays({"a": np.zeros(4), "b": np.ones(4)})
-    art = open_sources(whole.index, [Counted(bytes(32))], [Extent(0, 32, 0, 0)])
+    art = open_sources(whole.index, [RecordingSource(bytes(32))], [Extent(0, 32, 0, 0)])
     with pytest.raises(PartialCoverageError):
         art.write_view(art.view({"b": wd.narrow(0, 0, 2)}, names=["b"]), {"b": np.arange(2.0)})
     changed = art.write_view(art.view(names=["b"]), {"b": np.arange(4.0)})
@@ -72,7 +72,7 @@ def test_what_is_written_whole_need_not_be_there() -> None:
     assert changed["a"].numpy().tolist() == [0, 0, 0, 0]
 
 
-def test_what_can_not_be_written_is_refused() -> None:
+def test_invalid_writes_are_rejected() -> None:
     art, other = open_arrays({"a": np.zeros(4)}), open_arrays({"c": np.zeros(4)})
     with pytest.raises(ViewPreconditionError, match="another artifact"):
         art.write_view(other.view(), {"c": np.zeros(4)})
