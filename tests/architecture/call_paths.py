@@ -120,7 +120,11 @@ def main(arguments: list[str]) -> None:
         return
     for title, modules in measured.items():
         packages = {module.rpartition("/")[0] for module in modules}
-        print(f"{title:32} {len(modules):3} modules in {len(packages):2} packages")
+        above = [module for module in modules if not module.startswith(("primitives/", "storage/"))]
+        print(
+            f"{title:32} {len(modules):3} modules in {len(packages):2} packages, "
+            f"{len(above):3} of them above primitives and storage"
+        )
         if "--modules" in arguments:
             print("   ", "\n    ".join(modules))
 
