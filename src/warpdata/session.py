@@ -52,7 +52,7 @@ class Session:
     settings: Settings
     clock: Callable[[], datetime] = _now
     sleep: Callable[[float], None] = time.sleep
-    chance: random.Random = field(default_factory=random.SystemRandom)
+    rng: random.Random = field(default_factory=random.SystemRandom)
     timer: Callable[[], float] = time.perf_counter
     mode: Mode = Mode.AUTO
     media: Reader | None = None
@@ -76,12 +76,12 @@ class Session:
         return self.clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def new_id(self) -> str:
-        return str(uuid.UUID(int=self.chance.getrandbits(128), version=4))
+        return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     def pause(self, attempt: int) -> None:
         """Sleep before a retry: exponential back-off with full jitter."""
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 16))
-        self.sleep(self.chance.uniform(0, longest))
+        self.sleep(self.rng.uniform(0, longest))
 
 
 def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Session:

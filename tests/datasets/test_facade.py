@@ -1,4 +1,4 @@
-"""If this fails, opening a dataset by name gives the wrong one, or a wrong name gives no way forward."""
+"""If this fails, a name opens the wrong dataset, or the error for a wrong name is no help."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def publish(name: str, *numbers: int, label: str | None = None) -> str:
     return wd.DatasetBuilder(name).add_table("main", table).publish(label=label).version
 
 
-def test_every_kind_of_ref_opens() -> None:
+def test_names_labels_branches_and_versions_open() -> None:
     old, new = publish("a/b", 1, label="v1.2"), publish("a/b", 2)
     assert wd.dataset("a/b").version == new
     for ref in (old, old[:8], "v1.2"):
@@ -40,14 +40,14 @@ def test_every_kind_of_ref_opens() -> None:
     assert len(wd.dataset(f"a/b@{old}").history()) == 1
 
 
-def test_wrong_names_come_with_near_ones() -> None:
+def test_wrong_names_come_with_suggestions() -> None:
     publish("acme/trips", 1, label="v1")
     with pytest.raises(DatasetNotFoundError) as missing:
         wd.dataset("acme/tripz")
     assert missing.value.hint == "Did you mean acme/trips?"
-    with pytest.raises(DatasetNotFoundError) as elsewhere:
+    with pytest.raises(DatasetNotFoundError) as other:
         wd.dataset("acne/trips")
-    assert elsewhere.value.hint == "Did you mean acme/trips?"
+    assert other.value.hint == "Did you mean acme/trips?"
     with pytest.raises(RefNotFoundError) as no_ref:
         wd.dataset("acme/trips@v11")
     assert no_ref.value.hint == "Did you mean v1?"
@@ -73,7 +73,7 @@ def test_info_needs_no_data() -> None:
     assert [(table.name, table.rows, table.shards) for table in info.tables] == [("main", 3, 1)]
 
 
-def test_labels_and_branches_share_one_space_of_names() -> None:
+def test_labels_and_branches_share_a_namespace() -> None:
     publish("a/b", 1)
     dataset = wd.dataset("a/b")
     dataset.snapshot("v1")
@@ -89,7 +89,7 @@ def test_labels_and_branches_share_one_space_of_names() -> None:
         dataset.snapshot("main")
 
 
-def test_a_branch_is_made_on_purpose() -> None:
+def test_publishing_does_not_create_branches() -> None:
     publish("a/b", 1, label="v1")
     builder = wd.DatasetBuilder("a/b").append_table("main", pa.table({"n": pa.array([2], pa.int64())}))
     for name in ("dev", "v1"):
@@ -102,7 +102,7 @@ def test_a_branch_is_made_on_purpose() -> None:
     assert wd.dataset("a/b@dev").table().to_arrow()["n"].to_pylist() == [1, 2]
 
 
-def test_words_about_a_version_do_not_change_it() -> None:
+def test_message_and_author_do_not_change_a_version() -> None:
     table = pa.table({"n": pa.array([1], pa.int64())})
     plain = wd.DatasetBuilder("a/b").add_table("main", table).publish()
     wordy: JsonObject = {"note": "x" * 60_000, "accuracy": 0.93}
@@ -115,13 +115,13 @@ def test_words_about_a_version_do_not_change_it() -> None:
 
 
 def test_a_dataset_is_listed_once_it_can_be_opened(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("listed")
-    wd.DatasetBuilder("a/b", folder.as_uri()).add_table("main", {"n": [1]}).publish()
-    (folder / "datasets" / "a" / "killed" / "manifests").mkdir(parents=True)
-    assert wd.list_datasets("a", store=folder.as_uri()) == ["a/b"]
+    directory = tmp_path_factory.mktemp("listed")
+    wd.DatasetBuilder("a/b", directory.as_uri()).add_table("main", {"n": [1]}).publish()
+    (directory / "datasets" / "a" / "killed" / "manifests").mkdir(parents=True)
+    assert wd.list_datasets("a", store=directory.as_uri()) == ["a/b"]
 
 
-def test_a_version_never_changes_under_its_reader() -> None:
+def test_an_open_version_never_changes() -> None:
     publish("a/b", 1)
     opened = wd.dataset("a/b")
     publish("a/b", 2)
@@ -129,7 +129,7 @@ def test_a_version_never_changes_under_its_reader() -> None:
     assert wd.dataset("a/b").table().to_arrow()["n"].to_pylist() == [2]
 
 
-def test_going_back_is_a_new_entry_not_a_rewrite() -> None:
+def test_going_back_adds_a_commit() -> None:
     first = publish("a/b", 1)
     publish("a/b", 2)
     assert publish("a/b", 1) == first
@@ -148,13 +148,13 @@ def test_moving_a_store_keeps_its_versions(tmp_path_factory: pytest.TempPathFact
     assert wd.dataset("a/b", store=str(new)).table().count() == 2
 
 
-def test_resolve_finds_a_transaction() -> None:
+def test_find_commit_finds_a_transaction() -> None:
     publish("a/b", 1)
     txn = wd.dataset("a/b").history()[0].txn_id
     found = wd.find_commit("a/b", txn)
     assert found is not None
     assert found.txn_id == txn
-    assert wd.find_commit("a/b", "unheard-of") is None
+    assert wd.find_commit("a/b", "unknown") is None
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_resolve_finds_a_transaction() -> None:
         DatasetNotFoundError("fact"),
     ],
 )
-def test_errors_cross_process_borders(error: WarpError) -> None:
+def test_errors_can_be_pickled(error: WarpError) -> None:
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert type(copy) is type(error)
     assert copy.__dict__ == error.__dict__

@@ -1,4 +1,4 @@
-"""If this fails, a filtered stream fetches pictures that nobody asked for, or every one of them many times."""
+"""If this fails, a filtered stream fetches members that it does not use, or fetches members repeatedly."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ RANKS = Random(9).sample(range(COUNT), COUNT)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("origin")
+    directory = tmp_path_factory.mktemp("origin")
     rows = pa.table({"id": range(COUNT), "rank": RANKS, "file": list(CONTENT)})
-    builder = wd.DatasetBuilder("acme/files", folder.as_uri(), settings=Settings(folder.as_uri(), folder / "cache"))
+    builder = wd.DatasetBuilder(
+        "acme/files", directory.as_uri(), settings=Settings(directory.as_uri(), directory / "cache")
+    )
     builder.add_table("main", rows).add_artifact("raw", CONTENT, shard_bytes=2_000_000).bind("main", "file", "raw")
     builder.publish()
-    return folder
+    return directory
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def settings(server: WebServer, tmp_path: Path) -> Settings:
 
 
 def read_epochs(settings: Settings, kept: int, epochs: int = 1) -> None:
-    """Shuffled epochs of `kept` scattered members, each of them as it was published."""
+    """Stream shuffled epochs of `kept` scattered members, and check their content."""
     dataset = wd.dataset("acme/files", mode="auto", settings=settings)
     stream = dataset.stream(filter=f"rank < {kept}", batch_size=16, shuffle=True, seed=3, collate="dict")
     for number in range(epochs):
@@ -56,19 +58,19 @@ def read_epochs(settings: Settings, kept: int, epochs: int = 1) -> None:
         assert seen == {n: CONTENT[f"m/{n:04d}.bin"] for n in range(COUNT) if RANKS[n] < kept}
 
 
-def test_few_of_many_are_fetched_alone(settings: Settings, server: WebServer) -> None:
-    """A shard is read more than eight times, which would be reason to fetch all of it if reads were counted."""
+def test_a_low_selectivity_fetches_only_the_members(settings: Settings, server: WebServer) -> None:
+    """A shard is read more than eight times. A policy that counts reads would fetch all of it."""
     read_epochs(settings, COUNT // 10)
     assert server.sent_bytes <= 0.3 * DATA_BYTES
 
 
-def test_many_cost_at_most_the_whole_once(settings: Settings, server: WebServer) -> None:
+def test_a_high_selectivity_fetches_each_shard_once(settings: Settings, server: WebServer) -> None:
     read_epochs(settings, COUNT // 2)
     assert server.sent_bytes <= 1.25 * DATA_BYTES
 
 
-def test_few_of_many_again_and_again_do_not_cost_more_and_more(settings: Settings, server: WebServer) -> None:
-    """Half of a shard may be asked for, and then all of it is fetched."""
+def test_repeated_epochs_do_not_fetch_more(settings: Settings, server: WebServer) -> None:
+    """When half of a shard has been read, all of it is fetched."""
     read_epochs(settings, COUNT // 10, epochs=25)
     assert server.sent_bytes <= 1.7 * DATA_BYTES
 
@@ -84,7 +86,7 @@ def test_few_of_many_again_and_again_do_not_cost_more_and_more(settings: Setting
         (0.0, 50_000, FILL_FOR_TABLES),
     ],
 )
-def test_what_lies_close_is_fetched_whole(
+def test_dense_members_are_fetched_as_whole_shards(
     settings: Settings, share: float, member_bytes: float, expected: object
 ) -> None:
     session = connect(settings.store_url, mode="auto", settings=settings)
@@ -94,10 +96,10 @@ def test_what_lies_close_is_fetched_whole(
     settle(share)
     assert chosen.media_reader.policy == expected
     assert isinstance(session.media_reader, CachedReader)
-    assert session.media_reader.policy == FILL_FOR_MEDIA, "other readers of the same store are not concerned"
+    assert session.media_reader.policy == FILL_FOR_MEDIA, "other readers of the store keep their policy"
 
 
-def test_media_that_do_not_fit_are_not_fetched_whole(settings: Settings) -> None:
+def test_media_larger_than_the_cache_are_not_fetched_whole(settings: Settings) -> None:
     session = connect(settings.store_url, mode="auto", settings=replace(settings, cache_limit_bytes=DATA_BYTES))
     chosen, settle = for_selection(session, DATA_BYTES, MEMBER_BYTES)
     assert isinstance(chosen.media_reader, CachedReader)
@@ -106,7 +108,7 @@ def test_media_that_do_not_fit_are_not_fetched_whole(settings: Settings) -> None
     assert chosen.media_reader.policy == FILL_FOR_MEDIA
 
 
-def test_other_modes_keep_their_ways(settings: Settings) -> None:
+def test_other_modes_keep_their_policy(settings: Settings) -> None:
     for mode in (Mode.REMOTE, Mode.HYBRID):
         session = connect(settings.store_url, mode=mode, settings=settings)
         assert for_selection(session, DATA_BYTES, MEMBER_BYTES) == (session, None)

@@ -1,4 +1,4 @@
-"""If this fails, a mode does something its name forbids: writes to disk, opens a socket, waits, or asks too often."""
+"""If this fails, a mode breaks its promise: it writes to disk, opens a socket, waits, or repeats requests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ DATA_BYTES = sum(map(len, CONTENT.values()))
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("origin")
+    directory = tmp_path_factory.mktemp("origin")
     rows = pa.table({"id": range(MEMBERS), "file": list(CONTENT), "text": [f"row {n} " * 50 for n in range(MEMBERS)]})
-    builder = wd.DatasetBuilder("acme/files", folder.as_uri(), settings=Settings(folder.as_uri(), folder / "cache"))
+    builder = wd.DatasetBuilder(
+        "acme/files", directory.as_uri(), settings=Settings(directory.as_uri(), directory / "cache")
+    )
     builder.add_table("main", rows).add_artifact("raw", CONTENT, shard_bytes=200_000).bind("main", "file", "raw")
     builder.publish(label="v1")
-    return folder
+    return directory
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def settings(server: WebServer, tmp_path: Path) -> Settings:
 
 
 def read_all(dataset: wd.Dataset, seed: int = 0) -> None:
-    """Every member once, in random order, one by one."""
+    """Read every member once, in random order, one by one."""
     refs = [ref for columns in dataset.table().batch_dicts(100) for ref in columns["file"]]
     Random(seed).shuffle(refs)
     for ref in refs:
@@ -57,7 +59,7 @@ def test_remote_writes_nothing_to_disk(settings: Settings, server: WebServer) ->
     read_all(dataset)
     assert not settings.cache_dir.exists()
     counts = dataset.io_stats
-    assert counts.requests >= MEMBERS, "one by one, each is asked for"
+    assert counts.requests >= MEMBERS, "each member takes a request"
     assert counts.requests == len(server.requests)
     assert (counts.hits, counts.fills) == (0, 0)
     with pytest.raises(BadInputError, match="mode 'remote' has no cache to warm"):
@@ -70,35 +72,35 @@ def test_many_references_share_requests(settings: Settings, server: WebServer) -
     before = len(server.requests)
     assert wd.read_many(refs) == list(CONTENT.values())
     shards = dataset.info().artifacts[0].shards
-    assert len(server.requests) - before <= shards + 5, "neighbours share a request, pages of the index come once"
+    assert len(server.requests) - before <= shards + 5, "neighbours share a request, and index pages are read once"
 
 
 def test_the_first_reference_costs_few_small_requests(settings: Settings, server: WebServer) -> None:
     dataset = wd.dataset("acme/files", settings=settings)
     requests, sent = len(server.requests), server.sent_bytes
     assert dataset.artifact().read("m/0123.bin") == CONTENT["m/0123.bin"]
-    assert len(server.requests) - requests == 2, "the index, which is small, and the member"
+    assert len(server.requests) - requests == 2, "the small index and the member"
     assert server.sent_bytes - sent < 70_000 + len(CONTENT["m/0123.bin"])
 
 
-def test_auto_asks_for_each_byte_once_and_then_for_nothing(settings: Settings, server: WebServer) -> None:
+def test_auto_fetches_each_byte_once(settings: Settings, server: WebServer) -> None:
     dataset = wd.dataset("acme/files", mode="auto", settings=settings)
     read_all(dataset)
     shard_bytes = dataset.info().artifacts[0].size_bytes
-    assert server.sent_bytes <= 1.1 * shard_bytes + 60_000, "each shard once, beside the index and the table"
+    assert server.sent_bytes <= 1.1 * shard_bytes + 60_000, "each shard once, plus the index and the table"
     dataset.warm()
     asked = len(server.requests)
     read_all(dataset, seed=1)
     again = wd.dataset("acme/files", mode="auto", settings=settings)
     opened = len(server.requests)
-    assert opened - asked <= 2, "the hint and what stands after it; the manifest is remembered"
+    assert opened - asked <= 2, "the hint and the next commit; the manifest is cached"
     read_all(again, seed=2)
     assert len(server.requests) == opened
     assert again.io_stats.hits >= MEMBERS
     assert again.io_stats.bytes_fetched < 2000
 
 
-def test_two_versions_share_what_they_share(settings: Settings, server: WebServer, root: Path) -> None:
+def test_two_versions_share_cached_blobs(settings: Settings, server: WebServer, root: Path) -> None:
     wd.dataset("acme/files", settings=settings).warm()
     rows = pa.table({"file": list(CONTENT)})
     builder = wd.DatasetBuilder("acme/copy", root.as_uri()).add_table("main", rows)
@@ -110,7 +112,7 @@ def test_two_versions_share_what_they_share(settings: Settings, server: WebServe
 
 
 def test_auto_does_not_wait_for_the_cache(settings: Settings, server: WebServer) -> None:
-    """The first reads come from the store at once: nothing is fetched whole before it is known to be needed."""
+    """The store serves the first reads directly. No shard is fetched whole before it is read often."""
     dataset = wd.dataset("acme/files", mode="auto", settings=settings)
     first = next(dataset.table().batch_dicts(4))["file"]
     for ref in first:
@@ -150,7 +152,7 @@ def test_local_opens_no_socket(settings: Settings, server: WebServer, monkeypatc
     assert len(server.requests) == asked
 
 
-def test_local_names_what_is_missing_and_what_would_fetch_it(settings: Settings, server: WebServer) -> None:
+def test_local_names_the_missing_blob_and_the_command(settings: Settings, server: WebServer) -> None:
     with pytest.raises(NotCachedError, match="acme/files") as unknown:
         wd.dataset("acme/files", mode="local", settings=settings)
     assert "warp warm" in (unknown.value.hint or "")
@@ -166,7 +168,7 @@ def test_local_names_what_is_missing_and_what_would_fetch_it(settings: Settings,
     assert len(server.requests) == asked
 
 
-def test_warming_takes_what_was_asked_for(settings: Settings, server: WebServer) -> None:
+def test_warm_fetches_the_selected_blobs(settings: Settings, server: WebServer) -> None:
     dataset = wd.dataset("acme/files", settings=settings)
     table, artifact = dataset.info().tables[0], dataset.info().artifacts[0]
     events: list[tuple[str, int, int]] = []

@@ -1,4 +1,4 @@
-"""If this fails, what works on a laptop does not work on S3."""
+"""If this fails, code that works on a local store does not work on S3."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def on_s3(s3_server: S3Endpoint, s3_url: str, monkeypatch: pytest.MonkeyPatch) -
     return s3_url
 
 
-def test_the_whole_story(on_s3: str, tmp_path: Path) -> None:
+def test_publish_read_and_append(on_s3: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for number in range(4):
         table = pa.table({"id": np.arange(number * 5000, (number + 1) * 5000), "fare": rng.gamma(2, 8, 5000)})
@@ -50,7 +50,7 @@ def test_the_whole_story(on_s3: str, tmp_path: Path) -> None:
     assert wd.verify("acme/trips").problems == ()
 
 
-def test_large_blobs_go_in_parts_and_have_urls(on_s3: str, tmp_path: Path) -> None:
+def test_large_blobs_use_multipart_and_have_urls(on_s3: str, tmp_path: Path) -> None:
     noise = np.random.default_rng(0).random(3 * SINGLE_PUT_BYTES // 8)
     pq.write_table(pa.table({"x": noise}), tmp_path / "big.parquet", compression=None)
     wd.DatasetBuilder("acme/big").add_table("main", tmp_path / "big.parquet").publish()
@@ -66,7 +66,7 @@ def test_large_blobs_go_in_parts_and_have_urls(on_s3: str, tmp_path: Path) -> No
         assert reply.read() == b"PAR1"
 
 
-def test_a_pinned_version_that_was_seen_needs_no_pointer(on_s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_version_opens_without_the_hint(on_s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     version = wd.DatasetBuilder("acme/pinned").add_table("main", pa.table({"n": [1]})).publish().version
     wd.dataset(f"acme/pinned@{version}")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

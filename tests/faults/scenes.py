@@ -23,7 +23,7 @@ def link(store: Writer, seed: int = 0) -> Session:
         settings=load_settings(),
         clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         sleep=lambda _: None,
-        chance=random.Random(seed),
+        rng=random.Random(seed),
     )
 
 

@@ -1,4 +1,4 @@
-"""If this fails, ranks disagree on how many steps there are, or a sample is nobody's or everybody's."""
+"""If this fails, ranks disagree on the number of steps, or a sample belongs to no rank or to several."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def many_steps(draw: st.DrawFn, remainders: tuple[Remainder, ...] = ("partial", 
 
 
 def taken(steps: BatchSchedule, rank: int, step: int) -> list[int]:
-    return [place for start, stop in steps.spans(step, rank) for place in range(start, stop)]
+    return [position for start, stop in steps.spans(step, rank) for position in range(start, stop)]
 
 
 @given(many_steps(("partial",)))
@@ -32,7 +32,7 @@ def test_partial_takes_everything_once_and_evenly(steps: BatchSchedule) -> None:
     for step in range(len(steps)):
         parts = [taken(steps, rank, step) for rank in range(steps.world_size)]
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-        joined = [place for part in parts for place in part]
+        joined = [position for part in parts for position in part]
         assert joined == list(range(*steps.global_span(step)))
         everything += joined
     assert everything == list(range(steps.begin, steps.count))
@@ -61,13 +61,13 @@ def test_a_global_batch_is_the_same_for_every_number_of_ranks(steps: BatchSchedu
     whole = BatchSchedule(steps.count, steps.global_batch, 1, steps.remainder, steps.begin)
     assert len(whole) == len(steps)
     for step in range(len(steps)):
-        joined = [place for rank in range(steps.world_size) for place in taken(steps, rank, step)]
+        joined = [position for rank in range(steps.world_size) for position in taken(steps, rank, step)]
         assert joined == taken(whole, 0, step)
 
 
 @given(many_steps(("partial",)), st.data())
-def test_stopping_and_going_on_elsewhere_loses_nothing(steps: BatchSchedule, data: st.DataObject) -> None:
-    """Also with another number of ranks and another batch size."""
+def test_a_resumed_schedule_loses_nothing(steps: BatchSchedule, data: st.DataObject) -> None:
+    """The number of ranks and the batch size may change."""
     stopped = data.draw(st.integers(0, len(steps)))
     done = steps.done_after(stopped - 1) if stopped else steps.begin
     rest = BatchSchedule(steps.count, data.draw(st.integers(1, 20)), data.draw(st.integers(1, 9)), "partial", done)
@@ -77,21 +77,19 @@ def test_stopping_and_going_on_elsewhere_loses_nothing(steps: BatchSchedule, dat
 
 
 @given(many_steps(("partial", "drop")))
-def test_a_place_knows_its_step_and_rank(steps: BatchSchedule) -> None:
+def test_a_position_maps_to_its_step_and_rank(steps: BatchSchedule) -> None:
     for step in range(len(steps)):
         for rank in range(steps.world_size):
-            for place in taken(steps, rank, step):
-                assert steps.step_of(place) == (step, rank)
+            for position in taken(steps, rank, step):
+                assert steps.step_of(position) == (step, rank)
 
 
 @given(many_steps(("partial", "drop")), st.integers(1, 4), st.data())
-def test_what_a_worker_fetches_ahead_is_what_it_hands_out(
-    steps: BatchSchedule, workers: int, data: st.DataObject
-) -> None:
+def test_workers_own_the_positions_that_they_return(steps: BatchSchedule, workers: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, steps.count))
     stop = data.draw(st.integers(start, steps.count))
     rank, worker = data.draw(st.integers(0, steps.world_size - 1)), data.draw(st.integers(0, workers - 1))
-    handed_out = [p for step in range(worker, len(steps), workers) for p in taken(steps, rank, step)]
+    returned = [p for step in range(worker, len(steps), workers) for p in taken(steps, rank, step)]
     assert steps.owned_positions(rank, worker, workers, start, stop).tolist() == [
-        p for p in handed_out if start <= p < stop
+        p for p in returned if start <= p < stop
     ]

@@ -1,4 +1,4 @@
-"""If this fails, the first batch waits for requests one by one that could be under way together, or is wrong."""
+"""If this fails, the first batch is wrong, or waits for requests in sequence that could run in parallel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARDS = 700
 
 
 class Far(FaultyStore):
-    """Every read takes a while, and is noted with when it began and ended."""
+    """A store whose reads take a while. It records the start and end of each read."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -54,7 +54,7 @@ class Far(FaultyStore):
 
     @property
     def rounds(self) -> int:
-        """How many reads waited for one another, at the most."""
+        """The longest sequence of reads in which each waited for the one before."""
         count, until = 0, 0.0
         for begun, ended in sorted(self.reads, key=lambda read: read[1]):
             if begun >= until:
@@ -64,12 +64,12 @@ class Far(FaultyStore):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table of so many shards that several pages list them."""
-    folder = tmp_path_factory.mktemp("shards")
-    url = f"memory://{folder.name}"
+    """A table whose shards fill several pages of the manifest."""
+    directory = tmp_path_factory.mktemp("shards")
+    url = f"memory://{directory.name}"
     for n in range(SHARDS):
-        pq.write_table(pa.table({"id": range(n * 4, n * 4 + 4), "x": [n] * 4}), folder / f"{n:04d}.parquet")
-    wd.DatasetBuilder("a/b", url).add_table("main", str(folder / "*.parquet")).publish()
+        pq.write_table(pa.table({"id": range(n * 4, n * 4 + 4), "x": [n] * 4}), directory / f"{n:04d}.parquet")
+    wd.DatasetBuilder("a/b", url).add_table("main", str(directory / "*.parquet")).publish()
     return url
 
 
@@ -88,22 +88,22 @@ def test_the_first_batch_takes_four_rounds(store: str) -> None:
     rounds, requests = far.rounds, len(far.reads)
     batches.close()
     assert [n // 4 for n in batch["id"]] == list(batch["x"])
-    assert rounds == 4, "the hint; the manifest, while the hint is proven; pages; shards"
+    assert rounds == 4, "the hint; the manifest, while the hint is verified; pages; shards"
     assert requests <= 3 + len(dataset.manifest.tables["main"].shards.pages) + 8 + 1
 
 
-def test_names_of_columns_are_checked_without_a_read(store: str) -> None:
-    watched = FaultyStore(connect(store).writer)
-    dataset = opened(watched, store)
-    before = len(watched.log)
+def test_column_names_are_checked_without_a_read(store: str) -> None:
+    recorded = FaultyStore(connect(store).writer)
+    dataset = opened(recorded, store)
+    before = len(recorded.log)
     with pytest.raises(ColumnNotFoundError, match="no column 'idd'") as caught:
         dataset.stream(columns=["idd"])
     assert caught.value.hint == "Did you mean id?"
     dataset.stream(columns=["x", "id"], shuffle=True)
-    assert len(watched.log) == before
+    assert len(recorded.log) == before
 
 
-def test_a_manifest_that_names_no_columns_is_as_good(store: str) -> None:
+def test_a_manifest_may_omit_column_names(store: str) -> None:
     session = connect(store)
     dataset = wd.dataset("a/b", store=store)
     entry = dataset.manifest.tables["main"]
@@ -116,21 +116,21 @@ def test_a_manifest_that_names_no_columns_is_as_good(store: str) -> None:
             plain.table().select(["y"])
 
 
-def test_a_manifest_that_names_a_column_which_is_not_there(store: str) -> None:
+def test_a_manifest_that_lists_a_missing_column(store: str) -> None:
     dataset = wd.dataset("a/b", store=store)
     wrong = replace(dataset.manifest.tables["main"], schema={"columns": ["id", "x", "y"]})
-    wrongly = wd.Dataset(connect(store), dataset.version_ref, replace(dataset.manifest, tables={"main": wrong}))
+    opened_wrong = wd.Dataset(connect(store), dataset.version_ref, replace(dataset.manifest, tables={"main": wrong}))
     with pytest.raises(ColumnNotFoundError, match="no column 'y'"):
-        next(iter(wrongly.stream(columns=["y"])))
+        next(iter(opened_wrong.stream(columns=["y"])))
 
 
-def test_so_many_names_are_not_listed() -> None:
+def test_long_lists_of_names_are_omitted() -> None:
     few = [f"column-{n}" for n in range(100)]
     assert TableEntry.listing(few) == {"columns": few}
     assert TableEntry.listing(["x" * MAX_LISTED_NAMES_BYTES]) is None
 
 
-def test_appending_in_steps_names_the_same_columns(tmp_path: Path) -> None:
+def test_appends_list_the_same_columns(tmp_path: Path) -> None:
     parts = [pa.table({"a": [n], "b": [str(n)]}) for n in range(3)]
     files = [tmp_path / f"{number}.parquet" for number in range(len(parts))]
     for part, file in zip(parts, files, strict=True):
@@ -144,8 +144,8 @@ def test_appending_in_steps_names_the_same_columns(tmp_path: Path) -> None:
     assert published[0].manifest.tables["main"].column_names == ("a", "b")
 
 
-class Lying(FaultyStore):
-    """Says something else about manifests the first time it is asked for one."""
+class Misleading(FaultyStore):
+    """A store that answers the first read of a manifest with something else."""
 
     def __init__(self, reader: Any, answer: Any) -> None:
         super().__init__(reader)
@@ -160,14 +160,14 @@ class Lying(FaultyStore):
         return super().read(key)
 
 
-def test_a_manifest_that_did_not_come_early_is_asked_for_again(store: str) -> None:
-    failing = Lying(connect(store).writer, StorageError("the line was cut"))
+def test_a_failed_early_read_of_the_manifest_is_repeated(store: str) -> None:
+    failing = Misleading(connect(store).writer, StorageError("the line was cut"))
     assert opened(failing, store).version == wd.dataset("a/b", store=store).version
     with pytest.raises(ManifestCorruptedError):
-        opened(Lying(connect(store).writer, b"{}"), store)
+        opened(Misleading(connect(store).writer, b"{}"), store)
 
 
-def test_what_comes_early_is_thrown_away_where_the_hint_lags(tmp_path: Path) -> None:
+def test_an_early_manifest_of_a_stale_hint_is_discarded(tmp_path: Path) -> None:
     url = f"memory://{tmp_path.name}"
     session = connect(url)
     hint = "datasets/a/b/latest.json"

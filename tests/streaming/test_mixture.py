@@ -1,4 +1,4 @@
-"""If this fails, a mixture favours a source, or forgets on resume how far it was with each."""
+"""If this fails, a mixture favours a part, or a resumed mixture repeats or skips samples of a part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ mixtures = st.builds(
 
 
 @given(mixtures, st.integers(0, 6000), st.integers(0, 3000))
-def test_what_was_given_is_known_without_counting(mixture: Mixture, start: int, more: int) -> None:
+def test_samples_given_are_known_without_counting(mixture: Mixture, start: int, more: int) -> None:
     everything = mixture.parts(0, start + more)
     assert len(everything) == start + more
     np.testing.assert_array_equal(mixture.parts(start, start + more), everything[start:])
@@ -27,14 +27,14 @@ def test_what_was_given_is_known_without_counting(mixture: Mixture, start: int, 
 
 
 @given(mixtures, st.integers(1, 200))
-def test_shares_are_kept_round_by_round(mixture: Mixture, rounds: int) -> None:
+def test_every_round_keeps_the_shares(mixture: Mixture, rounds: int) -> None:
     place = rounds * 1024
     for share, given_count in zip(mixture.weights, mixture.given_before(place), strict=True):
         assert abs(share * place - given_count) <= len(mixture.weights) + 1024 * share
 
 
 @given(mixtures, st.lists(st.integers(0, 400), min_size=6, max_size=6))
-def test_the_end_is_where_a_source_would_be_asked_for_more_than_it_has(mixture: Mixture, counts: list[int]) -> None:
+def test_an_epoch_ends_when_a_part_is_exhausted(mixture: Mixture, counts: list[int]) -> None:
     counts = counts[: len(mixture.weights)]
     first = mixture.length(counts, "first_exhausted")
     given_count = mixture.given_before(first)

@@ -1,4 +1,4 @@
-"""If this fails, an epoch loses or repeats samples, or the same plan gives another order tomorrow."""
+"""If this fails, an epoch loses or repeats samples, or the order of an identity changes between releases."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def test_every_sample_comes_exactly_once(order: Order) -> None:
 
 
 @given(orders, st.data())
-def test_any_part_is_found_without_the_rest(order: Order, data: st.DataObject) -> None:
+def test_any_span_is_computed_alone(order: Order, data: st.DataObject) -> None:
     whole = order.samples(0, order.count)
     start = data.draw(st.integers(0, order.count))
     stop = data.draw(st.integers(start, order.count))
     again = Order(order.count, order.shuffle, order.seed, order.epoch)
     np.testing.assert_array_equal(again.samples(start, stop), whole[start:stop])
     if order.count:
-        place = data.draw(st.integers(0, order.count - 1))
-        assert again.position_of(int(whole[place])) == place
+        position = data.draw(st.integers(0, order.count - 1))
+        assert again.position_of(int(whole[position])) == position
 
 
 @given(orders)
@@ -56,7 +56,7 @@ def test_windows_tile_the_order_and_hold_their_blocks(order: Order) -> None:
     assert end == order.count
 
 
-def test_seeds_and_epochs_give_other_orders() -> None:
+def test_seeds_and_epochs_change_the_order() -> None:
     def first(seed: int, epoch: int) -> tuple[int, ...]:
         return tuple(Order(1000, Shuffle(10, 20), seed, epoch).samples(0, 100).tolist())
 
@@ -65,12 +65,12 @@ def test_seeds_and_epochs_give_other_orders() -> None:
     assert first(2**64, 0) == first(0, 0), "a seed counts modulo 2⁶⁴"
 
 
-def test_the_order_is_the_one_that_was_recorded() -> None:
-    """Runs that were stopped with an older release must go on here, so this list never changes."""
+def test_the_order_equals_the_recorded_one() -> None:
+    """Runs of older releases resume with this one, so the list never changes."""
     assert Order(23, Shuffle(3, 4), seed=7, epoch=2).samples(0, 23).tolist() == RECORDED
 
 
-def test_an_order_with_an_opening_is_the_one_that_was_recorded() -> None:
+def test_an_order_with_an_opening_equals_the_recorded_one() -> None:
     order = Order(23, Shuffle(2, 4, opening_blocks=2), seed=7, epoch=2)
     assert order.samples(0, 23).tolist() == OPENED
     assert order.window_span(0) == (0, 4), "two blocks of two"
@@ -82,8 +82,8 @@ RECORDED = [19, 16, 20, 0, 18, 17, 6, 8, 1, 2, 7, 15, 5, 13, 3, 21, 10, 4, 12, 2
 
 
 @pytest.mark.parametrize("classes", [2, 10, 100])
-def test_sorted_data_is_mixed_as_well_as_by_a_true_shuffle(classes: int) -> None:
-    """With windows of a quarter of the data, and blocks of a hundred neighbours."""
+def test_sorted_data_mixes_like_a_full_shuffle(classes: int) -> None:
+    """Windows hold a quarter of the data, in blocks of a hundred neighbours."""
     count = 40_000
     labels = np.arange(count) * classes // count
     ideal = _entropy(labels[np.random.default_rng(0).permutation(count)], classes)
@@ -93,7 +93,7 @@ def test_sorted_data_is_mixed_as_well_as_by_a_true_shuffle(classes: int) -> None
 
 
 def _entropy(labels: np.ndarray[tuple[int], np.dtype[np.int64]], classes: int, batch: int = 256) -> float:
-    """The mean over batches of the entropy of their labels."""
+    """Return the mean entropy of the labels of a batch."""
     found = []
     for start in range(0, len(labels) - batch + 1, batch):
         shares = np.bincount(labels[start : start + batch], minlength=classes) / batch
@@ -101,7 +101,7 @@ def _entropy(labels: np.ndarray[tuple[int], np.dtype[np.int64]], classes: int, b
     return float(np.mean(found))
 
 
-def test_places_and_samples_that_are_not_there_are_refused() -> None:
+def test_positions_and_samples_out_of_range_are_refused() -> None:
     order = Order(10, Shuffle(2, 2), 0, 0)
     with pytest.raises(BadInputError, match="positions 3…11 are not within 10"):
         order.samples(3, 11)

@@ -1,4 +1,4 @@
-"""If this fails, a run that goes on with a newer version sees a sample twice, or misses one that was added."""
+"""If this fails, a run that continues with a newer version repeats a sample, or misses an added one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ROWS = 13
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Files of different lengths; what a version holds is a list of them."""
-    folder, first, paths = tmp_path_factory.mktemp("shards"), 0, []
+    """Parquet files of different lengths. Each version is a list of them."""
+    directory, first, paths = tmp_path_factory.mktemp("shards"), 0, []
     for number in range(SHARDS):
         ids = list(range(first, first + ROWS + number))
         first += len(ids)
-        paths.append(str(folder / f"{number}.parquet"))
+        paths.append(str(directory / f"{number}.parquet"))
         pq.write_table(pa.table({"id": ids, "half": [i % 2 for i in ids]}), paths[-1], row_group_size=5)
     return paths
 
@@ -47,7 +47,7 @@ shuffles = st.sampled_from([False, True, wd.Shuffle(3, 4), wd.Shuffle(4, 3, 1)])
 
 @given(versions, shuffles, st.sampled_from([None, "half = 1"]), st.data())
 @unhurried
-def test_nothing_taken_comes_again_and_everything_added_comes(
+def test_consumed_rows_do_not_repeat_and_added_rows_come(
     tmp_path_factory: pytest.TempPathFactory,
     shards: list[str],
     held: list[list[int]],
@@ -55,7 +55,7 @@ def test_nothing_taken_comes_again_and_everything_added_comes(
     condition: str | None,
     data: st.DataObject,
 ) -> None:
-    """Over several versions one after the other, which share shards, drop some and hold some twice."""
+    """A run continues over several versions that share shards, drop some, and have some twice."""
     store = tmp_path_factory.mktemp("store").as_uri()
     lists = [[shards[number] for number in numbers] for numbers in held]
     names = [publish(store, paths) for paths in lists]
@@ -74,16 +74,16 @@ def test_nothing_taken_comes_again_and_everything_added_comes(
         token = json.loads(json.dumps(stream.rebase(version).state_dict()))
         stream = opened(version)
         stream.load_state_dict(token)
-        assert stream.rebase(version).state_dict() == stream.state_dict(), "going on with the same changes nothing"
+        assert stream.rebase(version).state_dict() == stream.state_dict(), "the same version changes nothing"
     rest = Counter(value for batch in stream.epoch(3) for value in batch["id"])
 
     wanted = Counter({value: count for value, count in ids_in(lists[-1]).items() if not condition or value % 2})
-    assert rest == wanted - taken, "what is left is what the last version has and nobody has taken"
-    assert Counter(v for batch in stream.epoch(4) for v in batch["id"]) == wanted, "the next epoch is a whole one"
+    assert rest == wanted - taken, "the rest has the rows of the last version that were not consumed"
+    assert Counter(v for batch in stream.epoch(4) for v in batch["id"]) == wanted, "the next epoch is complete"
     assert stream.state_dict() == {**opened(names[-1]).state_dict(), "epoch": 5}
 
 
-def test_a_token_of_a_rest_is_bound_to_its_version(tmp_path: Path, shards: list[str]) -> None:
+def test_the_token_of_a_rebased_epoch_is_bound_to_its_version(tmp_path: Path, shards: list[str]) -> None:
     store = tmp_path.as_uri()
     first, second, third = publish(store, shards[:2]), publish(store, shards[:3]), publish(store, shards[:4])
     stream = wd.dataset(f"a/grows@{first}", store=store).stream(batch_size=4)
@@ -93,7 +93,7 @@ def test_a_token_of_a_rest_is_bound_to_its_version(tmp_path: Path, shards: list[
         wd.dataset(f"a/grows@{third}", store=store).stream(batch_size=4).load_state_dict(token)
 
 
-def test_a_mixture_says_that_it_can_not(tmp_path: Path, shards: list[str]) -> None:
+def test_mixtures_refuse_to_rebase(tmp_path: Path, shards: list[str]) -> None:
     store = tmp_path.as_uri()
     publish(store, shards[:2])
     stream = wd.dataset("a/grows", store=store).stream(batch_size=4)

@@ -1,4 +1,4 @@
-"""If this fails, a training run sees a sample twice, or never, or cannot go on where it stopped."""
+"""If this fails, a training run repeats or loses a sample, or cannot resume."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ unhurried = settings(max_examples=25, suppress_health_check=[HealthCheck.functio
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two tables of several shards and row groups, one with files behind a column."""
+    """Two tables of several shards and row groups, with a column of references."""
     import pyarrow.parquet as pq
 
-    folder = tmp_path_factory.mktemp("stream")
-    root = (folder / "store").as_uri()
+    directory = tmp_path_factory.mktemp("stream")
+    root = (directory / "store").as_uri()
     for name, count in (("a/main", ROWS), ("a/other", 41)):
         paths = []
         for number, start in enumerate(range(0, count, 50)):
             ids = list(range(start, min(start + 50, count)))
             part = pa.table({"id": ids, "half": [i % 2 for i in ids], "file": [f"{i:04d}.bin" for i in ids]})
-            paths.append(folder / f"{name.replace('/', '-')}-{number}.parquet")
+            paths.append(directory / f"{name.replace('/', '-')}-{number}.parquet")
             pq.write_table(part, paths[-1], row_group_size=16, write_page_checksum=True)
         files = {f"{i:04d}.bin": i.to_bytes(4, "big") for i in range(count)}
         builder = wd.DatasetBuilder(name, root).add_table("main", [str(path) for path in paths])
@@ -98,10 +98,10 @@ def test_one_global_order_for_every_number_of_ranks(
 
 @given(shuffles, filters, st.integers(1, 20), st.integers(1, 4), st.data())
 @unhurried
-def test_a_stream_goes_on_elsewhere_without_loss(
+def test_a_stream_resumes_with_other_ranks_and_batch_sizes(
     store: str, shuffle: bool | wd.Shuffle, condition: str | None, batch: int, world: int, data: st.DataObject
 ) -> None:
-    """Also with another number of ranks and another batch size; the token is small JSON."""
+    """The token is small JSON, the same on every rank."""
     dataset = opened(store)
 
     def stream(size: int, rank: int, ranks: int) -> wd.Stream:
@@ -147,7 +147,7 @@ def test_epochs_follow_one_another(store: str) -> None:
     assert flat(ids_of(stream.epoch(0))) == first
 
 
-def test_where_a_sample_comes_can_be_asked_both_ways(store: str) -> None:
+def test_locate_and_find_are_inverse(store: str) -> None:
     for condition in (None, "half = 1"):
         stream = opened(store).stream(
             columns=["id"],
@@ -176,7 +176,7 @@ def test_where_a_sample_comes_can_be_asked_both_ways(store: str) -> None:
     shuffles, st.integers(1, 20), st.integers(1, 3), st.sampled_from(["first_exhausted", "all_exhausted"]), st.data()
 )
 @unhurried
-def test_a_mixture_keeps_its_order_and_its_place(
+def test_a_mixture_keeps_its_order_and_resumes(
     store: str, shuffle: bool | wd.Shuffle, batch: int, world: int, stop: Any, data: st.DataObject
 ) -> None:
     def mixture(size: int, rank: int, ranks: int) -> wd.Stream:
@@ -195,7 +195,7 @@ def test_a_mixture_keeps_its_order_and_its_place(
     for part, count in ((0, ROWS), (1, 41)):
         given_rows = [row for at, row in places if at == part]
         turns = [given_rows[start : start + count] for start in range(0, len(given_rows), count)]
-        assert all(len(set(turn)) == len(turn) for turn in turns), "nothing twice before everything once"
+        assert all(len(set(turn)) == len(turn) for turn in turns), "no sample repeats before the part is exhausted"
         if stop == "all_exhausted":
             assert set(given_rows) == set(range(count))
     together = [ids_of(mixture(batch, rank, world).epoch(1)) for rank in range(world)]
@@ -210,7 +210,7 @@ def test_a_mixture_keeps_its_order_and_its_place(
     assert before + flat(ids_of(again)) == flat(whole)
 
 
-def test_a_token_of_another_stream_is_refused_with_what_differs(store: str) -> None:
+def test_a_token_of_another_stream_is_refused(store: str) -> None:
     dataset = opened(store)
     token = dataset.stream(filter="half = 1", seed=1).state_dict()
     with pytest.raises(TokenMismatchError, match="seed was '1' and is '2'"):
@@ -236,10 +236,10 @@ def test_remainders(store: str) -> None:
     assert [len(batches("pad", rank)[-1]) for rank in range(3)] == [20, 20, 20]
     assert [len(batches("drop", rank)) for rank in range(3)] == [2, 2, 2]
     few = opened(store).stream(columns=["id"], filter="id < 2", batch_size=4, shard=(4, 5))
-    assert [len(batch["id"]) for batch in few.epoch(0)] == [0], "a rank left without a sample gets an empty batch"
+    assert [len(batch["id"]) for batch in few.epoch(0)] == [0], "a rank without samples gets an empty batch"
 
 
-def test_batches_hold_what_was_asked_for(store: str) -> None:
+def test_options_shape_the_batches(store: str) -> None:
     dataset = opened(store)
     batch = next(dataset.stream(batch_size=5).epoch(0))
     np.testing.assert_array_equal(batch["id"], np.arange(5))
@@ -260,7 +260,7 @@ def test_batches_hold_what_was_asked_for(store: str) -> None:
 
 
 def test_numbers_keep_their_type(tmp_path: Path) -> None:
-    """Also vectors, and through a mixture; a null makes a list of a column."""
+    """Vectors do too, and in mixtures. A column with a null becomes a list."""
     kinds = ["int8", "uint16", "int64", "float32", "float64", "bool_"]
     rows = {kind: pa.array(np.arange(6).astype(kind)) for kind in kinds}
     vectors = np.arange(24, dtype=np.float32).reshape(6, 2, 2)
@@ -277,15 +277,15 @@ def test_numbers_keep_their_type(tmp_path: Path) -> None:
         assert batches[0]["gaps"] == [1, None, 3, 4]
 
 
-def test_a_picture_that_cannot_be_decoded_follows_the_policy(tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_decoded_follows_on_error(tmp_path: Path) -> None:
     from PIL import Image
 
-    def picture(n: int) -> bytes:
+    def image(n: int) -> bytes:
         out = io.BytesIO()
         Image.fromarray(np.full((2, 2), n, np.uint8)).save(out, "PNG")
         return out.getvalue()
 
-    files = {f"{n}.png": picture(n) if n != 3 else b"no picture" for n in range(8)}
+    files = {f"{n}.png": image(n) if n != 3 else b"no image" for n in range(8)}
     rows = pa.table({"n": range(8), "image": list(files)})
     builder = wd.DatasetBuilder("a/p", str(tmp_path / "s")).add_table("main", rows)
     builder.add_artifact("raw", files).bind("main", "image", "raw", "image").publish()
@@ -294,7 +294,7 @@ def test_a_picture_that_cannot_be_decoded_follows_the_policy(tmp_path: Path) -> 
         list(dataset.stream(batch_size=8).epoch(0))
     stream = dataset.stream(batch_size=8, on_error="substitute")
     (batch,) = stream.epoch(0)
-    assert batch["n"].tolist() == [0, 1, 2, 4, 4, 5, 6, 7], "the whole row stands in, label and all"
+    assert batch["n"].tolist() == [0, 1, 2, 4, 4, 5, 6, 7], "the whole row is replaced, label included"
     assert batch["image"].shape == (8, 2, 2)
     assert batch["image"][3, 0, 0] == 4
     assert stream.telemetry.stats.substituted == 1
@@ -334,12 +334,12 @@ def test_epochs_of_a_small_part_do_not_accumulate(store: str, monkeypatch: pytes
     assert 0 < most <= 10
 
 
-def test_it_says_beforehand_what_it_will_do(store: str) -> None:
+def test_explain_and_stats_agree_with_the_epoch(store: str) -> None:
     stream = opened(store).stream(batch_size=10, shuffle=wd.Shuffle(4, 5), shard=(0, 3))
-    told = stream.explain()
-    assert (told.samples, told.steps, told.global_batch, told.last_batch) == (ROWS, 5, 30, 17)
-    assert (told.window_samples, told.block_rows) == (20, 4)
-    assert "137 samples" in str(told)
+    explained = stream.explain()
+    assert (explained.samples, explained.steps, explained.global_batch, explained.last_batch) == (ROWS, 5, 30, 17)
+    assert (explained.window_samples, explained.block_rows) == (20, 4)
+    assert "137 samples" in str(explained)
     list(stream.epoch(0))
     stats = stream.telemetry.stats
     assert (stats.batches, stats.queued) == (5, 0)
@@ -350,18 +350,18 @@ def test_it_says_beforehand_what_it_will_do(store: str) -> None:
     assert stats.samples_per_s > 0
 
 
-def test_a_plan_with_a_filter_is_told_before_the_filter_is_applied(store: str) -> None:
+def test_explain_does_not_apply_the_filter(store: str) -> None:
     planned = wd.dataset("a/main", store=store).stream(filter="half = 1", batch_size=10)
-    told = planned.explain()
-    assert not told.is_exact
-    assert told.samples == ROWS
-    assert "at most 137 samples" in str(told)
+    explained = planned.explain()
+    assert not explained.is_exact
+    assert explained.samples == ROWS
+    assert "at most 137 samples" in str(explained)
     assert len(planned) == 7
     assert planned.explain().is_exact
     assert planned.explain().samples == 68
 
 
-def test_a_live_line_tells_how_far_it_is(store: str) -> None:
+def test_a_progress_line_shows_steps_and_samples(store: str) -> None:
     line = io.StringIO()
     list(opened(store).stream(batch_size=50, progress=line).epoch(0))
     shown = line.getvalue().split("\r")
@@ -371,9 +371,9 @@ def test_a_live_line_tells_how_far_it_is(store: str) -> None:
 
 @pytest.fixture(scope="module")
 def far(s3_server: S3Endpoint, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
-    """Twelve megabytes of files, and a table that leads to them, in a store where requests are counted."""
-    chance = np.random.default_rng(7)
-    files = {f"{n:04d}.bin": chance.bytes(30_000 + int(chance.integers(20_000))) for n in range(300)}
+    """Twelve megabytes of files and a table of references to them, in an object store."""
+    rng = np.random.default_rng(7)
+    files = {f"{n:04d}.bin": rng.bytes(30_000 + int(rng.integers(20_000))) for n in range(300)}
     settings = s3_server.settings(cache_dir=tmp_path_factory.mktemp("far"), mode="remote")
     url = s3_server.url("far-streams")
     builder = wd.DatasetBuilder("a/far", url, settings=settings)
@@ -387,18 +387,18 @@ def test_shuffled_files_take_about_as_many_requests_as_files_in_order(
     far: tuple[str, Any], shuffle: bool | wd.Shuffle
 ) -> None:
     stream = wd.dataset("a/far", store=far[0], settings=far[1]).stream(batch_size=32, shuffle=shuffle, collate="dict")
-    told = stream.explain()
+    explained = stream.explain()
     contents = [file for batch in stream.epoch(0) for file in batch["file"]]
     assert len(set(contents)) == 300
-    traffic = stream.telemetry.stats.io
+    io = stream.telemetry.stats.io
     size = sum(map(len, contents))
-    assert traffic.bytes_fetched < 1.1 * size + 200_000
-    assert traffic.requests <= 1.3 * size / 2**20 + 12, "one request a megabyte, and some to find things"
-    assert 0.7 * told.requests <= traffic.requests <= told.requests + 12
+    assert io.bytes_fetched < 1.1 * size + 200_000
+    assert io.requests <= 1.3 * size / 2**20 + 12, "one request per megabyte, and some for the metadata"
+    assert 0.7 * explained.requests <= io.requests <= explained.requests + 12
 
 
-def test_workers_and_ranks_fetch_only_what_is_theirs(far: tuple[str, Any]) -> None:
-    """Files that lie between theirs come along, where asking twice would take longer."""
+def test_ranks_fetch_only_their_own_members(far: tuple[str, Any]) -> None:
+    """Small gaps between members of a rank are fetched along."""
     dataset = wd.dataset("a/far", store=far[0], settings=far[1])
     seen = []
     for rank in range(3):

@@ -52,7 +52,7 @@ def test_workers_do_not_change_the_order(store: str, workers: int) -> None:
     assert not multiprocessing.active_children()
 
 
-def test_a_loader_goes_on_with_other_workers_and_ranks(store: str) -> None:
+def test_a_loader_resumes_with_other_workers_and_ranks(store: str) -> None:
     whole = ids(loader(store, 0).epoch(3))
     running = loader(store, 2)
     iterator = running.epoch(3)
@@ -68,8 +68,8 @@ def test_a_loader_goes_on_with_other_workers_and_ranks(store: str) -> None:
     assert before + after == whole
 
 
-def test_a_killed_run_goes_on_from_its_last_token(store: str, tmp_path: Path) -> None:
-    """Killed between two tokens: what came after the last one is repeated by the new run, as nothing recorded it."""
+def test_a_killed_run_resumes_from_its_last_token(store: str, tmp_path: Path) -> None:
+    """The new run repeats the batches after the last token, because no token recorded them."""
     script = textwrap.dedent(
         f"""
         import json, os, signal, sys
@@ -90,7 +90,7 @@ def test_a_killed_run_goes_on_from_its_last_token(store: str, tmp_path: Path) ->
     assert seen + ids(resumed) == ids(loader(store, 0).epoch(0))
 
 
-def test_it_works_where_workers_are_spawned(store: str, tmp_path: Path) -> None:
+def test_workers_may_be_spawned(store: str, tmp_path: Path) -> None:
     script = tmp_path / "spawned.py"
     script.write_text(
         textwrap.dedent(
@@ -111,9 +111,9 @@ def test_it_works_where_workers_are_spawned(store: str, tmp_path: Path) -> None:
     assert json.loads(ran.stdout) == ids(loader(store, 0).epoch(0))
 
 
-@pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # torchdata calls what torch gives up
+@pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # torchdata uses a deprecated function of torch
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stateful_loader_of_torchdata_goes_on_where_it_stopped(store: str, workers: int) -> None:
+def test_a_stateful_loader_of_torchdata_resumes(store: str, workers: int) -> None:
     torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
     whole = ids(loader(store, 0).epoch(1))
 
@@ -132,7 +132,7 @@ def test_a_stateful_loader_of_torchdata_goes_on_where_it_stopped(store: str, wor
     assert before + ids(again) == whole
 
 
-def test_a_loader_goes_on_with_a_newer_version(tmp_path: Path) -> None:
+def test_a_loader_continues_with_a_newer_version(tmp_path: Path) -> None:
     root = tmp_path.as_uri()
     builder = wd.DatasetBuilder("a/g", root)
     builder.append_table("main", pa.table({"id": range(40)})).publish()
@@ -143,7 +143,7 @@ def test_a_loader_goes_on_with_a_newer_version(tmp_path: Path) -> None:
     wd.DatasetBuilder("a/g", root).append_table("main", pa.table({"id": range(40, 60)})).publish()
     newer = loaded.rebase("main")
     assert sorted(value for batch in [*before, *ids(newer)] for value in batch) == list(range(60))
-    assert sorted(value for batch in ids(newer) for value in batch) == list(range(60)), "the next epoch is whole"
+    assert sorted(value for batch in ids(newer) for value in batch) == list(range(60)), "the next epoch is complete"
     assert newer.telemetry.stats.samples == 100
 
 
@@ -156,21 +156,21 @@ def far(s3_url: str, s3_server: S3Endpoint, tmp_path: Path) -> wd.Dataset:
     return wd.dataset("a/t", store=s3_url, settings=settings)
 
 
-def test_workers_read_from_an_object_store_though_python_would_fork(far: wd.Dataset) -> None:
+def test_workers_over_an_object_store_are_not_forked(far: wd.Dataset) -> None:
     assert multiprocessing.get_start_method() == "fork"
     batches = list(far.to_torch(batch_size=8, shuffle=True, num_workers=2).epoch(0))
     assert sorted(value for batch in batches for value in batch["id"].tolist()) == list(range(ROWS))
     assert all(file == bytes([n]) for b in batches for n, file in zip(b["id"].tolist(), b["file"], strict=True))
 
 
-def test_a_forked_process_is_told_that_it_can_not_use_an_object_store(far: wd.Dataset) -> None:
+def test_a_forked_process_cannot_use_an_object_store(far: wd.Dataset) -> None:
     dataset = far.to_torch(batch_size=8).dataset
     forked = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
     with pytest.raises(UnsupportedError, match="forkserver"):
         next(iter(forked))
 
 
-def test_what_can_not_be_sent_to_workers_is_said_so(far: wd.Dataset) -> None:
+def test_a_stream_that_cannot_be_pickled_is_refused(far: wd.Dataset) -> None:
     loaded = far.to_torch(batch_size=8, transform=lambda sample: sample, num_workers=1)
     with pytest.raises(BadInputError, match="cannot be sent to worker processes"):
         next(iter(loaded))
