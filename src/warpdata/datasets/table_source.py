@@ -31,13 +31,13 @@ from warpdata.streaming import (
     OwnedPositions,
     PendingBytes,
     RebasedIdentity,
-    RowSource,
     SampleLocation,
     SampleReader,
     Shuffle,
     ShuffleBuffer,
     StreamOptions,
     TableIdentity,
+    VersionedSource,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _ConsumedRows: TypeAlias = dict[str, "NDArray[np.int64]"]
 
 
 @dataclass(frozen=True)
-class TableSource(RowSource):
+class TableSource(VersionedSource):
     """The rows of one table that its filters keep."""
 
     table: Table = field(kw_only=True)
@@ -147,8 +147,8 @@ class TableSource(RowSource):
         return self.identity.order(epoch).position_of(sample)
 
     def rebased(
-        self, epoch: int, consumed: Sequence[ConsumedSegment], source_at: Callable[[str], RowSource]
-    ) -> RowSource:
+        self, epoch: int, consumed: Sequence[ConsumedSegment], source_at: Callable[[str], VersionedSource]
+    ) -> VersionedSource:
         rows: _ConsumedRows = {}
         for number, segment in enumerate(consumed):
             base = source_at(segment.version)

@@ -4,7 +4,7 @@ Streams read from a `SampleSource` and know neither tables nor catalogs. docs/sp
 """
 
 from warpdata.streaming.collate import Columns
-from warpdata.streaming.explanation import Explanation
+from warpdata.streaming.estimate import EpochEstimate
 from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import (
     Collate,
@@ -20,10 +20,10 @@ from warpdata.streaming.shuffle_buffer import LoadedRows, LoadExecutors, OwnedPo
 from warpdata.streaming.source import (
     BatchReader,
     OnSelectivity,
-    RowSource,
     SampleLocation,
     SampleReader,
     SampleSource,
+    VersionedSource,
 )
 from warpdata.streaming.state import (
     ConsumedSegment,
@@ -46,7 +46,7 @@ __all__ = [
     "Collate",
     "Columns",
     "ConsumedSegment",
-    "Explanation",
+    "EpochEstimate",
     "LoadExecutors",
     "LoadedRows",
     "MixedIdentity",
@@ -61,7 +61,6 @@ __all__ = [
     "RebasedIdentity",
     "Remainder",
     "RowKeywords",
-    "RowSource",
     "SampleLocation",
     "SampleReader",
     "SampleSource",
@@ -80,6 +79,7 @@ __all__ = [
     "TorchLoader",
     "Transform",
     "VersionIdentity",
+    "VersionedSource",
     "mix_streams",
     "resolve_rank",
 ]

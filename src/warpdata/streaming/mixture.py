@@ -21,7 +21,7 @@ from warpdata.primitives.cached_property import cached_property
 from warpdata.streaming.collate import Columns
 from warpdata.streaming.order import Shuffle, random_keys
 from warpdata.streaming.shuffle_buffer import LoadExecutors, OwnedPositions, ShuffleBuffer
-from warpdata.streaming.source import RowSource, SampleLocation
+from warpdata.streaming.source import SampleLocation, VersionedSource
 from warpdata.streaming.state import MixedIdentity
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Mixture:
 class MixedSource:
     """A `SampleSource` over several row sources. A part that runs out begins its next epoch."""
 
-    parts: tuple[RowSource, ...]
+    parts: tuple[VersionedSource, ...]
     mixture: Mixture
     stop: Stop
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchReader",
     "OnSelectivity",
-    "RowSource",
     "SampleLocation",
     "SampleReader",
     "SampleSource",
+    "VersionedSource",
 ]
 
 SampleLocation: TypeAlias = tuple[int, int]
@@ -132,7 +132,7 @@ class SampleSource(Protocol):
 
 
 @dataclass(frozen=True)
-class RowSource(ABC):
+class VersionedSource(ABC):
     """A `SampleSource` over rows of one table. It can be mixed with others and rebased on another version.
 
     `row_bytes` is the size of a row, `sample_bytes` includes its media. `consumed` has the segments of the epoch that
@@ -192,8 +192,8 @@ class RowSource(ABC):
 
     @abstractmethod
     def rebased(
-        self, epoch: int, consumed: Sequence[ConsumedSegment], source_at: Callable[[str], RowSource]
-    ) -> RowSource:
+        self, epoch: int, consumed: Sequence[ConsumedSegment], source_at: Callable[[str], VersionedSource]
+    ) -> VersionedSource:
         """Return the rows of this version that no segment of the epoch has consumed, as a source.
 
         `source_at` returns the same source at another version.

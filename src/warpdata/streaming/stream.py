@@ -17,12 +17,12 @@ from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.storage.cache import IOStats
 from warpdata.streaming.collate import CollatedBatch, Columns, batch_of_arrays, batch_of_columns, batch_of_rows
-from warpdata.streaming.explanation import Explanation
+from warpdata.streaming.estimate import EpochEstimate
 from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.order import BatchSchedule, Span
 from warpdata.streaming.shuffle_buffer import OwnedPositions
-from warpdata.streaming.source import BatchReader, RowSource, SampleLocation, SampleReader, SampleSource
+from warpdata.streaming.source import BatchReader, SampleLocation, SampleReader, SampleSource, VersionedSource
 from warpdata.streaming.state import ConsumedSegment, StreamIdentity, StreamState, parse_consumed, parse_state
 from warpdata.streaming.stats import Clock, Telemetry
 
@@ -54,7 +54,7 @@ class Stream:
         self.options = options
         self.context = context
         self.telemetry = Telemetry(context.clock, context.io_stats)
-        self._rebased: tuple[int, RowSource] | None = None
+        self._rebased: tuple[int, VersionedSource] | None = None
         self._epoch = 0
         self._done = 0
 
@@ -117,7 +117,7 @@ class Stream:
         `version` is what may follow the @ of an address.
         """
         stream = self._at_version(version)
-        here, there = _row_source(self.source_of(self._epoch)), _row_source(stream.source)
+        here, there = _versioned_source(self.source_of(self._epoch)), _versioned_source(stream.source)
         consumed = here.consumed
         if self._done:
             consumed = (*consumed, ConsumedSegment(here.version, here.shuffle, self._done))
@@ -138,9 +138,9 @@ class Stream:
         epoch = self._epoch if epoch is None else epoch
         return self.schedule(0, epoch).step_of(self.source_of(epoch).position_of((part, row), epoch))
 
-    def explain(self) -> Explanation:
+    def explain(self) -> EpochEstimate:
         """Estimate what an epoch costs, before any of it is read."""
-        return Explanation.of(self.source, self.options)
+        return EpochEstimate.of(self.source, self.options)
 
     def source_of(self, epoch: int) -> SampleSource:
         """Return the source of an epoch: that of the stream, or the rest of an epoch begun on another version."""
@@ -165,11 +165,11 @@ class Stream:
         options = replace(self.options.for_workers(), worker=worker, workers=workers)
         return Stream(self.source, options, self.context)
 
-    def _rebase_source(self, epoch: int, consumed: Sequence[ConsumedSegment]) -> tuple[int, RowSource]:
-        def source_at(version: str) -> RowSource:
-            return _row_source(self._at_version(version).source)
+    def _rebase_source(self, epoch: int, consumed: Sequence[ConsumedSegment]) -> tuple[int, VersionedSource]:
+        def source_at(version: str) -> VersionedSource:
+            return _versioned_source(self._at_version(version).source)
 
-        return epoch, _row_source(self.source).rebased(epoch, consumed, source_at)
+        return epoch, _versioned_source(self.source).rebased(epoch, consumed, source_at)
 
     def _at_version(self, version: str) -> Stream:
         if self.context.at_version is None:
@@ -231,7 +231,7 @@ class Stream:
 def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Stream:
     """Return a stream over a mixture of sources, with the options of the first stream."""
     sources = [stream.source for stream in streams]
-    parts = tuple(source for source in sources if isinstance(source, RowSource))
+    parts = tuple(source for source in sources if isinstance(source, VersionedSource))
     if len(parts) < len(sources):
         raise BadInputError("only streams of tables can be mixed, not mixtures or windows of episodes")
     if not parts:
@@ -255,7 +255,7 @@ def _batch_of_samples(reader: SampleReader, options: StreamOptions, spans: Seque
     return batch_of_columns(Columns.concat([reader.columns(start, stop) for start, stop in spans]), options)
 
 
-def _row_source(source: SampleSource) -> RowSource:
-    if not isinstance(source, RowSource):
+def _versioned_source(source: SampleSource) -> VersionedSource:
+    if not isinstance(source, VersionedSource):
         raise UnsupportedError("only a stream over one table can continue with another version", hint=_HINT)
     return source

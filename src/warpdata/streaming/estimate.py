@@ -11,13 +11,13 @@ from warpdata.streaming.order import BatchSchedule
 from warpdata.streaming.shuffle_buffer import span_rows
 from warpdata.streaming.source import SampleSource
 
-__all__ = ["Explanation"]
+__all__ = ["EpochEstimate"]
 
 _WINDOWS_IN_MEMORY = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class EpochEstimate:
     """Counts of one epoch over all ranks. `requests` is an estimate for data that is not locally available.
 
     `is_exact` is False until the filter was applied: then counts are upper bounds. `mixing` is the share of all
@@ -42,7 +42,7 @@ class Explanation:
     memory_bytes: float
 
     @staticmethod
-    def of(source: SampleSource, options: StreamOptions) -> Explanation:
+    def of(source: SampleSource, options: StreamOptions) -> EpochEstimate:
         known, shuffle, sample_bytes = source.known_count, source.shuffle, source.sample_bytes
         count = source.max_samples if known is None else known
         schedule = BatchSchedule(count, options.batch_size, options.world_size, options.remainder)
@@ -53,7 +53,7 @@ class Explanation:
         block_bytes = MEMBER_REQUEST_BYTES if shuffle is None else shuffle.block_rows * source.media_bytes
         request_bytes = min(max(block_bytes, source.media_bytes, 1.0), max(MEMBER_REQUEST_BYTES, source.media_bytes))
         in_memory = _WINDOWS_IN_MEMORY * window / options.world_size + (options.prefetch + 1) * options.batch_size
-        return Explanation(
+        return EpochEstimate(
             is_exact=known is not None,
             samples=count,
             steps=len(schedule),
