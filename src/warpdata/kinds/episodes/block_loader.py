@@ -17,7 +17,7 @@ import numpy as np
 from warpdata.formats.wshard import Array
 from warpdata.kinds.episodes.channel_reader import AnyChannelReader, ChannelReader, OpenChannels
 from warpdata.kinds.episodes.gather import BlockGroups, EpisodeSlice, GatherPlan, RowSpan, WindowGroup, step_intervals
-from warpdata.kinds.episodes.source import BufferedSource
+from warpdata.kinds.episodes.source import PrefetchedSource
 from warpdata.limits import MIB
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.cached_property import cached_property
@@ -187,7 +187,7 @@ class BlockLoader:
 
         return episode.retry_corrupt(read)
 
-    def _read_rows(self, read: _RowRead, fetched: BufferedSource | None, *, keeps_chunks: bool) -> Array:
+    def _read_rows(self, read: _RowRead, fetched: PrefetchedSource | None, *, keeps_chunks: bool) -> Array:
         _, reader, first, last, out = read
         rows = reader.mapped_rows(first, last)
         if rows is None and reader.is_whole:

@@ -24,7 +24,7 @@ from warpdata.limits import KIB
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.storage import ByteRange, Reader, retry_corrupt
 
-__all__ = ["BufferedSource", "CheckedBlock", "EpisodeSource", "Piece", "make_checked_block"]
+__all__ = ["CheckedBlock", "EpisodeSource", "Piece", "PrefetchedSource", "make_checked_block"]
 
 Piece: TypeAlias = tuple[int, bytes]
 """A byte range of a file: its offset and its bytes."""
@@ -151,9 +151,9 @@ class EpisodeSource:
             self.generation += 1
             return True
 
-    def fetch(self, spans: Sequence[tuple[int, int]]) -> BufferedSource:
+    def fetch(self, spans: Sequence[tuple[int, int]]) -> PrefetchedSource:
         """Read these ranges into memory."""
-        return BufferedSource(self, spans, self.read_ranges(spans))
+        return PrefetchedSource(self, spans, self.read_ranges(spans))
 
     def verify_mapped(self, block: CheckedBlock, start: int, end: int) -> None:
         """Verify the units of a mapped block that hold these bytes and are not verified yet."""
@@ -219,7 +219,7 @@ class EpisodeSource:
         return None if path is None else _map_file(path, self._blob)
 
 
-class BufferedSource:
+class PrefetchedSource:
     """Implements `HeadedSource` over ranges in memory. Reads all other ranges from the file."""
 
     head = b""
