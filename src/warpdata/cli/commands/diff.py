@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.format import bytes_text, count_text, short
+from warpdata.cli.format import bytes_text, count_text, section_noun, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
 from warpdata.datasets import open_dataset
@@ -63,7 +63,7 @@ def diff(cli: CliContext, older: str, newer: str | None) -> None:
         ("", "change", ">rows", ">files", ">size"),
         (
             (
-                f"{change.section.removesuffix('s')} {change.name}",
+                f"{section_noun(change.section)} {change.name}",
                 change.change,
                 _signed(change.rows_added, change.rows_removed),
                 _signed(change.shards_added, change.shards_removed),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.format import bytes_text, count_text, short
+from warpdata.cli.format import bytes_text, count_text, section_noun, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.datasets import open_dataset
@@ -121,8 +121,6 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _print_entry(entry: dict[str, Any]) -> None:
-    irregular = {"indexes": "index", "episodes": "episodes", "tensors": "tensors"}
-    singular = irregular.get(entry["section"], entry["section"].removesuffix("s"))
     facts = [entry["kind"], bytes_text(entry["size_bytes"]), count_text(entry["shard_count"], "shard")]
     if entry["rows"] is not None:
         facts.insert(1, count_text(entry["rows"], "row"))
@@ -134,7 +132,7 @@ def _print_entry(entry: dict[str, Any]) -> None:
         facts.insert(1, entry["compression"])
     if entry["page_levels"]:
         facts.append(count_text(entry["page_levels"], "page level"))
-    print_line(f"{singular} {entry['name']}: {', '.join(facts)}", style="bold")
+    print_line(f"{section_noun(entry['section'])} {entry['name']}: {', '.join(facts)}", style="bold")
     if not entry["shards"]:
         return
     has_rows = any(shard["row_count"] is not None for shard in entry["shards"])
