@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
 
 import click
 
@@ -50,7 +50,7 @@ def diff(cli: CliContext, older: str, newer: str | None) -> None:
             {
                 "older": {"dataset_id": before.id, "version": before.version},
                 "newer": {"dataset_id": after.id, "version": after.version},
-                "changes": [_document(change) for change in changes],
+                "changes": [asdict(change) for change in changes],
             }
         )
         return
@@ -74,20 +74,6 @@ def diff(cli: CliContext, older: str, newer: str | None) -> None:
     )
     print_line()
     print_line(_summary(changes), style="dim")
-
-
-def _document(change: EntryChange) -> dict[str, Any]:
-    return {
-        "section": change.section,
-        "name": change.name,
-        "change": change.change,
-        "shards_added": change.shards_added,
-        "shards_removed": change.shards_removed,
-        "rows_added": change.rows_added,
-        "rows_removed": change.rows_removed,
-        "bytes_added": change.bytes_added,
-        "bytes_removed": change.bytes_removed,
-    }
 
 
 def _signed(added: int, removed: int) -> str:

@@ -74,10 +74,7 @@ def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> d
         "label": facts.label,
         "rows": facts.rows,
         "size_bytes": facts.size_bytes,
-        "tables": [
-            {"name": table.name, "rows": table.rows, "shards": table.shards, "size_bytes": table.size_bytes}
-            for table in facts.tables
-        ],
+        "tables": [asdict(table) for table in facts.tables],
         "artifacts": [asdict(artifact) for artifact in facts.artifacts],
         "episodes": [asdict(episodes) for episodes in facts.episodes],
         "tensors": [asdict(tensors) for tensors in facts.tensors],

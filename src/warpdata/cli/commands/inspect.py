@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -60,10 +61,7 @@ def inspect(cli: CliContext, address: str, shown: int) -> None:
         "store": session.reader.url,
         "size_bytes": opened.manifest.data_bytes,
         "entries": entries,
-        "bindings": [
-            {"table": b.table, "column": b.column, "artifact": b.artifact, "ref_type": b.ref_type}
-            for b in opened.manifest.bindings
-        ],
+        "bindings": [asdict(binding) for binding in opened.manifest.bindings],
         "metadata": dict(opened.manifest.metadata),
     }
     if cli.as_json:
