@@ -74,7 +74,10 @@ def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> d
         "label": facts.label,
         "rows": facts.rows,
         "size_bytes": facts.size_bytes,
-        "tables": [asdict(table) for table in facts.tables],
+        "tables": [
+            {"name": table.name, "rows": table.rows, "shards": table.shards, "size_bytes": table.size_bytes}
+            for table in facts.tables
+        ],
         "artifacts": [asdict(artifact) for artifact in facts.artifacts],
         "episodes": [asdict(episodes) for episodes in facts.episodes],
         "tensors": [asdict(tensors) for tensors in facts.tensors],
@@ -137,7 +140,7 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
 
 
 def _amounts(facts: DatasetInfo) -> list[str]:
-    """Return the counts that are not trivially zero. An empty dataset has 0 rows."""
+    """Return the number of items of each kind, and the size. An empty version has 0 rows."""
     amounts = []
     if facts.tables or not (facts.artifacts or facts.episodes or facts.tensors):
         amounts.append(count_text(facts.rows, "row"))
