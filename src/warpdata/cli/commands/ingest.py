@@ -10,7 +10,7 @@ import click
 
 from warpdata.cli.context import CliContext
 from warpdata.cli.format import count_text, escape
-from warpdata.cli.options import WarpCommand, command, dataset_argument, group
+from warpdata.cli.options import WarpCommand, apply_options, command, dataset_argument, group
 from warpdata.cli.output import note, print_json
 from warpdata.cli.parameters import MediaType
 from warpdata.cli.publish_report import (
@@ -53,11 +53,9 @@ def _format(name: str, source: str, *options: Callable[[Any], Any]) -> Callable[
     """Define a command of the group, with its own options and the shared ones."""
 
     def decorate(function: Callable[..., Any]) -> WarpCommand:
-        wrapped = publish_options(click.pass_obj(function))
         table = click.option("--table", default="main", show_default=True, metavar="NAME", help="Name of the table.")
-        for option in reversed((dataset_argument(), click.argument("source", metavar=source), *options, table)):
-            wrapped = option(wrapped)
-        made = command(name, json_keys=_KEYS)(wrapped)
+        decorators = (dataset_argument(), click.argument("source", metavar=source), *options, table, publish_options)
+        made = command(name, json_keys=_KEYS)(apply_options(click.pass_obj(function), decorators))
         ingest.add_command(made)
         return made
 
