@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,16 +65,17 @@ def test_help_imports_no_heavy_module() -> None:
     assert "Usage: warp" in done.stdout
 
 
-def test_help_takes_under_half_a_second() -> None:
-    """Time the installed script, including the start of the interpreter. The best of five runs counts."""
+def test_help_is_fast() -> None:
+    """Measure the CPU time of the installed script, which does not depend on the load of the machine."""
     script = Path(sys.executable).with_name("warp")
     command = [str(script)] if script.exists() else [sys.executable, "-m", "warpdata.cli"]
-    times = []
+    times_s = []
     for _ in range(5):
-        began = time.perf_counter()
+        before = os.times()
         subprocess.run([*command, "--help"], capture_output=True, timeout=30, check=True)
-        times.append(time.perf_counter() - began)
-    assert min(times) < 0.5, times
+        after = os.times()
+        times_s.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(times_s) < 0.3, times_s
 
 
 def test_help_lists_every_command_and_exit_code() -> None:

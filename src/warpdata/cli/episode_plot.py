@@ -22,7 +22,7 @@ _MAX_FRAMES, _MAX_PANELS, _MAX_LINES = 8, 12, 32
 _IMAGE_CHANNELS = (1, 3, 4)
 
 _WIDTH, _MARGIN, _LABEL_WIDTH = 1000, 16, 170
-_TITLE_HEIGHT, _FRAME_HEIGHT, _STRIP_HEIGHT, _AXIS_HEIGHT = 64, 120, 154, 30
+_TITLE_HEIGHT, _FRAME_HEIGHT, _ROW_LABEL_HEIGHT, _STRIP_MARGIN, _AXIS_HEIGHT = 64, 120, 18, 16, 30
 _PANEL_HEIGHT, _GAP, _FRAME_GAP = 86, 10, 6
 _LEFT, _RIGHT = _MARGIN + _LABEL_WIDTH, _WIDTH - _MARGIN
 _WHITE, _BLACK, _GREY, _LIGHT_GREY = (255, 255, 255), (40, 44, 52), (130, 136, 148), (232, 234, 238)
@@ -47,7 +47,8 @@ def draw_episode(episode: OpenEpisode) -> bytes:
     camera = next((reader for reader in shown if _is_camera(reader)), None)
     panels = [reader for reader in shown if _is_small(reader)][:_MAX_PANELS]
 
-    strip_height = _STRIP_HEIGHT if camera is not None else 0
+    strip = None if camera is None else _paste_frames(camera)
+    strip_height = 0 if strip is None else strip.height + _STRIP_MARGIN
     panels_height = len(panels) * (_PANEL_HEIGHT + _GAP) + (_AXIS_HEIGHT if panels else 0)
     image = image_module.new("RGB", (_WIDTH, _TITLE_HEIGHT + strip_height + panels_height + _MARGIN), _WHITE)
     pen = require("PIL.ImageDraw", purpose="--png", extra="image").Draw(image)
@@ -55,8 +56,9 @@ def draw_episode(episode: OpenEpisode) -> bytes:
     _text(pen, (_MARGIN, 12), info.id, _BLACK, 20)
     _text(pen, (_MARGIN, 38), " · ".join(filter(None, (info.env_id, f"{info.length:,} steps", rate))), _GREY, 13)
     top = _TITLE_HEIGHT
-    if camera is not None:
-        _draw_frames(image, pen, camera, top)
+    if strip is not None and camera is not None:
+        image.paste(strip, (_MARGIN, top))
+        _text(pen, (_RIGHT, top + strip.height - _ROW_LABEL_HEIGHT + 3), camera.name, _GREY, 11, anchor="ra")
         top += strip_height
     for reader in panels:
         _draw_panel(pen, reader, top)
@@ -80,9 +82,9 @@ def _is_small(reader: BlockReader | JoinedBlock) -> bool:
     return not is_time and (not shape or (len(shape) == 1 and 1 <= shape[0] <= _MAX_LINES))
 
 
-def _draw_frames(image: Any, pen: Any, camera: BlockReader | JoinedBlock, top: int) -> None:
-    """Draw evenly spaced frames side by side, scaled to the width."""
-    from PIL import Image
+def _paste_frames(camera: BlockReader | JoinedBlock) -> Any:
+    """Return an image of evenly spaced frames side by side, each with its row number below."""
+    from PIL import Image, ImageDraw
 
     last, count = camera.meaning.rows - 1, min(_MAX_FRAMES, camera.meaning.rows)
     rows = sorted({round(last * number / max(count - 1, 1)) for number in range(count)})
@@ -90,12 +92,14 @@ def _draw_frames(image: Any, pen: Any, camera: BlockReader | JoinedBlock, top: i
     available = (_RIGHT - _MARGIN - _FRAME_GAP * (len(rows) - 1)) // len(rows)
     width = min(max(1, round(frame_width * _FRAME_HEIGHT / frame_height)), available)
     height = max(1, min(_FRAME_HEIGHT, round(frame_height * width / frame_width)))
+    strip = Image.new("RGB", (_RIGHT - _MARGIN, height + _ROW_LABEL_HEIGHT), _WHITE)
+    pen = ImageDraw.Draw(strip)
     for number, row in enumerate(rows):
-        left = _MARGIN + number * (width + _FRAME_GAP)
+        left = number * (width + _FRAME_GAP)
         frame = Image.fromarray(_rgb(camera, row)).resize((width, height), Image.Resampling.NEAREST)
-        image.paste(frame, (left, top))
-        _text(pen, (left, top + height + 3), f"{row}", _GREY, 11)
-    _text(pen, (_RIGHT, top + height + 3), camera.name, _GREY, 11, anchor="ra")
+        strip.paste(frame, (left, 0))
+        _text(pen, (left, height + 3), f"{row}", _GREY, 11)
+    return strip
 
 
 def _rgb(camera: BlockReader | JoinedBlock, row: int) -> np.ndarray[Any, Any]:

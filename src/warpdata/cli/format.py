@@ -24,6 +24,7 @@ __all__ = [
     "rate_text",
     "rows_text",
     "seconds_text",
+    "section_noun",
     "short",
     "short_id",
     "time_text",
@@ -75,6 +76,12 @@ def rate_text(count: int, seconds: float, noun: str) -> str:
     rate = count / max(seconds, 1e-9)
     rounded = int(float(f"{rate:.2g}"))
     return f"{rounded:,} {noun}/s"
+
+
+def section_noun(section: str) -> str:
+    """Return the noun for one entry of a manifest section: `table`, `artifact`, `episodes`, `tensors`, `index`."""
+    irregular = {"indexes": "index", "episodes": "episodes", "tensors": "tensors"}
+    return irregular.get(section, section.removesuffix("s"))
 
 
 def short(digest: str) -> str:

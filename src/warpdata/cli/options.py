@@ -15,6 +15,7 @@ __all__ = [
     "WarpCommand",
     "WarpGroup",
     "address_argument",
+    "apply_options",
     "artifact_option",
     "columns_option",
     "command",
@@ -99,6 +100,13 @@ def command(
         return made
 
     return decorate
+
+
+def apply_options(function: _F, options: Sequence[Callable[[_F], _F]]) -> _F:
+    """Apply decorators as if they were written above the function in this order."""
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def address_argument(name: str = "address", **settings: Any) -> Callable[[_F], _F]:

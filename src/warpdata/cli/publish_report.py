@@ -11,6 +11,7 @@ import click
 
 from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
+from warpdata.cli.options import apply_options
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.cli.parameters import PairType, SizeType
 from warpdata.cli.progress import ProgressLine
@@ -89,7 +90,7 @@ def publish_options(function: _F) -> _F:
         click.option("--repair", is_flag=True, help="Verify files that are already stored, and replace corrupt ones."),
         click.option("--dry-run", is_flag=True, help="Show the files to upload without publishing."),
     )
-    return _decorate(function, options)
+    return apply_options(function, options)
 
 
 def packing_options(function: _F) -> _F:
@@ -104,7 +105,7 @@ def packing_options(function: _F) -> _F:
             help="Approximate size of a packed shard, such as 500MB. Default: content-defined, at most 32MiB.",
         ),
     )
-    return _decorate(function, options)
+    return apply_options(function, options)
 
 
 def run_publish(
@@ -228,10 +229,3 @@ def _path(session: Session, file: PlannedFile) -> Path:
 
 def _packed_count(file: PlannedFile) -> int | None:
     return len(file.recipe.sources) if isinstance(file.recipe, ShardRecipe) and file.recipe.is_archive else None
-
-
-def _decorate(function: _F, options: Iterable[Callable[[_F], _F]]) -> _F:
-    """Apply decorators as if they were written above the function in this order."""
-    for option in reversed(tuple(options)):
-        function = option(function)
-    return function

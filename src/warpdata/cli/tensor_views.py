@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.options import split_names
+from warpdata.cli.options import apply_options, split_names
 from warpdata.cli.parameters import ADDRESS, ParameterType
 from warpdata.errors import InvalidViewError
 from warpdata.primitives.suggest import suggest
@@ -74,9 +74,7 @@ def view_options(function: _F) -> _F:
             "--only", multiple=True, metavar="A,B", callback=split_names, help="Select only these tensors or patterns."
         ),
     )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    return apply_options(function, options)
 
 
 class NarrowType(ParameterType):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
 
 import click
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.format import bytes_text, count_text, short
+from warpdata.cli.format import bytes_text, count_text, section_noun, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
 from warpdata.datasets import open_dataset
@@ -50,7 +50,7 @@ def diff(cli: CliContext, older: str, newer: str | None) -> None:
             {
                 "older": {"dataset_id": before.id, "version": before.version},
                 "newer": {"dataset_id": after.id, "version": after.version},
-                "changes": [_document(change) for change in changes],
+                "changes": [asdict(change) for change in changes],
             }
         )
         return
@@ -63,7 +63,7 @@ def diff(cli: CliContext, older: str, newer: str | None) -> None:
         ("", "change", ">rows", ">files", ">size"),
         (
             (
-                f"{change.section.removesuffix('s')} {change.name}",
+                f"{section_noun(change.section)} {change.name}",
                 change.change,
                 _signed(change.rows_added, change.rows_removed),
                 _signed(change.shards_added, change.shards_removed),
@@ -74,20 +74,6 @@ def diff(cli: CliContext, older: str, newer: str | None) -> None:
     )
     print_line()
     print_line(_summary(changes), style="dim")
-
-
-def _document(change: EntryChange) -> dict[str, Any]:
-    return {
-        "section": change.section,
-        "name": change.name,
-        "change": change.change,
-        "shards_added": change.shards_added,
-        "shards_removed": change.shards_removed,
-        "rows_added": change.rows_added,
-        "rows_removed": change.rows_removed,
-        "bytes_added": change.bytes_added,
-        "bytes_removed": change.bytes_removed,
-    }
 
 
 def _signed(added: int, removed: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 import warpdata
-from warpdata.cli.commands.log import REVISION_KEYS, revision_document
+from warpdata.cli.commands.log import REVISION_KEYS
 from warpdata.cli.context import CliContext
 from warpdata.cli.exit_codes import NOT_FOUND
 from warpdata.cli.format import short, time_text
@@ -44,7 +46,7 @@ def find_commit(ctx: click.Context, cli: CliContext, dataset_id: str, txn_id: st
                 "txn_id": txn_id,
                 "branch": branch,
                 "landed": found is not None,
-                "commit": None if found is None else revision_document(found),
+                "commit": None if found is None else asdict(found),
             }
         )
     elif found is not None:

@@ -140,7 +140,7 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
 
 
 def _amounts(facts: DatasetInfo) -> list[str]:
-    """Return the counts that are not trivially zero. An empty dataset has 0 rows."""
+    """Return the number of items of each kind, and the size. An empty version has 0 rows."""
     amounts = []
     if facts.tables or not (facts.artifacts or facts.episodes or facts.tensors):
         amounts.append(count_text(facts.rows, "row"))

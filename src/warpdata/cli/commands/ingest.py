@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
 
 from warpdata.cli.context import CliContext
 from warpdata.cli.format import count_text, escape
-from warpdata.cli.options import WarpCommand, command, dataset_argument, group
+from warpdata.cli.options import WarpCommand, apply_options, command, dataset_argument, group
 from warpdata.cli.output import note, print_json
 from warpdata.cli.parameters import MediaType
 from warpdata.cli.publish_report import (
@@ -22,13 +23,10 @@ from warpdata.cli.publish_report import (
     result_document,
     run_publish,
 )
-from warpdata.ingest import Media, Packing, Report, Survey, audiofolder, csv, imagefolder, webdataset
+from warpdata.ingest import Media, Packing, Survey, audiofolder, csv, imagefolder, webdataset
 from warpdata.publish import DatasetBuilder
-from warpdata.session import Session
 
 __all__ = ["ingest"]
-
-_Prepare = Callable[[Session, Report], DatasetBuilder]
 
 _KEYS = {
     **PUBLISH_KEYS,
@@ -55,11 +53,9 @@ def _format(name: str, source: str, *options: Callable[[Any], Any]) -> Callable[
     """Define a command of the group, with its own options and the shared ones."""
 
     def decorate(function: Callable[..., Any]) -> WarpCommand:
-        wrapped = publish_options(click.pass_obj(function))
         table = click.option("--table", default="main", show_default=True, metavar="NAME", help="Name of the table.")
-        for option in reversed((dataset_argument(), click.argument("source", metavar=source), *options, table)):
-            wrapped = option(wrapped)
-        made = command(name, json_keys=_KEYS)(wrapped)
+        decorators = (dataset_argument(), click.argument("source", metavar=source), *options, table, publish_options)
+        made = command(name, json_keys=_KEYS)(apply_options(click.pass_obj(function), decorators))
         ingest.add_command(made)
         return made
 
@@ -96,11 +92,7 @@ def _imagefolder(cli: CliContext, /, source: str, table: str, **given: Any) -> N
       warp ingest imagefolder acme/pets pets/ --label v1
     """
     packing, request = _packing(given), PublishRequest(**given)
-
-    def prepare(session: Session, report: Report) -> DatasetBuilder:
-        return imagefolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
-
-    _run(cli, request, prepare)
+    _run(cli, request, partial(imagefolder, request.dataset_id, source, table=table, packing=packing))
 
 
 @_format("audiofolder", "DIRECTORY", _kind_option, packing_options)
@@ -113,11 +105,7 @@ def _audiofolder(cli: CliContext, /, source: str, table: str, **given: Any) -> N
       warp ingest audiofolder acme/birds recordings/
     """
     packing, request = _packing(given), PublishRequest(**given)
-
-    def prepare(session: Session, report: Report) -> DatasetBuilder:
-        return audiofolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
-
-    _run(cli, request, prepare)
+    _run(cli, request, partial(audiofolder, request.dataset_id, source, table=table, packing=packing))
 
 
 @_format("webdataset", "TARS")
@@ -133,11 +121,7 @@ def _webdataset(cli: CliContext, /, source: str, table: str, **given: Any) -> No
       warp ingest webdataset acme/web 'shards/*.tar'
     """
     request = PublishRequest(**given)
-
-    def prepare(session: Session, report: Report) -> DatasetBuilder:
-        return webdataset(request.dataset_id, source, store=session, table=table, report=report)
-
-    _run(cli, request, prepare)
+    _run(cli, request, partial(webdataset, request.dataset_id, source, table=table))
 
 
 @_format("csv", "FILE", _media_option, _kind_option, packing_options)
@@ -153,11 +137,7 @@ def _csv(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
     """
     media = {column: Media(directory, ref_type) for column, directory, ref_type in given.pop("media")}
     packing, request = _packing(given), PublishRequest(**given)
-
-    def prepare(session: Session, report: Report) -> DatasetBuilder:
-        return csv(request.dataset_id, source, store=session, table=table, media=media, packing=packing, report=report)
-
-    _run(cli, request, prepare)
+    _run(cli, request, partial(csv, request.dataset_id, source, table=table, media=media, packing=packing))
 
 
 def _packing(given: dict[str, Any]) -> Packing:
@@ -166,16 +146,16 @@ def _packing(given: dict[str, Any]) -> Packing:
     return Packing(kind, compression, shard_bytes)
 
 
-def _run(cli: CliContext, request: PublishRequest, prepare: _Prepare) -> None:
+def _run(cli: CliContext, request: PublishRequest, prepare: Callable[..., DatasetBuilder]) -> None:
     found: list[Survey] = []
     with cli.progress(f"Scanning {request.dataset_id}") as progress:
         session = cli.connect()
-        done = run_publish(prepare(session, found.append), session, request, progress)
+        done = run_publish(prepare(store=session, report=found.append), session, request, progress)
     (survey,) = found
     if cli.as_json:
         counted = {name: getattr(survey, name) for name in ("rows", "members", "ignored", "undescribed")}
-        whole = {**result_document(session, request, done), **counted}
-        print_json({key: whole[key] for key in _KEYS if key in whole})
+        document = {**result_document(session, request, done), **counted}
+        print_json({key: document[key] for key in _KEYS if key in document})
         return
     print_result(cli, session, request, done)
     _note(survey)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
 import click
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.format import bytes_text, count_text, short
+from warpdata.cli.format import bytes_text, count_text, section_noun, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.datasets import open_dataset
@@ -60,10 +61,7 @@ def inspect(cli: CliContext, address: str, shown: int) -> None:
         "store": session.reader.url,
         "size_bytes": opened.manifest.data_bytes,
         "entries": entries,
-        "bindings": [
-            {"table": b.table, "column": b.column, "artifact": b.artifact, "ref_type": b.ref_type}
-            for b in opened.manifest.bindings
-        ],
+        "bindings": [asdict(binding) for binding in opened.manifest.bindings],
         "metadata": dict(opened.manifest.metadata),
     }
     if cli.as_json:
@@ -121,8 +119,6 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _print_entry(entry: dict[str, Any]) -> None:
-    irregular = {"indexes": "index", "episodes": "episodes", "tensors": "tensors"}
-    singular = irregular.get(entry["section"], entry["section"].removesuffix("s"))
     facts = [entry["kind"], bytes_text(entry["size_bytes"]), count_text(entry["shard_count"], "shard")]
     if entry["rows"] is not None:
         facts.insert(1, count_text(entry["rows"], "row"))
@@ -134,7 +130,7 @@ def _print_entry(entry: dict[str, Any]) -> None:
         facts.insert(1, entry["compression"])
     if entry["page_levels"]:
         facts.append(count_text(entry["page_levels"], "page level"))
-    print_line(f"{singular} {entry['name']}: {', '.join(facts)}", style="bold")
+    print_line(f"{section_noun(entry['section'])} {entry['name']}: {', '.join(facts)}", style="bold")
     if not entry["shards"]:
         return
     has_rows = any(shard["row_count"] is not None for shard in entry["shards"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
 
 import click
 
@@ -15,7 +15,7 @@ from warpdata.cli.output import note, print_json, print_table
 from warpdata.datasets import Revision, open_dataset
 from warpdata.repository.catalog import parse_address
 
-__all__ = ["REVISION_KEYS", "log", "revision_document"]
+__all__ = ["REVISION_KEYS", "log"]
 
 REVISION_KEYS = "{commit, version, parents, operation, author, message, time, txn_id}"
 _KEYS = {
@@ -39,7 +39,7 @@ def log(cli: CliContext, address: str, count: int) -> None:
             labels[label.commit].append(label.name)
     shown = revisions[:count]
     if cli.as_json:
-        commits = [revision_document(one) | {"labels": labels[one.commit]} for one in shown]
+        commits = [asdict(one) | {"labels": labels[one.commit]} for one in shown]
         print_json({"dataset_id": opened.id, "commits": commits})
         return
     _print(shown, labels)
@@ -65,16 +65,3 @@ def _print(revisions: Sequence[Revision], labels: Mapping[str, list[str]]) -> No
             )
         )
     print_table(("version", "time", "author", "operation", "labels and message"), rows)
-
-
-def revision_document(revision: Revision) -> dict[str, Any]:
-    return {
-        "commit": revision.commit,
-        "version": revision.version,
-        "parents": list(revision.parents),
-        "operation": revision.operation,
-        "author": revision.author,
-        "message": revision.message,
-        "time": revision.time,
-        "txn_id": revision.txn_id,
-    }

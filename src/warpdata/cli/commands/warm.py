@@ -20,7 +20,7 @@ _KEYS = {
     "version": "64 hex digits",
     "blobs": "number of stored files",
     "fetched_bytes": "size of the downloaded data",
-    "present_bytes": "size of the data that was already in the cache",
+    "present_bytes": "size of the data that was already on this machine",
     "skipped_bytes": "size of the data that was skipped because of --max-bytes or the limit of the cache",
 }
 
@@ -68,7 +68,7 @@ def warm(cli: CliContext, /, address: str, **given: Any) -> None:
     if cli.as_json:
         print_json({"dataset_id": opened.id, "version": opened.version, **asdict(done)})
         return
-    parts = [f"{bytes_text(done.fetched_bytes)} downloaded", f"{bytes_text(done.present_bytes)} already cached"]
+    parts = [f"{bytes_text(done.fetched_bytes)} downloaded", f"{bytes_text(done.present_bytes)} already local"]
     print_line(f"{opened.id} {short(opened.version)}: {count_text(done.blobs, 'file')}, {', '.join(parts)}")
     if done.skipped_bytes:
         note(f"skipped {bytes_text(done.skipped_bytes)} because of --max-bytes or WARP_CACHE_SIZE_GB")
