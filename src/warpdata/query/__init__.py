@@ -1,6 +1,5 @@
 """Filters: parsing, pruning, and evaluation over Arrow data."""
 
-from warpdata.query.arrow_buffers import as_arrow, as_bits, as_numpy, take_known
 from warpdata.query.duckdb import connect_open, httpfs_path, sealed_cursor
 from warpdata.query.evaluator import Evaluator
 from warpdata.query.expr import Bounds, can_match, columns_of
@@ -19,9 +18,6 @@ __all__ = [
     "Bounds",
     "Evaluator",
     "RowFilter",
-    "as_arrow",
-    "as_bits",
-    "as_numpy",
     "can_match",
     "check_columns",
     "check_reference_column",
@@ -36,5 +32,4 @@ __all__ = [
     "retyped_batch",
     "retyped_table",
     "sealed_cursor",
-    "take_known",
 ]

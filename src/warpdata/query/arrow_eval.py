@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from warpdata.limits import KIB
-from warpdata.query.arrow_buffers import as_bits, as_bools, as_numpy, scalar_of
+from warpdata.primitives.arrow_buffers import as_bits, as_bools, as_numpy, scalar_of
 from warpdata.query.expr import (
     And,
     Arithmetic,

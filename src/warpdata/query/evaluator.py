@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from warpdata.errors import InvalidFilterError
-from warpdata.query.arrow_buffers import as_bits, as_bools
+from warpdata.primitives.arrow_buffers import as_bits, as_bools
 from warpdata.query.arrow_eval import keep
 from warpdata.query.duckdb import sealed_cursor
 from warpdata.query.expr import And, Not, Or, Predicate, Unknown

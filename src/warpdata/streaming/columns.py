@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from warpdata.kinds.artifacts import Coming
-from warpdata.query import as_numpy
+from warpdata.primitives.arrow_buffers import as_numpy
 
 if TYPE_CHECKING:
     import pyarrow as pa

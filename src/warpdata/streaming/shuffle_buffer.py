@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from warpdata.kinds.artifacts import Coming
-from warpdata.query import as_arrow
+from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.streaming.order import Order
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ Handed manifest entries and a `Reader`; knows nothing of catalogs. docs/specs/ta
 normative text.
 """
 
-from warpdata.kinds.tables.assign import RowRange, assign_rows, check_rank, snap
+from warpdata.kinds.tables.assignment import RowRange, assign_rows, check_rank, snap
 from warpdata.kinds.tables.batches import rebatch
 from warpdata.kinds.tables.table import LookaheadHook, SchemaTransform, Table, TakeRows
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from warpdata.formats.parquet import Parts, ShardFile
 from warpdata.limits import MIB
+from warpdata.primitives.arrow_buffers import as_arrow, as_bits, take_known
 from warpdata.primitives.cached_property import cached_property
-from warpdata.query import Evaluator, RowFilter, as_arrow, as_bits, take_known
+from warpdata.query import Evaluator, RowFilter
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from warpdata.formats.parquet import Parts, ShardFile, ShardOpener
-from warpdata.kinds.tables.assign import RowRange
+from warpdata.kinds.tables.assignment import RowRange
 from warpdata.kinds.tables.row_group_scan import FilteredRows, Unit, is_short, read_prefix, read_whole
 from warpdata.limits import MIB, SCAN_AHEAD_BYTES
 from warpdata.primitives.parallel import usable_cores

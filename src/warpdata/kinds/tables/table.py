@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.errors import BadInputError, LargeExportError, MissingExtraError, UnsupportedError
 from warpdata.formats.parquet import ShardFile, ShardOpener
-from warpdata.kinds.tables.assign import RowRange, assign_rows, check_rank
+from warpdata.kinds.tables.assignment import RowRange, assign_rows, check_rank
 from warpdata.kinds.tables.batches import announced, rebatch
 from warpdata.kinds.tables.scan import Scan, match_rows, scan_tables
 from warpdata.kinds.tables.take import RowTaker

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardFile, ShardOpener
-from warpdata.query import as_arrow
+from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.repository.manifest import Shard, ShardLookup
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ be asked about buffers.
 from __future__ import annotations
 
 import functools
+from datetime import date
 from typing import TYPE_CHECKING, Any
-
-from warpdata.query.expr import Constant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +67,7 @@ def _number_type(kind: pa.DataType) -> np.dtype[Any]:
     return np.dtype(f"{letter}{kind.bit_width // 8}")
 
 
-def scalar_of(value: Constant, kind: pa.DataType) -> pa.Scalar:
+def scalar_of(value: float | str | bool | date, kind: pa.DataType) -> pa.Scalar:
     """One value of this type."""
     import numpy as np
     import pyarrow as pa

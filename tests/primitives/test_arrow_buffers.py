@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpdata as wd
-from warpdata.query.arrow_buffers import as_bools, as_numpy, scalar_of
+from warpdata.primitives.arrow_buffers import as_bools, as_numpy, scalar_of
 
 moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
 days = st.dates(date(1, 1, 1), date(9999, 12, 31))
