@@ -17,7 +17,7 @@ from benchmarks.data import scratch, trips
 from benchmarks.harness import Arm, Effort, Finding, Report, Timings, interleave_all, megabytes, seconds
 from benchmarks.peers import connect_duckdb, duckdb_rows, parquet_list
 from benchmarks.published import open_table, publish, shard_sources
-from warpdata.formats.parquet.mmap_cache import MAPPED
+from warpdata.formats.parquet.mmap_cache import MMAP_CACHE
 from warpdata.primitives.parallel import usable_cores
 from warpdata.settings import Settings
 from warpdata.testing import S3Server
@@ -163,7 +163,7 @@ def _look_closer(store: str, settings: Settings, effort: Effort) -> list[Finding
 
 
 def _first_time(arm: Arm) -> Callable[[], int]:
-    MAPPED.begin_anew()
+    MMAP_CACHE.clear()
     return arm()
 
 

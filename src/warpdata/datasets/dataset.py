@@ -17,12 +17,11 @@ from warpdata.datasets.warm import Warmed, choose, warm_blobs
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
 from warpdata.formats.parquet import ShardOpener
 from warpdata.kinds.artifacts import Artifact
-from warpdata.kinds.tables import LookaheadHook, SchemaTransform, Table
+from warpdata.kinds.tables import LookaheadHook, SchemaTransform, Table, retype_table
 from warpdata.kinds.tensors import find_tensors
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.sizes import parse_size
-from warpdata.query import retyped_table
 from warpdata.repository.catalog import (
     MAIN,
     Address,
@@ -134,7 +133,7 @@ class Dataset(Streams):
             self._shards,
             self._load_page,
             self._session.settings,
-            present=self._present(name),
+            schema_transform=self._schema_transform(name),
             on_lookahead=self._on_lookahead(name),
         )
 
@@ -181,15 +180,15 @@ class Dataset(Streams):
         """
         import pyarrow as pa
 
-        present = self._present(table or self.main_table())
+        transform = self._schema_transform(table or self.main_table())
         whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        return whole if present is None else retyped_table(whole, present(whole.schema))
+        return whole if transform is None else retype_table(whole, transform(whole.schema))
 
     def main_table(self) -> str:
         """The table that is meant where none is named."""
         return self.tables[0] if len(self.tables) == 1 else "main"
 
-    def _present(self, table: str) -> SchemaTransform | None:
+    def _schema_transform(self, table: str) -> SchemaTransform | None:
         """How a table's bound columns become references; None where it has none."""
         if table not in self._presentations:
             present = _presentation(self._bound(table))
@@ -222,7 +221,7 @@ class Dataset(Streams):
 
         bound, on_selection = self._bound_for(request)
         artifacts = {column: artifact for column, (artifact, _) in bound.items()}
-        table = replace(self.table(request.table), present=_presentation(bound))
+        table = replace(self.table(request.table), schema_transform=_presentation(bound))
         outside = Outside(
             self._session.timer,
             self._traffic,

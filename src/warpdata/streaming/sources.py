@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from warpdata.errors import BadInputError, WarpError
+from warpdata.formats.parquet import SMALL_SHARD_BYTES
 from warpdata.kinds.artifacts import Coming, read_ahead
 from warpdata.kinds.tables import Table, TakeRows
-from warpdata.limits import MAX_REQUESTS_AT_ONCE, SMALL_SHARD_BYTES, STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
+from warpdata.limits import MAX_REQUESTS_AT_ONCE, STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
 from warpdata.primitives.cached_property import cached_property
 from warpdata.streaming.columns import Columns
 from warpdata.streaming.order import Shuffle

@@ -68,7 +68,7 @@ def _publish(invocation: Invocation, session: Session) -> None:
 def _open(session: Session) -> Dataset:
     began = time.perf_counter()
     opened = open_dataset(session, Address(_NAME))
-    rows = opened.table("main").stored().head(_SHOWN_IMAGES)
+    rows = opened.table("main").raw().head(_SHOWN_IMAGES)
     _step("open", f"{_NAME} by name, first rows after {seconds_text(time.perf_counter() - began)}")
     print_line()
     for line in picture(rows["image"].to_pylist()):

@@ -43,7 +43,7 @@ def head(
     """
     with invocation.meter(f"Reading {address}"):
         opened = invocation.open(address)
-        wanted = opened.table(table).stored()
+        wanted = opened.table(table).raw()
         name = wanted.name
         if columns:
             wanted = wanted.select(columns)

@@ -79,7 +79,7 @@ def stream(invocation: Invocation, /, **given: Any) -> None:
 
 
 def _wanted(invocation: Invocation, request: _Request) -> Table:
-    wanted = invocation.open(request.address).table(request.table).stored()
+    wanted = invocation.open(request.address).table(request.table).raw()
     if request.columns:
         wanted = wanted.select(request.columns)
     return wanted if request.expression is None else wanted.filter(request.expression)
