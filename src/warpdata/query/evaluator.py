@@ -38,7 +38,7 @@ class Evaluator:
 
     @property
     def uses_kernels(self) -> bool:
-        """Whether text columns may be dictionary arrays, which kernels compare much faster."""
+        """True if text columns may be dictionary arrays, which kernels compare much faster."""
         return self._known is not None
 
     def mask(self, rows: pa.Table) -> NDArray[np.bool_]:

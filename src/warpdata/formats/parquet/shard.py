@@ -151,7 +151,7 @@ class ShardFile:
         self.metadata = metadata
         self.layout = ShardLayout(metadata, is_verified=shard.footer is not None)
         self.is_local = whole is None and reader.local_path(blob_key(shard.hash)) is not None
-        """Whether the shard is read in place. Reads still work, but fetch, if the local file disappears later."""
+        """True if the shard is read in place. If the local file disappears later, reads fetch from the store."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -34,7 +34,7 @@ class ParquetSource:
     footer: Footer
     schema: pa.Schema
     has_nan_metadata: bool = False
-    """Whether the footer lists columns without NaN."""
+    """True if the footer lists columns without NaN."""
 
 
 def describe_all(paths: Iterable[Path], written: Collection[Path] = ()) -> list[ParquetSource]:

@@ -46,14 +46,15 @@ class ScanTask:
     first_row: int
     """The first of the rows, counted over the table."""
     is_prefix: bool = False
-    """Whether to read only the first pages of a large row group."""
+    """Read only the first pages of the row group."""
     parallel_columns: bool = False
-    """Whether to decode columns in parallel, because other cores would be idle."""
+    """Decode columns in parallel, because other cores would be idle."""
 
     def decode(self, columns: Sequence[str], fetched: FetchedRanges, options: DecodeOptions) -> pa.Table:
         return self.slice(self.file.decode(self.group, columns, fetched, self.adapt(options)))
 
     def adapt(self, options: DecodeOptions) -> DecodeOptions:
+        """Return the scan's options for this task."""
         return replace(options, parallel_columns=True) if self.parallel_columns else options
 
     def slice(self, rows: pa.Table) -> pa.Table:
