@@ -65,6 +65,8 @@ class ScanTask:
 class FullScan:
     """Reads all rows of its tasks. Safe to share between threads."""
 
+    fetches_again = False
+
     def __init__(self, schema: pa.Schema) -> None:
         self.columns: Sequence[str] = schema.names
         self._schema = schema
@@ -87,6 +89,8 @@ class FilteredScan:
         self._schema = schema
         self._output = [name for name in self.columns if name in schema.names]
         self._rest = [name for name in schema.names if name not in self.columns]
+        self.fetches_again = bool(self._rest)
+        """True if `read` fetches other columns for the rows that the filter keeps."""
         self._evaluator = Evaluator(row_filter)
         filterable = self.columns if self._evaluator.uses_kernels else ()
         self._options = DecodeOptions(dictionaries=(*filterable, *self._rest))

@@ -31,6 +31,7 @@ __all__ = ["Scan", "match_rows", "rebatch", "scan_tables", "with_lookahead"]
 
 _T = TypeVar("_T")
 _Read = Callable[[ScanTask, FetchedRanges], _T]
+_Reader = FullScan | FilteredScan
 
 _AHEAD_BYTES = 256 * MIB
 _FOOTERS_AHEAD = 8
@@ -56,7 +57,7 @@ def scan_tables(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterato
     """Yield one Arrow table for each row group that has rows for the scan, in table order."""
     schema = select_fields(scan.schema, scan.columns)
     reader = FilteredScan(scan.row_filter, schema) if scan.row_filter else FullScan(schema)
-    for table in _run(scan, opener, load_page, reader.columns, reader.read):
+    for table in _run(scan, opener, load_page, reader, reader.read):
         if table is not None and table.num_rows:
             yield table
 
@@ -69,11 +70,11 @@ def match_rows(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator
     assert scan.row_filter is not None, "without a filter all rows match"
     reader = FilteredScan(scan.row_filter, select_fields(scan.schema, ()))
     scan = replace(scan, columns=tuple(reader.columns))
-    yield from _run(scan, opener, load_page, reader.columns, reader.match)
+    yield from _run(scan, opener, load_page, reader, reader.match)
 
 
-def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, columns: Sequence[str], read: _Read[_T]) -> Iterator[_T]:
-    """Yield the result of each task, in table order. `columns` are fetched before `read` is called."""
+def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, reader: _Reader, read: _Read[_T]) -> Iterator[_T]:
+    """Yield the result of `read`, a method of the reader, for each task, in table order."""
     cores = CPU_POOL.size
     io = IO_POOL.executor(max(1, IO_POOL.size // _IO_POOL_FRACTION))
     cpu = CPU_POOL.executor(cores)
@@ -89,7 +90,7 @@ def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, columns: Sequence
                 ahead_bytes -= done_bytes
                 yield result()
             ahead_bytes += size_bytes
-            pending.append((size_bytes, _start(task, columns, read, io, cpu)))
+            pending.append((size_bytes, _start(task, reader, read, io, cpu)))
         while pending:
             yield pending.popleft()[1]()
     finally:
@@ -97,17 +98,19 @@ def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, columns: Sequence
         cpu.shutdown(cancel_futures=True)
 
 
-def _start(task: ScanTask, columns: Sequence[str], read: _Read[_T], io: Executor, cpu: Executor) -> Callable[[], _T]:
-    """Start a task and return a function that waits for its result. No CPU thread waits for the fetch."""
+def _start(task: ScanTask, reader: _Reader, read: _Read[_T], io: Executor, cpu: Executor) -> Callable[[], _T]:
+    """Start a task and return a function that waits for its result. CPU threads never wait for a fetch."""
     if task.is_prefix:
         return io.submit(read, task, []).result
     if task.file.is_local:
         return cpu.submit(read, task, []).result
 
-    def fetch_and_submit() -> Future[_T]:
-        return cpu.submit(read, task, task.file.fetch(task.group, columns))
+    def fetch() -> FetchedRanges:
+        return task.file.fetch(task.group, reader.columns)
 
-    submitted = io.submit(fetch_and_submit)
+    if reader.fetches_again:
+        return io.submit(lambda: read(task, fetch())).result
+    submitted = io.submit(lambda: cpu.submit(read, task, fetch()))
     return lambda: submitted.result().result()
 
 
