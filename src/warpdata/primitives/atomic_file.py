@@ -7,7 +7,6 @@ directory is synced last, so that the name survives a power cut too. Errors of t
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ class AtomicFile:
         self, path: Path, *, temporary: Path | None = None, size_bytes: int = 0, is_durable: bool = True
     ) -> None:
         self.path = path
-        self.temporary = temporary or path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        self.temporary = temporary or path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
         self._is_durable = is_durable
         self.file: BinaryIO = self.temporary.open("x+b")
         self._has_temporary = True
@@ -107,7 +106,7 @@ def staged_path(path: Path) -> Iterator[Path]:
     if path.exists():
         raise FileExistsError(f"{path} already exists")
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    staged = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         yield staged
         staged.rename(path)

@@ -10,35 +10,45 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 
 __all__ = ["register_after_fork"]
 
-_Callback = Callable[[], object]
-_callbacks: dict[int, Callable[[], _Callback | None]] = {}
+_callbacks: dict[int, Callable[[], object]] = {}
 _keys = itertools.count()
 
 
-def register_after_fork(callback: _Callback) -> None:
+def register_after_fork(callback: Callable[[], object]) -> None:
     """Call `callback` in every forked child, in order of registration.
 
     A bound method is held weakly: the registration ends with its object. A function is held for ever.
     """
     key = next(_keys)
     if isinstance(callback, MethodType):
-        _callbacks[key] = weakref.WeakMethod(callback, lambda _: _callbacks.pop(key, None))
+        # Not a WeakMethod, whose own callback fails while the interpreter exits.
+        function, owner = callback.__func__, weakref.ref(callback.__self__, partial(_forget, _callbacks, key))
+        _callbacks[key] = partial(_call_alive, function, owner)
     else:
-        _callbacks[key] = lambda: callback
+        _callbacks[key] = callback
+
+
+def _forget(callbacks: dict[int, Callable[[], object]], key: int, _: object) -> None:
+    callbacks.pop(key, None)
+
+
+def _call_alive(function: Callable[[object], object], owner: Callable[[], object]) -> None:
+    found = owner()
+    if found is not None:
+        function(found)
 
 
 def _run_callbacks() -> None:
     """Run all callbacks, then report every failure. The interpreter prints the report and goes on."""
     errors: list[Exception] = []
-    for find in list(_callbacks.values()):
-        callback = find()
+    for callback in list(_callbacks.values()):
         try:
-            if callback is not None:
-                callback()
+            callback()
         except Exception as error:  # noqa: BLE001 - the other owners still have to be reset
             errors.append(error)
     if errors:

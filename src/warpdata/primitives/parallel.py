@@ -14,7 +14,6 @@ import atexit
 import itertools
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
@@ -53,6 +52,7 @@ class WorkerPool:
         self._fixed_size: int | None = None
         self._numbers = itertools.count()
         self._executors: WeakSet[BoundedExecutor] = WeakSet()
+        self._is_exiting = False
         self._reset()
         register_after_fork(self._reset_after_fork)
 
@@ -174,7 +174,7 @@ class WorkerPool:
     def _wake(self) -> None:
         if self._idle:
             self._submitted.notify()
-        elif len(self._threads) < self.size:
+        elif not self._is_exiting and len(self._threads) < self.size:
             name = f"warpdata-{self._name}-{next(self._numbers)}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
             # Without a thread, at interpreter exit or where the system has no more, tasks run where they are awaited.
@@ -210,14 +210,17 @@ class WorkerPool:
             return None
 
     def _shut_down(self, timeout_s: float) -> None:
-        """Cancel what has not started and wait a little for the rest. Called without the lock, at exit."""
-        deadline = time.monotonic() + timeout_s
+        """Cancel what has not started and wait a little for the rest. Called without the lock, at exit.
+
+        The interpreter stops daemon threads wherever they are, perhaps with the lock held. So from here on the
+        threads that are left count no more, and new tasks run where they are awaited.
+        """
         for executor in list(self._executors):
             executor.shutdown(wait=False, cancel_futures=True)
         with self.lock:
-            while any(executor._running for executor in self._executors):
-                if not self.finished.wait(deadline - time.monotonic()):
-                    return
+            self.finished.wait_for(lambda: not any(one._running for one in self._executors), timeout_s)
+        self._is_exiting = True
+        self._reset()
 
 
 class BoundedExecutor(Executor):
@@ -260,7 +263,7 @@ class BoundedExecutor(Executor):
             unstarted.run()
         with self._pool.lock:
             own = set(_stack.tasks)  # a task, or a finalizer that interrupts it, may close its own executor
-            while wait and (self._waiting or self._running - own):
+            while wait and (self._waiting or self._running - own) and not self._pool._is_exiting:
                 self._pool.finished.wait()
 
     def __exit__(
@@ -301,6 +304,8 @@ class BoundedExecutor(Executor):
 
     def _end(self, task: _Task) -> None:
         """Forget a task that has run or was cancelled."""
+        if self._pool._is_exiting:
+            return
         with self._pool.lock:
             self._running.discard(task)
             if task.cancelled():
