@@ -10,8 +10,8 @@ from warpdata.errors import CorruptError, UnsupportedFormatError
 from warpdata.formats.parquet.nan_stats import columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.ranges import ByteRange
 from warpdata.query import Bounds
-from warpdata.storage import ByteRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
