@@ -25,7 +25,7 @@ from benchmarks.tables.dataset import (
     shard_sources,
 )
 from warpdata import Settings
-from warpdata.formats.parquet.mmap_cache import MAPPED
+from warpdata.formats.parquet.mmap_cache import MMAP_CACHE
 from warpdata.primitives.parallel import usable_cores
 from warpdata.testing import S3Server
 
@@ -174,7 +174,7 @@ def _compare_details(store: str, settings: Settings, options: RunOptions) -> lis
 
 
 def _forget_mappings(arm: Arm) -> Callable[[], int]:
-    MAPPED.begin_anew()
+    MMAP_CACHE.clear()
     return arm()
 
 

@@ -38,14 +38,14 @@ ALLOWED: dict[str, set[str]] = {
     "kinds.episodes": FOUNDATION
     | {"storage", "repository.manifest", "formats.parquet", "formats.wshard", "kinds.tables", "streaming"},
     "datasets": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "query", "streaming"}
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "streaming"}
     | {"formats.parquet", "formats.tensors", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "publish": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "query", "datasets"}
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "datasets"}
     | {"formats.parquet", "formats.wshard", "formats.tensors"}
     | {"kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "ingest": FOUNDATION
-    | {"session", "storage", "repository.manifest", "repository.catalog", "query", "formats.parquet"}
+    | {"session", "storage", "repository.manifest", "repository.catalog", "formats.parquet"}
     | {"kinds.tables", "kinds.artifacts", "datasets", "publish"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
@@ -59,7 +59,7 @@ DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming"}
 
 POWERS: dict[str, tuple[str, ...]] = {
     "obstore": ("storage/",),
-    "duckdb": ("query/", "kinds/tables/", "cli/"),
+    "duckdb": ("query/", "cli/"),
     "click": ("cli/",),
     "rich": ("cli/",),
     "socket": ("testing/",),

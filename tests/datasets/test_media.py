@@ -123,7 +123,7 @@ def test_as_refs_restores_references_after_sql(directory: Path) -> None:
     assert dataset.table().duckdb().aggregate("count(*)").fetchall() == [(COUNT,)]
     assert dataset.table().pandas()["image"].tolist() == [name(n) for n in range(COUNT)]
     assert dataset.table().polars()["image"].to_list() == [name(n) for n in range(COUNT)]
-    assert dataset.table().stored().to_arrow()["image"].type == pa.string()
+    assert dataset.table().raw().to_arrow()["image"].type == pa.string()
 
 
 def _read_in_worker(ref: wd.ImageRef) -> tuple[bytes, str]:

@@ -160,7 +160,7 @@ def test_local_names_the_missing_blob_and_the_command(settings: Settings, server
     online.warm(tables=["main"])
     asked = len(server.requests)
     offline = wd.dataset("acme/files", mode="local", settings=settings)
-    paths = offline.table().stored().to_arrow()["file"].to_pylist()
+    paths = offline.table().raw().to_arrow()["file"].to_pylist()
     assert paths == list(CONTENT)
     with pytest.raises(NotCachedError, match="is not on this machine") as missing:
         offline.artifact().read("m/0000.bin")

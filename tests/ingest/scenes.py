@@ -63,7 +63,7 @@ def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
 
 def rows(dataset_id: str) -> list[dict[str, Any]]:
     """The table as it is stored."""
-    found: list[dict[str, Any]] = wd.dataset(dataset_id).table().stored().to_arrow().to_pylist()
+    found: list[dict[str, Any]] = wd.dataset(dataset_id).table().raw().to_arrow().to_pylist()
     return found
 
 

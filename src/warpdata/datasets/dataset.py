@@ -14,13 +14,12 @@ from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, wa
 from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
 from warpdata.formats.parquet import ShardOpener
 from warpdata.kinds.artifacts import Artifact
-from warpdata.kinds.tables import LookaheadHook, SchemaTransform, Table
+from warpdata.kinds.tables import LookaheadHook, SchemaTransform, Table, retype_table
 from warpdata.kinds.tensors import find_tensors
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.sizes import parse_size
 from warpdata.primitives.suggest import suggest
-from warpdata.query import retyped_table
 from warpdata.repository.catalog import (
     MAIN,
     Address,
@@ -134,7 +133,7 @@ class Dataset:
             self._shards,
             self._load_page,
             self._session.settings,
-            present=self._ref_transform(name),
+            schema_transform=self._ref_transform(name),
             on_lookahead=self._prefetcher(name),
         )
 
@@ -171,7 +170,7 @@ class Dataset:
 
         transform = self._ref_transform(table or self.main_table())
         whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        return whole if transform is None else retyped_table(whole, transform(whole.schema))
+        return whole if transform is None else retype_table(whole, transform(whole.schema))
 
     def episodes(self, name: str | None = None) -> Episodes:
         """Open a set of episodes. Without a name, open the only one."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from warpdata.datasets.artifacts import ArtifactAddress
 from warpdata.errors import BadInputError
 from warpdata.kinds.artifacts import REF_CLASSES, Artifact, FileRef, locator_of
-from warpdata.query import check_reference_column
+from warpdata.kinds.tables import check_reference_column
 
 __all__ = ["Presentation", "RefScalar", "RefType"]
 

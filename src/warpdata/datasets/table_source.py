@@ -17,9 +17,10 @@ import numpy as np
 
 from warpdata.datasets.ref_columns import RefType
 from warpdata.errors import BadInputError, WarpError
+from warpdata.formats.parquet import SMALL_SHARD_BYTES
 from warpdata.kinds.artifacts import Artifact, read_ahead
 from warpdata.kinds.tables import Table, TakeRows
-from warpdata.limits import GIB, MIB, SMALL_SHARD_BYTES
+from warpdata.limits import GIB, MIB
 from warpdata.primitives.cached_property import cached_property
 from warpdata.repository.manifest import iter_rows
 from warpdata.streaming import (

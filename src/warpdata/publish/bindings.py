@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import BadInputError, ColumnNotFoundError, InvalidSourceError
+from warpdata.kinds.tables import check_reference_column
+from warpdata.primitives.suggest import suggest
 from warpdata.publish.plan import StagedFile
-from warpdata.query import check_reference_column, near_columns
 from warpdata.repository.manifest import REF_TYPES, Binding
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def check_binding(binding: Binding, files: Sequence[StagedFile], target: Target)
         if binding.column not in schema.names:
             raise ColumnNotFoundError(
                 f"table {binding.table!r} has no column {binding.column!r} to bind",
-                hint=near_columns(binding.column, schema.names),
+                hint=suggest(binding.column, schema.names, label="The columns are"),
             )
         check_reference_column(schema.field(binding.column))
     for path, first_row, values in _columns(files, binding.column):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from warpdata.datasets import open_artifact
 from warpdata.errors import ConflictError, ObjectNotFoundError, SchemaMismatchError
-from warpdata.formats.parquet import ShardOpener
+from warpdata.formats.parquet import ShardOpener, check_same_schema
 from warpdata.kinds.artifacts import Artifact, ArtifactEntry
 from warpdata.kinds.episodes import EpisodesEntry
 from warpdata.kinds.tables import Table
@@ -16,7 +16,6 @@ from warpdata.primitives.hashing import blob_key
 from warpdata.publish.bindings import Target, check_binding
 from warpdata.publish.manifest_builder import Addition, Layout, lay_out
 from warpdata.publish.plan import Staged, StagedArtifact, StagedBlob, StagedEpisodes, StagedTensors
-from warpdata.query import check_same_schema
 from warpdata.repository.catalog import Head, Propose, Transaction, VersionRef, put_create_only, put_manifest
 from warpdata.repository.manifest import (
     JsonObject,

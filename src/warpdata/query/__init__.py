@@ -1,40 +1,22 @@
-"""Filters: parsing, pruning, and evaluation over Arrow data."""
+"""Filters: parsing, pruning, and evaluation over Arrow data.
 
-from warpdata.query.arrow_buffers import as_arrow, as_bits, as_numpy, take_known
-from warpdata.query.duckdb import connect_open, httpfs_path, sealed_cursor
+Filters are SQL expressions over one row. The package knows Arrow schemas and tables, but neither files nor datasets.
+"""
+
+from warpdata.query.duckdb import connect_open, httpfs_path
 from warpdata.query.evaluator import Evaluator
-from warpdata.query.expr import Bounds, can_match, columns_of
+from warpdata.query.expr import columns_of
 from warpdata.query.parse import RowFilter, conjunction, parse_filter
-from warpdata.query.schemas import (
-    check_columns,
-    check_reference_column,
-    check_same_schema,
-    check_unique,
-    near_columns,
-    retyped_batch,
-    retyped_table,
-)
+from warpdata.query.pruning import Bounds, can_match
 
 __all__ = [
     "Bounds",
     "Evaluator",
     "RowFilter",
-    "as_arrow",
-    "as_bits",
-    "as_numpy",
     "can_match",
-    "check_columns",
-    "check_reference_column",
-    "check_same_schema",
-    "check_unique",
     "columns_of",
     "conjunction",
     "connect_open",
     "httpfs_path",
-    "near_columns",
     "parse_filter",
-    "retyped_batch",
-    "retyped_table",
-    "sealed_cursor",
-    "take_known",
 ]

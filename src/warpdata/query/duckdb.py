@@ -1,19 +1,19 @@
-"""The one place that makes DuckDB connections. They work offline and run no surprises.
+"""DuckDB connections, all of which work offline.
 
-Two kinds: a sealed engine that can touch nothing but what it is handed, for evaluating filters;
-and an open one that may read Parquet where a table lies, for `Table.duckdb()`. Extensions are never
-fetched from the network: httpfs comes from its wheel, of the same version as DuckDB.
+A sealed engine evaluates filters and can access nothing but the data it is given. An open connection reads Parquet
+files in a store, for `Table.duckdb()`. Extensions are never downloaded: httpfs comes from its wheel, in DuckDB's
+version.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from warpdata.errors import MissingExtraError
+from warpdata.primitives.fork import register_after_fork
 from warpdata.settings import Settings
 from warpdata.storage import resolve_s3
 
@@ -29,16 +29,15 @@ _OFFLINE: dict[str, str | bool | int | float | list[str]] = {
 
 
 def sealed_cursor() -> DuckDBPyConnection:
-    """A cursor of this process's sealed engine: no files, no network, no extensions, no way to change that.
+    """Return a cursor of the process's sealed engine: no files, no network, no extensions, locked settings.
 
-    Making the engine takes milliseconds, a cursor microseconds. Use each from one thread, and close it.
+    The first call takes milliseconds, later ones microseconds. Use a cursor from one thread, and close it.
     """
-    return _sealed_engine(os.getpid()).cursor()
+    return _sealed_engine().cursor()
 
 
 @functools.cache
-def _sealed_engine(_process: int) -> DuckDBPyConnection:
-    """One for each process, because an engine does not survive a fork."""
+def _sealed_engine() -> DuckDBPyConnection:
     import duckdb
 
     engine = duckdb.connect(config={**_OFFLINE, "threads": 1})
@@ -47,8 +46,24 @@ def _sealed_engine(_process: int) -> DuckDBPyConnection:
     return engine
 
 
+_engines_of_parents: list[DuckDBPyConnection] = []
+
+
+def _abandon_engine() -> None:
+    """Have a forked child make its own engine.
+
+    The parent's engine stays referenced: closing it could wait for a lock that a thread of the parent held.
+    """
+    if _sealed_engine.cache_info().currsize:
+        _engines_of_parents.append(_sealed_engine())
+        _sealed_engine.cache_clear()
+
+
+register_after_fork(_abandon_engine)
+
+
 def connect_open(store_url: str, settings: Settings) -> DuckDBPyConnection:
-    """Able to read from `store_url` with the same credentials as the store itself."""
+    """Return a connection that can read from `store_url`, with the credentials of the store."""
     import duckdb
 
     connection = duckdb.connect(config=_OFFLINE)
@@ -61,23 +76,20 @@ def connect_open(store_url: str, settings: Settings) -> DuckDBPyConnection:
 
 
 def httpfs_path() -> Path:
-    """The extension file inside its wheel, for the DuckDB that is installed."""
+    """Return the path of the httpfs extension for the installed DuckDB, inside the extension's wheel."""
     import duckdb
 
+    hint = f"pip install duckdb-extension-httpfs=={duckdb.__version__}"
     try:
         import duckdb_extension_httpfs
     except ImportError as error:
-        raise MissingExtraError(
-            "DuckDB's httpfs extension is not installed",
-            hint=f"pip install duckdb-extension-httpfs=={duckdb.__version__}",
-        ) from error
+        raise MissingExtraError("DuckDB's httpfs extension is not installed", hint=hint) from error
     root = Path(duckdb_extension_httpfs.__file__).parent / "extensions"
     path = root / f"v{duckdb.__version__}" / "httpfs.duckdb_extension"
     if not path.is_file():
-        found = ", ".join(sorted(folder.name for folder in root.iterdir())) or "none"
+        found = ", ".join(sorted(version.name for version in root.iterdir())) or "none"
         raise MissingExtraError(
-            f"httpfs was built for DuckDB {found}, but DuckDB {duckdb.__version__} is installed",
-            hint=f"pip install duckdb-extension-httpfs=={duckdb.__version__}",
+            f"httpfs was built for DuckDB {found}, but DuckDB {duckdb.__version__} is installed", hint=hint
         )
     return path
 
@@ -100,5 +112,5 @@ def _s3_secret(settings: Settings) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as SQL writes it. Handed over as a parameter, it would make DuckDB load pandas where it is installed."""
+    """Return the text as an SQL string literal. A query parameter would make DuckDB import pandas."""
     return "'" + text.replace("'", "''") + "'"

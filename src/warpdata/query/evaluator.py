@@ -1,7 +1,7 @@
-"""Which rows of an Arrow table a filter keeps.
+"""Evaluation of a filter over an Arrow table.
 
-The SQL engine decides. Where a filter is made of comparisons whose meaning is certain to be the
-same, Arrow's kernels do it several times faster; a property test holds the two together.
+The SQL engine defines the result. Arrow kernels evaluate the part of a filter that is certain to have the same
+meaning, several times as fast. A property test compares both.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from warpdata.errors import InvalidFilterError
-from warpdata.query.arrow_buffers import as_bits, as_bools
-from warpdata.query.arrow_eval import keep
+from warpdata.primitives.arrow_buffers import as_bits, as_bools
+from warpdata.query.arrow_eval import evaluate_mask
 from warpdata.query.duckdb import sealed_cursor
 from warpdata.query.expr import And, Not, Or, Predicate, Unknown
 from warpdata.query.parse import RowFilter
@@ -28,7 +28,7 @@ __all__ = ["Evaluator"]
 class Evaluator:
     """Evaluates one filter, from any thread.
 
-    What the kernels can tell comes first; the SQL engine sees only the rows that are left.
+    Kernels come first; the SQL engine evaluates only the rows that they leave undecided.
     """
 
     def __init__(self, row_filter: RowFilter, *, use_kernels: bool = True) -> None:
@@ -38,41 +38,44 @@ class Evaluator:
 
     @property
     def uses_kernels(self) -> bool:
-        """Whether text columns may come as dictionaries, which kernels compare much faster."""
+        """True if text columns may be dictionary arrays, which kernels compare much faster."""
         return self._known is not None
 
     def mask(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """True for the rows to keep."""
+        """Return True for the rows to keep."""
         import numpy as np
         import pyarrow as pa
 
         if self._known is None:
-            return self._ask_engine(rows)
+            return self._evaluate_sql(rows)
         try:
-            kept = keep(self._known, rows)
-        except pa.ArrowInvalid:  # an integer overflows; whether that matters depends on how SQL goes about it
-            return self._ask_engine(_spelled_out(rows))
+            mask = evaluate_mask(self._known, rows)
+        except pa.ArrowInvalid:  # an integer overflows; SQL may evaluate in an order that avoids the overflow
+            return self._evaluate_sql(_decode_dictionaries(rows))
         if not self._is_complete:
-            likely = np.flatnonzero(kept)
-            if len(likely):
-                kept[likely] = self._ask_engine(_spelled_out(rows.filter(as_bits(kept))))
-        return kept
+            undecided = np.flatnonzero(mask)
+            if len(undecided):
+                mask[undecided] = self._evaluate_sql(_decode_dictionaries(rows.filter(as_bits(mask))))
+        return mask
 
-    def _ask_engine(self, rows: pa.Table) -> NDArray[np.bool_]:
+    def _evaluate_sql(self, rows: pa.Table) -> NDArray[np.bool_]:
         import duckdb
 
-        stream = rows.__arrow_c_stream__()  # a bare stream: registering a table costs as much again
+        stream = rows.__arrow_c_stream__()  # registering a table takes twice as long as a bare stream
         try:
-            asked = self._cursor().from_arrow(stream).project(f"({self._filter.sql}\n) IS TRUE AS keep")
-            kept = as_bools(asked.to_arrow_table()["keep"].combine_chunks())
+            result = self._cursor().from_arrow(stream).project(f"({self._filter.sql}\n) IS TRUE AS keep")
+            mask = as_bools(result.to_arrow_table()["keep"].combine_chunks())
         except duckdb.Error as error:
             raise InvalidFilterError(f"the filter {self._filter.sql!r} fails on a row: {error}") from error
-        if len(kept) != rows.num_rows:
-            raise InvalidFilterError(f"the filter {self._filter.sql!r} is not about one row at a time")
-        return kept
+        if len(mask) != rows.num_rows:
+            raise InvalidFilterError(
+                f"the filter {self._filter.sql!r} does not evaluate one row at a time: "
+                f"{rows.num_rows} rows give {len(mask)} results"
+            )
+        return mask
 
     def _cursor(self) -> DuckDBPyConnection:
-        """One per thread, since a connection runs one query at a time; it ends with the thread."""
+        """Return the thread's cursor: a cursor runs one query at a time."""
         cursor: DuckDBPyConnection | None = getattr(self._local, "cursor", None)
         if cursor is None:
             cursor = self._local.cursor = sealed_cursor()
@@ -80,7 +83,7 @@ class Evaluator:
 
 
 def _known_part(predicate: Predicate) -> tuple[Predicate | None, bool]:
-    """What must be true and is within the kernels' reach, and whether that is everything."""
+    """Return the necessary condition that kernels can evaluate, and whether it is the whole predicate."""
     if _is_known(predicate):
         return predicate, True
     if isinstance(predicate, And):
@@ -91,7 +94,6 @@ def _known_part(predicate: Predicate) -> tuple[Predicate | None, bool]:
 
 
 def _is_known(predicate: Predicate) -> bool:
-    """Whether every part is within the kernels' reach."""
     if isinstance(predicate, And | Or):
         return all(_is_known(part) for part in predicate.parts)
     if isinstance(predicate, Not):
@@ -99,8 +101,8 @@ def _is_known(predicate: Predicate) -> bool:
     return not isinstance(predicate, Unknown)
 
 
-def _spelled_out(rows: pa.Table) -> pa.Table:
-    """Dictionaries back as plain values, which the engine takes for what they are."""
+def _decode_dictionaries(rows: pa.Table) -> pa.Table:
+    """Return the rows with plain values in place of dictionaries, which DuckDB would read as another type."""
     import pyarrow as pa
 
     for position, field in enumerate(rows.schema):

@@ -1,20 +1,19 @@
-"""The part of a filter that can be reasoned about: comparisons of columns, constants and sums of them. Pure.
+"""Predicates: the part of a filter that pruning and the Arrow kernels understand. Pure.
 
-A filter is evaluated row by row in SQL semantics; this is only what pruning and the fast path need
-to know. What has no place here becomes `Unknown`, about which nothing is ever concluded.
+A filter has the meaning that SQL gives its text. A predicate describes only comparisons of columns, constants and
+arithmetic. Everything else in the filter becomes `Unknown`, from which no conclusion is drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 __all__ = [
+    "MIRRORED",
     "And",
     "Arithmetic",
-    "Bounds",
     "Column",
     "Compare",
     "CompareTerms",
@@ -28,12 +27,14 @@ __all__ = [
     "Predicate",
     "Term",
     "Unknown",
-    "can_match",
     "columns_of",
 ]
 
 Constant: TypeAlias = int | float | str | bool | date
-"""Of the column's own type, so that comparing needs no conversion."""
+"""A constant of the column's own type, so that comparing needs no conversion."""
+
+MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The operator that holds when both sides are swapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,12 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`left` `op` `right`, computed in the Arrow type `kind` after both were converted to it."""
+    """`left` `op` `right`, computed after both sides are converted to the Arrow type `type_name`."""
 
     left: Term
     op: str
     right: Term
-    kind: str
+    type_name: str
 
 
 Term: TypeAlias = Column | Literal | Arithmetic
@@ -76,17 +77,17 @@ Term: TypeAlias = Column | Literal | Arithmetic
 
 @dataclass(frozen=True, slots=True)
 class CompareTerms:
-    """Two terms compared as values of the Arrow type `kind`. Statistics say nothing about it."""
+    """Two terms compared as values of the Arrow type `type_name`. Statistics cannot prune it."""
 
     left: Term
     op: str
     right: Term
-    kind: str
+    type_name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """LIKE with a pattern that says no more than "contains", "prefix" or "suffix"."""
+    """LIKE with a pattern that `how` describes completely: "contains", "prefix" or "suffix"."""
 
     column: str
     how: str
@@ -115,97 +116,16 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something only the SQL engine understands."""
+    """An expression that only the SQL engine evaluates."""
 
 
 Predicate: TypeAlias = Compare | CompareTerms | In | Match | IsNull | And | Or | Not | Unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a row group's statistics promise about one column; None where they promise nothing.
-
-    Statistics leave NaN out, which SQL puts above every number. So `maximum` bounds floating point only
-    where it is known that there is no NaN.
-    """
-
-    minimum: Any
-    maximum: Any
-    null_count: int | None
-    row_count: int
-    may_have_nan: bool
-
-
-def can_match(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
-    """False only if no row within these bounds can satisfy the predicate."""
-    if isinstance(predicate, And):
-        return all(can_match(part, bounds) for part in predicate.parts)
-    if isinstance(predicate, Or):
-        return any(can_match(part, bounds) for part in predicate.parts)
-    if isinstance(predicate, Not):
-        return _can_fail(predicate.part, bounds)
-    if isinstance(predicate, IsNull):
-        known = bounds.get(predicate.column)
-        return known is None or known.null_count is None or known.null_count > 0
-    if isinstance(predicate, Compare):
-        return _compare_can_match(predicate, bounds.get(predicate.column))
-    if isinstance(predicate, In):
-        known = bounds.get(predicate.column)
-        return any(_compare_can_match(Compare(predicate.column, "=", value), known) for value in predicate.values)
-    return True
-
-
-_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-
-
-def _can_fail(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
-    """False only if the predicate cannot be FALSE for any row (NULL does not count as FALSE)."""
-    if isinstance(predicate, Compare):
-        return can_match(Compare(predicate.column, _OPPOSITE[predicate.op], predicate.value), bounds)
-    if isinstance(predicate, In):
-        return all(can_match(Compare(predicate.column, "!=", value), bounds) for value in predicate.values)
-    if isinstance(predicate, IsNull):
-        known = bounds.get(predicate.column)
-        return known is None or known.null_count is None or known.null_count < known.row_count
-    if isinstance(predicate, Not):
-        return can_match(predicate.part, bounds)
-    if isinstance(predicate, And):
-        return any(_can_fail(part, bounds) for part in predicate.parts)
-    if isinstance(predicate, Or):
-        return all(_can_fail(part, bounds) for part in predicate.parts)
-    return True
-
-
-_EXCLUDES: Mapping[str, Callable[[Any, Any, Any], bool]] = {
-    "=": lambda low, high, value: value < low or value > high,
-    "!=": lambda low, high, value: low == high == value,
-    "<": lambda low, _high, value: low >= value,
-    "<=": lambda low, _high, value: low > value,
-    ">": lambda _low, high, value: high <= value,
-    ">=": lambda _low, high, value: high < value,
-}
-
-
-def _compare_can_match(predicate: Compare, known: Bounds | None) -> bool:
-    if known is None:
-        return True
-    if known.null_count == known.row_count:
-        return False
-    if known.minimum is None or known.maximum is None:
-        return True
-    if known.may_have_nan and predicate.op in (">", ">=", "!="):
-        return True
-    return not _EXCLUDES[predicate.op](known.minimum, known.maximum, predicate.value)
-
-
-def columns_of(predicates: Iterable[Predicate] | Sequence[Predicate]) -> set[str]:
-    """Every column that is reasoned about."""
-    out: set[str] = set()
-    for predicate in predicates:
-        if isinstance(predicate, Compare | In | Match | IsNull):
-            out.add(predicate.column)
-        elif isinstance(predicate, And | Or):
-            out |= columns_of(predicate.parts)
-        elif isinstance(predicate, Not):
-            out |= columns_of([predicate.part])
-    return out
+def columns_of(predicate: Predicate) -> set[str]:
+    """Return the columns whose statistics can prune the predicate."""
+    if isinstance(predicate, Compare | In | Match | IsNull):
+        return {predicate.column}
+    if isinstance(predicate, And | Or):
+        return {name for part in predicate.parts for name in columns_of(part)}
+    return columns_of(predicate.part) if isinstance(predicate, Not) else set()

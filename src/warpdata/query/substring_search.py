@@ -1,8 +1,8 @@
-"""Which texts of an Arrow array contain another text, found in all of them at once.
+"""Substring search over all texts of an Arrow array at once.
 
-Arrow's kernel walks through every text by itself. The texts lie behind one another in one buffer,
-so it is several times faster to search that, and to ask afterwards which row a place belongs to.
-Without numpy, and where the text is found so often that this does not pay, the kernel does it.
+Arrow's kernel searches text by text. The texts are adjacent in one buffer, so it is several times faster to search
+the buffer and to map the matches back to rows. Arrow's kernel is the fallback without NumPy, and for substrings so
+frequent that the mapping does not pay.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.limits import KIB
+from warpdata.primitives.arrow_buffers import as_bits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,24 +20,24 @@ if TYPE_CHECKING:
 
 __all__ = ["contains"]
 
-_BLOCK_BYTES = 128 * KIB  # a few of these stay in the processor's caches
-_BYTES_AT_ONCE = 4
-_SELDOM_SHARE = 0.125
+_BLOCK_BYTES = 128 * KIB  # a few blocks fit in the processor's caches
+_PREFIX_BYTES = 4
+_MAX_MATCH_SHARE = 0.125
 
 
 def contains(values: pa.Array | pa.ChunkedArray, text: str) -> pa.Array | pa.ChunkedArray:
-    """True, false or null for each value of a text array. `text` is not empty."""
+    """Return true, false or null for each value of a text array. `text` is not empty."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(values, pa.ChunkedArray):
         return pa.chunked_array([contains(chunk, text) for chunk in values.chunks], pa.bool_())
-    found = _search(values, text.encode())
+    found = _search_buffer(values, text.encode())
     return pc.match_substring(values, text) if found is None else found
 
 
-def _search(values: pa.Array, wanted: bytes) -> pa.Array | None:
-    """The same by searching the buffer; None where that is not the way."""
+def _search_buffer(values: pa.Array, wanted: bytes) -> pa.Array | None:
+    """Search the array's data buffer; None if the kernel is the better choice."""
     try:
         import numpy as np
     except ImportError:
@@ -48,38 +49,37 @@ def _search(values: pa.Array, wanted: bytes) -> pa.Array | None:
     if len(values) == 0 or buffers[2] is None:
         return None
     width = np.int64 if pa.types.is_large_string(values.type) else np.int32
-    borders = np.frombuffer(buffers[1], width)[values.offset : values.offset + len(values) + 1]
-    data = np.frombuffer(buffers[2], np.uint8)[: borders[-1]]
-    places = _places(data[borders[0] :], wanted, at_most=int(len(values) * _SELDOM_SHARE))
-    if places is None:
+    offsets = np.frombuffer(buffers[1], width)[values.offset : values.offset + len(values) + 1]
+    data = np.frombuffer(buffers[2], np.uint8)[: offsets[-1]]
+    positions = _find_positions(data[offsets[0] :], wanted, max_count=int(len(values) * _MAX_MATCH_SHARE))
+    if positions is None:
         return None
-    places += borders[0]
-    rows = np.searchsorted(borders, places, side="right") - 1
-    kept = np.zeros(len(values), bool)
-    kept[rows[places + len(wanted) <= borders[rows + 1]]] = True
-    packed = pa.py_buffer(np.packbits(kept, bitorder="little"))
-    found = pa.Array.from_buffers(pa.bool_(), len(values), [None, packed])
+    positions += offsets[0]
+    rows = np.searchsorted(offsets, positions, side="right") - 1
+    mask = np.zeros(len(values), bool)
+    mask[rows[positions + len(wanted) <= offsets[rows + 1]]] = True
+    found = as_bits(mask)
     return pc.if_else(values.is_valid(), found, None) if values.null_count else found
 
 
-def _places(data: _Bytes, wanted: bytes, at_most: int) -> np.ndarray[Any, Any] | None:
-    """Where `wanted` begins in `data`; None if its first bytes are found too often."""
+def _find_positions(data: _Bytes, wanted: bytes, max_count: int) -> np.ndarray[Any, Any] | None:
+    """Return the positions of `wanted` in `data`; None if its prefix occurs more than `max_count` times."""
     import numpy as np
 
-    ends = len(data) - len(wanted) + 1
-    begins, same = np.empty(_BLOCK_BYTES, bool), np.empty(_BLOCK_BYTES, bool)
+    end = len(data) - len(wanted) + 1
+    matches, is_equal = np.empty(_BLOCK_BYTES, bool), np.empty(_BLOCK_BYTES, bool)
     found, count = [np.zeros(0, np.int64)], 0
-    for start in range(0, ends, _BLOCK_BYTES):
-        size = min(_BLOCK_BYTES, ends - start)
-        np.equal(data[start : start + size], wanted[0], out=begins[:size])
-        for position, byte in enumerate(wanted[1:_BYTES_AT_ONCE], start + 1):
-            np.equal(data[position : position + size], byte, out=same[:size])
-            begins[:size] &= same[:size]
-        found.append(np.flatnonzero(begins[:size]) + start)
+    for start in range(0, end, _BLOCK_BYTES):
+        size = min(_BLOCK_BYTES, end - start)
+        np.equal(data[start : start + size], wanted[0], out=matches[:size])
+        for position, byte in enumerate(wanted[1:_PREFIX_BYTES], start + 1):
+            np.equal(data[position : position + size], byte, out=is_equal[:size])
+            matches[:size] &= is_equal[:size]
+        found.append(np.flatnonzero(matches[:size]) + start)
         count += len(found[-1])
-        if count > at_most:
+        if count > max_count:
             return None
-    places = np.concatenate(found)
-    for position, byte in enumerate(wanted[_BYTES_AT_ONCE:], _BYTES_AT_ONCE):
-        places = places[data[places + position] == byte]
-    return places
+    positions = np.concatenate(found)
+    for position, byte in enumerate(wanted[_PREFIX_BYTES:], _PREFIX_BYTES):
+        positions = positions[data[positions + position] == byte]
+    return positions

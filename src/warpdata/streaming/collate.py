@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from warpdata.errors import BadInputError, MediaDecodeError
+from warpdata.primitives.arrow_buffers import as_numpy
 from warpdata.primitives.extras import require
-from warpdata.query import as_numpy
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.shuffle_buffer import LoadedRows, PendingBytes
 from warpdata.streaming.torch import as_tensor

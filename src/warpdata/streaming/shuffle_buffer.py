@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from warpdata.limits import MIB
+from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.primitives.parallel import IO_POOL, BoundedExecutor
-from warpdata.query import as_arrow
 from warpdata.streaming.order import Order
 
 if TYPE_CHECKING:

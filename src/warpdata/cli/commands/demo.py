@@ -66,7 +66,7 @@ def _publish(cli: CliContext, session: Session) -> None:
 def _open(session: Session) -> Dataset:
     began = time.perf_counter()
     opened = open_dataset(session, Address(_NAME))
-    rows = opened.table("main").stored().head(_SHOWN_IMAGES)
+    rows = opened.table("main").raw().head(_SHOWN_IMAGES)
     _step("open", f"{_NAME}, first rows after {seconds_text(time.perf_counter() - began)}")
     print_line()
     for line in draw_images(rows["image"].to_pylist()):

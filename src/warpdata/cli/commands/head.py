@@ -42,7 +42,7 @@ def head(
     """
     with cli.progress(f"Reading {address}"):
         opened = cli.open(address)
-        source = opened.table(table).stored()
+        source = opened.table(table).raw()
         name = source.name
         if columns:
             source = source.select(columns)

@@ -40,7 +40,7 @@ def schema(cli: CliContext, address: str, table: str | None) -> None:
     with cli.progress(f"Opening {address}"):
         opened = cli.open(address)
         names = opened.tables if table is None else (table,)
-        schemas = {name: opened.table(name).stored().schema() for name in names}
+        schemas = {name: opened.table(name).raw().schema() for name in names}
     bound = {(binding.table, binding.column): binding for binding in opened.manifest.bindings}
     columns = {
         name: [_Column(field, bound.get((name, field.name))) for field in fields] for name, fields in schemas.items()

@@ -89,7 +89,7 @@ def stream(cli: CliContext, /, **given: Any) -> None:
 
 
 def _open_table(cli: CliContext, request: _Request) -> Table:
-    table = cli.open(request.address).table(request.table).stored()
+    table = cli.open(request.address).table(request.table).raw()
     if request.columns:
         table = table.select(request.columns)
     return table if request.expression is None else table.filter(request.expression)

@@ -1,16 +1,27 @@
-"""Parquet shards: read by byte range, checked, and written."""
+"""Parquet shards: read by byte range, verified, and written."""
 
-from warpdata.formats.parquet.range_file import Parts
-from warpdata.formats.parquet.shard import ShardFile, ShardOpener
-from warpdata.formats.parquet.source_files import ParquetSource, describe_all, describe_parquet, read_unified
+from warpdata.formats.parquet.layout import RowGroup
+from warpdata.formats.parquet.range_file import FetchedRanges
+from warpdata.formats.parquet.shard import SMALL_SHARD_BYTES, DecodeOptions, ShardFile, ShardOpener
+from warpdata.formats.parquet.source_files import (
+    ParquetSource,
+    check_same_schema,
+    describe_all,
+    describe_parquet,
+    read_unified,
+)
 from warpdata.formats.parquet.writer import WriteOptions, write_parquet
 
 __all__ = [
+    "SMALL_SHARD_BYTES",
+    "DecodeOptions",
+    "FetchedRanges",
     "ParquetSource",
-    "Parts",
+    "RowGroup",
     "ShardFile",
     "ShardOpener",
     "WriteOptions",
+    "check_same_schema",
     "describe_all",
     "describe_parquet",
     "read_unified",

@@ -1,86 +1,62 @@
-"""Local files that stay mapped between scans, and what of them was found sound.
+"""Local files that stay memory-mapped between scans, with the column chunks that were verified.
 
-Mapping a file, touching its pages for the first time and unmapping it again take a twentieth of a
-short scan; comparing checksums takes a tenth. So the files that were read last stay mapped, as many
-as are not too large together, and a column chunk is compared once while its file stays mapped. A
-file is known by what the system says of it: one that was replaced or changed is another file.
+Mapping a file, faulting in its pages and unmapping it take a twentieth of a short scan; verifying checksums takes a
+tenth. So the most recently read files stay mapped, and a column chunk is verified once while its file stays mapped.
+A file is identified by its status: a file that was replaced or changed is another file. Implements "Local files" of
+docs/specs/tables.md.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpdata.limits import MAX_OPEN_HANDLES, TABLES_MAPPED_BYTES
+from warpdata.limits import GIB
+from warpdata.primitives.byte_lru import ByteLRU
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAPPED", "MappedFile", "MappedFiles"]
+__all__ = ["MMAP_CACHE", "MappedFile", "MmapCache"]
+
+_MAX_FILES = 128
+_MAX_BYTES = 1 * GIB
 
 _Identity = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:
-    """Others may have the same one, so it is to be read by position only."""
+    """A mapped file. Several threads may share it, so read `source` by position only."""
 
     source: pa.NativeFile
-    sound: set[tuple[int, int]] = field(default_factory=set)
-    """The column chunks whose pages were all compared with their checksums: row group and leaf column."""
+    verified: set[tuple[int, int]] = field(default_factory=set)
+    """The column chunks whose pages all match their checksums, as (row group, leaf column)."""
 
 
-class MappedFiles:
-    """The files that were asked for last, no more than `limit_bytes` together. Safe to share between threads."""
+class MmapCache:
+    """The most recently opened files, at most `max_bytes` together. Safe to share between threads.
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self.begin_anew()
+    A forked child starts empty.
+    """
 
-    def begin_anew(self) -> None:
-        """With nothing, as a forked process does: another thread of its parent may have held the lock."""
-        self._lock = threading.Lock()
-        self._files: OrderedDict[_Identity, MappedFile] = OrderedDict()
-        self._size_bytes = 0
+    def __init__(self, max_bytes: int) -> None:
+        self._files: ByteLRU[_Identity, MappedFile] = ByteLRU(max_bytes, max_entries=_MAX_FILES, clear_after_fork=True)
 
     def open(self, path: Path) -> MappedFile:
+        """Map the file that is at `path` now, or return its mapping. A file above `max_bytes` is not cached."""
         import pyarrow as pa
 
-        identity = _identity(path)
-        with self._lock:
-            found = self._files.get(identity)
-            if found is not None:
-                self._files.move_to_end(identity)
-                return found
-        return self._keep(identity, MappedFile(pa.memory_map(str(path))))
+        status = path.stat()
+        identity = (status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+        return self._files.get_or_create(
+            identity, lambda: MappedFile(pa.memory_map(str(path))), lambda _: status.st_size
+        )
 
-    def _keep(self, identity: _Identity, file: MappedFile) -> MappedFile:
-        """This file, or the same one if another thread was faster."""
-        with self._lock:
-            found = self._files.get(identity)
-            if found is not None or _size(identity) > self._limit_bytes:
-                return found or file
-            self._files[identity] = file
-            self._size_bytes += _size(identity)
-            while self._size_bytes > self._limit_bytes or len(self._files) > MAX_OPEN_HANDLES:
-                oldest, _ = self._files.popitem(last=False)
-                self._size_bytes -= _size(oldest)
-            return file
+    def clear(self) -> None:
+        """Drop all mappings that no reader uses."""
+        self._files.clear()
 
 
-def _identity(path: Path) -> _Identity:
-    status = path.stat()
-    return status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _size(identity: _Identity) -> int:
-    return identity[0]
-
-
-MAPPED = MappedFiles(TABLES_MAPPED_BYTES)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=MAPPED.begin_anew)
+MMAP_CACHE = MmapCache(_MAX_BYTES)

@@ -1,8 +1,7 @@
-"""Which columns of a Parquet file are known to hold no NaN, told by the file itself.
+"""NaN metadata: the footer lists the float columns that are known to have no NaN.
 
-SQL puts NaN above every number, and Parquet's statistics leave it out. So they can rule out `x > 2`
-only where it is known that there is no NaN. A writer sees all values, and says so in the footer.
-Implements "NaN" of docs/specs/tables.md.
+SQL orders NaN above every number, but Parquet statistics ignore NaN. So statistics can rule out `x > 2` only if `x`
+has no NaN. A writer sees all values and records this in the footer. Implements "NaN" of docs/specs/tables.md.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ from warpdata.errors import InvalidSourceError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NanWatch", "check_told", "columns_without_nan", "told_nothing"]
+__all__ = ["NanTracker", "check_nan_metadata", "columns_without_nan", "strip_nan_metadata"]
 
 _KEY = b"warpdata:no_nan"
 
 
-class NanWatch:
-    """Looks at all rows of one file while they are written."""
+class NanTracker:
+    """Observes all rows of one file while they are written."""
 
-    def __init__(self, schema: pa.Schema, only: Sequence[str] | None = None) -> None:
-        wanted = set(schema.names if only is None else only)
-        self._clean = [field.name for field in schema if field.name in wanted and _is_float(field.type)]
+    def __init__(self, schema: pa.Schema, columns: Sequence[str] | None = None) -> None:
+        wanted = set(schema.names if columns is None else columns)
+        self._without_nan = [field.name for field in schema if field.name in wanted and _is_float(field.type)]
 
-    def look_at(self, rows: pa.Table) -> None:
-        self._clean = [name for name in self._clean if not _has_nan(rows[name])]
+    def observe(self, rows: pa.Table) -> None:
+        self._without_nan = [name for name in self._without_nan if not _has_nan(rows[name])]
 
-    def told(self) -> dict[bytes, bytes]:
-        """What to add to the footer; nothing where nothing is known, so that most files stay as they were."""
-        return {_KEY: json.dumps(self._clean, ensure_ascii=False).encode()} if self._clean else {}
+    def metadata(self) -> dict[bytes, bytes]:
+        """Return the footer's NaN metadata; empty if no column qualifies, so that most files stay unchanged."""
+        return {_KEY: json.dumps(self._without_nan, ensure_ascii=False).encode()} if self._without_nan else {}
 
 
 def columns_without_nan(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
-    """What a footer tells; what is not a list of names tells nothing."""
+    """Return the columns that the footer lists. A value that is not a list of names counts as empty."""
     try:
         names = json.loads((metadata or {}).get(_KEY, b"[]"))
     except (ValueError, RecursionError):
@@ -47,37 +46,38 @@ def columns_without_nan(metadata: Mapping[bytes, bytes] | None) -> frozenset[str
     return frozenset(names) if is_list else frozenset()
 
 
-def told_nothing(schema: pa.Schema) -> pa.Schema:
-    """Without what the footer tells, which Arrow hands on as metadata: other rows would inherit it."""
+def strip_nan_metadata(schema: pa.Schema) -> pa.Schema:
+    """Return the schema without our NaN key, so that derived tables do not inherit it."""
     kept = {key: value for key, value in (schema.metadata or {}).items() if key != _KEY}
     return schema if len(kept) == len(schema.metadata or {}) else schema.with_metadata(kept or None)
 
 
-def check_told(path: Path) -> None:
-    """`InvalidSourceError` if a file says that a column has no NaN, and it has one.
+def check_nan_metadata(path: Path) -> None:
+    """Raise `InvalidSourceError` if the footer lists a column that has NaN.
 
-    Who reads a file with Arrow, changes it and writes it again hands on what the first footer told.
+    Arrow copies the footer's metadata to tables. A program that reads a file, changes rows and writes them with
+    Arrow therefore copies a list that may be false.
     """
     import pyarrow as pa
 
     try:
-        name = _first_with_nan(path)
+        name = _find_listed_nan(path)
     except (pa.ArrowException, OSError) as error:
         raise InvalidSourceError(f"{path} cannot be read: {error}") from error
     if name is not None:
         raise InvalidSourceError(
-            f"{path} says that column {name!r} has no NaN, but it has: its rows were changed since",
-            hint="Pass rewrite=True to write the rows anew.",
+            f"the footer of {path} says that column {name!r} has no NaN, but the column has NaN",
+            hint="Pass rewrite=True to write the rows again, with a correct footer.",
         )
 
 
-def _first_with_nan(path: Path) -> str | None:
-    """The name of a column of which the footer tells something false."""
+def _find_listed_nan(path: Path) -> str | None:
+    """Return the first column that is listed although it has NaN."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        told = columns_without_nan(file.metadata.metadata)
-        names: list[str] = [field.name for field in file.schema_arrow if field.name in told and _is_float(field.type)]
+        listed = columns_without_nan(file.metadata.metadata)
+        names: list[str] = [field.name for field in file.schema_arrow if field.name in listed and _is_float(field.type)]
         for batch in file.iter_batches(columns=names) if names else ():
             for name in names:
                 if _has_nan(batch[name]):
@@ -85,10 +85,10 @@ def _first_with_nan(path: Path) -> str | None:
     return None
 
 
-def _is_float(kind: pa.DataType) -> bool:
+def _is_float(arrow_type: pa.DataType) -> bool:
     import pyarrow as pa
 
-    return kind in (pa.float32(), pa.float64())
+    return arrow_type in (pa.float32(), pa.float64())
 
 
 def _has_nan(values: pa.Array | pa.ChunkedArray) -> bool:

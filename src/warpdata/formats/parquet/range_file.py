@@ -1,7 +1,6 @@
-"""Parts of a shard that were fetched, as a file that Arrow's reader can read.
+"""Fetched byte ranges of a remote shard as a file that Arrow can read.
 
-For stores where nothing can be read in place. What was not fetched is read when it is asked for, so
-a wrong guess about the ranges costs a request and never an answer.
+A range that was not fetched is read on demand. A wrong guess about the ranges costs a request, never a wrong result.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from warpdata.storage import ByteRange, Reader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PartialFile", "Parts"]
+__all__ = ["FetchedRanges", "RangeFile"]
 
-Parts: TypeAlias = list[tuple[ByteRange, memoryview]]
-"""Bytes already fetched, each with its place in the file."""
+FetchedRanges: TypeAlias = list[tuple[ByteRange, memoryview]]
+"""Byte ranges of a file with their bytes."""
 
 
-class PartialFile:
-    """A file-like over fetched parts."""
+class RangeFile:
+    """A read-only, file-like object over fetched ranges."""
 
     closed = False
 
-    def __init__(self, reader: Reader, shard: Shard, parts: Parts) -> None:
+    def __init__(self, reader: Reader, shard: Shard, fetched: FetchedRanges) -> None:
         self._reader = reader
         self._shard = shard
-        self._parts = parts
+        self._fetched = fetched
         self._position = 0
 
     def read_buffer(self, size: int = -1) -> pa.Buffer:
@@ -38,7 +37,7 @@ class PartialFile:
         start = self._position
         end = self._shard.byte_size if size < 0 else min(start + size, self._shard.byte_size)
         self._position = end
-        for span, data in self._parts:
+        for span, data in self._fetched:
             if span.start <= start and end <= span.end:
                 return pa.py_buffer(data[start - span.start : end - span.start])
         return pa.py_buffer(self._reader.read_range(blob_key(self._shard.hash), ByteRange(start, end)))

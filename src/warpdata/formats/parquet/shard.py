@@ -1,8 +1,8 @@
-"""One Parquet shard in a store: its footer, its byte ranges, and row groups decoded from them.
+"""A Parquet shard in a store: its footer, its byte ranges, and the row groups decoded from them.
 
-Nothing here fetches a whole file. The footer is checked against the checksum in the manifest, and
-pages against their own checksums while they are decoded; a foreign file without page checksums can
-only be checked whole (docs/specs/tables.md).
+Nothing here fetches a large file whole. The footer is verified against the checksum in the manifest, and pages
+against their own checksums during decoding. A foreign file without page checksums can only be verified whole
+(docs/specs/tables.md).
 """
 
 from __future__ import annotations
@@ -11,74 +11,61 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import BlobCorruptedError, CorruptError, UnsupportedFormatError, WarpError
-from warpdata.formats.parquet.mmap_cache import MAPPED, MappedFile
-from warpdata.formats.parquet.nan_stats import columns_without_nan, told_nothing
-from warpdata.formats.parquet.range_file import PartialFile, Parts
-from warpdata.formats.parquet.scratch import open_reader, scratch_pool
-from warpdata.limits import FOOTER_GUESS_BYTES, HEAD_COLUMN_BYTES, KIB, MAX_FOOTER_BYTES, MIB, SMALL_SHARD_BYTES
+from warpdata.errors import BlobCorruptedError, WarpError
+from warpdata.formats.parquet.layout import RowGroup, ShardLayout, parse_footer_size
+from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
+from warpdata.formats.parquet.range_file import FetchedRanges, RangeFile
+from warpdata.limits import KIB, MAX_FOOTER_BYTES
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
-from warpdata.query import Bounds
 from warpdata.repository.manifest import Shard
-from warpdata.storage import ByteRange, Reader
+from warpdata.storage import ByteRange, Reader, read_verified, retry_corrupt
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["RowGroup", "ShardFile", "ShardOpener", "open_shard", "parse_tail"]
+__all__ = ["SMALL_SHARD_BYTES", "DecodeOptions", "ShardFile", "ShardOpener", "open_shard"]
 
-_TRAILER_BYTES = 8
-_REMEMBERED_SHARDS = 64
-_SMALL_DICTIONARY_BYTES = 64 * KIB
-_CODE_BYTES = 2
-_TRIES = 2
-"""Once more where a nearer copy was to blame, and not for ever where the store is."""
+SMALL_SHARD_BYTES = 256 * KIB
+"""A remote shard up to this size is fetched whole: a second request would take longer."""
 
-_latest = threading.local()
-"""The local file that a thread read last, still open; let go of with the next one, or with the thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """A part of a shard, by position. `first_row` counts within the shard."""
-
-    index: int
-    first_row: int
-    row_count: int
+_FOOTER_GUESS_BYTES = 64 * KIB
+_PREFIX_BUFFER_BYTES = 256 * KIB
+_CACHED_SHARDS = 64
+_REPAIR = "`warp verify` lists all corrupt blobs; publishing the same data to a valid store repairs them."
 
 
 class ShardOpener:
-    """Opens shards of one store and remembers the latest, so that asking twice costs one request.
+    """Opens the shards of one store and caches the most recently used.
 
-    `open` is for who wants most of the rows: a small shard comes whole, with one request.
+    `open` is for readers of most rows: it fetches a small shard whole, with one request.
     """
 
     def __init__(self, reader: Reader) -> None:
-        remembered = functools.lru_cache(maxsize=_REMEMBERED_SHARDS)
+        cached = functools.lru_cache(maxsize=_CACHED_SHARDS)
         self.reader = reader
-        self.open = remembered(functools.partial(open_shard, reader))
-        self._peek = remembered(functools.partial(open_shard, reader, may_come_whole=False))
+        self.open = cached(functools.partial(open_shard, reader))
+        self._peek = cached(functools.partial(open_shard, reader, may_fetch_whole=False))
 
     def peek(self, shard: Shard) -> ShardFile:
-        """For its footer, and perhaps a few rows: no shard comes whole."""
-        return self._peek(shard) if _comes_whole(self.reader, shard) else self.open(shard)
+        """Open a shard for its footer, or for a few rows, without fetching it whole."""
+        return self._peek(shard) if _is_small_and_remote(self.reader, shard) else self.open(shard)
 
     def is_local(self, shard: Shard) -> bool:
-        """Whether it can be read in place."""
+        """Return whether the shard is a local file, so that reading it fetches nothing."""
         return self.reader.local_path(blob_key(shard.hash)) is not None
 
 
-def open_shard(reader: Reader, shard: Shard, *, may_come_whole: bool = True) -> ShardFile:
-    """Fetch and check the footer: one range read when the manifest knows its size. A small shard may come whole."""
+def open_shard(reader: Reader, shard: Shard, *, may_fetch_whole: bool = True) -> ShardFile:
+    """Fetch and verify the footer, with one range read if the manifest has its size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    whole = _read_whole(reader, shard) if may_come_whole and _comes_whole(reader, shard) else None
+    whole = _read_whole(reader, shard) if may_fetch_whole and _is_small_and_remote(reader, shard) else None
     tail = _read_tail(reader, shard) if whole is None else whole
     try:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
@@ -86,87 +73,70 @@ def open_shard(reader: Reader, shard: Shard, *, may_come_whole: bool = True) -> 
         raise BlobCorruptedError(f"shard {shard.hash} has an unreadable Parquet footer: {error}") from error
     if metadata.num_rows != shard.row_count:
         raise BlobCorruptedError(
-            f"shard {shard.hash} says it has {metadata.num_rows} rows; the manifest says {shard.row_count}"
+            f"the footer of shard {shard.hash} has {metadata.num_rows} rows; the manifest has {shard.row_count}"
         )
     return ShardFile(reader, shard, metadata, whole)
 
 
-def parse_tail(tail: memoryview | bytes) -> int:
-    """The size of the footer, trailer included, told by a file's last bytes."""
-    trailer = bytes(tail[-_TRAILER_BYTES:])
-    if trailer[4:] == b"PARE":
-        raise UnsupportedFormatError("the file is an encrypted Parquet file, which is not supported")
-    if len(trailer) < _TRAILER_BYTES or trailer[4:] != b"PAR1":
-        raise CorruptError("the file does not end like a Parquet file; it may be truncated")
-    return int.from_bytes(trailer[:4], "little") + _TRAILER_BYTES
-
-
-def _comes_whole(reader: Reader, shard: Shard) -> bool:
-    """Whether it is so small, and so far away, that a second request would take longer than all of it."""
+def _is_small_and_remote(reader: Reader, shard: Shard) -> bool:
     return shard.byte_size <= SMALL_SHARD_BYTES and not reader.is_local(blob_key(shard.hash))
 
 
 def _read_whole(reader: Reader, shard: Shard) -> memoryview:
-    key = blob_key(shard.hash)
-    for _ in range(_TRIES):
-        whole = reader.read_range(key, ByteRange(0, shard.byte_size))
-        if sha256_hex(whole) == shard.hash:
-            parse_tail(whole)
-            return whole
-        if not reader.invalidate(key):
-            break
-    raise BlobCorruptedError(f"shard {shard.hash} does not have the bytes its name promises", hint=_REPAIR)
+    def check(data: memoryview) -> memoryview:
+        if sha256_hex(data) != shard.hash:
+            raise BlobCorruptedError(f"the bytes of shard {shard.hash} do not have this hash", hint=_REPAIR)
+        return data
+
+    whole = read_verified(reader, blob_key(shard.hash), ByteRange(0, shard.byte_size), check)
+    parse_footer_size(whole)
+    return whole
 
 
 def _read_tail(reader: Reader, shard: Shard) -> memoryview:
-    key = blob_key(shard.hash)
-    if shard.footer is None:
-        guess = _tail(reader, key, shard, min(FOOTER_GUESS_BYTES, shard.byte_size))
-        size = parse_tail(guess)
-        return guess[-size:] if size <= len(guess) else _tail(reader, key, shard, size)
-    import xxhash
+    """Read the footer. Without a checksum in the manifest, its size is guessed and its bytes are not verified."""
+    key, footer = blob_key(shard.hash), shard.footer
+    if footer is None:
+        guess = reader.read_range(key, _tail_span(shard, min(_FOOTER_GUESS_BYTES, shard.byte_size)))
+        size = parse_footer_size(guess)
+        return guess[-size:] if size <= len(guess) else reader.read_range(key, _tail_span(shard, size))
 
-    for _ in range(_TRIES):
-        tail = _tail(reader, key, shard, shard.footer.byte_size)
-        if xxhash.xxh3_64_hexdigest(tail) == shard.footer.xxh3:
-            return tail
-        if not reader.invalidate(key):
-            break
-    raise BlobCorruptedError(f"the footer of shard {shard.hash} does not match its checksum", hint=_REPAIR)
+    def check(data: memoryview) -> memoryview:
+        import xxhash
+
+        if xxhash.xxh3_64_hexdigest(data) != footer.xxh3:
+            raise BlobCorruptedError(f"the footer of shard {shard.hash} does not match its checksum", hint=_REPAIR)
+        return data
+
+    return read_verified(reader, key, _tail_span(shard, footer.byte_size), check)
 
 
-def _tail(reader: Reader, key: str, shard: Shard, size: int) -> memoryview:
+def _tail_span(shard: Shard, size: int) -> ByteRange:
     if size > min(MAX_FOOTER_BYTES, shard.byte_size):
         raise BlobCorruptedError(f"shard {shard.hash} claims a footer of {size} bytes in {shard.byte_size}")
-    return reader.read_range(key, ByteRange(shard.byte_size - size, shard.byte_size))
+    return ByteRange(shard.byte_size - size, shard.byte_size)
 
 
-_REPAIR = "`warp verify` shows what else is damaged; publishing the same data to a sound store repairs it."
+class _ThreadFiles(threading.local):
+    """The local file that a thread opened last, with the arguments it was opened for."""
+
+    opened_for: tuple[object, ...] | None = None
+    file: _OpenFile | None = None
 
 
-class _Way(NamedTuple):
-    """How a file is read: some columns as dictionaries, and into which memory."""
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """Options for the row groups of one scan.
+
+    Each thread keeps its last local file open, because opening it for every row group takes a tenth of a short scan.
+    Options must not outlive their scan: a new scan has to notice files that were replaced.
+    """
 
     dictionaries: tuple[str, ...] = ()
-    scratch: bool = False
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A local file as one thread reads it. `sound` belongs to all of them."""
-
-    sound: set[tuple[int, int]]
-    open: Callable[..., Any]
-
-    @cached_property
-    def compared(self) -> Any:
-        """Compares every page with its checksum."""
-        return self.open(compare=True)
-
-    @cached_property
-    def trusted(self) -> Any:
-        """For what is sound."""
-        return self.open(compare=False)
+    """The columns that may become dictionary arrays. Text columns with few distinct values do."""
+    parallel_columns: bool = False
+    """Decode columns on several cores, for a scan of fewer row groups than cores."""
+    files: _ThreadFiles = field(default_factory=_ThreadFiles, repr=False, compare=False)
 
 
 class ShardFile:
@@ -179,255 +149,176 @@ class ShardFile:
         self._whole = whole
         self.shard = shard
         self.metadata = metadata
+        self.layout = ShardLayout(metadata, is_verified=shard.footer is not None)
         self.is_local = whole is None and reader.local_path(blob_key(shard.hash)) is not None
-        """Whether it is read in place, with nothing to fetch. Should that change, reading still works, but slower."""
+        """True if the shard is read in place. If the local file disappears later, reads fetch from the store."""
 
-    @cached_property
+    @property
     def schema(self) -> pa.Schema:
-        return told_nothing(self.metadata.schema.to_arrow_schema())
+        return self.layout.schema
 
     def row_groups(self) -> list[RowGroup]:
-        out, first = [], 0
-        for index in range(self.metadata.num_row_groups):
-            count = self.metadata.row_group(index).num_rows
-            out.append(RowGroup(index, first, count))
-            first += count
-        return out
+        return self.layout.row_groups
 
-    def spans(self, group: int, columns: Sequence[str]) -> list[ByteRange]:
-        """Where the columns' bytes lie, one span per column chunk."""
-        described = self.metadata.row_group(group)
-        return [_chunk_span(described.column(leaf)) for leaf in self._leaf_indexes(columns)]
-
-    def runs(self, group: int, columns: Sequence[str], run_bytes: int) -> Iterator[list[str]]:
-        """The same columns in order, some at a time, so that each run decodes to about `run_bytes` at most."""
-        described = self.metadata.row_group(group)
-        run: list[str] = []
-        size = 0
-        for name in columns:
-            more = sum(described.column(leaf).total_uncompressed_size for leaf in self._leaf_indexes([name]))
-            if run and size + more > run_bytes:
-                yield run
-                run, size = [], 0
-            run.append(name)
-            size += more
-        if run:
-            yield run
-
-    def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
-        """The statistics of the row group, for flat columns that have them."""
-        described = self.metadata.row_group(group)
-        out = {}
-        for name in columns:
-            leaves = self._leaf_indexes([name])
-            chunk = described.column(leaves[0]) if len(leaves) == 1 else None
-            if chunk is None or chunk.path_in_schema != name or chunk.statistics is None:
-                continue
-            known = chunk.statistics
-            ranged = known.has_min_max
-            out[name] = Bounds(
-                minimum=known.min if ranged else None,
-                maximum=known.max if ranged else None,
-                null_count=known.null_count if known.has_null_count else None,
-                row_count=described.num_rows,
-                may_have_nan=chunk.physical_type in ("FLOAT", "DOUBLE") and name not in self._without_nan,
-            )
-        return out
-
-    def small_dictionaries(self, group: int, columns: Sequence[str]) -> list[str]:
-        """Text columns with few distinct values, cheaper to read and to filter before they are spelled out."""
-        described = self.metadata.row_group(group)
-        leaves = ((name, self._texts.get(name)) for name in columns)
-        return [name for name, leaf in leaves if leaf is not None and _is_coded(described.column(leaf))]
-
-    def fetch(self, group: int, columns: Sequence[str]) -> Parts:
-        """The bytes of these columns: nothing for a local file, which is read in place."""
-        if self.is_local:
-            return []
-        return self._fetch_spans(self.spans(group, columns))
+    def fetch(self, group: int, columns: Sequence[str]) -> FetchedRanges:
+        """Fetch the bytes of these columns. A local file needs none."""
+        return self._fetch_spans(self.layout.spans(group, columns))
 
     def decode(
         self,
         group: int,
         columns: Sequence[str],
-        parts: Parts,
-        dictionaries: Sequence[str] = (),
-        *,
-        parallel_columns: bool = False,
-        scratch: bool = False,
+        fetched: FetchedRanges | None = None,
+        options: DecodeOptions | None = None,
     ) -> pa.Table:
-        """A row group's columns, every page checked, those of a mapped file once.
+        """Decode columns of a row group, with every page verified; those of a mapped file once.
 
-        `parallel_columns` on several cores; `scratch` if most of it will be thrown away at once.
+        `fetched` is the result of `fetch`; None fetches now.
         """
-        leaves = self._leaf_indexes(columns)
+        options = options or DecodeOptions()
+        dictionaries = tuple(self.layout.small_dictionaries(group, options.dictionaries))
+        chunks = {(group, leaf) for leaf in self.layout.leaves(columns)}
 
-        def read(reader: Any) -> pa.Table:
-            return self._takeable(reader.read_row_group(group, column_indices=leaves, use_threads=parallel_columns))
-
-        way = _Way(tuple(dictionaries), scratch)
-        place = self._place(way) if self.is_local else None
-        if place is None:
-            return self._guarded(read, self._open(self._source(parts), way), way)
-        chunks = {(group, leaf) for leaf in leaves}
-        if place.sound >= chunks:
-            return self._guarded(read, place.trusted, way)
-
-        def compare(reader: Any) -> pa.Table:
-            rows = read(reader)
-            if reader is place.compared:
-                place.sound.update(chunks)
+        def read(file: _OpenFile) -> pa.Table:
+            is_verified = file.verified >= chunks
+            parquet = file.trusting if is_verified else file.verifying
+            rows = parquet.read_row_group(group, columns, use_threads=options.parallel_columns)
+            if not is_verified:
+                file.verified.update(chunks)
             return rows
 
-        return self._guarded(compare, place.compared, way)
+        fetched = self.fetch(group, columns) if fetched is None else fetched
+        return self._read(read, columns, fetched, options.files, dictionaries)
+
+    def decode_in_parts(
+        self, group: int, columns: Sequence[str], options: DecodeOptions, max_bytes: int
+    ) -> Iterator[pa.Table]:
+        """Decode columns of a row group, a few at a time, each time into about `max_bytes`.
+
+        Columns that are decoded in parallel come all at once.
+        """
+        fetched = self.fetch(group, columns)
+        parts = [columns] if options.parallel_columns else self.layout.split_columns(group, columns, max_bytes)
+        for part in parts:
+            yield self.decode(group, part, fetched, options)
 
     def decode_prefix(self, group: int, columns: Sequence[str], row_count: int) -> pa.Table:
-        """The first rows of a row group, fetching about as many bytes as they need."""
+        """Decode the first rows of a row group, fetching about as many bytes as they need."""
         import pyarrow as pa
 
-        described = self.metadata.row_group(group)
-        share = row_count / max(described.num_rows, 1)
-        leaves = self._leaf_indexes(columns)
-        spans = []
-        for leaf in leaves:
-            chunk = described.column(leaf)
-            span = _chunk_span(chunk)
-            dictionary = chunk.data_page_offset - span.start
-            wanted = dictionary + max(HEAD_COLUMN_BYTES, int(2 * share * span.size_bytes))
-            spans.append(ByteRange(span.start, min(span.end, span.start + wanted)))
-        parts = [] if self.is_local else self._fetch_spans(spans)
-
-        def read(reader: Any) -> pa.Table:
+        def read(file: _OpenFile) -> pa.Table:
             taken, rows = [], 0
-            for batch in reader.iter_batches(row_count, [group], column_indices=leaves, use_threads=False):
+            for batch in file.verifying.iter_batches(row_count, [group], columns, use_threads=False):
                 taken.append(batch)
                 rows += batch.num_rows
                 if rows >= row_count:
                     break
-            return self._takeable(pa.Table.from_batches(taken).slice(0, row_count))
+            return pa.Table.from_batches(taken).slice(0, row_count)
 
-        way = _Way()
-        return self._guarded(read, self._open(self._source(parts), way, buffer_size=MIB // 4), way)
+        fetched = self._fetch_spans(self.layout.prefix_spans(group, columns, row_count))
+        return self._read(read, columns, fetched, _ThreadFiles(), buffer_size=_PREFIX_BUFFER_BYTES)
 
-    def _takeable(self, rows: pa.Table) -> pa.Table:
-        """Texts that are views spelled out, as Arrow takes no rows of those; who hands rows out has their types."""
-        if not self._views:
-            return rows
+    def _read(
+        self,
+        read: Callable[[_OpenFile], pa.Table],
+        columns: Sequence[str],
+        fetched: FetchedRanges,
+        files: _ThreadFiles,
+        dictionaries: tuple[str, ...] = (),
+        *,
+        buffer_size: int = 0,
+    ) -> pa.Table:
+        """Open the file and read columns from it. If a cached copy is corrupt, read once more from the store."""
         import pyarrow as pa
 
-        for name in self._views.intersection(rows.column_names):
-            at = rows.column_names.index(name)
-            kind = pa.large_string() if rows.schema.field(at).type == pa.string_view() else pa.large_binary()
-            rows = rows.set_column(at, name, rows.column(at).cast(kind))
-        return rows
+        attempts: Iterator[FetchedRanges] = iter((fetched, []))
 
-    def _fetch_spans(self, spans: Sequence[ByteRange]) -> Parts:
-        if self._whole is not None:
-            return [(ByteRange(0, self.shard.byte_size), self._whole)]
-        replies = self._reader.read_ranges(blob_key(self.shard.hash), spans)
-        return [(span, reply) for span, reply in zip(spans, replies, strict=True)]
-
-    def _place(self, way: _Way) -> _Place | None:
-        """A local file as this thread left it: opening again for each row group takes a tenth of a short scan."""
-        wanted = (self, way)
-        if getattr(_latest, "wanted", None) != wanted:
-            mapped = self._mapped()
-            if mapped is None:
-                return None
-            _latest.place = _Place(mapped.sound, functools.partial(self._open, mapped.source, way))
-            _latest.wanted = wanted
-        place: _Place = _latest.place
-        return place
-
-    def _open(self, source: Any, way: _Way, *, compare: bool = True, buffer_size: int = 0) -> Any:
-        pool = scratch_pool() if way.scratch else None
-        return open_reader(source, self.metadata, way.dictionaries, compare=compare, pool=pool, buffer_size=buffer_size)
-
-    def _source(self, parts: Parts) -> Any:
-        """The file in place, wherever it lies now, or its fetched parts."""
-        mapped = self._mapped()
-        return PartialFile(self._reader, self.shard, parts) if mapped is None else mapped.source
-
-    def _mapped(self) -> MappedFile | None:
-        path = self._reader.local_path(blob_key(self.shard.hash))
-        if path is not None:
-            with contextlib.suppress(FileNotFoundError):
-                return MAPPED.open(path)
-        return None
-
-    def _guarded(self, read: Callable[[Any], pa.Table], reader: Any, way: _Way) -> pa.Table:
-        """What is damaged in a nearer copy is read again, from the store."""
-        import pyarrow as pa
-
-        for _ in range(_TRIES):
+        def attempt() -> pa.Table:
             try:
-                return read(reader)
+                rows = read(self._open(next(attempts), files, dictionaries, buffer_size))
             except WarpError:
                 raise
             except (pa.ArrowException, OSError) as error:
-                _latest.wanted = None  # a file that is damaged here may be sound when it is opened again
-                damage = BlobCorruptedError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR)
-                damage.__cause__ = error
-            if not self._reader.invalidate(blob_key(self.shard.hash)):
-                break
-            reader = self._open(self._source([]), way)
-        raise damage
+                files.opened_for = None
+                raise BlobCorruptedError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR) from error
+            # Arrow also reads columns whose path begins with the name, such as `a.b` for `a`.
+            return self._without_views(rows if rows.num_columns == len(columns) else rows.select(list(columns)))
 
-    @cached_property
-    def _without_nan(self) -> frozenset[str]:
-        """Believed only where something vouches for the footer."""
-        return frozenset() if self.shard.footer is None else columns_without_nan(self.metadata.metadata)
+        return retry_corrupt(attempt, functools.partial(self._reader.invalidate, blob_key(self.shard.hash)))
 
-    @cached_property
-    def _texts(self) -> dict[str, int]:
-        """The columns that can be read as dictionaries, and where each is."""
+    def _without_views(self, rows: pa.Table) -> pa.Table:
+        """Return text views as large texts. Readers cast the columns they yield to the declared types."""
+        if not self.layout.view_columns:
+            return rows
         import pyarrow as pa
 
-        kinds = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-        found = {field.name: self._leaf_indexes([field.name]) for field in self.schema if field.type in kinds}
-        return {name: leaves[0] for name, leaves in found.items() if len(leaves) == 1}
+        for name in self.layout.view_columns.intersection(rows.column_names):
+            position = rows.column_names.index(name)
+            is_text = rows.schema.field(position).type == pa.string_view()
+            plain = rows.column(position).cast(pa.large_string() if is_text else pa.large_binary())
+            rows = rows.set_column(position, name, plain)
+        return rows
+
+    def _fetch_spans(self, spans: Sequence[ByteRange]) -> FetchedRanges:
+        if self.is_local:
+            return []
+        if self._whole is not None:
+            return [(ByteRange(0, self.shard.byte_size), self._whole)]
+        replies = self._reader.read_ranges(blob_key(self.shard.hash), spans)
+        return list(zip(spans, replies, strict=True))
+
+    def _open(
+        self, fetched: FetchedRanges, files: _ThreadFiles, dictionaries: tuple[str, ...], buffer_size: int
+    ) -> _OpenFile:
+        """Open the local file, if there is one now, or the fetched ranges."""
+        wanted = (self, dictionaries, buffer_size)
+        if files.file is not None and files.opened_for == wanted:
+            return files.file
+        mapped = self._map_local_file()
+        if mapped is None:
+            ranges = RangeFile(self._reader, self.shard, fetched)
+            return _OpenFile(ranges, set(), self.metadata, dictionaries, buffer_size)
+        files.file = _OpenFile(mapped.source, mapped.verified, self.metadata, dictionaries, buffer_size)
+        files.opened_for = wanted
+        return files.file
+
+    def _map_local_file(self) -> MappedFile | None:
+        path = self._reader.local_path(blob_key(self.shard.hash))
+        if path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return MMAP_CACHE.open(path)
+        return None
+
+
+@dataclass(frozen=True)
+class _OpenFile:
+    """A shard as one thread reads it. `verified` is shared by all threads that read the same mapped file."""
+
+    source: Any
+    verified: set[tuple[int, int]]
+    metadata: pq.FileMetaData
+    dictionaries: tuple[str, ...]
+    buffer_size: int
 
     @cached_property
-    def _views(self) -> frozenset[str]:
-        import pyarrow as pa
-
-        return frozenset(field.name for field in self.schema if field.type in (pa.string_view(), pa.binary_view()))
-
-    def _leaf_indexes(self, columns: Sequence[str]) -> list[int]:
-        return [leaf for name in columns for leaf in self._leaves.get(name, [])]
+    def verifying(self) -> pq.ParquetFile:
+        """Compares every page with its checksum."""
+        return self._open(verify=True)
 
     @cached_property
-    def _leaves(self) -> dict[str, list[int]]:
-        """Where each column's leaves are. Their paths would not tell: a name may have a dot in it."""
-        leaves: dict[str, list[int]] = {}
-        first = 0
-        for field in self.schema:
-            end = first + _leaf_count(field.type)
-            leaves[field.name] = list(range(first, end))
-            first = end
-        return leaves
+    def trusting(self) -> pq.ParquetFile:
+        """Compares no page. For column chunks that are verified."""
+        return self._open(verify=False)
 
+    def _open(self, *, verify: bool) -> pq.ParquetFile:
+        import pyarrow.parquet as pq
 
-def _leaf_count(kind: pa.DataType) -> int:
-    """How many columns of a file a value of this type takes."""
-    stored = getattr(kind, "storage_type", kind)
-    return sum(_leaf_count(stored.field(index).type) for index in range(stored.num_fields)) or 1
-
-
-def _is_coded(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether the values are codes of a small dictionary, as far as sizes tell.
-
-    A writer may give up on a dictionary half-way. Then many values stand for themselves, and making a
-    dictionary of them would be slow.
-    """
-    dictionary_bytes = chunk.data_page_offset - _chunk_span(chunk).start
-    is_mostly_codes: bool = chunk.total_uncompressed_size <= _CODE_BYTES * chunk.num_values + MIB
-    return 0 < dictionary_bytes <= _SMALL_DICTIONARY_BYTES and is_mostly_codes
-
-
-def _chunk_span(chunk: pq.ColumnChunkMetaData) -> ByteRange:
-    start = chunk.data_page_offset
-    dictionary = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
-    if dictionary and dictionary < start:
-        start = dictionary
-    return ByteRange(start, start + chunk.total_compressed_size)
+        return pq.ParquetFile(
+            self.source,
+            metadata=self.metadata,
+            read_dictionary=list(self.dictionaries),
+            buffer_size=self.buffer_size,
+            pre_buffer=False,
+            page_checksum_verification=verify,
+            arrow_extensions_enabled=True,
+        )

@@ -1,79 +1,81 @@
-"""Parquet files on this machine that are about to become shards: are they whole, and what is in them?"""
+"""Local Parquet files that are to become shards: described, and checked against one another."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, InvalidSourceError, SchemaMismatchError
-from warpdata.formats.parquet.nan_stats import check_told, columns_without_nan, told_nothing
-from warpdata.formats.parquet.shard import parse_tail
+from warpdata.formats.parquet.layout import parse_footer_size
+from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
-from warpdata.query import check_same_schema, check_unique
+from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Footer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParquetSource", "describe_all", "describe_parquet", "read_unified"]
+__all__ = ["ParquetSource", "check_same_schema", "check_unique", "describe_all", "describe_parquet", "read_unified"]
 
 _PARALLEL_READS = 4
-_TAIL_GUESS_BYTES = 8 * KIB
+_FOOTER_GUESS_BYTES = 8 * KIB
+_MAX_LISTED_PROBLEMS = 5
+_REWRITE = "Make the files agree, or pass rewrite=True to convert them to one schema."
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetSource:
+    """A Parquet file that is to become a shard."""
+
     path: Path
     row_count: int
     footer: Footer
     schema: pa.Schema
-    tells_of_nan: bool = False
-    """Whether its footer says that some columns have no NaN."""
+    has_nan_metadata: bool = False
+    """True if the footer lists columns without NaN."""
 
 
 def describe_all(paths: Iterable[Path], written: Collection[Path] = ()) -> list[ParquetSource]:
-    """Describe every file and insist that they agree on one schema.
+    """Describe the files, which must agree on one schema.
 
-    Those in `written` were made by `write_parquet`. What others tell about NaN is checked.
+    NaN metadata is checked, except in the files in `written`, which `write_parquet` made.
     """
 
-    def look(path: Path) -> ParquetSource:
+    def describe(path: Path) -> ParquetSource:
         source = describe_parquet(path)
-        if source.tells_of_nan and path not in written:
-            check_told(path)
+        if source.has_nan_metadata and path not in written:
+            check_nan_metadata(path)
         return source
 
-    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        sources = list(pool.map(look, paths))
+    sources = IO_POOL.map_all(describe, paths, limit=_PARALLEL_READS)
     for source in sources[1:]:
         check_same_schema(sources[0].schema, str(sources[0].path), source.schema, str(source.path))
     return sources
 
 
 def describe_parquet(path: Path) -> ParquetSource:
-    """Read the footer; `InvalidSourceError` names the file that is no sound Parquet file."""
+    """Read and check the footer. `InvalidSourceError` if the file is not a valid Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     import xxhash
 
     try:
-        tail = _tail(path)
+        tail = _read_footer(path)
         metadata = pq.read_metadata(pa.BufferReader(tail))
-        schema = told_nothing(metadata.schema.to_arrow_schema())
+        schema = strip_nan_metadata(metadata.schema.to_arrow_schema())
     except FileNotFoundError as error:
         raise InvalidSourceError(f"{path} does not exist") from error
     except (pa.ArrowException, OSError, CorruptError) as error:
-        raise InvalidSourceError(f"{path} is not a readable Parquet file: {_fact(error)}") from error
+        raise InvalidSourceError(f"{path} is not a readable Parquet file: {_first_line(error)}") from error
     check_unique(schema, str(path))
     footer = Footer(len(tail), xxhash.xxh3_64_hexdigest(tail))
     return ParquetSource(path, metadata.num_rows, footer, schema, bool(columns_without_nan(metadata.metadata)))
 
 
 def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """All rows of the files in one schema that holds every file's columns, converting where that loses nothing."""
+    """Return a schema that has the columns of all files, and all rows in it. Conversions lose nothing."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -87,27 +89,55 @@ def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBa
         for path in paths:
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches():
-                    yield _widened(batch, schema)
+                    yield _widen(batch, schema)
 
     return schema, rows()
 
 
-def _tail(path: Path) -> bytes:
-    """One read is enough for most footers."""
+def check_same_schema(
+    first: pa.Schema, first_name: str, other: pa.Schema, other_name: str, hint: str = _REWRITE
+) -> None:
+    """Raise `SchemaMismatchError` unless both have the same columns and types. Order and metadata may differ."""
+    first_names, other_names = set(first.names), set(other.names)
+    problems = [f"column {name!r} is missing from {other_name}" for name in first.names if name not in other_names]
+    problems += [f"column {name!r} is only in {other_name}" for name in other.names if name not in first_names]
+    for name in first.names:
+        if name in other_names and first.field(name).type != other.field(name).type:
+            here, there = first.field(name).type, other.field(name).type
+            problems.append(f"column {name!r} is {here} in {first_name}, but {there} in {other_name}")
+    if problems:
+        unlisted = len(problems) - _MAX_LISTED_PROBLEMS
+        suffix = f" (and {unlisted} more)" if unlisted > 0 else ""
+        raise SchemaMismatchError("; ".join(problems[:_MAX_LISTED_PROBLEMS]) + suffix, hint=hint)
+
+
+def check_unique(schema: pa.Schema, where: str) -> None:
+    """Raise `SchemaMismatchError` for column names that are equal if case is ignored, as SQL ignores it."""
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        other = seen.get(name.lower())
+        if other is not None:
+            raise SchemaMismatchError(f"{where} has two columns that SQL cannot tell apart: {other!r} and {name!r}")
+        seen[name.lower()] = name
+
+
+def _read_footer(path: Path) -> bytes:
+    """Read the footer. The first read is large enough for most footers."""
     with path.open("rb", buffering=0) as file:
         size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL_GUESS_BYTES))
-        end = file.read()
-        footer_bytes = parse_tail(end)
+        file.seek(max(0, size - _FOOTER_GUESS_BYTES))
+        tail = file.read()
+        footer_bytes = parse_footer_size(tail)
         if footer_bytes > min(size, MAX_FOOTER_BYTES):
             raise CorruptError(f"the footer claims {footer_bytes} bytes, the file has {size}")
-        if footer_bytes > len(end):
+        if footer_bytes > len(tail):
             file.seek(size - footer_bytes)
-            end = file.read()
-        return end[-footer_bytes:]
+            tail = file.read()
+        return tail[-footer_bytes:]
 
 
-def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _widen(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch in a wider schema, with nulls in the columns that it lacks."""
     import pyarrow as pa
 
     columns = []
@@ -120,5 +150,5 @@ def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _fact(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,21 +1,18 @@
-"""Tables: Parquet shards in a store, read by range, filtered in SQL, streamed as Arrow.
+"""Tables: Parquet shards in a store, read by byte range, filtered in SQL, yielded as Arrow.
 
-Handed manifest entries and a `Reader`; knows nothing of catalogs. docs/specs/tables.md is the
-normative text.
+The package knows manifest entries and a `Reader`, but no catalog. docs/specs/tables.md is the normative text.
 """
 
-from warpdata.kinds.tables.assign import RowRange, assign_rows, check_rank, snap
-from warpdata.kinds.tables.batches import rebatch
+from warpdata.kinds.tables.assignment import assign_rows
+from warpdata.kinds.tables.columns import check_reference_column, retype_table
 from warpdata.kinds.tables.table import LookaheadHook, SchemaTransform, Table, TakeRows
 
 __all__ = [
     "LookaheadHook",
-    "RowRange",
     "SchemaTransform",
     "Table",
     "TakeRows",
     "assign_rows",
-    "check_rank",
-    "rebatch",
-    "snap",
+    "check_reference_column",
+    "retype_table",
 ]

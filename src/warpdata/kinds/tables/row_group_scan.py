@@ -1,37 +1,41 @@
-"""How one row group is read: all of it, its first rows, or those that a filter keeps.
+"""Reading of one row group: all rows, the first rows, or the rows that a filter keeps.
 
-With a filter, its columns are decoded first, and the others only where a row is kept. What is the
-same for every row group of a scan is found out once: a short scan has little else to do.
+With a filter, its columns are decoded first, and other columns only if the filter keeps a row. Work that is the same
+for all row groups of a scan is done once, because a short scan has little other work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from warpdata.formats.parquet import Parts, ShardFile
+from warpdata.formats.parquet import DecodeOptions, FetchedRanges, ShardFile
+from warpdata.kinds.tables.columns import ColumnValues, conform
 from warpdata.limits import MIB
+from warpdata.primitives.arrow_buffers import as_arrow, as_bits, take_unchecked
 from warpdata.primitives.cached_property import cached_property
-from warpdata.query import Evaluator, RowFilter, as_arrow, as_bits, take_known
+from warpdata.query import Evaluator, RowFilter
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["FilteredRows", "Unit", "is_short", "read_prefix", "read_whole"]
-
-_Values: TypeAlias = "pa.ChunkedArray | pa.Array"
+__all__ = ["FilteredScan", "FullScan", "ScanTask", "is_short"]
 
 _SHORT_FRACTION = 4
-_MAX_CHUNK_BYTES = 2**31 - 1
-_FEW = 2
-_RUN_BYTES = 4 * MIB  # so little that what a filter throws away never leaves the processor's caches
+_TAKE_FRACTION = 2
+_PART_BYTES = 4 * MIB  # decoded columns that the filter mostly discards stay in the processor's caches
+
+
+def is_short(row_count: int, of_rows: int) -> bool:
+    """Return whether so few rows are wanted that reading all of them would be wasteful."""
+    return row_count * _SHORT_FRACTION <= of_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ScanTask:
     """Rows [skip, skip + take) of one row group."""
 
     file: ShardFile
@@ -40,139 +44,115 @@ class Unit:
     take: int
     group_rows: int
     first_row: int
-    """The number of its first row, counted over the table."""
+    """The first of the rows, counted over the table."""
+    is_prefix: bool = False
+    """Read only the first pages of the row group."""
     parallel_columns: bool = False
-    """Whether its columns may be decoded at once, because cores would be idle otherwise."""
+    """Decode columns in parallel, because other cores would be idle."""
+
+    def decode(self, columns: Sequence[str], fetched: FetchedRanges, options: DecodeOptions) -> pa.Table:
+        return self.slice(self.file.decode(self.group, columns, fetched, self.adapt(options)))
+
+    def adapt(self, options: DecodeOptions) -> DecodeOptions:
+        """Return the scan's options for this task."""
+        return replace(options, parallel_columns=True) if self.parallel_columns else options
+
+    def slice(self, rows: pa.Table) -> pa.Table:
+        """Cut the task's rows out of the row group's."""
+        return rows if self.take == self.group_rows else rows.slice(self.skip, self.take)
 
 
-def is_short(rows: int, of_rows: int) -> bool:
-    """Whether so few rows are wanted that reading all of them would be a waste."""
-    return rows * _SHORT_FRACTION <= of_rows
+class FullScan:
+    """Reads all rows of its tasks. Safe to share between threads."""
+
+    fetches_again = False
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.columns: Sequence[str] = schema.names
+        self._schema = schema
+        self._options = DecodeOptions(dictionaries=tuple(schema.names))
+
+    def read(self, task: ScanTask, fetched: FetchedRanges) -> pa.Table:
+        if task.is_prefix:
+            rows = task.file.decode_prefix(task.group, self.columns, task.take)
+        else:
+            rows = task.decode(self.columns, fetched, self._options)
+        return conform(_by_name(rows), self._schema)
 
 
-def read_whole(unit: Unit, parts: Parts, wanted: pa.Schema) -> pa.Table:
-    """All rows of the unit."""
-    encoded = unit.file.small_dictionaries(unit.group, wanted.names)
-    return _conformed(_by_name(_decode(unit, wanted.names, parts, encoded)), wanted)
+class FilteredScan:
+    """Reads the rows of its tasks that a filter keeps. Safe to share between threads."""
 
-
-def read_prefix(unit: Unit, wanted: pa.Schema) -> pa.Table:
-    """The same for a unit that is the beginning of a row group, fetching no more than it needs."""
-    return _conformed(_by_name(unit.file.decode_prefix(unit.group, wanted.names, unit.take)), wanted)
-
-
-class FilteredRows:
-    """The rows of units that a filter keeps. Safe to share between threads."""
-
-    def __init__(self, row_filter: RowFilter, wanted: pa.Schema) -> None:
-        self.needed = row_filter.columns
-        """What the filter is about, to be fetched before anything else."""
-        self._wanted = wanted
-        self._rest = [name for name in wanted.names if name not in self.needed]
-        self._shown = [name for name in self.needed if name in wanted.names]
+    def __init__(self, row_filter: RowFilter, schema: pa.Schema) -> None:
+        self.columns: Sequence[str] = row_filter.columns
+        """The columns of the filter, which are fetched first."""
+        self._schema = schema
+        self._output = [name for name in self.columns if name in schema.names]
+        self._rest = [name for name in schema.names if name not in self.columns]
+        self.fetches_again = bool(self._rest)
+        """True if `read` fetches other columns for the rows that the filter keeps."""
         self._evaluator = Evaluator(row_filter)
-        may_be_encoded = self.needed if self._evaluator.uses_kernels else ()
-        self._texts = (*may_be_encoded, *self._rest)
+        filterable = self.columns if self._evaluator.uses_kernels else ()
+        self._options = DecodeOptions(dictionaries=(*filterable, *self._rest))
 
-    def read(self, unit: Unit, parts: Parts) -> pa.Table | None:
-        """None if there are none."""
-        encoded = unit.file.small_dictionaries(unit.group, self._texts)
-        known = _decode(unit, self.needed, parts, encoded, scratch=True)
-        chosen = _Chosen(self._evaluator.mask(known))
-        if not len(chosen.numbers):
+    def read(self, task: ScanTask, fetched: FetchedRanges) -> pa.Table | None:
+        """Return the rows that the filter keeps; None if there are none."""
+        rows = task.decode(self.columns, fetched, self._options)
+        selection = Selection(self._evaluator.mask(rows))
+        if not len(selection.positions):
             return None
-        kept = chosen.of(known.select(self._shown)) if self._shown else {}
-        for more in self._others(unit, chosen, encoded):
-            kept.update(more)
-        return _conformed(kept, self._wanted)
+        kept = selection.apply(rows.select(self._output)) if self._output else {}
+        for columns in self._read_rest(task, selection):
+            kept.update(columns)
+        return conform(kept, self._schema)
 
-    def match(self, unit: Unit, parts: Parts) -> NDArray[np.int64]:
-        """Their numbers, counted over the table."""
-        encoded = unit.file.small_dictionaries(unit.group, self._texts)
-        chosen = _Chosen(self._evaluator.mask(_decode(unit, self.needed, parts, encoded, scratch=True)))
-        return chosen.numbers + unit.first_row
+    def match(self, task: ScanTask, fetched: FetchedRanges) -> NDArray[np.int64]:
+        """Return the numbers of the rows that the filter keeps, counted over the table."""
+        rows = task.decode(self.columns, fetched, self._options)
+        return Selection(self._evaluator.mask(rows)).positions + task.first_row
 
-    def _others(self, unit: Unit, chosen: _Chosen, encoded: Sequence[str]) -> Iterator[dict[str, _Values]]:
-        """The kept rows of the other columns, a few columns at a time; nothing after the last row that is kept."""
+    def _read_rest(self, task: ScanTask, selection: Selection) -> Iterator[dict[str, ColumnValues]]:
+        """Read the kept rows of the other columns, a few columns at a time, up to the last kept row."""
         if not self._rest:
             return
-        wanted = int(chosen.numbers[-1]) + 1
-        if unit.skip == 0 and is_short(wanted, unit.group_rows):
-            yield chosen.before(wanted).of(unit.file.decode_prefix(unit.group, self._rest, wanted))
+        end = int(selection.positions[-1]) + 1
+        if task.skip == 0 and is_short(end, task.group_rows):
+            yield selection.head(end).apply(task.file.decode_prefix(task.group, self._rest, end))
             return
-        parts = unit.file.fetch(unit.group, self._rest)
-        for some in [self._rest] if unit.parallel_columns else unit.file.runs(unit.group, self._rest, _RUN_BYTES):
-            yield chosen.of(_decode(unit, some, parts, encoded, scratch=True))
+        for rows in task.file.decode_in_parts(task.group, self._rest, task.adapt(self._options), _PART_BYTES):
+            yield selection.apply(task.slice(rows))
 
 
-class _Chosen:
-    """The rows that a filter keeps. Where they are few, taking them by number beats filtering by mask."""
+class Selection:
+    """The rows that a filter keeps."""
 
-    def __init__(self, kept: NDArray[np.bool_]) -> None:
+    def __init__(self, mask: NDArray[np.bool_]) -> None:
         import numpy as np
 
-        self._kept = kept
-        self.numbers: NDArray[np.int64] = np.flatnonzero(kept)  # Arrow's own way takes three times as long
+        self._mask = mask
+        self.positions: NDArray[np.int64] = np.flatnonzero(mask)  # three times as fast as Arrow
 
-    def before(self, end: int) -> _Chosen:
-        """Those of the first rows."""
-        return _Chosen(self._kept[:end])
+    def head(self, row_count: int) -> Selection:
+        """Return the selection among the first rows."""
+        return Selection(self._mask[:row_count])
 
-    def of(self, rows: pa.Table) -> dict[str, _Values]:
-        if len(self.numbers) == len(self._kept):
+    def apply(self, rows: pa.Table) -> dict[str, ColumnValues]:
+        """Return the selected rows, by column. A few rows are taken by position, which is faster than by mask."""
+        if len(self.positions) == len(self._mask):
             return _by_name(rows)
-        in_one_piece = all(column.num_chunks == 1 for column in rows.columns)  # else all of it would be copied first
-        if in_one_piece and len(self.numbers) * _FEW < len(self._kept):
-            return {name: take_known(column, self._taken) for name, column in _by_name(rows).items()}
-        return _by_name(rows.filter(self._bits))
+        has_one_chunk = all(column.num_chunks == 1 for column in rows.columns)  # else taking copies the column
+        if has_one_chunk and len(self.positions) * _TAKE_FRACTION < len(self._mask):
+            return {name: take_unchecked(column, self._arrow_positions) for name, column in _by_name(rows).items()}
+        return _by_name(rows.filter(self._arrow_mask))
 
     @cached_property
-    def _taken(self) -> pa.Array:
-        return as_arrow(self.numbers)
+    def _arrow_positions(self) -> pa.Array:
+        return as_arrow(self.positions)
 
     @cached_property
-    def _bits(self) -> pa.BooleanArray:
-        return as_bits(self._kept)
+    def _arrow_mask(self) -> pa.BooleanArray:
+        return as_bits(self._mask)
 
 
-def _by_name(rows: pa.Table) -> dict[str, _Values]:
+def _by_name(rows: pa.Table) -> dict[str, ColumnValues]:
     return dict(zip(rows.column_names, rows.columns, strict=True))
-
-
-def _decode(
-    unit: Unit, columns: Sequence[str], parts: Parts, encoded: Sequence[str], *, scratch: bool = False
-) -> pa.Table:
-    """The wanted rows of these columns, the encoded ones as dictionaries."""
-    rows = unit.file.decode(
-        unit.group, columns, parts, encoded, parallel_columns=unit.parallel_columns, scratch=scratch
-    )
-    return rows if unit.take == unit.group_rows else rows.slice(unit.skip, unit.take)
-
-
-def _conformed(rows: Mapping[str, _Values], wanted: pa.Schema) -> pa.Table:
-    """Columns in the order asked for, with the table's own types.
-
-    A shard may order its columns differently, and columns read as dictionaries for speed get their
-    declared type back.
-    """
-    import pyarrow as pa
-
-    columns = [_as_declared(rows[field.name], field.type) for field in wanted]
-    return pa.table(columns, schema=wanted)
-
-
-def _as_declared(column: _Values, declared: pa.DataType) -> _Values:
-    """In its declared type. Texts are spelled out in pieces that 32-bit offsets can address."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if column.type == declared:
-        return column
-    if not pa.types.is_dictionary(column.type) or pa.types.is_dictionary(declared):
-        return column.cast(declared)
-    pieces = []
-    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-        longest = pc.max(pc.binary_length(chunk.dictionary)).as_py()
-        rows = _MAX_CHUNK_BYTES // max(longest or 0, 1)
-        pieces += [chunk.slice(start, rows).cast(declared) for start in range(0, len(chunk), rows)]
-    return pa.chunked_array(pieces, declared)

@@ -1,25 +1,24 @@
-"""Rows in order, fetched ahead and decoded in parallel.
+"""Scans: the rows of a table in order, fetched ahead and decoded in parallel.
 
-The unit of work is a row group. Bytes are fetched by I/O threads while earlier row groups are
-decoded; results come out in the order of the table. How far ahead is bounded in bytes. Threads end
-with the iteration, however it ends.
+A task is one row group. I/O threads fetch its bytes while CPU threads decode earlier row groups; results come in table
+order. The look-ahead is bounded in bytes. No task runs after the iteration ends, however it ends.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from warpdata.formats.parquet import Parts, ShardFile, ShardOpener
-from warpdata.kinds.tables.assign import RowRange
-from warpdata.kinds.tables.row_group_scan import FilteredRows, Unit, is_short, read_prefix, read_whole
-from warpdata.limits import MIB, SCAN_AHEAD_BYTES
-from warpdata.primitives.parallel import usable_cores
+from warpdata.formats.parquet import FetchedRanges, ShardFile, ShardOpener
+from warpdata.kinds.tables.assignment import RowRange
+from warpdata.kinds.tables.columns import select_fields
+from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short
+from warpdata.limits import KIB, MIB
+from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 from warpdata.query import RowFilter, can_match, columns_of
 from warpdata.repository.manifest import LoadPage, Shard, ShardList, iter_rows
 
@@ -28,19 +27,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Scan", "match_rows", "scan_tables"]
+__all__ = ["Scan", "match_rows", "rebatch", "scan_tables", "with_lookahead"]
 
 _T = TypeVar("_T")
+_Read = Callable[[ScanTask, FetchedRanges], _T]
+_Reader = FullScan | FilteredScan
+
+_AHEAD_BYTES = 256 * MIB
 _FOOTERS_AHEAD = 8
-_UNITS_AHEAD = 8
-_UNITS_AHEAD_LOCAL = 4  # nothing is fetched, so more would only push decoded rows out of the processor's caches
-_IO_THREADS = 8
-_PREFIX_WORTH_BYTES = MIB // 2
+_MIN_TASKS_AHEAD = 8
+_MIN_LOCAL_TASKS_AHEAD = 4  # nothing is fetched, and more decoded rows would leave the processor's caches
+_TASKS_BEYOND_CORES = 2
+_IO_POOL_FRACTION = 8
+_MIN_PREFIX_SAVING_BYTES = 512 * KIB
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What to read. `schema` is the table's; `rows` counts over the whole table."""
+    """A request for rows. `schema` is the table's; `rows` counts over the table."""
 
     shards: ShardList
     schema: pa.Schema
@@ -48,132 +52,159 @@ class Scan:
     rows: RowRange
     row_filter: RowFilter | None = None
 
-    def wanted(self) -> pa.Schema:
-        """What comes out: the columns in the order asked for, with the table's own types."""
-        import pyarrow as pa
 
-        fields = [self.schema.field(name) for name in self.columns]
-        return pa.schema(fields, metadata=self.schema.metadata)
-
-
-def scan_tables(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterator[pa.Table]:
-    """One Arrow table per row group that has rows to give, in table order."""
-    wanted = scan.wanted()
-    filtered = FilteredRows(scan.row_filter, wanted) if scan.row_filter else None
-
-    def begin(unit: Unit, io: ThreadPoolExecutor, cpu: ThreadPoolExecutor) -> Future[pa.Table | None]:
-        if filtered is not None:
-            return cpu.submit(_with_parts, filtered.read, unit, _fetch(unit, filtered.needed, io))
-        if _is_short_prefix(scan, unit):
-            return io.submit(read_prefix, unit, wanted)
-        return cpu.submit(_with_parts, partial(read_whole, wanted=wanted), unit, _fetch(unit, scan.columns, io))
-
-    for table in _run(scan, shards, load_page, begin):
+def scan_tables(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator[pa.Table]:
+    """Yield one Arrow table for each row group that has rows for the scan, in table order."""
+    schema = select_fields(scan.schema, scan.columns)
+    reader = FilteredScan(scan.row_filter, schema) if scan.row_filter else FullScan(schema)
+    for table in _run(scan, opener, load_page, reader, reader.read):
         if table is not None and table.num_rows:
             yield table
 
 
-def match_rows(scan: Scan, shards: ShardOpener, load_page: LoadPage) -> Iterator[NDArray[np.int64]]:
-    """The numbers of the rows that the filter keeps, counted over the table, row group by row group.
+def match_rows(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the rows that the filter keeps, counted over the table, for each row group.
 
-    Only the columns of the filter are read, and only where statistics do not rule a row group out.
+    Reads only the columns of the filter, in row groups that statistics do not rule out.
     """
-    assert scan.row_filter is not None, "without a filter all rows are kept"
-    filtered = FilteredRows(scan.row_filter, scan.wanted())
-
-    def begin(unit: Unit, io: ThreadPoolExecutor, cpu: ThreadPoolExecutor) -> Future[NDArray[np.int64]]:
-        return cpu.submit(_with_parts, filtered.match, unit, _fetch(unit, filtered.needed, io))
-
-    yield from _run(replace(scan, columns=tuple(filtered.needed)), shards, load_page, begin)
+    assert scan.row_filter is not None, "without a filter all rows match"
+    reader = FilteredScan(scan.row_filter, select_fields(scan.schema, ()))
+    scan = replace(scan, columns=tuple(reader.columns))
+    yield from _run(scan, opener, load_page, reader, reader.match)
 
 
-def _run(
-    scan: Scan,
-    shards: ShardOpener,
-    load_page: LoadPage,
-    begin: Callable[[Unit, ThreadPoolExecutor, ThreadPoolExecutor], Future[_T]],
-) -> Iterator[_T]:
-    """The result of each unit, in table order; how far ahead work begins is bounded in bytes."""
-    cores = usable_cores()
-    io = ThreadPoolExecutor(_IO_THREADS, thread_name_prefix="warp-io")
-    cpu = ThreadPoolExecutor(cores, thread_name_prefix="warp-decode")
+def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, reader: _Reader, read: _Read[_T]) -> Iterator[_T]:
+    """Yield the result of `read`, a method of the reader, for each task, in table order."""
+    cores = CPU_POOL.size
+    io = IO_POOL.executor(max(1, IO_POOL.size // _IO_POOL_FRACTION))
+    cpu = CPU_POOL.executor(cores)
     try:
-        pending: deque[tuple[int, Future[_T]]] = deque()
+        pending: deque[tuple[int, Callable[[], _T]]] = deque()
         ahead_bytes = 0
-        for unit in _spread(_units(scan, shards, load_page, io), cores):
-            size = sum(span.size_bytes for span in unit.file.spans(unit.group, scan.columns))
-            most = _UNITS_AHEAD_LOCAL if unit.file.is_local else _UNITS_AHEAD
-            while pending and (len(pending) >= most or ahead_bytes + size > SCAN_AHEAD_BYTES):
-                done_bytes, done = pending.popleft()
+        for task in _share_cores(_plan_tasks(scan, opener, load_page, io), cores):
+            size_bytes = _size_bytes(task.file, task.group, scan.columns)
+            min_ahead = _MIN_LOCAL_TASKS_AHEAD if task.file.is_local else _MIN_TASKS_AHEAD
+            max_ahead = max(min_ahead, cores + _TASKS_BEYOND_CORES)
+            while pending and (len(pending) >= max_ahead or ahead_bytes + size_bytes > _AHEAD_BYTES):
+                done_bytes, result = pending.popleft()
                 ahead_bytes -= done_bytes
-                yield done.result()
-            ahead_bytes += size
-            pending.append((size, begin(unit, io, cpu)))
+                yield result()
+            ahead_bytes += size_bytes
+            pending.append((size_bytes, _start(task, reader, read, io, cpu)))
         while pending:
-            yield pending.popleft()[1].result()
+            yield pending.popleft()[1]()
     finally:
         io.shutdown(cancel_futures=True)
         cpu.shutdown(cancel_futures=True)
 
 
-def _spread(units: Iterator[Unit], cores: int) -> Iterator[Unit]:
-    """The same units; those of a local scan that has fewer of them than there are cores share the cores."""
-    first = list(islice(units, 1))
+def _start(task: ScanTask, reader: _Reader, read: _Read[_T], io: Executor, cpu: Executor) -> Callable[[], _T]:
+    """Start a task and return a function that waits for its result. CPU threads never wait for a fetch."""
+    if task.is_prefix:
+        return io.submit(read, task, []).result
+    if task.file.is_local:
+        return cpu.submit(read, task, []).result
+
+    def fetch() -> FetchedRanges:
+        return task.file.fetch(task.group, reader.columns)
+
+    if reader.fetches_again:
+        return io.submit(lambda: read(task, fetch())).result
+    submitted = io.submit(lambda: cpu.submit(read, task, fetch()))
+    return lambda: submitted.result().result()
+
+
+def _share_cores(tasks: Iterator[ScanTask], cores: int) -> Iterator[ScanTask]:
+    """Yield the tasks. If a local scan has fewer tasks than cores, they decode their columns in parallel."""
+    first = list(islice(tasks, 1))
     if first and first[0].file.is_local:
-        first += islice(units, cores - 1)
-        yield from (replace(unit, parallel_columns=len(first) < cores) for unit in first)
+        first += islice(tasks, cores - 1)
+        yield from (replace(task, parallel_columns=len(first) < cores) for task in first)
     else:
         yield from first
-    yield from units
+    yield from tasks
 
 
-def _units(scan: Scan, shards: ShardOpener, load_page: LoadPage, io: ThreadPoolExecutor) -> Iterator[Unit]:
-    """Row groups that hold wanted rows, with footers fetched ahead and hopeless groups left out."""
+def _plan_tasks(scan: Scan, opener: ShardOpener, load_page: LoadPage, io: Executor) -> Iterator[ScanTask]:
+    """Yield the row groups that may have rows for the scan. Footers are fetched ahead."""
     opening: deque[tuple[int, Future[ShardFile]]] = deque()
     for first_row, shard in iter_rows(scan.shards, load_page, scan.rows.start, scan.rows.stop):
-        if not opening and shards.is_local(shard):  # nobody has to wait for it, so no thread has to be woken
-            yield from _shard_units(scan, shards.open(shard), first_row)
+        if not opening and opener.is_local(shard):  # opening takes less time than handing it to a thread
+            yield from _shard_tasks(scan, opener.open(shard), first_row)
             continue
-        opener = shards.peek if _wants_few(scan, first_row, shard) else shards.open
-        opening.append((first_row, io.submit(opener, shard)))
+        open_shard = opener.peek if _wants_few_rows(scan, first_row, shard) else opener.open
+        opening.append((first_row, io.submit(open_shard, shard)))
         if len(opening) > _FOOTERS_AHEAD:
             row, file = opening.popleft()
-            yield from _shard_units(scan, file.result(), row)
+            yield from _shard_tasks(scan, file.result(), row)
     for row, file in opening:
-        yield from _shard_units(scan, file.result(), row)
+        yield from _shard_tasks(scan, file.result(), row)
 
 
-def _wants_few(scan: Scan, first_row: int, shard: Shard) -> bool:
-    """Whether the scan is about so few rows of this shard that fetching all of it would be a waste."""
+def _wants_few_rows(scan: Scan, first_row: int, shard: Shard) -> bool:
     row_count = shard.row_count or 0
     wanted = min(scan.rows.stop - first_row, row_count) - max(scan.rows.start - first_row, 0)
     return is_short(wanted, row_count)
 
 
-def _shard_units(scan: Scan, file: ShardFile, first_row: int) -> Iterator[Unit]:
+def _shard_tasks(scan: Scan, file: ShardFile, first_row: int) -> Iterator[ScanTask]:
+    """Yield the row groups of one shard, without those that statistics rule out."""
     predicate = scan.row_filter.predicate if scan.row_filter else None
-    reasoned = sorted(columns_of([predicate])) if predicate is not None else []
+    prunable = sorted(columns_of(predicate)) if predicate is not None else []
     for group in file.row_groups():
         start = max(scan.rows.start - first_row, group.first_row)
         stop = min(scan.rows.stop - first_row, group.first_row + group.row_count)
         if start >= stop:
             continue
-        if predicate is not None and not can_match(predicate, file.bounds(group.index, reasoned)):
+        if predicate is not None and not can_match(predicate, file.layout.bounds(group.index, prunable)):
             continue
-        yield Unit(file, group.index, start - group.first_row, stop - start, group.row_count, first_row + start)
+        skip, take = start - group.first_row, stop - start
+        is_prefix = (
+            predicate is None
+            and skip == 0
+            and is_short(take, group.row_count)
+            and _size_bytes(file, group.index, scan.columns) > _MIN_PREFIX_SAVING_BYTES
+        )
+        yield ScanTask(file, group.index, skip, take, group.row_count, first_row + start, is_prefix)
 
 
-def _fetch(unit: Unit, columns: Sequence[str], io: ThreadPoolExecutor) -> Future[Parts] | None:
-    """Begin to fetch; None where there is nothing to fetch, and no reason to wake a thread."""
-    return None if unit.file.is_local else io.submit(unit.file.fetch, unit.group, columns)
+def _size_bytes(file: ShardFile, group: int, columns: Sequence[str]) -> int:
+    return sum(span.size_bytes for span in file.layout.spans(group, columns))
 
 
-def _with_parts(read: Callable[[Unit, Parts], _T], unit: Unit, fetched: Future[Parts] | None) -> _T:
-    return read(unit, [] if fetched is None else fetched.result())
+def rebatch(tables: Iterable[pa.Table], batch_size: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of exactly `batch_size` rows; the last one may be smaller.
+
+    A batch within one chunk of its table is a view. A batch across chunks is a copy.
+    """
+    import pyarrow as pa
+
+    pending: list[pa.RecordBatch] = []
+    pending_rows = 0
+    for table in tables:
+        for chunk in table.to_batches():
+            offset = 0
+            while offset < chunk.num_rows:
+                piece = chunk.slice(offset, batch_size - pending_rows)
+                offset += piece.num_rows
+                pending.append(piece)
+                pending_rows += piece.num_rows
+                if pending_rows == batch_size:
+                    yield pending[0] if len(pending) == 1 else pa.concat_batches(pending)
+                    pending, pending_rows = [], 0
+    if pending:
+        yield pending[0] if len(pending) == 1 else pa.concat_batches(pending)
 
 
-def _is_short_prefix(scan: Scan, unit: Unit) -> bool:
-    """Whether reading the first pages beats fetching the row group."""
-    if unit.skip or not is_short(unit.take, unit.group_rows):
-        return False
-    return sum(span.size_bytes for span in unit.file.spans(unit.group, scan.columns)) > _PREFIX_WORTH_BYTES
+def with_lookahead(
+    batches: Iterable[pa.RecordBatch], on_lookahead: Callable[[pa.RecordBatch], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches. Pass each to `on_lookahead` before the batch in front of it is yielded."""
+    previous: pa.RecordBatch | None = None
+    for batch in batches:
+        on_lookahead(batch)
+        if previous is not None:
+            yield previous
+        previous = batch
+    if previous is not None:
+        yield previous

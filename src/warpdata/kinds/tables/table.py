@@ -1,4 +1,4 @@
-"""A table of a version: lazy, remote, immutable. `select` and `filter` return a new one; reading is explicit."""
+"""A table of one version: lazy and immutable. `select` and `filter` return a new table; reads are explicit."""
 
 from __future__ import annotations
 
@@ -6,26 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, LargeExportError, MissingExtraError, UnsupportedError
+from warpdata.errors import BadInputError, LargeExportError, UnsupportedError
 from warpdata.formats.parquet import ShardFile, ShardOpener
-from warpdata.kinds.tables.assign import RowRange, assign_rows, check_rank
-from warpdata.kinds.tables.batches import announced, rebatch
-from warpdata.kinds.tables.scan import Scan, match_rows, scan_tables
+from warpdata.kinds.tables.assignment import RowRange, assign_rows, resolve_rank
+from warpdata.kinds.tables.columns import check_columns, retype_batch, retype_table, select_fields
+from warpdata.kinds.tables.scan import Scan, match_rows, rebatch, scan_tables, with_lookahead
 from warpdata.kinds.tables.take import RowTaker
-from warpdata.limits import EXPORT_BYTES_WITHOUT_CONSENT, EXPORT_ROWS_WITHOUT_CONSENT
+from warpdata.limits import GIB
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.extras import require
 from warpdata.primitives.hashing import blob_key
-from warpdata.query import (
-    RowFilter,
-    check_columns,
-    conjunction,
-    connect_open,
-    parse_filter,
-    retyped_batch,
-    retyped_table,
-)
+from warpdata.query import RowFilter, conjunction, connect_open, parse_filter
 from warpdata.repository.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
-from warpdata.settings import Settings, detect_rank
+from warpdata.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,13 +34,15 @@ SchemaTransform: TypeAlias = Callable[["pa.Schema"], "pa.Schema"]
 LookaheadHook: TypeAlias = Callable[["pa.RecordBatch"], None]
 TakeRows: TypeAlias = Callable[["Sequence[int] | NDArray[np.int64]"], "pa.Table"]
 
-_READ = ("_stored_schema", "_lookup")
-"""What was read for one table serves those made from it."""
+_MAX_EXPORT_ROWS = 1_000_000
+_MAX_EXPORT_BYTES = 1 * GIB
+_INHERITED = ("_stored_schema", "_lookup")
+"""Cached properties that `select` and `filter` hand on, because they depend on the entry alone."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one version. Opening costs nothing; the first question that needs a footer reads one."""
+    """Rows of one version. Opening reads nothing; the first call that needs a footer reads one."""
 
     name: str
     entry: TableEntry
@@ -56,31 +51,31 @@ class Table:
     settings: Settings
     columns: tuple[str, ...] | None = None
     filters: tuple[RowFilter, ...] = ()
-    present: SchemaTransform | None = None
-    """Gives columns another type over the same stored values, such as references; reading applies it last."""
+    schema_transform: SchemaTransform | None = None
+    """Gives columns other types over the same stored values, such as references. Applied last."""
     on_lookahead: LookaheadHook | None = None
-    """Told of each batch one batch before it is handed out, so that what its rows refer to can be fetched."""
+    """Called with each batch, one batch before it is yielded, to prefetch what its rows refer to."""
 
     def __repr__(self) -> str:
-        wanted = f", columns={list(self.columns)}" if self.columns else ""
-        kept = f", filter={self.filter_text!r}" if self.filters else ""
-        return f"Table({self.name!r}, rows={self.entry.shards.row_count}{wanted}{kept})"
+        columns = f", columns={list(self.columns)}" if self.columns else ""
+        filters = f", filter={self.filter_text!r}" if self.filters else ""
+        return f"Table({self.name!r}, rows={self.entry.shards.row_count}{columns}{filters})"
 
     @property
     def filter_text(self) -> str:
-        """All filters as one SQL expression; empty without any."""
+        """All filters as one SQL expression; empty without a filter."""
         return conjunction(self.filters).sql if self.filters else ""
 
     def schema(self) -> pa.Schema:
-        """The columns and their Arrow types; one small read, remembered."""
-        return self._selected_schema if self.present is None else self.present(self._selected_schema)
+        """Return the columns and their Arrow types. The first call reads one footer."""
+        return self._selected_schema if self.schema_transform is None else self.schema_transform(self._selected_schema)
 
-    def stored(self) -> Table:
-        """The same rows with references as they are stored: as paths, or as places in a shard."""
-        return self._with(present=None, on_lookahead=None)
+    def raw(self) -> Table:
+        """Return the same table with references as they are stored: as paths, or as locations in a shard."""
+        return self._with(schema_transform=None, on_lookahead=None)
 
     def count(self) -> int:
-        """How many rows: from the manifest, or by reading the filter's columns."""
+        """Count the rows: from the manifest, or with a filter by reading the columns of the filter."""
         if not self.filters:
             return self.entry.shards.row_count
         columns = self.filters[0].columns[:1]
@@ -94,14 +89,14 @@ class Table:
         return self._with(columns=tuple(check_columns(columns, listed or self._stored_schema.names)))
 
     def filter(self, expression: str) -> Table:
-        """Keep rows for which the SQL expression is true; several filters must all be.
+        """Keep the rows for which the SQL expression, and every earlier filter, is true.
 
-        Any stored column may be named, also one that `select` leaves out.
+        The expression may name any stored column, including columns that `select` omits.
         """
         return self._with(filters=(*self.filters, parse_filter(expression, self._stored_schema)))
 
     def head(self, n: int = 5) -> pa.Table:
-        """The first `n` rows, reading about as much as they take."""
+        """Return the first `n` rows, reading about as many bytes as they need."""
         return self.to_arrow(limit=n)
 
     def batches(
@@ -111,32 +106,33 @@ class Table:
         shard: tuple[int, int] | str | None = None,
         limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Record batches of exactly `batch_size` rows, the last one perhaps fewer.
+        """Yield record batches of exactly `batch_size` rows; the last one may be smaller.
 
-        `shard=(rank, world_size)` reads this rank's part: over all ranks every row comes exactly
-        once. `"auto"` asks the launcher's environment. `limit` bounds the rows of this call.
+        `shard=(rank, world_size)` reads the part of one rank: over all ranks, every row comes exactly once. `"auto"`
+        takes both from the launcher's environment. `limit` bounds the rows of this call.
         """
         _check_counts(batch_size, limit)
-        wanted = self if columns is None else self.select(columns)
-        batches = rebatch(wanted.stored().tables(shard, limit), batch_size)
+        if columns is not None:
+            return self.select(columns).batches(batch_size, shard=shard, limit=limit)
+        batches = rebatch(self._raw_row_groups(shard, limit), batch_size)
         if self.on_lookahead is not None:
-            batches = announced(batches, self.on_lookahead)
-        if wanted.present is None:
+            batches = with_lookahead(batches, self.on_lookahead)
+        if self.schema_transform is None:
             return batches
-        schema = wanted.schema()
-        return (retyped_batch(batch, schema) for batch in batches)
-
-    def tables(self, shard: tuple[int, int] | str | None = None, limit: int | None = None) -> Iterator[pa.Table]:
-        """Arrow tables as they come from storage, one per row group: the cheapest form to read."""
-        if self.present is None:
-            return self._stored_tables(shard, limit)
         schema = self.schema()
-        return (retyped_table(table, schema) for table in self._stored_tables(shard, limit))
+        return (retype_batch(batch, schema) for batch in batches)
 
-    def _stored_tables(self, shard: tuple[int, int] | str | None, limit: int | None) -> Iterator[pa.Table]:
+    def row_groups(self, shard: tuple[int, int] | str | None = None, limit: int | None = None) -> Iterator[pa.Table]:
+        """Yield one Arrow table for each row group, without copies to form batches: the cheapest way to read."""
+        if self.schema_transform is None:
+            return self._raw_row_groups(shard, limit)
+        schema = self.schema()
+        return (retype_table(table, schema) for table in self._raw_row_groups(shard, limit))
+
+    def _raw_row_groups(self, shard: tuple[int, int] | str | None, limit: int | None) -> Iterator[pa.Table]:
         if limit == 0:
             return
-        rows = self._assigned(shard)
+        rows = self._assigned_rows(shard)
         if limit is not None and not self.filters:
             rows = RowRange(rows.start, min(rows.stop, rows.start + limit))
         left = limit
@@ -150,7 +146,7 @@ class Table:
                 return
 
     def row_numbers(self) -> NDArray[np.int64]:
-        """The numbers of the rows that the filters keep, ascending, counted over the whole table.
+        """Return the numbers of the rows that the filters keep, ascending, counted over the whole table.
 
         Reads the columns of the filters; without a filter, nothing.
         """
@@ -162,21 +158,21 @@ class Table:
         return np.concatenate([np.empty(0, np.int64), *match_rows(scan, self.shards, self.load_page)])
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
-        """The rows with these numbers, ascending, counted over the whole table: filters do not count.
+        """Return the rows with these numbers, which must ascend and count over the whole table. Ignores filters.
 
-        Row groups that hold none of them are not read.
+        Reads only row groups that have one of the rows.
         """
         return self.taker()(rows)
 
     def taker(self, keep_bytes: int = 0) -> TakeRows:
-        """As `take`, for taking again and again: what was decoded last is kept, up to so many bytes."""
+        """Return `take` as a function for repeated use. It caches up to `keep_bytes` of decoded row groups."""
         import numpy as np
 
         taker = RowTaker(self._lookup, self.shards, lambda: self._selected_schema, keep_bytes)
 
         def take(rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
             taken = taker.take(np.asarray(rows, dtype=np.int64))
-            return taken if self.present is None else retyped_table(taken, self.schema())
+            return taken if self.schema_transform is None else retype_table(taken, self.schema())
 
         return take
 
@@ -187,45 +183,42 @@ class Table:
         shard: tuple[int, int] | str | None = None,
         limit: int | None = None,
     ) -> Iterator[dict[str, list[Any]]]:
-        """As `batches`, each as a dict of lists."""
+        """Yield batches, like `batches`, as dicts of lists."""
         for batch in self.batches(batch_size, columns, shard, limit):
             yield batch.to_pydict()
 
     def to_arrow(self, limit: int | None = None, *, allow_large: bool = False) -> pa.Table:
-        """All rows in memory. Without a limit a large table is refused, unless you say so."""
+        """Read all rows into memory. A large table needs a limit or `allow_large`, else `LargeExportError`."""
         import pyarrow as pa
 
         _check_counts(1, limit)
-        bounded = limit is not None or allow_large
-        if not bounded and not self.filters:
+        is_bounded = limit is not None or allow_large
+        if not is_bounded and not self.filters:
             self._refuse_large(self.entry.shards.row_count, self.entry.shards.data_bytes)
-        parts, rows, size = [pa.Table.from_batches([], self.schema())], 0, 0
-        for part in self.tables(limit=limit):
+        parts, row_count, size_bytes = [pa.Table.from_batches([], self.schema())], 0, 0
+        for part in self.row_groups(limit=limit):
             parts.append(part)
-            rows, size = rows + part.num_rows, size + part.nbytes
-            if not bounded and self.filters:
-                self._refuse_large(rows, size)
+            row_count, size_bytes = row_count + part.num_rows, size_bytes + part.nbytes
+            if not is_bounded and self.filters:
+                self._refuse_large(row_count, size_bytes)
         return pa.concat_tables(parts)
 
     def pandas(self, limit: int | None = None, *, allow_large: bool = False) -> pd.DataFrame:
-        """As `to_arrow`, for pandas, with references as they are stored."""
-        _require("pandas")
-        frame: pd.DataFrame = self.stored().to_arrow(limit, allow_large=allow_large).to_pandas()
+        """Read all rows into a pandas frame, like `to_arrow`, with references as they are stored."""
+        require("pandas", purpose="Table.pandas()", extra="pandas")
+        frame: pd.DataFrame = self.raw().to_arrow(limit, allow_large=allow_large).to_pandas()
         return frame
 
     def polars(self, limit: int | None = None, *, allow_large: bool = False) -> pl.DataFrame:
-        """As `to_arrow`, for polars, with references as they are stored."""
-        _require("polars")
-        import polars as pl
-
-        frame = pl.from_arrow(self.stored().to_arrow(limit, allow_large=allow_large))
-        assert isinstance(frame, pl.DataFrame)
+        """Read all rows into a polars frame, like `to_arrow`, with references as they are stored."""
+        polars = require("polars", purpose="Table.polars()", extra="polars")
+        frame: pl.DataFrame = polars.from_arrow(self.raw().to_arrow(limit, allow_large=allow_large))
         return frame
 
     def duckdb(self) -> DuckDBPyRelation:
-        """A DuckDB relation over the table where it lies, for any SQL; nothing is read yet.
+        """Return a DuckDB relation over the stored files, for any SQL. Reads nothing yet.
 
-        DuckDB reads the files itself, and does not check page checksums: `warp verify` does.
+        DuckDB reads the files itself and does not verify page checksums; `warp verify` does.
         """
         connection = connect_open(self.shards.reader.url, self.settings)
         sources = self._duckdb_sources()
@@ -235,8 +228,13 @@ class Table:
         if self.filters:
             relation = relation.filter(conjunction(self.filters).sql)
         if self.columns is not None:
-            relation = relation.project(", ".join(_identifier(name) for name in self.columns))
+            relation = relation.project(", ".join(_quote_identifier(name) for name in self.columns))
         return relation
+
+    def group_rows(self) -> int:
+        """Return the number of rows of the first row group: an estimate of the least that a read decodes."""
+        first = self._first_shard()
+        return max((group.row_count for group in first.row_groups()[:1]), default=0) if first is not None else 0
 
     @cached_property
     def _stored_schema(self) -> pa.Schema:
@@ -244,11 +242,6 @@ class Table:
 
         first = self._first_shard()
         return pa.schema([]) if first is None else first.schema
-
-    def group_rows(self) -> int:
-        """The rows of the first row group, which tells about the others: the least that is read at once."""
-        first = self._first_shard()
-        return max((group.row_count for group in first.row_groups()[:1]), default=0) if first is not None else 0
 
     def _first_shard(self) -> ShardFile | None:
         return self.shards.peek(self._lookup.at(0)) if len(self._lookup) else None
@@ -259,18 +252,14 @@ class Table:
 
     @property
     def _selected_schema(self) -> pa.Schema:
-        import pyarrow as pa
-
         if self.columns is None:
             return self._stored_schema
-        names = check_columns(self.columns, self._stored_schema.names)
-        fields = [self._stored_schema.field(name) for name in names]
-        return pa.schema(fields, metadata=self._stored_schema.metadata)
+        return select_fields(self._stored_schema, check_columns(self.columns, self._stored_schema.names))
 
     def _with(self, **changes: Any) -> Table:
-        """A changed copy that keeps what was read already."""
+        """Return a changed copy that keeps the schema and the pages that were read."""
         changed = replace(self, **changes)
-        changed.__dict__.update({name: self.__dict__[name] for name in _READ if name in self.__dict__})
+        changed.__dict__.update({name: self.__dict__[name] for name in _INHERITED if name in self.__dict__})
         return changed
 
     def _all_rows(self) -> RowRange:
@@ -283,30 +272,27 @@ class Table:
         scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter)
         return scan_tables(scan, self.shards, self.load_page)
 
-    def _assigned(self, shard: tuple[int, int] | str | None) -> RowRange:
+    def _assigned_rows(self, shard: tuple[int, int] | str | None) -> RowRange:
         if shard is None:
             return self._all_rows()
-        if isinstance(shard, str):
-            if shard != "auto":
-                raise BadInputError(f"shard={shard!r} is neither 'auto' nor (rank, world_size)")
-            shard = detect_rank()
-        rank, world_size = check_rank(shard)
+        rank, world_size = resolve_rank(shard)
         return assign_rows(self.entry.shards.row_count, rank, world_size, self._borders_near)
 
     def _borders_near(self, row: int) -> list[int]:
-        """The row-group borders of the shard that holds `row`, counted over the table."""
+        """Return the row-group borders of the shard that holds `row`, counted over the table."""
         for first_row, shard in iter_rows(self.entry.shards, self.load_page, row, row + 1):
             groups = self.shards.peek(shard).row_groups()
             return [*(first_row + group.first_row for group in groups), first_row + (shard.row_count or 0)]
         return []
 
-    def _refuse_large(self, rows: int, size_bytes: int) -> None:
-        """Without a filter the size is known beforehand; with one, it shows as rows come in."""
-        if rows > EXPORT_ROWS_WITHOUT_CONSENT or size_bytes > EXPORT_BYTES_WITHOUT_CONSENT:
+    def _refuse_large(self, row_count: int, size_bytes: int) -> None:
+        """Raise `LargeExportError` above the bounds. With a filter, the size is known only while rows come in."""
+        if row_count > _MAX_EXPORT_ROWS or size_bytes > _MAX_EXPORT_BYTES:
+            at_least = "at least " if self.filters else ""
             raise LargeExportError(
-                f"the export of table {self.name!r} has {rows:,} rows in {size_bytes:,} bytes"
-                + (" and more to come" if self.filters else ""),
-                hint="Pass limit=…, stream with batches(), or insist with allow_large=True.",
+                f"the export of table {self.name!r} has {at_least}{row_count:,} rows in {size_bytes:,} bytes; "
+                f"the limit is {_MAX_EXPORT_ROWS:,} rows and {_MAX_EXPORT_BYTES:,} bytes",
+                hint="Pass limit=…, stream with batches(), or pass allow_large=True.",
             )
 
     def _duckdb_sources(self) -> list[str]:
@@ -320,7 +306,7 @@ class Table:
                 sources.append(f"{self.shards.reader.url}/{key}")
             else:
                 raise UnsupportedError(
-                    f"DuckDB cannot read from {self.shards.reader.url} by itself", hint="Use to_arrow() or batches()."
+                    f"DuckDB cannot read from {self.shards.reader.url}", hint="Use to_arrow() or batches()."
                 )
         return sources
 
@@ -329,15 +315,8 @@ def _check_counts(batch_size: int, limit: int | None) -> None:
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise BadInputError(f"batch_size={batch_size!r} is not a positive integer")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise BadInputError(f"limit={limit!r} is not a count")
+        raise BadInputError(f"limit={limit!r} is not a non-negative integer")
 
 
-def _identifier(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _require(package: str) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec(package) is None:
-        raise MissingExtraError(f"{package} is not installed", hint=f"pip install 'warpdata[{package}]'")

@@ -1,6 +1,6 @@
-"""If this fails, `LIKE '%text%'` keeps other rows when all texts are searched at once than one by one.
+"""If this fails, `LIKE '%text%'` keeps other rows if all texts are searched at once than one by one.
 
-The judge is Python's own `in`, on every text by itself.
+Python's `in` on every single text is the reference.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ROWS = st.lists(st.tuples(st.text(LETTERS, max_size=12), st.booleans()), max_siz
 )
 @example([("ab", True), ("ab", True)], "ba", pa.string(), 0, 3)
 @example([("", True), ("aab", False), ("b", True)], "b", pa.string(), 1, 1)
-def test_all_at_once_finds_what_one_by_one_does(
+def test_searching_the_buffer_equals_searching_each_text(
     rows: list[tuple[str, bool]], wanted: str, kind: pa.DataType, skip: int, block_bytes: int
 ) -> None:
-    """Also across the borders of texts and of blocks, in slices, and where a null hides a text."""
+    """Matches may touch the borders of texts and blocks; arrays may be slices; a null may hide a text."""
     expected = [wanted in text if is_valid else None for text, is_valid in rows][skip:]
     texts = pa.array([text for text, _ in rows], kind)
     valid = pa.array([is_valid for _, is_valid in rows], pa.bool_())
@@ -38,27 +38,27 @@ def test_all_at_once_finds_what_one_by_one_does(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(substring_search, "_BLOCK_BYTES", block_bytes)
         for share in (1000.0, 0.0):
-            patch.setattr(substring_search, "_SELDOM_SHARE", share)
+            patch.setattr(substring_search, "_MAX_MATCH_SHARE", share)
             assert substring_search.contains(masked.slice(skip), wanted).to_pylist() == expected
             split = pa.chunked_array([masked.slice(0, skip), masked.slice(skip)], kind)
             assert substring_search.contains(split, wanted).to_pylist()[skip:] == expected
 
 
-def test_what_is_seldom_is_searched_at_once_and_what_is_often_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_the_kernel_searches_frequent_substrings(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
 
     def kernel(values: pa.Array, text: str) -> pa.Array:
-        asked.append(text)
+        searched.append(text)
         return values
 
     monkeypatch.setattr(pa.compute, "match_substring", kernel)
     values = pa.array(["one in a hundred" if n % 100 == 0 else "other" for n in range(1000)])
     assert substring_search.contains(values, "hundred").true_count == 10
-    assert asked == []
+    assert searched == []
     substring_search.contains(values, "the")
-    assert asked == ["the"]
+    assert searched == ["the"]
 
 
-def test_without_numpy_the_kernel_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_searches_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     assert substring_search.contains(pa.array(["aba", None, ""]), "b").to_pylist() == [True, None, False]

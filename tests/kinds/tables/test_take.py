@@ -1,6 +1,8 @@
-"""If this fails, rows asked for by number are other rows, or a filter counts them wrong."""
+"""If this fails, `take` returns other rows than requested, or a filter numbers rows wrongly."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +12,12 @@ from hypothesis import strategies as st
 
 import warpdata as wd
 from warpdata.errors import BadInputError
+from warpdata.formats.parquet import ShardFile
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> wd.Table:
-    """Three shards of several row groups each; a value, a text with few distinct ones, and nulls."""
+    """Publish three shards with several row groups, nulls, and a text with few distinct values."""
     import pyarrow.parquet as pq
 
     folder, rng, start = tmp_path_factory.mktemp("rows"), np.random.default_rng(0), 0
@@ -36,7 +39,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> wd.Table:
 
 @given(rows=st.sets(st.integers(0, 199), max_size=60))
 @settings(max_examples=40)
-def test_rows_by_number_are_those_rows(table: wd.Table, rows: set[int]) -> None:
+def test_take_returns_the_rows_with_these_numbers(table: wd.Table, rows: set[int]) -> None:
     wanted = sorted(rows)
     expected = table.to_arrow().take(pa.array(wanted, pa.int64()))
     assert table.take(wanted).equals(expected)
@@ -46,7 +49,7 @@ def test_rows_by_number_are_those_rows(table: wd.Table, rows: set[int]) -> None:
 @pytest.mark.parametrize(
     "condition", ["x > 100", "x IS NULL", "city = 'lima' AND id < 150", "id % 13 = 5", "id < 0", "city LIKE '%o%'"]
 )
-def test_a_filter_keeps_the_rows_it_numbers(table: wd.Table, condition: str) -> None:
+def test_row_numbers_are_those_of_the_filtered_rows(table: wd.Table, condition: str) -> None:
     kept = table.filter(condition)
     numbers = kept.row_numbers()
     assert numbers.dtype == np.int64
@@ -54,8 +57,25 @@ def test_a_filter_keeps_the_rows_it_numbers(table: wd.Table, condition: str) -> 
     assert table.row_numbers().tolist() == list(range(200))
 
 
-def test_rows_that_are_not_there_or_not_in_order_are_refused(table: wd.Table) -> None:
+def test_missing_or_unordered_row_numbers_are_refused(table: wd.Table) -> None:
     with pytest.raises(BadInputError, match="no row 200"):
         table.take([3, 200])
     with pytest.raises(BadInputError, match="must ascend"):
         table.take([3, 3])
+
+
+def test_a_taker_decodes_a_cached_row_group_once(table: wd.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    decode = ShardFile.decode
+
+    def record(self: ShardFile, group: int, *rest: Any, **options: Any) -> pa.Table:
+        decoded.append(group)
+        return decode(self, group, *rest, **options)
+
+    monkeypatch.setattr(ShardFile, "decode", record)
+    for keep_bytes, expected in ((1 << 20, 1), (0, 3)):
+        take = table.taker(keep_bytes)
+        decoded.clear()
+        for row in (1, 2, 3):
+            assert take([row])["id"].to_pylist() == [row]
+        assert len(decoded) == expected

@@ -1,4 +1,4 @@
-"""If this fails, some rank reads a row twice, skips one, or sits idle while others work."""
+"""If this fails, a rank reads a row twice, skips a row, or idles while other ranks work."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpdata.errors import BadInputError
-from warpdata.kinds.tables import assign_rows, check_rank, snap
+from warpdata.kinds.tables.assignment import assign_rows, check_rank, snap
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=30), st.integers(1, 64))
-def test_every_row_once_and_nearly_even(sizes: list[int], world: int) -> None:
+def test_ranges_are_complete_disjoint_and_nearly_even(sizes: list[int], world: int) -> None:
     total = sum(sizes)
     borders = [0, *accumulate(sizes)]
     parts = [assign_rows(total, rank, world, lambda row: borders) for rank in range(world)]
@@ -39,7 +39,7 @@ def test_no_rank_is_idle_while_another_has_two_row_groups(rows_per_group: int, g
             assert min(lengths) > 0
 
 
-def test_cuts_move_onto_borders_that_are_close() -> None:
+def test_cuts_move_onto_close_borders() -> None:
     borders = [0, 1000, 2010, 3000, 4000]
     parts = [assign_rows(4000, rank, 4, lambda row: borders) for rank in range(4)]
     assert [part.start for part in parts] == [0, 1000, 2010, 3000]

@@ -1,4 +1,4 @@
-"""If this fails, a file that was replaced is read as the old one, or a process keeps more mapped than it says."""
+"""If this fails, a replaced file is read as the old one, or a process maps more bytes than its limit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from warpdata.formats.parquet.mmap_cache import MappedFiles
-from warpdata.limits import MAX_OPEN_HANDLES
+from warpdata.formats.parquet import mmap_cache
+from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MmapCache
 
 
 def written(path: Path, data: bytes) -> Path:
@@ -20,7 +20,7 @@ def written(path: Path, data: bytes) -> Path:
 
 
 def test_a_file_is_mapped_once(tmp_path: Path) -> None:
-    files = MappedFiles(100)
+    files = MmapCache(100)
     path = written(tmp_path / "a", b"12345")
     first = files.open(path)
     (tmp_path / "b").symlink_to(path)
@@ -29,22 +29,22 @@ def test_a_file_is_mapped_once(tmp_path: Path) -> None:
     assert first.source.read_at(3, 1) == b"234"
 
 
-def test_a_file_that_was_replaced_is_another(tmp_path: Path) -> None:
-    files = MappedFiles(100)
+def test_a_replaced_file_is_mapped_again(tmp_path: Path) -> None:
+    files = MmapCache(100)
     path = written(tmp_path / "a", b"12345")
     first = files.open(path)
-    first.sound.add((0, 0))
+    first.verified.add((0, 0))
     status = path.stat()
     other = written(tmp_path / "b", b"abcde")
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(path)
     second = files.open(path)
-    assert not second.sound
+    assert not second.verified
     assert (first.source.read_at(5, 0), second.source.read_at(5, 0)) == (b"12345", b"abcde")
 
 
-def test_the_files_read_last_stay_as_far_as_there_is_room(tmp_path: Path) -> None:
-    files = MappedFiles(10)
+def test_the_most_recently_used_files_stay_mapped(tmp_path: Path) -> None:
+    files = MmapCache(10)
     paths = [written(tmp_path / name, name.encode() * 4) for name in "abc"]
     a, b = files.open(paths[0]), files.open(paths[1])
     assert files.open(paths[0]) is a
@@ -52,33 +52,33 @@ def test_the_files_read_last_stay_as_far_as_there_is_room(tmp_path: Path) -> Non
     assert files.open(paths[2]) is c
     assert files.open(paths[0]) is a
     assert files.open(paths[1]) is not b
-    assert b.source.read_at(4, 0) == b"bbbb", "who still has it may go on"
+    assert b.source.read_at(4, 0) == b"bbbb", "a reader of an evicted file can continue"
 
 
-def test_a_file_that_is_too_large_pushes_nothing_out(tmp_path: Path) -> None:
-    files = MappedFiles(10)
+def test_a_file_above_the_limit_evicts_nothing(tmp_path: Path) -> None:
+    files = MmapCache(10)
     small, large = written(tmp_path / "a", b"12345"), written(tmp_path / "b", b"x" * 11)
     kept = files.open(small)
     assert files.open(large) is not files.open(large)
     assert files.open(small) is kept
 
 
-def test_small_files_do_not_use_up_what_a_process_may_have_open(tmp_path: Path) -> None:
-    files = MappedFiles(1 << 30)
-    paths = [written(tmp_path / str(number), b"x") for number in range(MAX_OPEN_HANDLES + 1)]
+def test_the_number_of_mapped_files_is_bounded(tmp_path: Path) -> None:
+    files = MmapCache(1 << 30)
+    paths = [written(tmp_path / str(number), b"x") for number in range(mmap_cache._MAX_FILES + 1)]
     first, *_ = [files.open(path) for path in paths]
     assert files.open(paths[-1]) is files.open(paths[-1])
     assert files.open(paths[0]) is not first
 
 
-def test_threads_that_come_at_once_get_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = MappedFiles(100)
+def test_threads_that_open_a_file_together_share_the_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MmapCache(100)
     path = written(tmp_path / "a", b"12345")
-    both_are_here = threading.Barrier(2, timeout=30)
+    both_arrived = threading.Barrier(2, timeout=30)
     memory_map = pa.memory_map
 
     def slow(name: str) -> Any:
-        both_are_here.wait()
+        both_arrived.wait()
         return memory_map(name)
 
     monkeypatch.setattr(pa, "memory_map", slow)
@@ -93,13 +93,11 @@ def test_threads_that_come_at_once_get_the_same(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process")
-def test_a_forked_process_begins_with_nothing_and_waits_for_nobody(tmp_path: Path) -> None:
-    from warpdata.formats.parquet.mmap_cache import MAPPED
-
+def test_a_forked_child_starts_empty_and_unlocked(tmp_path: Path) -> None:
     path = written(tmp_path / "a", b"12345")
-    MAPPED.open(path).sound.add((0, 0))
-    with MAPPED._lock:
+    MMAP_CACHE.open(path).verified.add((0, 0))
+    with MMAP_CACHE._files._lock:
         child = os.fork()
         if child == 0:
-            os._exit(0 if MAPPED.open(path).sound == set() else 1)
+            os._exit(0 if MMAP_CACHE.open(path).verified == set() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

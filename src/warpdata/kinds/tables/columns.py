@@ -1,0 +1,117 @@
+"""Columns of a table: their names, their declared types, and columns that hold references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from warpdata.errors import ColumnNotFoundError, SchemaMismatchError
+from warpdata.primitives.suggest import suggest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "ColumnValues",
+    "check_columns",
+    "check_reference_column",
+    "conform",
+    "retype_batch",
+    "retype_table",
+    "select_fields",
+]
+
+ColumnValues: TypeAlias = "pa.ChunkedArray | pa.Array"
+
+_MAX_CHUNK_BYTES = 2**31 - 1
+_LOCATION_FIELDS = {"shard", "offset", "length"}
+
+
+def check_columns(columns: Iterable[str], known: Sequence[str]) -> list[str]:
+    """Return the names, each once. `ColumnNotFoundError` for a name that is not known."""
+    out = list(dict.fromkeys(columns))
+    known_names = set(known)
+    for name in out:
+        if name not in known_names:
+            raise ColumnNotFoundError(
+                f"there is no column {name!r}", hint=suggest(name, known, label="The columns are")
+            )
+    return out
+
+
+def check_reference_column(field: pa.Field) -> None:
+    """Raise `SchemaMismatchError` unless the column has member paths, or structs that locate bytes in a shard."""
+    import pyarrow as pa
+
+    stored = field.type
+    if pa.types.is_string(stored) or pa.types.is_large_string(stored):
+        return
+    if pa.types.is_struct(stored):
+        parts = [stored.field(position) for position in range(stored.num_fields)]
+        names = {part.name for part in parts}
+        has_location = _LOCATION_FIELDS <= names <= _LOCATION_FIELDS | {"xxh3"}
+        if has_location and all(pa.types.is_integer(part.type) for part in parts):
+            return
+    raise SchemaMismatchError(
+        f"column {field.name!r} is {stored}, so it cannot hold references",
+        hint="Use member paths (string), or a struct of integers: shard, offset, length and, if known, xxh3.",
+    )
+
+
+def select_fields(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
+    """Return the schema of these columns, in this order, with the metadata of the whole schema."""
+    import pyarrow as pa
+
+    return pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
+
+
+def conform(columns: Mapping[str, ColumnValues], schema: pa.Schema) -> pa.Table:
+    """Return a table with the order and types of `schema`.
+
+    A shard may order columns differently, and columns that were decoded as dictionaries get their declared type.
+    """
+    import pyarrow as pa
+
+    return pa.table([_cast(columns[field.name], field.type) for field in schema], schema=schema)
+
+
+def _cast(column: ColumnValues, declared: pa.DataType) -> ColumnValues:
+    """Cast a column. Dictionaries are cast in chunks small enough for 32-bit offsets."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.type == declared:
+        return column
+    if not pa.types.is_dictionary(column.type) or pa.types.is_dictionary(declared):
+        return column.cast(declared)
+    chunks = []
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        longest = pc.max(pc.binary_length(chunk.dictionary)).as_py()
+        rows = _MAX_CHUNK_BYTES // max(longest or 0, 1)
+        chunks += [chunk.slice(start, rows).cast(declared) for start in range(0, len(chunk), rows)]
+    return pa.chunked_array(chunks, declared)
+
+
+def retype_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the same values under `schema`, which may have extension types over stored ones. Copies nothing."""
+    import pyarrow as pa
+
+    arrays = [_retype(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def retype_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the same values under `schema`, like `retype_batch`."""
+    import pyarrow as pa
+
+    columns = [
+        pa.chunked_array([_retype(chunk, field.type) for chunk in column.chunks], field.type)
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _retype(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return array if array.type == wanted else pa.ExtensionArray.from_storage(wanted, array)
