@@ -28,7 +28,7 @@ from warpdata.wshard import (
     WShardStreamWriter,
     frames_block,
     identity,
-    index_pictures,
+    index_images,
     load_chunk_manifest,
     load_wshard,
     open_wshard,
@@ -99,7 +99,7 @@ PICTURES = [b"\xff\xd8\xff" + bytes([number] * (5 + number)) for number in range
 
 def framed(path: Path) -> None:
     """Pictures with a frame index. It does not matter here that nobody could decode them."""
-    channel, index = index_pictures(PICTURES, [0, 7, 10**9, 2**62], "cam")
+    channel, index = index_images(PICTURES, [0, 7, 10**9, 2**62], "cam")
     save_wshard(Episode("framed", 4, observations={"cam": channel}, extra={frames_block("signal/cam"): index}), path)
 
 

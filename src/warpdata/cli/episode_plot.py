@@ -22,7 +22,7 @@ def picture_of(episode: ShownEpisode) -> Picture:
     """Reads the frames that are shown, and numbers whole."""
     info = episode.info
     readers = [episode.file[name] for name in episode.file.blocks if not name.startswith("meta/")]
-    shown = [reader for reader in readers if reader.meaning.is_declared and reader.meaning.rows]
+    shown = [reader for reader in readers if reader.block_type.is_declared and reader.block_type.rows]
     camera = next((reader for reader in shown if _is_camera(reader)), None)
     lines = [reader for reader in shown if _is_line(reader)]
     facts = [info.env_id, f"{info.length:,} steps", _rate(info.timebase.hz)]
@@ -31,19 +31,19 @@ def picture_of(episode: ShownEpisode) -> Picture:
         subtitle=" · ".join(fact for fact in facts if fact),
         step_count=info.length,
         strip_name="" if camera is None else camera.name,
-        frames=[] if camera is None else [(row, _frame(camera, row)) for row in _spread(camera.meaning.rows)],
+        frames=[] if camera is None else [(row, _frame(camera, row)) for row in _spread(camera.block_type.rows)],
         panels=[Panel(reader.name, _numbers(reader)) for reader in lines[:_PANELS]],
     )
 
 
 def _is_camera(reader: BlockReader | JoinedBlock) -> bool:
-    shape = reader.meaning.shape
+    shape = reader.block_type.shape
     looks_right = len(shape) == 2 or (len(shape) == 3 and shape[2] in _COLOURS)
-    return str(reader.meaning.dtype) in ("u8", "u16", "f32") and looks_right and min(shape[:2]) >= 8
+    return str(reader.block_type.dtype) in ("u8", "u16", "f32") and looks_right and min(shape[:2]) >= 8
 
 
 def _is_line(reader: BlockReader | JoinedBlock) -> bool:
-    shape = reader.meaning.shape
+    shape = reader.block_type.shape
     is_time = reader.name.startswith("time/")
     return not is_time and (not shape or (len(shape) == 1 and 1 <= shape[0] <= _LINES))
 

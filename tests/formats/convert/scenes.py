@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from warpdata.conversion import ConversionReport
-from warpdata.formats.convert.episode_fields import fields_of
+from warpdata.formats.convert.episode_fields import list_fields
 from warpdata.wshard import (
     Block,
     Channel,
@@ -113,7 +113,7 @@ def check_export(report: ConversionReport, source: Path) -> dict[str, str]:
     """Nothing is left out of a report, and nothing is in it that is not in the file."""
     fates = told(report)
     with open_wshard(source) as file:
-        assert set(fates) == set(fields_of(file))
+        assert set(fates) == set(list_fields(file))
     return fates
 
 
@@ -131,7 +131,7 @@ def check_return(fates: dict[str, str], source: Path, back: Path) -> None:
                     assert attributes(after, block) == attributes(before, block), field
             elif fate == "kept":
                 assert bytes(after[field].raw()) == bytes(before[field].raw()), field
-                one, two = before[field].meaning, after[field].meaning
+                one, two = before[field].block_type, after[field].block_type
                 assert (one.dtype, one.shape, one.rows) == (two.dtype, two.shape, two.rows), field
             elif fate == "lost":
                 assert field not in after, field

@@ -28,7 +28,7 @@ from warpdata.wshard import (
     Timebase,
     compose_wshard,
     frames_block,
-    index_film,
+    index_video,
     load_wshard,
     open_wshard,
 )
@@ -63,7 +63,7 @@ def filmed(folder: Path, number: int) -> Path:
     chance = np.random.default_rng(number)
     film = folder / "film.mp4"
     film.write_bytes(FILM.data)
-    rows, index = index_film(film, "cam", is_verified=False)
+    rows, index = index_video(film, "cam", is_verified=False)
     episode = Episode(
         f"ep{number}",
         40,
@@ -166,7 +166,7 @@ def test_a_film_of_many_episodes_is_cut_between_packets(tmp_path: Path) -> None:
     assert "encoded frames are as they were" in fates["observation.images.top"].how
     film = tmp_path / "whole.mp4"
     film.write_bytes(FILM.data)
-    rows, index = index_film(film, "cam")
+    rows, index = index_video(film, "cam")
     save = Episode("x", 1, extra={frames_block("signal/cam"): index})
     compose_wshard(save, tmp_path / "whole.wshard", {"signal/cam": rows})
     at = 0

@@ -21,7 +21,7 @@ from warpdata.wshard import (
     Timebase,
     compose_wshard,
     frames_block,
-    index_film,
+    index_video,
     load_wshard,
     open_wshard,
 )
@@ -62,7 +62,7 @@ def test_the_library_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.Mon
     sources, made = [], []
     for number in range(3):
         chance = np.random.default_rng(number)
-        rows, index = index_film(tmp_path / "film.mp4", "cam")
+        rows, index = index_video(tmp_path / "film.mp4", "cam")
         episode = Episode(
             f"ep{number}",
             40,

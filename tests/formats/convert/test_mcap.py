@@ -28,8 +28,8 @@ from warpdata.wshard import (
     Timebase,
     compose_wshard,
     frames_block,
-    index_film,
-    index_pictures,
+    index_video,
+    index_images,
     open_wshard,
 )
 
@@ -104,15 +104,15 @@ def test_their_reader_finds_what_the_report_says(episode: Episode, seal: bool) -
                     assert same == (fate == "kept") or fate == "changed", field
                     assert document["blocks"][field]["path"] == topic
                 else:
-                    assert not stored or not file[field].meaning.rows, field
+                    assert not stored or not file[field].block_type.rows, field
 
 
 def test_times_and_pictures(tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
     files = [picture(row, "JPEG") for row in pixels]
-    jpeg, index = index_pictures(files, [0, 100_000_000, 200_000_000], "cam")
+    jpeg, index = index_images(files, [0, 100_000_000, 200_000_000], "cam")
     (tmp_path / "film.mp4").write_bytes(Scene("libx264", "mp4").data)
-    film, film_index = index_film(tmp_path / "film.mp4", "film")
+    film, film_index = index_video(tmp_path / "film.mp4", "film")
     episode = Episode(
         "ep",
         3,

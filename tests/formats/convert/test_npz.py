@@ -16,7 +16,7 @@ from tests.formats.convert.scenes import Array, check_export, check_return, epis
 from tests.kinds.artifacts.media import picture
 from warpdata.conversion import export_npz, import_npz
 from warpdata.errors import AlreadyExistsError, InvalidSourceError, ObjectNotFoundError, WarpError
-from warpdata.wshard import Channel, Episode, frames_block, index_pictures, load_wshard
+from warpdata.wshard import Channel, Episode, frames_block, index_images, load_wshard
 
 FLAGS = ("is_first", "is_last", "is_terminal", "reward", "discount")
 
@@ -148,8 +148,8 @@ def test_damage_is_an_error_of_ours_or_does_no_harm(at: int, flip: int) -> None:
 
 def test_encoded_cameras_are_decoded_and_that_is_said(tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
-    camera, index = index_pictures([picture(row, "PNG") for row in pixels], [0, 1, 2], "image")
-    short, other = index_pictures([picture(pixels[0], "PNG")], [0], "short")
+    camera, index = index_images([picture(row, "PNG") for row in pixels], [0, 1, 2], "image")
+    short, other = index_images([picture(pixels[0], "PNG")], [0], "short")
     extra = {frames_block("signal/image"): index, frames_block("signal/short"): other}
     episode = Episode("ep", 3, observations={"image": camera, "short": short}, extra=extra)
     source = saved(episode, tmp_path)

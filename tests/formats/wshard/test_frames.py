@@ -23,7 +23,7 @@ from warpdata.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from warpdata.formats.wshard.frames import parse_frames
+from warpdata.formats.wshard.frame_index import parse_frames
 from warpdata.wshard import (
     Block,
     Channel,
@@ -32,8 +32,8 @@ from warpdata.wshard import (
     FrameReader,
     compose_wshard,
     frames_block,
-    index_film,
-    index_pictures,
+    index_video,
+    index_images,
     load_wshard,
     open_wshard,
     save_wshard,
@@ -54,7 +54,7 @@ SCENES = [
 def with_film(scene: Scene, folder: Path) -> Path:
     film = folder / f"film.{scene.container}"
     film.write_bytes(scene.data)
-    rows, block = index_film(film, "cam")
+    rows, block = index_video(film, "cam")
     target = folder / "ep.wshard"
     # Something large before it, as the beginning of a file is read at once.
     before = {"before": Channel("before", np.zeros((3, 40_000), np.uint8))}
@@ -68,7 +68,7 @@ class Counting:
 
     def __init__(self, path: Path) -> None:
         self._data = path.read_bytes()
-        self.size = len(self._data)
+        self.size_bytes = len(self._data)
         self.taken: list[tuple[int, int]] = []
 
     def read_range(self, start: int, end: int) -> memoryview:
@@ -121,7 +121,7 @@ def test_pictures_pass_through_to_the_byte(kind: str, tmp_path: Path) -> None:
 
     chance = np.random.default_rng(4)
     files = [picture(chance.integers(0, 255, (9, 7, 3), dtype=np.uint8), kind) for _ in range(6)]
-    channel, block = index_pictures(files, range(0, 600, 100), "cam")
+    channel, block = index_images(files, range(0, 600, 100), "cam")
     episode = Episode("ep", 6, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
     save_wshard(episode, tmp_path / "ep.wshard")
     # Loading and saving keeps the index, though nobody looks at it.
@@ -137,7 +137,7 @@ def test_pictures_pass_through_to_the_byte(kind: str, tmp_path: Path) -> None:
 
 def test_a_second_reader_agrees_about_the_bytes(tmp_path: Path) -> None:
     files = jpegs(3)
-    channel, block = index_pictures(files, [5, 6, 7], "cam")
+    channel, block = index_images(files, [5, 6, 7], "cam")
     episode = Episode("ep", 3, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
     save_wshard(episode, tmp_path / "ep.wshard")
     codec, extradata, entries = reference.read_frames(block.data)
@@ -151,7 +151,7 @@ def test_a_second_reader_agrees_about_the_bytes(tmp_path: Path) -> None:
 @given(at=st.integers(0, 32 + 4 + 3 * 32 - 1), flip=st.integers(1, 255))
 def test_a_flipped_index_is_refused_or_leads_to_the_same_bytes(at: int, flip: int) -> None:
     files = jpegs(3)
-    channel, block = index_pictures(files, [5, 600, 70_000], "cam")
+    channel, block = index_images(files, [5, 600, 70_000], "cam")
     data = bytearray(block.data)
     data[at] ^= flip
     try:
@@ -160,11 +160,11 @@ def test_a_flipped_index_is_refused_or_leads_to_the_same_bytes(at: int, flip: in
         return
     # What is left are times, and places and checksums that reading a frame compares.
     body = io.BytesIO(channel.data.tobytes()).getbuffer()
-    from warpdata.formats.wshard.video import _checked
+    from warpdata.formats.wshard.video import _read_entry
 
     for number in range(len(index)):
         try:
-            assert bytes(_checked(index, index.entry_of(number), lambda a, b: body[a:b])) in files
+            assert bytes(_read_entry(index, index.entry_of(number), lambda a, b: body[a:b])) in files
         except EpisodeCorruptedError:
             continue
 
@@ -192,7 +192,7 @@ SPOILT: dict[str, tuple[int, bytes, type[Exception]]] = {
 
 @pytest.mark.parametrize("what", SPOILT)
 def test_one_index_for_each_rule_is_refused(what: str) -> None:
-    channel, block = index_pictures(jpegs(3), [5, 600, 70_000], "cam")
+    channel, block = index_images(jpegs(3), [5, 600, 70_000], "cam")
     assert len(parse_frames(block.data, channel.data.nbytes)) == 3
     at, spoil, error = SPOILT[what]
     data = bytearray(block.data)
@@ -206,7 +206,7 @@ def test_one_index_for_each_rule_is_refused(what: str) -> None:
 
 def test_a_block_that_was_compressed_again_is_decoded_once(tmp_path: Path) -> None:
     files = [data + bytes(500) for data in jpegs(3)]
-    channel, block = index_pictures(files, [1, 2, 3], "cam")
+    channel, block = index_images(files, [1, 2, 3], "cam")
     episode = Episode("ep", 3, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
     save_wshard(episode, tmp_path / "ep.wshard", compression="zstd")
     with open_wshard(tmp_path / "ep.wshard") as file:
@@ -217,7 +217,7 @@ def test_a_block_that_was_compressed_again_is_decoded_once(tmp_path: Path) -> No
 
 def test_damage_in_a_frame_is_found_when_it_is_read(tmp_path: Path) -> None:
     files = jpegs(3)
-    channel, block = index_pictures(files, [1, 2, 3], "cam")
+    channel, block = index_images(files, [1, 2, 3], "cam")
     data = channel.data.copy()
     data[len(files[0]) + 40] ^= 1
     episode = Episode("ep", 3, observations={"cam": replace(channel, data=data)})
@@ -233,17 +233,17 @@ def test_what_cannot_be_indexed_is_refused(tmp_path: Path) -> None:
     def refused(data: bytes, error: type[Exception], match: str) -> None:
         (tmp_path / "film").write_bytes(data)
         with pytest.raises(error, match=match):
-            index_film(tmp_path / "film", "cam")
+            index_video(tmp_path / "film", "cam")
 
     refused(b"no film at all", MediaDecodeError, "cannot be decoded")
     refused(Scene("libx264", "mpegts").data, MediaDecodeError, "cannot be decoded")
     refused(Scene("mpeg4", "mp4").data, UnsupportedError, "each packet is a frame")
     with pytest.raises(BadInputError, match="not all JPEG"):
-        index_pictures([b"GIF89a"], [0], "cam")
+        index_images([b"GIF89a"], [0], "cam")
     with pytest.raises(BadInputError, match="same time"):
-        index_pictures(jpegs(2), [3, 3], "cam")
+        index_images(jpegs(2), [3, 3], "cam")
     with pytest.raises(BadInputError, match="2 pictures"):
-        index_pictures(jpegs(2), [3], "cam")
+        index_images(jpegs(2), [3], "cam")
 
 
 def test_a_codec_that_no_film_has_is_refused(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_codec_that_no_film_has_is_refused(tmp_path: Path) -> None:
 
 
 def test_questions_without_an_answer(tmp_path: Path) -> None:
-    channel, block = index_pictures(jpegs(2), [0, 1], "cam")
+    channel, block = index_images(jpegs(2), [0, 1], "cam")
     plain = Channel("x", np.zeros(3, np.float32))
     extra: dict[str, Any] = {frames_block("signal/cam"): block, "other/block": Block(b"")}
     save_wshard(Episode("ep", 3, observations={"cam": channel, "x": plain}, extra=extra), tmp_path / "ep.wshard")

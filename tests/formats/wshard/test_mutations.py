@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.formats.wshard.mutating import mutate_json
-from tests.formats.wshard.oracle import Memory
+from tests.formats.wshard.mutators import mutate_json
+from tests.formats.wshard.invariants import Memory
 from tests.formats.wshard.scenes import RawFile, full_episode
 from tests.reference import wshard_reader as reference
 from warpdata.errors import WarpError
@@ -78,7 +78,7 @@ def judge(data: bytes) -> bool:
         with open_wshard(Memory(data)) as file:
             for name in file.blocks:
                 try:
-                    rows = file[name].meaning.rows
+                    rows = file[name].block_type.rows
                     window = file[name].window(rows // 3, rows // 2)
                     assert len(window) == rows // 2 - rows // 3
                 except WarpError:

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as arrays
 from tests.formats.wshard.scenes import full_episode, same_episode
 from tests.reference import wshard_reader as reference
 from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError
-from warpdata.formats.wshard import libraries
+from warpdata.formats.wshard import codecs
 from warpdata.formats.wshard.canonical_json import encode_json
 from warpdata.formats.wshard.container_writer import is_decodable
 from warpdata.wshard import (
@@ -107,7 +107,7 @@ def test_a_broken_seal_is_noticed(tmp_path: Path) -> None:
     number = list(blocks).index("reward")
     other = np.full(1, 2, np.float32).tobytes()
     data[blocks["reward"].offset : blocks["reward"].offset + 4] = other
-    checksum = libraries.crc32c(other).to_bytes(4, "little")
+    checksum = codecs.crc32c(other).to_bytes(4, "little")
     data[64 + 48 * number + 40 : 64 + 48 * number + 44] = checksum
     path.write_bytes(data)
     with pytest.raises(EpisodeCorruptedError, match="sealed"):

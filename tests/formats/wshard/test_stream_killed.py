@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.formats.wshard.recording_child import CHANNEL_COUNT, NUMPY
+from tests.formats.wshard.recorder_process import CHANNEL_COUNT, NUMPY
 from tests.formats.wshard.scenes import ROOT
 from warpdata.errors import EpisodeCorruptedError
 from warpdata.wshard import load_wshard, recover
@@ -30,7 +30,7 @@ def kill_once(folder: Path, seed: int) -> int:
     count = chance.choice([200_000, 200_000, 600])
     options = [str(chance.choice([1, 3, 16, 64])), chance.choice(["never", "flush"]), str(count)]
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.formats.wshard.recording_child", str(path), *options],
+        [sys.executable, "-m", "tests.formats.wshard.recorder_process", str(path), *options],
         stdout=subprocess.PIPE,
         cwd=ROOT,
     )

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.formats.wshard.mutating import mutate_json
+from tests.formats.wshard.mutators import mutate_json
 from tests.formats.wshard.scenes import VECTORS, RawFile, full_episode, same_episode, write
 from tests.formats.wshard.test_mutations import mutate
 from tests.formats.wshard.test_rejected import CONTAINER, METADATA, sound
@@ -28,7 +28,7 @@ from tests.formats.wshard.test_round_trip import episodes
 from tests.formats.wshard.typescript import GOLDEN, NODE, described, run, sha256
 from tests.reference import wshard_reader as reference
 from warpdata.errors import WarpError
-from warpdata.formats.wshard.libraries import crc32c
+from warpdata.formats.wshard.codecs import crc32c
 from warpdata.wshard import (
     Channel,
     ChunkedEpisodeWriter,
@@ -139,7 +139,7 @@ def test_what_python_writes_is_read(driver: Driver, options: dict[str, Any], tmp
     with open_wshard(path) as file:
         for name, (dtype, shape, digest) in driver.answer("blocks", path):
             array = file[name].read()
-            assert (dtype, shape) == (str(file[name].meaning.dtype), list(array.shape))
+            assert (dtype, shape) == (str(file[name].block_type.dtype), list(array.shape))
             assert digest == sha256(array.tobytes())
             rows = len(array) // 3, len(array) // 2
             found = driver.answer("window", path, block=name, rows=rows)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.formats.wshard.scenes import VECTORS, needs_vectors, vector
 from tests.reference import wshard_reader as reference
-from warpdata.formats.wshard.libraries import crc32c, xxh64
+from warpdata.formats.wshard.codecs import crc32c, xxh64
 from warpdata.wshard import DType, identity, load_wshard, open_wshard, save_wshard, unpack_residual
 
 pytestmark = needs_vectors

@@ -31,7 +31,7 @@ class CountingSource:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.size = len(data)
+        self.size_bytes = len(data)
         self.asked: list[tuple[int, int]] = []
 
     def read_range(self, start: int, end: int) -> bytes:

@@ -96,7 +96,7 @@ def _file_row(episode: ShownEpisode) -> dict[str, Any]:
         "length": info.length,
         "timebase": info.timebase.type,
         "tick_hz": info.timebase.hz,
-        "channels": [_channel(episode, name) for name in episode.file.blocks if episode.file[name].meaning.is_declared],
+        "channels": [_channel(episode, name) for name in episode.file.blocks if episode.file[name].block_type.is_declared],
         "byte_size": episode.size_bytes,
         "metadata": dict(info.metadata),
         "path": episode.where,

@@ -188,7 +188,7 @@ class BlockLoads:
             out[...] = rows
             return out
         if fetched is not None:
-            return track.reader.over(fetched).window(first, last, out=out)
+            return track.reader.with_source(fetched).window(first, last, out=out)
         return (track.reader if keep else track.passing).window(first, last, out=out)
 
 

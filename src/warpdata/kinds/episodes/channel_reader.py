@@ -57,7 +57,7 @@ class Track(Aligned):
     def __init__(self, episode: FileEpisode, channel: ChannelLayout, *, is_chunk: bool = False) -> None:
         self.episode = episode
         self.reader: BlockReader = episode.file[channel.block]
-        meaning = self.reader.meaning
+        meaning = self.reader.block_type
         told = (channel.dtype, channel.shape) == (str(meaning.dtype), meaning.shape)
         if not told or (channel.rate_hz is None and meaning.rows != episode.length):
             raise EpisodeCorruptedError(f"index and file disagree about {channel.block!r} of episode {episode.id!r}")
@@ -82,12 +82,12 @@ class Track(Aligned):
         """Reads the same rows and keeps nothing of what it decodes. The same one, until a copy was dropped."""
         copy = self.episode.source.copy
         if self._passing is None or self._passing[1] != copy:
-            self._passing = self.reader.over(self.episode.source), copy
+            self._passing = self.reader.with_source(self.episode.source), copy
         return self._passing[0]
 
     def _place(self) -> None:
         """Take up the rows in place, if they are there."""
-        entry, meaning, self._mapped = self.reader.entry, self.reader.meaning, self.episode.source.mapped
+        entry, meaning, self._mapped = self.reader.entry, self.reader.block_type, self.episode.source.mapped
         self._block = self.episode.source.block_at(entry.offset, entry.end)
         if self._mapped is None or entry.codec is not Codec.NONE or self._block is None or not entry.size_bytes:
             self.array = None

@@ -30,7 +30,7 @@ class ChunkedTrack(Aligned):
             rows = [chunk.length for chunk in episode.chunks]
             super().__init__(episode.length, None)
         else:
-            rows = [self._part(number).reader.meaning.rows for number in range(len(episode.chunks))]
+            rows = [self._part(number).reader.block_type.rows for number in range(len(episode.chunks))]
             super().__init__(episode.length, aligned_rows(episode, channel, sum(rows)))
         self._starts = [0, *accumulate(rows)]
 

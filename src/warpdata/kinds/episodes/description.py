@@ -168,7 +168,7 @@ def _described(file: WShardFile, named: str, check_bytes: int) -> Described:
 
 def _layout(readers: list[BlockReader], info: EpisodeInfo) -> Iterator[ChannelLayout]:
     for reader in readers:
-        name, meaning = reader.entry.name, reader.meaning
+        name, meaning = reader.entry.name, reader.block_type
         spec = info.channels.get(name) or info.lanes.get(name)
         if name.startswith("meta/") or not meaning.is_declared or (spec and "encoding" in spec.attributes):
             continue

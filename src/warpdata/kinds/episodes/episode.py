@@ -183,7 +183,7 @@ class FileEpisode(StoredEpisode):
             readers = {name: self[name] for name in channels}
             spans = [(reader.entry.offset, reader.entry.end) for reader in readers.values()]
             fetched = self.source.fetched(spans)
-            return {name: reader.over(fetched).read() for name, reader in readers.items()}
+            return {name: reader.with_source(fetched).read() for name, reader in readers.items()}
 
         return self.trusting(read)
 
@@ -192,7 +192,7 @@ class FileEpisode(StoredEpisode):
 
         def load() -> Episode:
             if wanted is None:
-                return load_wshard(self.source.fetched([(0, self.source.size)]))
+                return load_wshard(self.source.fetched([(0, self.source.size_bytes)]))
             entries = [self.file[name].entry for name in wanted]
             return load_wshard(self.source.fetched([(entry.offset, entry.end) for entry in entries]), wanted)
 
@@ -213,5 +213,5 @@ class FileEpisode(StoredEpisode):
         except EpisodeCorruptedError:
             if not self.source.invalidate(copy):
                 raise
-            self.file.forget()
+            self.file.clear_cache()
         return read()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from warpdata.errors import BadInputError, EpisodeCorruptedError
 from warpdata.formats.wshard import reader as reader_module
-from warpdata.formats.wshard.chunk_cache import KeptChunks
+from warpdata.formats.wshard.chunk_cache import ChunkCache
 from warpdata.formats.wshard.seek_table import SeekTable
 from warpdata.wshard import BlockReader, Channel, Episode, open_wshard, save_wshard
 
@@ -48,7 +48,7 @@ class Bytes:
 
     def __init__(self, data: bytes) -> None:
         self.data = bytearray(data)
-        self.size = len(data)
+        self.size_bytes = len(data)
         self.asked = 0
 
     def read_range(self, start: int, end: int) -> bytes:
@@ -69,10 +69,10 @@ spans = st.tuples(st.integers(0, STEPS), st.integers(0, 40)).map(lambda span: (s
 def test_a_window_is_a_slice_however_much_is_kept(
     files: dict[int, Path], steps: int, each: int, all_bytes: int, asked: list[tuple[str, tuple[int, int], str]]
 ) -> None:
-    kept = KeptChunks(all_bytes)
+    kept = ChunkCache(all_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader_module, "KEPT", kept)
-        with open_wshard(files[steps], kept_bytes=each) as file:
+        patch.setattr(reader_module, "CHUNK_CACHE", kept)
+        with open_wshard(files[steps], cache_bytes=each) as file:
             for name, (start, stop), way in asked:
                 expected = arrays()[name][start:stop]
                 room = np.ones((stop - start, 6, 10 if way == "strided" else 5), expected.dtype)
@@ -95,55 +95,55 @@ def test_what_is_kept_is_what_was_put_there_and_within_its_bounds(
     limit: int, actions: list[tuple[str, int, int, int]]
 ) -> None:
     """Beside a dictionary that forgets nothing."""
-    kept = KeptChunks(limit)
+    kept = ChunkCache(limit)
     limits = [0, 30, 60, 1_000]
-    shelves = [kept.shelf(each) for each in limits]
+    blocks = [kept.open_block(each) for each in limits]
     put: dict[tuple[int, int], bytes] = {}
     whole: dict[int, int] = {}
     for number, (action, at, chunk, size) in enumerate(actions):
         if action == "keep" and (at, chunk) not in put:
             put[at, chunk] = bytes([number]) * size
-            shelves[at].keep(chunk, memoryview(put[at, chunk]))
-        elif action == "rows" and shelves[at].deserves_all(50, 50):
-            whole[at] = whole[at] if shelves[at].rows is not None else number
-            shelves[at].keep_rows(np.full(50, number, np.uint8))
+            blocks[at].put(chunk, memoryview(put[at, chunk]))
+        elif action == "rows" and blocks[at].should_load_all(50, 50):
+            whole[at] = whole[at] if blocks[at].rows is not None else number
+            blocks[at].put_rows(np.full(50, number, np.uint8))
         elif action == "clear":
-            shelves[at].clear()
+            blocks[at].clear()
         elif action == "end":
-            shelves[at] = kept.shelf(limits[at])
+            blocks[at] = kept.open_block(limits[at])
             put = {place: data for place, data in put.items() if place[0] != at}
             whole.pop(at, None)
-        found = {place: shelves[place[0]].find(place[1]) for place in put}
+        found = {place: blocks[place[0]].get(place[1]) for place in put}
         held = {place: bytes(data) for place, data in found.items() if data is not None}
         assert all(data == put[place] for place, data in held.items())
-        arrays = [shelf.rows for shelf in shelves]
+        arrays = [block.rows for block in blocks]
         assert all(rows is None or set(rows) == {whole[each]} for each, rows in enumerate(arrays))
         sizes = [0 if rows is None else rows.nbytes for rows in arrays]
         assert not any(rows is not None and place[0] == each for each, rows in enumerate(arrays) for place in held)
         sizes = [size + sum(len(d) for place, d in held.items() if place[0] == each) for each, size in enumerate(sizes)]
         assert all(size <= each for size, each in zip(sizes, limits, strict=True))
         assert sum(sizes) <= kept.size_bytes <= limit
-    kept.begin_anew()
+    kept._reset_after_fork()
     assert kept.size_bytes == 0
-    assert all(shelf.find(chunk) is None for shelf in shelves for chunk in range(10))
-    assert all(shelf.rows is None for shelf in shelves)
+    assert all(block.get(chunk) is None for block in blocks for chunk in range(10))
+    assert all(block.rows is None for block in blocks)
 
 
 def test_a_block_that_is_read_stays_and_one_that_is_not_goes() -> None:
-    kept = KeptChunks(100)
-    read, unread, new = (kept.shelf(100) for _ in range(3))
-    for shelf in (read, unread):
-        shelf.keep(0, memoryview(bytes(50)))
-    assert read.find(0) is not None
-    new.keep(0, memoryview(bytes(50)))
-    assert read.find(0) is not None
-    assert unread.find(0) is None
+    kept = ChunkCache(100)
+    read, unread, new = (kept.open_block(100) for _ in range(3))
+    for block in (read, unread):
+        block.put(0, memoryview(bytes(50)))
+    assert read.get(0) is not None
+    new.put(0, memoryview(bytes(50)))
+    assert read.get(0) is not None
+    assert unread.get(0) is None
 
 
 def test_overlapping_windows_decode_a_chunk_once(files: dict[int, Path]) -> None:
     source = Bytes(files[16].read_bytes())
-    for kept_bytes, most in ((2**20, 1 + -(-STEPS // 16)), (0, None)):
-        reader = open_wshard(source, kept_bytes=kept_bytes)["signal/u8"]
+    for cache_bytes, most in ((2**20, 1 + -(-STEPS // 16)), (0, None)):
+        reader = open_wshard(source, cache_bytes=cache_bytes)["signal/u8"]
         reader.window(0, 1)
         source.asked = 0
         for start in range(STEPS - 16):
@@ -156,7 +156,7 @@ def test_overlapping_windows_decode_a_chunk_once(files: dict[int, Path]) -> None
 
 def test_threads_share_what_is_kept(files: dict[int, Path]) -> None:
     """Within bounds so small that chunks come and go all the time."""
-    with open_wshard(files[7], kept_bytes=1_000) as file:
+    with open_wshard(files[7], cache_bytes=1_000) as file:
 
         def read(seed: int) -> int:
             rng = random.Random(seed)
@@ -202,18 +202,18 @@ def test_a_block_with_damage_elsewhere_gives_what_is_sound(files: dict[int, Path
 
 
 def test_no_array_takes_the_room_of_others() -> None:
-    kept = KeptChunks(100)
-    first, second, small = kept.shelf(100), kept.shelf(100), kept.shelf(40)
-    assert not first.deserves_all(59, 60)
-    assert first.deserves_all(1, 60)
-    first.keep(0, memoryview(bytes(20)))
-    first.keep_rows(np.zeros(60, np.uint8))
+    kept = ChunkCache(100)
+    first, second, small = kept.open_block(100), kept.open_block(100), kept.open_block(40)
+    assert not first.should_load_all(59, 60)
+    assert first.should_load_all(1, 60)
+    first.put(0, memoryview(bytes(20)))
+    first.put_rows(np.zeros(60, np.uint8))
     assert kept.size_bytes == 60, "chunks go when the whole comes"
-    assert not second.deserves_all(60, 60)
-    assert not small.deserves_all(60, 60)
+    assert not second.should_load_all(60, 60)
+    assert not small.should_load_all(60, 60)
     first.clear()
-    assert second.deserves_all(60, 60)
-    assert not small.deserves_all(60, 60), "that is more than it may have"
+    assert second.should_load_all(60, 60)
+    assert not small.should_load_all(60, 60), "that is more than it may have"
 
 
 def test_damage_is_found_beside_chunks_that_are_kept(files: dict[int, Path]) -> None:
@@ -232,8 +232,8 @@ def test_damage_is_found_beside_chunks_that_are_kept(files: dict[int, Path]) -> 
 
 
 def test_memory_goes_with_the_reader(files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = KeptChunks(2**20)
-    monkeypatch.setattr(reader_module, "KEPT", kept)
+    kept = ChunkCache(2**20)
+    monkeypatch.setattr(reader_module, "CHUNK_CACHE", kept)
 
     def reader() -> BlockReader:
         return open_wshard(files[16])["signal/u8"]
@@ -256,5 +256,5 @@ def test_an_array_that_does_not_fit_is_refused(files: dict[int, Path], out: Any)
 
 @pytest.mark.parametrize("amount", [-1, 1.5, True, None])
 def test_an_amount_that_is_none_is_refused(files: dict[int, Path], amount: Any) -> None:
-    with pytest.raises(BadInputError, match="kept_bytes"):
-        open_wshard(files[16], kept_bytes=amount)
+    with pytest.raises(BadInputError, match="cache_bytes"):
+        open_wshard(files[16], cache_bytes=amount)

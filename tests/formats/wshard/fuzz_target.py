@@ -1,7 +1,7 @@
 """A coverage-guided fuzzer of everything that reads episode files. Needs `atheris` (the extra `fuzz`).
 
-    python -m tests.formats.wshard.fuzzing FOLDER -runs=100000 -seed=1     continue from the inputs in FOLDER
-    python -m tests.formats.wshard.fuzzing FILE                            try one file again
+    python -m tests.formats.wshard.fuzz_target FOLDER -runs=100000 -seed=1     continue from the inputs in FOLDER
+    python -m tests.formats.wshard.fuzz_target FILE                            try one file again
 
 Inputs that reach new code are kept in FOLDER. One that breaks something ends the run and is written to `crash-…` in
 the current folder. Options are those of libFuzzer.
@@ -16,20 +16,20 @@ from pathlib import Path
 
 import atheris
 
-from tests.formats.wshard.mutating import mutate_file
+from tests.formats.wshard.mutators import mutate_file
 
 with atheris.instrument_imports(include=["warpdata.wshard"]):
-    from tests.formats.wshard import oracle
+    from tests.formats.wshard import invariants
 
 MOST_BYTES = 32_768
 TIMEOUT_S, ALLOWANCE_BYTES = 10, 2 * 2**30
 
 
 def main() -> None:
-    with oracle.scratch_folder() as name:
+    with invariants.scratch_folder() as name:
         folder = Path(name)
         # Made here too, so that decoders are warm, and as donors of blocks.
-        donors = oracle.seeds(folder)
+        donors = invariants.seeds(folder)
         _bound_memory()
 
         def mutate(data: bytes, most: int, seed: int) -> bytes:
@@ -40,7 +40,7 @@ def main() -> None:
         defaults = [f"-max_len={MOST_BYTES}", f"-timeout={TIMEOUT_S}", "-rss_limit_mb=3072", "-len_control=0"]
         atheris.Setup(
             [sys.argv[0], *defaults, *sys.argv[1:]],
-            lambda data: oracle.judge(data, folder) and None,
+            lambda data: invariants.judge(data, folder) and None,
             custom_mutator=mutate,
         )
         atheris.Fuzz()

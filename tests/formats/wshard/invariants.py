@@ -27,8 +27,8 @@ from warpdata.wshard import (
     compose_wshard,
     frames_block,
     identity,
-    index_film,
-    index_pictures,
+    index_video,
+    index_images,
     load_chunk_manifest,
     load_wshard,
     open_wshard,
@@ -54,7 +54,7 @@ class Memory:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.size = len(data)
+        self.size_bytes = len(data)
 
     def read_range(self, start: int, end: int) -> bytes:
         return self._data[start:end]
@@ -166,7 +166,7 @@ def _judge_reading(data: bytes, blocks: dict[str, reference.RawBlock] | None) ->
 def _judge_block(file: WShardFile, name: str, blocks: dict[str, reference.RawBlock] | None) -> None:
     reader = file[name]
     try:
-        rows = reader.meaning.rows
+        rows = reader.block_type.rows
         start, stop = rows // 3, rows // 2
         window = reader.window(start, stop)
         assert len(window) == stop - start
@@ -295,13 +295,13 @@ def _films(folder: Path) -> list[bytes]:
     out = []
     for kind in ("png", "jpeg"):
         pixels = np.arange(4 * 6 * 8 * 3, dtype=np.uint8).reshape(4, 6, 8, 3)
-        channel, block = index_pictures([picture(one, kind) for one in pixels], [0, 10, 20, 30], "cam")
+        channel, block = index_images([picture(one, kind) for one in pixels], [0, 10, 20, 30], "cam")
         episode = Episode("p", 4, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
         save_wshard(episode, folder / f"{kind}.wshard")
         out.append((folder / f"{kind}.wshard").read_bytes())
     film = folder / "film.mp4"
     film.write_bytes(Scene("libx264", "mp4", {"g": "3", "bf": "1", "crf": "45"}, length=6).data)
-    rows, block = index_film(film, "cam")
+    rows, block = index_video(film, "cam")
     compose_wshard(
         Episode("f", 2, extra={frames_block("signal/cam"): block}), folder / "film.wshard", {"signal/cam": rows}
     )

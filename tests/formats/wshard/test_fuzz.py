@@ -23,13 +23,13 @@ import crc32c
 import numpy as np
 import pytest
 
-from tests.formats.wshard.mutating import mutate_file
-from tests.formats.wshard.oracle import Memory, judge, scratch_folder, seeds
+from tests.formats.wshard.mutators import mutate_file
+from tests.formats.wshard.invariants import Memory, judge, scratch_folder, seeds
 from tests.formats.wshard.scenes import ROOT, RawFile, full_episode, write
 from tests.formats.wshard.test_mutations import mutate
 from tests.reference import wshard_reader as reference
 from warpdata.errors import EpisodeCorruptedError, LimitExceededError
-from warpdata.formats.wshard.frames import FRAME_ENTRY, KEY, FrameIndex
+from warpdata.formats.wshard.frame_index import FRAME_ENTRY, KEY, FrameIndex
 from warpdata.wshard import Channel, Episode, load_wshard, open_wshard, recover, save_wshard
 
 CORPUS = ROOT / "build" / "fuzz" / "wshard"
@@ -90,7 +90,7 @@ def fuzz(sound: list[bytes], corpus: Path, found: Path, runs: int, seed: int) ->
     corpus.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(sound):
         (corpus / f"sound-{number}").write_bytes(data)
-    command = [sys.executable, "-m", "tests.formats.wshard.fuzzing", str(corpus), f"-runs={runs}", f"-seed={seed}"]
+    command = [sys.executable, "-m", "tests.formats.wshard.fuzz_target", str(corpus), f"-runs={runs}", f"-seed={seed}"]
     done = subprocess.run(
         [*command, f"-artifact_prefix={found}/"],
         check=False,
@@ -184,7 +184,7 @@ def test_predictions_of_many_channels_do_not_take_forever() -> None:
         "omen/c7/m": b"x",
     }
     with open_wshard(Memory(RawFile(blocks).build())) as file:
-        declared = [name for name in file.blocks if name.startswith("omen/") and file[name].meaning.is_declared]
+        declared = [name for name in file.blocks if name.startswith("omen/") and file[name].block_type.is_declared]
     assert declared == ["omen/c7/m"]
 
 
