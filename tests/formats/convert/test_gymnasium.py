@@ -185,4 +185,4 @@ def test_a_value_that_would_be_rounded_is_refused(tmp_path: Path) -> None:
     env.step(1)
     env.step(np.int8(1))
     with pytest.raises(SchemaMismatchError, match="action/action"):
-        env._fitting("action/action", np.array(0.5))
+        env._cast("action/action", np.array(0.5))

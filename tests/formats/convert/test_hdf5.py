@@ -100,7 +100,7 @@ def test_what_an_episode_cannot_hold_is_said(tmp_path: Path) -> None:
     lost = {fate.field: fate for fate in report.lost}
     assert {"short", "elsewhere", "soft", "@list", "calibration", "@date", "data/loose", "words"} <= set(lost)
     assert lost["elsewhere"].episodes == 1
-    assert "a link to elsewhere is not followed" in report.text()
+    assert "links are not followed" in report.text()
     rounded = [fate for fate in report.changed if fate.field == "rewards"]
     assert any("was rounded" in fate.how for fate in rounded)
 

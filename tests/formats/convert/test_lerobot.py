@@ -163,7 +163,7 @@ def test_a_film_of_many_episodes_is_cut_between_packets(tmp_path: Path) -> None:
     foreign(tmp_path / "ds", [20, 10, 10], FILM)
     report = import_lerobot(tmp_path / "ds", tmp_path / "out")
     fates = {fate.field: fate for fate in report.changed}
-    assert "encoded frames are as they were" in fates["observation.images.top"].how
+    assert "encoded frames are unchanged" in fates["observation.images.top"].how
     film = tmp_path / "whole.mp4"
     film.write_bytes(FILM.data)
     rows, index = index_video(film, "cam")

@@ -28,8 +28,8 @@ from warpdata.wshard import (
     Timebase,
     compose_wshard,
     frames_block,
-    index_video,
     index_images,
+    index_video,
     open_wshard,
 )
 

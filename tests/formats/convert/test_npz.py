@@ -107,7 +107,7 @@ def test_what_an_episode_cannot_hold_is_said(tmp_path: Path) -> None:
 def test_rewards_that_are_rounded_are_not_called_exact(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", reward=np.array([0.1]))
     (fate,) = import_npz(tmp_path / "x.npz", tmp_path / "x.wshard").changed
-    assert fate.how == "float64 became float32, and was rounded"
+    assert fate.how == "float64 became float32; values are rounded"
 
 
 def test_sources_that_cannot_be_read(tmp_path: Path) -> None:

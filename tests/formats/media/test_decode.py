@@ -54,10 +54,6 @@ from warpdata.errors import (
     UnsupportedFormatError,
     WarpError,
 )
-from warpdata.formats.media import audio as audio_module
-from warpdata.formats.media import image as image_module
-from warpdata.formats.media import video_seek
-from warpdata.formats.media.callback_file import CallbackFile
 from warpdata.formats.media import (
     VideoReader,
     audio_info,
@@ -65,7 +61,11 @@ from warpdata.formats.media import (
     decode_image,
     image_size,
     image_to_array,
+    video_seek,
 )
+from warpdata.formats.media import audio as audio_module
+from warpdata.formats.media import image as image_module
+from warpdata.formats.media.callback_file import CallbackFile
 
 RAMP = np.arange(12 * 20, dtype=np.uint8).reshape(12, 20)
 COLOUR = np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
@@ -787,9 +787,9 @@ def test_a_place_before_the_file_is_not_the_files_failure() -> None:
 @pytest.mark.parametrize(
     ("module", "library", "extra", "act"),
     [
-        ("PIL", "Pillow", "image", lambda: decode_image(ENCODED["PNG"], "m")),
-        ("PIL", "Pillow", "image", lambda: image_size(ENCODED["PNG"], "m")),
-        ("numpy", "NumPy", "image", lambda: image_to_array(ENCODED["PNG"], "m")),
+        ("PIL.Image", "Pillow", "image", lambda: decode_image(ENCODED["PNG"], "m")),
+        ("PIL.Image", "Pillow", "image", lambda: image_size(ENCODED["PNG"], "m")),
+        ("numpy", "numpy", "image", lambda: image_to_array(ENCODED["PNG"], "m")),
         ("soundfile", "soundfile", "audio", lambda: decode_audio(io.BytesIO(SOUNDS["WAV"]), "m")),
         ("soundfile", "soundfile", "audio", lambda: audio_info(io.BytesIO(SOUNDS["WAV"]), "m")),
         ("av", "PyAV", "video", lambda: VideoReader(io.BytesIO(SCENES[0].data), "m")),
@@ -805,8 +805,6 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
 
 
 def test_no_library_is_loaded_before_it_is_needed() -> None:
-    code = (
-        "import sys, warpdata.formats.media\nprint([n for n in ('PIL', 'soundfile', 'av') if n in sys.modules])"
-    )
+    code = "import sys, warpdata.formats.media\nprint([n for n in ('PIL', 'soundfile', 'av') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""A program that records until it is killed, and says after each flush how many steps are safe."""
+"""A program that records until it is killed, and prints the number of flushed steps after each flush."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANNEL_COUNT = len(DTYPES)
 
 
 def value(channel: int, step: int) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
-    """What a channel holds at a step: every value tells its place."""
+    """Return the value of a channel at a step, different for each step and element."""
     return ((np.arange(channel + 1) + step * 7 + channel) % 120).astype(NUMPY[channel])
 
 
@@ -29,12 +29,12 @@ def main(path: str, flush_steps: int, fsync: str, count: int) -> None:
     os.write(1, b"ready\n")
     with WShardStreamWriter(path, "ep", channels, flush_steps=flush_steps, fsync=fsync) as writer:
         writer.begin_episode(env_id="Killed-v0", tick_hz=30)
-        told = 0
+        printed = 0
         for step in range(count):
             writer.write_timestep({f"c{n}": value(n, step) for n in range(CHANNEL_COUNT)}, reward=float(step % 1000))
-            if writer.flushed_steps != told:
-                told = writer.flushed_steps
-                os.write(1, b"%d\n" % told)
+            if writer.flushed_steps != printed:
+                printed = writer.flushed_steps
+                os.write(1, b"%d\n" % printed)
         writer.end_episode()
 
 

@@ -64,7 +64,7 @@ class Browser:
     def run(self, script: str, argument: Any = None) -> Any:
         """The value of an async function body in the page, where `wshard` is the library and `tell` describes."""
         prelude = """const wshard = await import("@warpdata/wshard");
-            const tell = await import("/lake/library/dist/test/describing.js");"""
+            const tell = await import("/lake/library/dist/test/describe.js");"""
         return self._page.evaluate(f"async (given) => {{ {prelude} {script} }}", argument)
 
     def title(self, url: str) -> str:

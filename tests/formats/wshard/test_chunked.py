@@ -192,7 +192,7 @@ def test_chunks_that_differ_are_not_read_as_one(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match="'state' is not the same in all chunks"):
             join_episodes([chunk(0, 10), other])
     rewarded = replace(chunk(10, 15), rewards=np.zeros(5, np.float32))
-    with pytest.raises(UnsupportedError, match="rewards are there in some chunks only"):
+    with pytest.raises(UnsupportedError, match="rewards are present in some chunks only"):
         join_episodes([chunk(0, 10), rewarded])
     residual = {"state/sign2nddiff": Channel("state", np.zeros((10, 1), np.uint8))}
     with pytest.raises(UnsupportedError, match="an encoding of its own"):

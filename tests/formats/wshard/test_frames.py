@@ -32,8 +32,8 @@ from warpdata.wshard import (
     FrameReader,
     compose_wshard,
     frames_block,
-    index_video,
     index_images,
+    index_video,
     load_wshard,
     open_wshard,
     save_wshard,
@@ -225,7 +225,7 @@ def test_damage_in_a_frame_is_found_when_it_is_read(tmp_path: Path) -> None:
     with open_wshard(tmp_path / "ep.wshard") as file:
         reader = FrameReader(file, "signal/cam")
         reader.frame(0)
-        with pytest.raises(EpisodeCorruptedError, match="not what was indexed"):
+        with pytest.raises(EpisodeCorruptedError, match="fail their checksum"):
             reader.frame(1)
 
 
@@ -242,7 +242,7 @@ def test_what_cannot_be_indexed_is_refused(tmp_path: Path) -> None:
         index_images([b"GIF89a"], [0], "cam")
     with pytest.raises(BadInputError, match="same time"):
         index_images(jpegs(2), [3, 3], "cam")
-    with pytest.raises(BadInputError, match="2 pictures"):
+    with pytest.raises(BadInputError, match="2 images"):
         index_images(jpegs(2), [3], "cam")
 
 

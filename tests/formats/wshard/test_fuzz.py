@@ -23,8 +23,8 @@ import crc32c
 import numpy as np
 import pytest
 
-from tests.formats.wshard.mutators import mutate_file
 from tests.formats.wshard.invariants import Memory, judge, scratch_folder, seeds
+from tests.formats.wshard.mutators import mutate_file
 from tests.formats.wshard.scenes import ROOT, RawFile, full_episode, write
 from tests.formats.wshard.test_mutations import mutate
 from tests.reference import wshard_reader as reference

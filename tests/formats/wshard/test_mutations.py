@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.formats.wshard.mutators import mutate_json
 from tests.formats.wshard.invariants import Memory
+from tests.formats.wshard.mutators import mutate_json
 from tests.formats.wshard.scenes import RawFile, full_episode
 from tests.reference import wshard_reader as reference
 from warpdata.errors import WarpError

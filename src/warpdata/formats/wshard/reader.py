@@ -225,7 +225,7 @@ class BlockReader:
         table, cache = self._seek_table(), self._cache
         table.read_into(self.entry, low, out, self._file.read_range, cache)
         if cache is not None and self._file.is_mapped and cache.should_load_all(out.nbytes, self.entry.size_bytes):
-            with suppress(EpisodeCorruptedError):  # damage elsewhere in the block is reported when it is read
+            with suppress(EpisodeCorruptedError):  # damage in other chunks is reported when they are read
                 whole = table.allocate(self.entry, 0, self.entry.size_bytes)
                 table.read_into(self.entry, 0, whole, self._file.read_range, cache)
                 shape = (self._layout.rows, *self._layout.shape)

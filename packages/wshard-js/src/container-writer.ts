@@ -1,6 +1,6 @@
 /**
- * Write a container strictly: entries in the order of their offsets, no overlap, zeros between, sizes true.
- * Where the bytes go is the caller's affair. Implements "Writing" of the specification.
+ * Writing of containers: entries in the order of their offsets, no overlap, zeros in between.
+ * The caller provides the sink. Implements "Writing" of the specification.
  */
 
 import { concat, encodeText, isWellFormed } from "./bytes.js";
@@ -25,10 +25,10 @@ import {
   MAX_NAMES_BYTES,
   MIN_COMPRESS_BYTES,
 } from "./limits.js";
-import { META_IDENTITY, sealBytes, sha256 } from "./sealing.js";
-import { encodeChunks } from "./timechunks.js";
+import { META_IDENTITY, sealBytes, sha256 } from "./identity.js";
+import { encodeChunks } from "./seek-table.js";
 
-/** A block to be written. `chunkBytes` cuts a zstd block into time chunks of that many bytes; 0 leaves it whole. */
+/** A block to be written. `chunkBytes` splits a zstd block into time chunks of this size; 0 writes one frame. */
 export interface BlockPlan {
   readonly name: string;
   readonly data: Uint8Array;
@@ -45,14 +45,14 @@ export interface ContainerOptions {
   readonly isSealed: boolean;
 }
 
-/** Takes pieces at any position; what is never written reads as zeros. */
+/** Accepts pieces at any position; gaps read as zeros. */
 export interface Sink {
   write(position: number, data: Uint8Array): Promise<void> | void;
 }
 
 export interface Written {
   readonly totalBytes: number;
-  /** Where the file is sealed. */
+  /** Only if the file is sealed. */
   readonly identity: string | null;
 }
 
@@ -101,7 +101,7 @@ export async function writeContainer(
   return { totalBytes: await layout.finish(), identity: await sha256(seal) };
 }
 
-/** A file in the making: the index is kept until the blocks are down. */
+/** A file that is being written: blocks first, then the header and the index. */
 class Layout {
   private readonly names: readonly Uint8Array[];
   private readonly namesOffset: number;
@@ -122,7 +122,7 @@ class Layout {
 
   async add(plan: BlockPlan): Promise<void> {
     let offset = this.aligned(this.totalBytes);
-    // Blocks of no bytes still get offsets of their own, as offsets must ascend.
+    // Empty blocks get offsets of their own too, because offsets must ascend.
     if (this.entries.at(-1)?.offset === offset) {
       offset = this.aligned(offset + 1);
     }
@@ -164,7 +164,7 @@ class Layout {
   }
 }
 
-/** What is stored, and by which codec: none where compression does not make it smaller. */
+/** Returns the stored bytes and their codec: none if compression does not make them smaller. */
 async function encodeBlock(plan: BlockPlan): Promise<[codec: Codec, stored: Uint8Array]> {
   const { name, data, compression, chunkBytes } = plan;
   const { codec } = compression;
@@ -174,7 +174,7 @@ async function encodeBlock(plan: BlockPlan): Promise<[codec: Codec, stored: Uint
   const isChunked = codec === "zstd" && chunkBytes > 0;
   const most = Math.min(data.length, isChunked ? chunkBytes : data.length);
   if (most > MAX_DECODED_BYTES || (isChunked && Math.ceil(data.length / chunkBytes) > MAX_CHUNKS)) {
-    throw new LimitExceededError(`block '${name}' has ${data.length} bytes, in pieces that readers do not decode`, {
+    throw new LimitExceededError(`block '${name}' has ${data.length} bytes, in frames that readers do not decode`, {
       hint: "Leave it uncompressed, change the time chunks, or split the episode.",
     });
   }
@@ -182,7 +182,7 @@ async function encodeBlock(plan: BlockPlan): Promise<[codec: Codec, stored: Uint
   return stored.length < data.length ? [codec, stored] : ["none", data];
 }
 
-/** The names in UTF-8. `BadInputError` unless a file may have blocks of these names. */
+/** Returns the names in UTF-8; `BadInputError` unless a file may have blocks of these names. */
 function checkNames(names: readonly string[], alignment: number): Uint8Array[] {
   if (!ALIGNMENTS.includes(alignment)) {
     throw new BadInputError(`the alignment ${alignment} is not one of ${ALIGNMENTS.join(", ")}`);
@@ -191,14 +191,14 @@ function checkNames(names: readonly string[], alignment: number): Uint8Array[] {
     throw new BadInputError("two blocks have the same name");
   }
   if (!names.every(isWellFormed)) {
-    throw new BadInputError("a block name has half of a surrogate pair");
+    throw new BadInputError("a block name has a lone surrogate");
   }
   const raw = names.map(encodeText);
   if (raw.some((name) => name.length === 0 || name.length > MAX_NAME_BYTES)) {
     throw new BadInputError(`a block name is empty or longer than ${MAX_NAME_BYTES} bytes`);
   }
   if (names.length > MAX_ENTRIES || raw.reduce((sum, name) => sum + name.length, 0) > MAX_NAMES_BYTES) {
-    throw new LimitExceededError(`${names.length} blocks are more than a file may have`);
+    throw new LimitExceededError(`the file would have ${names.length} blocks, which exceeds the limits`);
   }
   return raw;
 }

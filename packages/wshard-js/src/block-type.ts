@@ -1,14 +1,14 @@
 /**
- * What the bytes of a block mean: element type, shape of a step, number of rows.
+ * The type of a block: element type, shape of a step, number of rows.
  *
- * A declaration decides; then the names that the format itself defines; otherwise bytes stay bytes. Nothing
- * is guessed from a size alone. Implements "Meaning of blocks" of the specification.
+ * A declaration takes precedence; then the names that the format defines; otherwise the bytes are u8. Nothing is
+ * inferred from a size alone. Implements "Block types" of the specification.
  */
 
 import { dtypeBytes, type DType } from "./dtypes.js";
 import { EpisodeCorruptedError } from "./errors.js";
 import { stepBytes, type ChannelSpec, type EpisodeInfo } from "./metadata.js";
-import { isEncoded, isOfOwnLength } from "./model.js";
+import { isEncoded, hasOwnLength } from "./model.js";
 
 export const REWARD = "reward";
 export const DONE = "done";
@@ -28,19 +28,19 @@ const LATENT: readonly (readonly [string, DType])[] = [
   ["omen/latent_action_codebook/", "i32"],
 ];
 
-/** `rows` steps of `shape`. Where `isDeclared` is false the bytes are u8, one to a row. */
-export interface Meaning {
+/** `rows` steps of `shape`. Without a declaration the bytes are u8, one to a row. */
+export interface BlockType {
   readonly dtype: DType;
   readonly shape: readonly number[];
   readonly rows: number;
   readonly isDeclared: boolean;
 }
 
-type StepType = Pick<Meaning, "dtype" | "shape">;
+type StepType = Pick<BlockType, "dtype" | "shape">;
 
-/** `EpisodeCorruptedError` where a declaration and the size of the block contradict each other. */
-export function meaningOf(name: string, sizeBytes: number, info: EpisodeInfo | null): Meaning {
-  const raw: Meaning = { dtype: "u8", shape: [], rows: sizeBytes, isDeclared: false };
+/** Returns the type of a block; `EpisodeCorruptedError` if a declaration contradicts its size. */
+export function findBlockType(name: string, sizeBytes: number, info: EpisodeInfo | null): BlockType {
+  const raw: BlockType = { dtype: "u8", shape: [], rows: sizeBytes, isDeclared: false };
   if (info === null) {
     return raw;
   }
@@ -56,7 +56,7 @@ export function meaningOf(name: string, sizeBytes: number, info: EpisodeInfo | n
   return found === null ? raw : { ...found, rows: info.length, isDeclared: true };
 }
 
-/** Element type and step shape of a prediction that nobody declared, where its name tells them. */
+/** Returns the element type and step shape that follow from the name of an undeclared prediction. */
 export function defaultLane(
   name: string,
   sizeBytes: number,
@@ -72,13 +72,13 @@ export function defaultLane(
     return null;
   }
   const path = rest.join("/");
-  // Channels and models may both contain slashes; the longest channel is the one meant.
+  // Channels and models may both contain slashes; the longest matching channel id counts.
   const ids = channelsById(info.channels);
   let longest: ChannelSpec | undefined;
   for (let at = path.lastIndexOf("/"); longest === undefined && at > 0; at = path.lastIndexOf("/", at - 1)) {
     longest = ids.get(path.slice(0, at));
   }
-  if (longest === undefined || isOfOwnLength(longest.attributes)) {
+  if (longest === undefined || hasOwnLength(longest.attributes)) {
     return null;
   }
   return stepBytes(longest) * info.length === sizeBytes ? { dtype: longest.dtype, shape: longest.shape } : null;
@@ -86,7 +86,7 @@ export function defaultLane(
 
 const known = new WeakMap<EpisodeInfo["channels"], ReadonlyMap<string, ChannelSpec>>();
 
-/** Channels by their ids; the first of those that share one. Made once for each file. */
+/** Channels by id; the first one if several share an id. Computed once for each file. */
 function channelsById(channels: EpisodeInfo["channels"]): ReadonlyMap<string, ChannelSpec> {
   let found = known.get(channels);
   if (found === undefined) {
@@ -104,22 +104,22 @@ function latent(dtype: DType, sizeBytes: number, length: number): StepType | nul
   return { dtype, shape: dtype === "i32" && width === 1 ? [] : [width] };
 }
 
-function declared(spec: ChannelSpec, sizeBytes: number, length: number): Meaning {
+function declared(spec: ChannelSpec, sizeBytes: number, length: number): BlockType {
   if (isEncoded(spec.attributes)) {
     return { dtype: "u8", shape: [], rows: sizeBytes, isDeclared: true };
   }
   const width = stepBytes(spec);
-  const rows = isOfOwnLength(spec.attributes) && width > 0 ? Math.floor(sizeBytes / width) : length;
+  const rows = hasOwnLength(spec.attributes) && width > 0 ? Math.floor(sizeBytes / width) : length;
   return checked(spec.block, { dtype: spec.dtype, shape: spec.shape, rows, isDeclared: true }, sizeBytes);
 }
 
-function checked(name: string, meaning: Meaning, sizeBytes: number): Meaning {
-  const taken = meaning.rows * stepBytes(meaning);
+function checked(name: string, blockType: BlockType, sizeBytes: number): BlockType {
+  const taken = blockType.rows * stepBytes(blockType);
   if (taken !== sizeBytes) {
     throw new EpisodeCorruptedError(
-      `block '${name}' has ${sizeBytes} bytes, and ${meaning.rows} steps of ${meaning.dtype}` +
-        `[${meaning.shape.join(", ")}] take ${taken}`,
+      `block '${name}' has ${sizeBytes} bytes; ${blockType.rows} steps of ${blockType.dtype}` +
+        `[${blockType.shape.join(", ")}] take ${taken}`,
     );
   }
-  return meaning;
+  return blockType;
 }

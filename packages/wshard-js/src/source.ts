@@ -1,7 +1,6 @@
 /**
- * Where the bytes of a file come from: anything with a size that can read a range.
- *
- * Memory, a browser's `Blob` or `File`, a file of Node, an HTTP address, or an object of the caller's.
+ * The bytes of a file: memory, a browser's `Blob` or `File`, a file of Node, an HTTP address, or an object of the
+ * caller.
  */
 
 import { hasFiles, openForReading, translate } from "#platform";
@@ -11,31 +10,31 @@ import { openHttp } from "./http.js";
 import { HEAD_GUESS_BYTES } from "./limits.js";
 import type { FileHandleLike } from "./platform.js";
 
-/** Immutable bytes, readable by range. `end` is exclusive; ranges asked for always lie inside `size`. */
+/** Immutable bytes, readable by range. `end` is exclusive; requested ranges are always inside of `size`. */
 export interface ByteSource {
   readonly size: number;
   readRange(start: number, end: number): Promise<Uint8Array> | Uint8Array;
   close?(): Promise<void> | void;
 }
 
-/** The part of a `Blob` or `File` that reading needs. */
+/** The members of a `Blob` or `File` that reading needs. */
 export interface BlobLike {
   readonly size: number;
   slice(start: number, end: number): { arrayBuffer(): Promise<ArrayBuffer> };
 }
 
 /**
- * What can be opened. A string is an HTTP address where it begins as one; otherwise it is a path in Node, and
- * in a browser an address relative to the page. A file handle stays the caller's to close.
+ * Anything that can be opened. A string with an HTTP scheme is an address; any other is a path in Node, and an address
+ * relative to the page in a browser. The caller closes a file handle.
  */
 export type Source = string | URL | ArrayBuffer | Uint8Array | BlobLike | FileHandleLike | ByteSource;
 
-/** A source whose beginning was read once, and whose answers are as long as was asked. */
+/** A source with its first bytes in memory, which checks the length of every answer. */
 export class OpenSource {
   private constructor(
     private readonly source: ByteSource,
     private readonly head: Uint8Array,
-    /** Whether ranges may be views of memory that belongs to the caller. */
+    /** True if ranges may be views of memory that belongs to the caller. */
     readonly isShared: boolean,
   ) {}
 
@@ -62,7 +61,7 @@ export class OpenSource {
     try {
       data = await this.source.readRange(start, end);
     } catch (cause) {
-      // What memory cannot hold is not the file's fault.
+      // A file may be valid although a range of it does not fit in memory.
       throw cause instanceof RangeError
         ? new LimitExceededError(`${end - start} bytes do not fit in memory`, { cause })
         : cause;
@@ -83,7 +82,7 @@ async function open(where: Source): Promise<[source: ByteSource, isShared: boole
     const isHttp = /^https?:/i.test(String(where));
     return [isHttp || !hasFiles ? await openHttp(where) : await openFile(where), false];
   }
-  // Not instanceof: the bytes may come from another frame or worker.
+  // Not instanceof, because the bytes may come from another frame or worker.
   if (ArrayBuffer.isView(where)) {
     return [memory(new Uint8Array(where.buffer, where.byteOffset, where.byteLength)), true];
   }
@@ -99,7 +98,7 @@ async function open(where: Source): Promise<[source: ByteSource, isShared: boole
   if ("slice" in where) {
     return [blob(where), false];
   }
-  throw new BadInputError(`${Object.prototype.toString.call(where)} is nothing that bytes can be read from`);
+  throw new BadInputError(`${Object.prototype.toString.call(where)} is not a source of bytes`);
 }
 
 function isBuffer(where: object): where is ArrayBuffer {

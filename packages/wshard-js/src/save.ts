@@ -1,5 +1,5 @@
 /**
- * Save an episode: every block, those that were there before in the order they had.
+ * Saving of an episode: all blocks, with those of the original file in their old order.
  * Implements "Rewriting" of the specification.
  */
 
@@ -7,35 +7,35 @@ import { stageFile } from "#platform";
 
 import { parseCompression, PLAIN, type Compression, type CompressionName } from "./codecs.js";
 import { JSON_CONTENT, ROLE_EPISODE } from "./container.js";
-import { encodeMetadata } from "./documents.js";
+import { encodeMetadata } from "./metadata-writer.js";
 import { encodeArray, type NdArray } from "./dtypes.js";
 import { BadInputError } from "./errors.js";
 import { decodeObject, type JsonObject } from "./json-read.js";
 import { encodeJson, sameJson } from "./json-write.js";
-import { SERIES } from "./loading.js";
+import { SERIES } from "./load.js";
 import { checkEpisode, completeEpisode, lanesOf, type Channel, type Episode, type EpisodeInit } from "./model.js";
-import { checkProvenance, META_IDENTITY, META_PROVENANCE } from "./sealing.js";
-import { MemorySink, planBytes, writeContainer, type BlockPlan, type Sink, type Written } from "./writing.js";
+import { checkProvenance, META_IDENTITY, META_PROVENANCE } from "./identity.js";
+import { MemorySink, planBytes, writeContainer, type BlockPlan, type Sink, type Written } from "./container-writer.js";
 
 export interface SaveOptions {
   /** `"none"`, `"zstd"`, `"lz4"`, or a pair of name and level. */
   readonly compression?: CompressionName;
-  /** Overrules `compression` by block name, as in `{ "signal/rgb": ["zstd", 19] }`. */
+  /** Overrides `compression` by block name, for example `{ "signal/rgb": ["zstd", 19] }`. */
   readonly perBlock?: Readonly<Record<string, CompressionName>>;
   readonly alignment?: 0 | 16 | 32 | 64;
-  /** Cuts zstd blocks into pieces that windows read alone. Leave it 0 for files to be exchanged. */
+  /** Splits zstd blocks into chunks that windows read alone. Use 0 for files to be exchanged. */
   readonly timeChunkSteps?: number;
-  /** Left out, what was sealed when it was loaded is sealed again. */
+  /** The default seals an episode that was loaded from a sealed file. */
   readonly seal?: boolean;
 }
 
 export interface Encoded {
   readonly bytes: Uint8Array;
-  /** Where the file is sealed. */
+  /** Only if the file is sealed. */
   readonly identity: string | null;
 }
 
-/** The file as bytes. With the defaults, every known reader accepts it. */
+/** Encodes the file. With the defaults, every known reader accepts it. */
 export async function encodeWShard(episode: EpisodeInit, options: SaveOptions = {}): Promise<Encoded> {
   const sink = new MemorySink();
   const { totalBytes, identity } = await write(sink, episode, options);
@@ -43,7 +43,7 @@ export async function encodeWShard(episode: EpisodeInit, options: SaveOptions = 
 }
 
 /**
- * Writes the episode in Node, replacing the file at once and durably. Returns the identity where it is sealed.
+ * Writes the episode in Node, atomically and durably. Returns the identity if the file is sealed.
  */
 export async function saveWShard(
   episode: EpisodeInit,
@@ -70,7 +70,7 @@ async function write(sink: Sink, init: EpisodeInit, options: SaveOptions): Promi
     Object.entries(options.perBlock ?? {}).map(([name, value]) => [name, parseCompression(value)]),
   );
   if (!Number.isInteger(timeChunkSteps) || timeChunkSteps < 0) {
-    throw new BadInputError(`timeChunkSteps is ${timeChunkSteps}`);
+    throw new BadInputError(`timeChunkSteps ${timeChunkSteps} is not valid`);
   }
   const plans = makePlans(episode);
   const unknown = [...special.keys()].filter((name) => !plans.some((plan) => plan.name === name));
@@ -98,28 +98,28 @@ function chunkBytesOf(item: Channel | undefined, steps: number, how: Compression
   return steps * (item.data.byteLength / item.shape[0]!);
 }
 
-/** All blocks in order: as they were in the file, new ones after them, provenance last. */
+/** Returns all blocks in order: those of the original file, then new ones, provenance last. */
 function makePlans(episode: Episode): BlockPlan[] {
   const blocks = new Map<string, BlockPlan>();
   const add = (name: string, data: Uint8Array, contentType = 0, tags = 0): void => {
     blocks.set(name, planBytes(name, data, contentType, tags));
   };
-  const kept = episode.origin?.kept ?? new Map<string, Uint8Array>();
+  const verbatim = episode.origin?.verbatim ?? new Map<string, Uint8Array>();
   for (const [name, data] of encodeMetadata(episode)) {
     add(name, data, JSON_CONTENT);
   }
   for (const [name, item] of lanesOf(episode)) {
-    add(name, storedBytes(name, item, kept));
+    add(name, storedBytes(name, item, verbatim));
   }
   for (const [name, [field, dtype]] of Object.entries(SERIES)) {
     const data = episode[field];
     if (data !== null) {
-      add(name, storedBytes(name, { dtype, data, shape: [data.length] } as NdArray, kept));
+      add(name, storedBytes(name, { dtype, data, shape: [data.length] } as NdArray, verbatim));
     }
   }
   for (const [name, { data, contentType = 0, tags = 0 }] of episode.extra) {
     if (blocks.has(name) || name === META_IDENTITY || name === META_PROVENANCE) {
-      throw new BadInputError(`the block '${name}' cannot stand in extra; it has a place of its own`);
+      throw new BadInputError(`the block '${name}' cannot be in extra; it has a field of its own`);
     }
     if (![contentType, tags].every((word) => Number.isInteger(word) && word >= 0 && word < 2 ** 16)) {
       throw new BadInputError(`block '${name}' has a content type or tags beyond 16 bits`);
@@ -127,7 +127,7 @@ function makePlans(episode: Episode): BlockPlan[] {
     add(name, data, contentType, tags);
   }
   if (episode.provenance !== null) {
-    add(META_PROVENANCE, provenanceBytes(episode.provenance, kept), JSON_CONTENT);
+    add(META_PROVENANCE, provenanceBytes(episode.provenance, verbatim), JSON_CONTENT);
   }
   return inOrder(blocks, episode);
 }
@@ -144,16 +144,16 @@ function inOrder(blocks: ReadonlyMap<string, BlockPlan>, episode: Episode): Bloc
   });
 }
 
-function storedBytes(name: string, array: NdArray, kept: ReadonlyMap<string, Uint8Array>): Uint8Array {
+function storedBytes(name: string, array: NdArray, verbatim: ReadonlyMap<string, Uint8Array>): Uint8Array {
   const data = encodeArray(array, `block '${name}'`);
-  const old = kept.get(name);
+  const old = verbatim.get(name);
   const isSame =
     array.dtype === "bool" && old?.length === data.length && old.every((byte, at) => (byte !== 0) === (data[at] === 1));
   return isSame ? old : data;
 }
 
-function provenanceBytes(provenance: JsonObject, kept: ReadonlyMap<string, Uint8Array>): Uint8Array {
-  const old = kept.get(META_PROVENANCE);
+function provenanceBytes(provenance: JsonObject, verbatim: ReadonlyMap<string, Uint8Array>): Uint8Array {
+  const old = verbatim.get(META_PROVENANCE);
   if (old !== undefined && sameJson(decodeObject(old, META_PROVENANCE), provenance)) {
     return old;
   }

@@ -1,4 +1,4 @@
-/** Episodes and arrays as JSON that the tests of the Python library can compare with their own. For Node and pages. */
+/** Converts episodes and arrays to JSON, which the tests of the Python library compare with their own. */
 
 import {
   openWShard,
@@ -10,7 +10,7 @@ import {
 } from "../src/index.js";
 import { encodeJson } from "../src/json-write.js";
 import { lanesOf } from "../src/model.js";
-import { sha256 } from "../src/sealing.js";
+import { sha256 } from "../src/identity.js";
 
 export function bytesOf(array: { readonly data: TypedArray }): Uint8Array {
   return new Uint8Array(array.data.buffer, array.data.byteOffset, array.data.byteLength);

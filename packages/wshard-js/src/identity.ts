@@ -1,5 +1,5 @@
 /**
- * The identity of an episode: a hash of hashes of its blocks, the same however it is compressed.
+ * The identity of an episode: a hash of the hashes of its blocks, independent of compression.
  * Implements "Identity" of the specification.
  */
 
@@ -9,8 +9,8 @@ import { sameBytes } from "./bytes.js";
 import { BadInputError, EpisodeCorruptedError } from "./errors.js";
 import { objectOf, type JsonObject } from "./json-read.js";
 import { encodeJson } from "./json-write.js";
-import { openContainer } from "./reading.js";
-import type { Source } from "./sources.js";
+import { openContainer } from "./reader.js";
+import type { Source } from "./source.js";
 
 export const META_IDENTITY = "meta/identity";
 export const META_PROVENANCE = "meta/provenance";
@@ -28,9 +28,9 @@ const PROVENANCE_MEMBERS: readonly string[] = [
 ];
 
 /**
- * 64 hex digits that name the content. Compression, alignment and order of blocks do not change it.
+ * Returns 64 hex digits that name the content. Compression, alignment and block order do not change them.
  *
- * Reads and hashes every block. `EpisodeCorruptedError` where a sealed file does not match its seal.
+ * Reads and hashes every block. `EpisodeCorruptedError` if a sealed file does not match its seal.
  */
 export async function identity(where: Source): Promise<string> {
   const file = await openContainer(where);
@@ -45,7 +45,7 @@ export async function identity(where: Source): Promise<string> {
     }
     const computed = sealBytes(hashes);
     if (file.has(META_IDENTITY) && !sameBytes(await file.readJson(META_IDENTITY), computed)) {
-      throw new EpisodeCorruptedError("the file is sealed, and its blocks are not those that were sealed");
+      throw new EpisodeCorruptedError("the blocks of the file are not those that were sealed");
     }
     return await sha256(computed);
   } finally {
@@ -53,7 +53,7 @@ export async function identity(where: Source): Promise<string> {
   }
 }
 
-/** The content of `meta/identity`, from the SHA-256 of each other block. */
+/** Returns the content of `meta/identity`, from the SHA-256 of each other block. */
 export function sealBytes(hashes: ReadonlyMap<string, string>): Uint8Array {
   return encodeJson({ entries: objectOf(hashes), leaf: "sha256", v: 1 });
 }
@@ -64,14 +64,14 @@ export async function sha256(data: Uint8Array): Promise<string> {
   return hash.hex();
 }
 
-/** `BadInputError` unless all members are there and no others. */
+/** Throws `BadInputError` unless exactly the known members are present. */
 export function checkProvenance(provenance: JsonObject): void {
   const found = Object.keys(provenance);
-  const odd = [
+  const differing = [
     ...found.filter((name) => !PROVENANCE_MEMBERS.includes(name)),
     ...PROVENANCE_MEMBERS.filter((name) => !found.includes(name)),
   ];
-  if (odd.length > 0) {
-    throw new BadInputError(`the provenance has these members too many or too few: ${odd.sort().join(", ")}`);
+  if (differing.length > 0) {
+    throw new BadInputError(`the provenance has missing or unknown members: ${differing.sort().join(", ")}`);
   }
 }

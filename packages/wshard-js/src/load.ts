@@ -1,8 +1,8 @@
 /**
- * Load a whole episode into memory, leaving nothing behind.
+ * Loading of an episode into memory, from a finished file or from a journal.
  *
- * Every block ends up somewhere: in a field of `Episode` where the format gives it a meaning, in `extra`
- * otherwise; saving writes all of them back. Implements "Meaning of blocks" of the specification.
+ * Every block ends up in a field of `Episode` if the format defines its meaning, and in `extra` otherwise. Saving
+ * writes all of them back. Implements "Block types" of the specification.
  */
 
 import { sameBytes } from "./bytes.js";
@@ -12,19 +12,19 @@ import { EpisodeCorruptedError, LimitExceededError, NotFoundError, UnsupportedFo
 import { isJournal, loadJournal } from "./journal.js";
 import { decodeObject } from "./json-read.js";
 import { MAX_PARALLEL_READS, MAX_READ_BYTES, READ_EXPANSION } from "./limits.js";
-import { DONE, REWARD, TIMESTAMPS, TRUNCATED } from "./meaning.js";
+import { DONE, REWARD, TIMESTAMPS, TRUNCATED } from "./block-type.js";
 import { META_BLOCKS, META_EPISODE, type EpisodeInfo } from "./metadata.js";
 import type { Block, Channel, Episode } from "./model.js";
-import { asEpisode, readContainer, type BlockReader, type WShardFile } from "./reading.js";
-import { META_IDENTITY, META_PROVENANCE } from "./sealing.js";
-import { OpenSource, type Source } from "./sources.js";
+import { asEpisode, readContainer, type BlockReader, type WShardFile } from "./reader.js";
+import { META_IDENTITY, META_PROVENANCE } from "./identity.js";
+import { OpenSource, type Source } from "./source.js";
 
 export interface LoadOptions {
-  /** Only these, by id or block name. Predictions, and blocks that are not understood, then stay behind. */
+  /** Selects channels by id or block name, without predictions and uninterpreted blocks. */
   readonly channels?: readonly string[];
 }
 
-/** Which field a series is, and the type it must have there. */
+/** The field of each series, and its required type. */
 export const SERIES = {
   [REWARD]: ["rewards", "f32"],
   [DONE]: ["terminations", "bool"],
@@ -41,8 +41,8 @@ const GROUPS = {
 } as const;
 
 /**
- * The whole episode in arrays of its own, every checksum verified. A journal (`….partial`) gives the steps
- * that were flushed so far, also while it is being written.
+ * Loads the episode into arrays of its own, with every checksum verified. A journal (`….partial`) gives the steps
+ * flushed so far, also while it is being written.
  */
 export async function loadWShard(where: Source, options: LoadOptions = {}): Promise<Episode> {
   const source = await OpenSource.open(where);
@@ -80,10 +80,10 @@ async function loadFile(file: WShardFile, channels: readonly string[] | null): P
   }
   const entries = file.blocks.map((name) => file.block(name).entry);
   const layout = entries.map((entry) => [entry.name, entry.contentType, entry.tags] as const);
-  return { ...episode, origin: { layout, kept: parts.kept, isSealed: file.has(META_IDENTITY) } };
+  return { ...episode, origin: { layout, verbatim: parts.verbatim, isSealed: file.has(META_IDENTITY) } };
 }
 
-/** Each block may be as large as it may be; many of them in a small file must not fill the memory. */
+/** Bounds the sum of all decoded blocks. Each block has its own bound, but a small file may hold many. */
 function checkSize(entries: readonly Entry[]): void {
   const packed = entries.filter((entry) => entry.codec !== "none");
   const stored = packed.reduce((sum, entry) => sum + entry.storedBytes, 0);
@@ -104,14 +104,14 @@ function wantedBlocks(channels: readonly string[], file: WShardFile, info: Episo
     const found = [name, `signal/${name}`, `action/${name}`, ...named].filter((block) => file.has(block));
     if (found.length === 0) {
       const some = specs.map((spec) => spec.id).join(", ");
-      throw new NotFoundError(`there is no channel '${name}'`, { hint: `There are: ${some}.` });
+      throw new NotFoundError(`there is no channel '${name}'`, { hint: `Channels: ${some}.` });
     }
     found.forEach((block) => out.add(block));
   }
   return out;
 }
 
-/** One block, out of the file. `raw` is memory that nobody else has. */
+/** One block of the file. `raw` is memory of its own. */
 interface Taken {
   readonly reader: BlockReader;
   readonly raw: Uint8Array;
@@ -121,15 +121,15 @@ interface Taken {
 
 async function take(reader: BlockReader, isShared: boolean): Promise<Taken> {
   const { name, codec } = reader.entry;
-  // A contradiction between a declaration and a size is found before anything is read.
-  const meaning = fieldOf(name) === null ? null : await reader.meaning();
+  // Check the declaration against the size before anything is read.
+  const blockType = fieldOf(name) === null ? null : await reader.blockType();
   const bytes = await reader.raw();
   const raw = isShared && codec === "none" ? bytes.slice() : bytes;
-  const array = meaning === null ? null : decodeArray(raw, meaning.dtype, [meaning.rows, ...meaning.shape]);
-  return { reader, raw, array, isDeclared: meaning?.isDeclared ?? false };
+  const array = blockType === null ? null : decodeArray(raw, blockType.dtype, [blockType.rows, ...blockType.shape]);
+  return { reader, raw, array, isDeclared: blockType?.isDeclared ?? false };
 }
 
-/** The group or series that a block belongs to, if any. */
+/** Returns the group or series of a block, if any. */
 function fieldOf(name: string): keyof typeof GROUPS | keyof typeof SERIES | null {
   if (Object.hasOwn(SERIES, name)) {
     return name as keyof typeof SERIES;
@@ -139,9 +139,9 @@ function fieldOf(name: string): keyof typeof GROUPS | keyof typeof SERIES | null
   return slash > 0 && slash + 1 < name.length && Object.hasOwn(GROUPS, lane) ? (lane as keyof typeof GROUPS) : null;
 }
 
-/** What has been taken out of a file so far. */
+/** The blocks read from a file so far. */
 class Parts {
-  readonly kept = new Map<string, Uint8Array>();
+  readonly verbatim = new Map<string, Uint8Array>();
   private readonly groups = {
     observations: new Map<string, Channel>(),
     actions: new Map<string, Channel>(),
@@ -157,7 +157,7 @@ class Parts {
   add({ reader, raw, array, isDeclared }: Taken): void {
     const { name, contentType, tags } = reader.entry;
     if (META_BLOCKS.includes(name) || name === META_PROVENANCE) {
-      this.kept.set(name, raw);
+      this.verbatim.set(name, raw);
       return;
     }
     if (name === META_IDENTITY) {
@@ -168,8 +168,8 @@ class Parts {
       return;
     }
     if (array.dtype === "bool" && !sameBytes(array.data, raw)) {
-      // True was spelled with another byte than 1, and must be spelled so again.
-      this.kept.set(name, raw);
+      // The file stores true as another byte than 1. Saving must write the same bytes.
+      this.verbatim.set(name, raw);
     }
     const field = fieldOf(name)!;
     if (field in SERIES) {
@@ -185,9 +185,9 @@ class Parts {
   episode(): Episode {
     const { info } = this;
     if (info.timebase.type === "timestamps_ns" && !this.series.has(TIMESTAMPS)) {
-      throw new EpisodeCorruptedError(`the timebase is timestamps_ns, and there is no block '${TIMESTAMPS}'`);
+      throw new EpisodeCorruptedError(`the timebase is timestamps_ns, but there is no block '${TIMESTAMPS}'`);
     }
-    const provenance = this.kept.get(META_PROVENANCE);
+    const provenance = this.verbatim.get(META_PROVENANCE);
     return {
       id: info.id,
       length: info.length,
@@ -222,7 +222,7 @@ class Parts {
   }
 }
 
-/** Some at a time, and the results in order. Of several failures the first in order is thrown, whichever came first. */
+/** Runs some at a time, and returns the results in order. Of several failures, the first in order is thrown. */
 async function inParallel<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
   const out: R[] = [];
   const failures = new Map<number, unknown>();

@@ -1,8 +1,8 @@
 /**
- * Time chunks: a compressed block cut into pieces that can be read alone, each with a checksum.
+ * Time chunks: a compressed block in independent zstd frames, each with a checksum.
  *
- * The stored bytes are zstd frames one after another, then a seek table in a skippable frame. Implements
- * "Time chunks" of the specification.
+ * The stored bytes are the frames, then a seek table in a skippable frame. Implements "Time chunks" of the
+ * specification.
  */
 
 import { concat, viewOf } from "./bytes.js";
@@ -22,8 +22,8 @@ const FOOTER_BYTES = 9;
 export type ReadRange = (start: number, end: number) => Promise<Uint8Array>;
 
 /**
- * Where chunks begin and end: `stored` in the block's bytes, `decoded` in what they decode to. There is one
- * border more than there are chunks.
+ * The boundaries of the chunks: `stored` in the block's bytes, `decoded` in the decoded bytes. There is one boundary more
+ * than there are chunks.
  */
 export interface SeekTable {
   readonly stored: Float64Array;
@@ -31,7 +31,7 @@ export interface SeekTable {
   readonly checksums: Uint32Array;
 }
 
-/** Fetches the table from the end of the block; every size in it is compared with the entry. */
+/** Reads the table from the end of the block, and checks every size in it against the entry. */
 export async function readSeekTable(entry: Entry, readRange: ReadRange): Promise<SeekTable> {
   const what = `the seek table of block '${entry.name}'`;
   const end = entry.offset + entry.storedBytes;
@@ -67,7 +67,7 @@ function parseRows(entry: Entry, table: DataView, count: number, what: string): 
   const [storedSum, decodedSum] = [stored[count]!, decoded[count]!];
   const tableBytes = HEAD_BYTES + ROW_BYTES * count + FOOTER_BYTES;
   if (storedSum + tableBytes !== entry.storedBytes || decodedSum !== entry.sizeBytes) {
-    throw new EpisodeCorruptedError(`${what} sums to ${storedSum} and ${decodedSum} bytes, which its entry denies`);
+    throw new EpisodeCorruptedError(`${what} sums to ${storedSum} and ${decodedSum} bytes, which contradicts its entry`);
   }
   for (let number = 0; number < count; number++) {
     const size = stored[number + 1]! - stored[number]!;
@@ -80,7 +80,7 @@ function parseRows(entry: Entry, table: DataView, count: number, what: string): 
   return { stored, decoded, checksums };
 }
 
-/** The decoded bytes `start`…`end`, fetching and decoding only the chunks they lie in. */
+/** Returns the decoded bytes `start`…`end`, fetching and decoding only their chunks. */
 export async function readChunks(
   entry: Entry,
   table: SeekTable,
@@ -117,7 +117,7 @@ async function decodeChunk(entry: Entry, table: SeekTable, number: number, data:
   return piece;
 }
 
-/** The chunk in which this decoded byte lies. */
+/** Returns the chunk of this decoded byte. */
 function chunkAt(decoded: Float64Array, byte: number): number {
   let [low, high] = [0, decoded.length - 1];
   while (high - low > 1) {
@@ -142,7 +142,7 @@ function allocate(size: number, entry: Entry): Uint8Array {
   }
 }
 
-/** The stored bytes of a block with time chunks of `chunkBytes` decoded bytes. */
+/** Returns the stored bytes of a block with time chunks of `chunkBytes` decoded bytes. */
 export async function encodeChunks(data: Uint8Array, chunkBytes: number, how: Compression): Promise<Uint8Array> {
   const frames: Uint8Array[] = [];
   const count = Math.ceil(data.length / chunkBytes);

@@ -1,5 +1,5 @@
 /**
- * Open a file without reading it: header and index now, exactly the bytes asked for later.
+ * Reading of files: the header and the index on open, and exactly the requested bytes later.
  * Implements "Reading" of the specification.
  */
 
@@ -18,10 +18,10 @@ import { crc32c, prepareDigests, RunningCrc32c } from "./digests.js";
 import { decodeArray, type NdArray } from "./dtypes.js";
 import { BadInputError, EpisodeCorruptedError, NotFoundError, UnsupportedFormatError } from "./errors.js";
 import { MAX_JSON_BYTES, PIECE_BYTES } from "./limits.js";
-import { meaningOf, type Meaning } from "./meaning.js";
+import { findBlockType, type BlockType } from "./block-type.js";
 import { META_BLOCKS, META_EPISODE, parseInfo, stepBytes, type EpisodeInfo } from "./metadata.js";
-import { OpenSource, type Source } from "./sources.js";
-import { readChunks, readSeekTable, type SeekTable } from "./timechunks.js";
+import { OpenSource, type Source } from "./source.js";
+import { readChunks, readSeekTable, type SeekTable } from "./seek-table.js";
 
 /** Opens an episode. Reads the header and the index, nothing else. */
 export async function openWShard(where: Source): Promise<WShardFile> {
@@ -44,7 +44,7 @@ export async function readContainer(source: OpenSource): Promise<WShardFile> {
   }
 }
 
-/** The same file, if it is an episode. */
+/** Returns the same file if it is an episode. */
 export async function asEpisode(file: WShardFile): Promise<WShardFile> {
   const { role } = file.header;
   if (role !== ROLE_EPISODE) {
@@ -76,7 +76,7 @@ export class WShardFile {
     return [...this.entries.keys()];
   }
 
-  /** Whether bytes that are read may belong to the caller, and should be copied before they are given away. */
+  /** True if bytes that are read may belong to the caller, and must be copied before they are returned. */
   get isShared(): boolean {
     return this.source.isShared;
   }
@@ -85,7 +85,7 @@ export class WShardFile {
     return this.entries.has(name);
   }
 
-  /** `NotFoundError` where there is no such block. */
+  /** Returns a reader; `NotFoundError` if there is no such block. */
   block(name: string): BlockReader {
     const known = this.readers.get(name);
     if (known !== undefined) {
@@ -94,16 +94,16 @@ export class WShardFile {
     const entry = this.entries.get(name);
     if (entry === undefined) {
       const some = this.blocks.slice(0, 20).join(", ");
-      throw new NotFoundError(`there is no block '${name}'`, { hint: `There are: ${some}.` });
+      throw new NotFoundError(`there is no block '${name}'`, { hint: `Blocks: ${some}.` });
     }
     const reader = new BlockReader(this, entry);
     this.readers.set(name, reader);
     return reader;
   }
 
-  /** What the metadata blocks say, read on first use; `null` where the file has no `meta/episode`. */
+  /** The parsed metadata blocks, read on first use; `null` if the file has no `meta/episode`. */
   info(): Promise<EpisodeInfo | null> {
-    // A failure is not remembered: the network may be back next time.
+    // A failure is not cached: the network may recover.
     this.reading ??= this.readInfo().catch((error: unknown) => {
       this.reading = undefined;
       throw error;
@@ -122,11 +122,11 @@ export class WShardFile {
     return parseInfo(blocks);
   }
 
-  /** The bytes of a metadata block, which must be small. */
+  /** Returns the bytes of a metadata block, whose size is bounded. */
   async readJson(name: string): Promise<Uint8Array> {
     const reader = this.block(name);
     if (reader.entry.sizeBytes > MAX_JSON_BYTES) {
-      throw new EpisodeCorruptedError(`block '${name}' has ${reader.entry.sizeBytes} bytes of metadata`);
+      throw new EpisodeCorruptedError(`block '${name}' has ${reader.entry.sizeBytes} bytes; the most is ${MAX_JSON_BYTES}`);
     }
     return reader.raw();
   }
@@ -138,7 +138,7 @@ export class WShardFile {
     return this.source.readRange(start, end);
   }
 
-  /** Gives the file back. Arrays that were read from it stay valid. */
+  /** Closes the file. Arrays that were read from it stay valid. */
   async close(): Promise<void> {
     if (!this.isClosed) {
       this.isClosed = true;
@@ -150,51 +150,51 @@ export class WShardFile {
 /** One block of an open file. */
 export class BlockReader {
   private table: Promise<SeekTable> | undefined;
-  private known: Meaning | undefined;
+  private cachedType: BlockType | undefined;
 
   constructor(
     private readonly file: WShardFile,
     readonly entry: Entry,
   ) {}
 
-  /** Element type, step shape and rows. Reads the metadata blocks on first use. */
-  async meaning(): Promise<Meaning> {
-    this.known ??= meaningOf(this.entry.name, this.entry.sizeBytes, await this.file.info());
-    return this.known;
+  /** Element type, step shape and number of rows. Reads the metadata blocks on first use. */
+  async blockType(): Promise<BlockType> {
+    this.cachedType ??= findBlockType(this.entry.name, this.entry.sizeBytes, await this.file.info());
+    return this.cachedType;
   }
 
   /**
-   * The whole block, checked, in its declared type and shape; as u8 where none is declared. May be a view of
-   * the memory that the file was opened over.
+   * Reads and verifies the whole block, in its declared type and shape; as u8 without a declaration. May be a view of the
+   * memory that the file was opened over.
    */
   async read(): Promise<NdArray> {
-    const meaning = await this.meaning();
-    return decodeArray(await this.raw(), meaning.dtype, [meaning.rows, ...meaning.shape]);
+    const blockType = await this.blockType();
+    return decodeArray(await this.raw(), blockType.dtype, [blockType.rows, ...blockType.shape]);
   }
 
   /**
-   * Rows `start` up to `stop`. Uncompressed: only these bytes are read, and no checksum can cover them. With
-   * time chunks: only the chunks they lie in are decoded, each checked. Otherwise the whole block is.
+   * Returns rows `start` up to `stop`. Uncompressed: reads only these bytes, which no checksum covers. With time chunks:
+   * decodes and verifies only their chunks. Otherwise: the whole block.
    */
   async window(start: number, stop: number): Promise<NdArray> {
-    const meaning = await this.meaning();
-    const { rows } = meaning;
+    const blockType = await this.blockType();
+    const { rows } = blockType;
     if (!(Number.isInteger(start) && Number.isInteger(stop) && 0 <= start && start <= stop && stop <= rows)) {
       throw new BadInputError(`rows ${start}…${stop} are not within the ${rows} of '${this.entry.name}'`);
     }
-    const width = stepBytes(meaning);
+    const width = stepBytes(blockType);
     const data = await this.slice(start * width, stop * width);
-    return decodeArray(data, meaning.dtype, [stop - start, ...meaning.shape]);
+    return decodeArray(data, blockType.dtype, [stop - start, ...blockType.shape]);
   }
 
-  /** The decoded bytes, checked. */
+  /** Returns the decoded bytes, verified. */
   async raw(): Promise<Uint8Array> {
     const data = await this.slice(0, this.entry.sizeBytes);
     this.check(crc32c(data));
     return data;
   }
 
-  /** The decoded bytes piece by piece, checked at the end; a compressed block comes as one. */
+  /** Yields the decoded bytes, and verifies the checksum at the end; a compressed block is one piece. */
   async *pieces(): AsyncGenerator<Uint8Array, void, void> {
     const { codec, sizeBytes } = this.entry;
     if (codec !== "none") {
@@ -234,7 +234,7 @@ export class BlockReader {
 
   private check(checksum: number): void {
     const promised = this.entry.checksum;
-    // A zero means "absent" only where the header does not promise checksums.
+    // A zero means "absent" only if the header does not promise checksums.
     const isAbsent = promised === 0 && !hasChecksums(this.file.header);
     if (checksum !== promised && !isAbsent) {
       throw new EpisodeCorruptedError(

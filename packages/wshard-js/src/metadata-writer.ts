@@ -1,15 +1,15 @@
 /**
- * Metadata blocks as they are written: the newest form, or the old bytes where they still say the same.
+ * Encoding of the metadata blocks: the newest form, or the old bytes if their content did not change.
  *
- * A loaded episode that was not changed keeps its metadata to the byte, and with it its identity. Implements
- * "Metadata" of the specification.
+ * A loaded episode that was not changed keeps its metadata byte for byte, and so its identity. Implements "Metadata"
+ * of the specification.
  */
 
 import { BadInputError, WShardError } from "./errors.js";
 import { decodeObject, markFraction, merged, without, type Json, type JsonObject } from "./json-read.js";
 import { encodeJson, sameJson } from "./json-write.js";
 import { MAX_STEPS } from "./limits.js";
-import { defaultLane } from "./meaning.js";
+import { defaultLane } from "./block-type.js";
 import {
   KNOWN_MEMBERS,
   MAX_DT_NS,
@@ -38,13 +38,13 @@ const LANES = /^(signal|action|omen|uncert|residual)\/./s;
 
 type Specs = ReadonlyMap<string, ChannelSpec>;
 
-/** The three metadata blocks. */
+/** Encodes the three metadata blocks, and refuses content that no reader accepts. */
 export function encodeMetadata(episode: Episode): ReadonlyMap<string, Uint8Array> {
-  const kept = episode.origin?.kept ?? new Map<string, Uint8Array>();
-  const before = kept.has(META_EPISODE) ? parseInfo(kept) : null;
+  const verbatim = episode.origin?.verbatim ?? new Map<string, Uint8Array>();
+  const before = verbatim.has(META_EPISODE) ? parseInfo(verbatim) : null;
   const out = new Map<string, Uint8Array>();
   const keep = (name: string): void => {
-    const old = kept.get(name);
+    const old = verbatim.get(name);
     if (old !== undefined) {
       out.set(name, old);
     }
@@ -55,13 +55,12 @@ export function encodeMetadata(episode: Episode): ReadonlyMap<string, Uint8Array
     out.set(META_WSHARD, encodeJson(NEWEST));
     out.set(META_EPISODE, encodeJson(episodeDocument(episode)));
   }
-  // What is written must be readable: a shape or an id that no reader accepts is refused here.
   try {
     const [channels, lanes] = collectSpecs(episode, before);
     if (before !== null && areAlike(before.channels, channels) && areAlike(before.lanes, lanes)) {
       keep(META_CHANNELS);
     } else {
-      out.set(META_CHANNELS, encodeJson(channelsDocument(channels, lanes, kept.get(META_CHANNELS))));
+      out.set(META_CHANNELS, encodeJson(channelsDocument(channels, lanes, verbatim.get(META_CHANNELS))));
     }
     parseInfo(out);
   } catch (cause) {
@@ -73,7 +72,7 @@ export function encodeMetadata(episode: Episode): ReadonlyMap<string, Uint8Array
   return out;
 }
 
-/** The three blocks of a new episode, from its `meta/episode` document. */
+/** Encodes the three blocks of a new episode, from its `meta/episode` document. */
 export function freshMetadata(document: JsonObject, channels: readonly ChannelSpec[]): ReadonlyMap<string, Uint8Array> {
   return new Map([
     [META_WSHARD, encodeJson(NEWEST)],
@@ -82,7 +81,7 @@ export function freshMetadata(document: JsonObject, channels: readonly ChannelSp
   ]);
 }
 
-/** `meta/episode` in its newest form. */
+/** Returns `meta/episode` in its newest form. */
 function episodeDocument(episode: Episode): JsonObject {
   if (!(Number.isInteger(episode.length) && episode.length >= 0 && episode.length <= MAX_STEPS)) {
     throw new BadInputError(`the episode has ${episode.length} steps`);
@@ -145,7 +144,7 @@ function timebaseDocument(timebase: Timebase): JsonObject {
   return document;
 }
 
-/** As Python rounds: what lies in the middle goes to the even neighbour. */
+/** Rounds like Python: ties go to the even neighbour. */
 function roundToEven(value: number): number {
   const near = Math.round(value);
   return near - value === 0.5 && near % 2 === 1 ? near - 1 : near;
@@ -162,12 +161,12 @@ function placeDocument(place: ChunkPlace | null, length: number): JsonObject {
   };
 }
 
-/** Declarations of channels, in the order they had before, and of those lanes whose name tells too little. */
+/** Returns declarations of channels in their old order, and of lanes whose type does not follow from their name. */
 function collectSpecs(episode: Episode, before: EpisodeInfo | null): [channels: Specs, lanes: Specs] {
-  const known: Specs = before?.channels ?? new Map();
-  const told: Specs = before?.lanes ?? new Map();
-  // Where a block is declared twice, the channel counts.
-  const old: Specs = new Map([...known, ...[...told].filter(([name]) => !known.has(name))]);
+  const oldChannels: Specs = before?.channels ?? new Map();
+  const oldLanes: Specs = before?.lanes ?? new Map();
+  // If a block is declared as both, the channel takes precedence.
+  const old: Specs = new Map([...oldChannels, ...[...oldLanes].filter(([name]) => !oldChannels.has(name))]);
   const found = strays(episode, old);
   for (const [name, item] of lanesOf(episode)) {
     if (item.isDeclared) {
@@ -177,10 +176,10 @@ function collectSpecs(episode: Episode, before: EpisodeInfo | null): [channels: 
   const names = [...old.keys()].filter((name) => found.has(name));
   names.push(...[...found.keys()].filter((name) => !old.has(name)));
   const isChannel = (name: string): boolean =>
-    known.has(name) || (!told.has(name) && /^(signal|action)\//.test(name));
+    oldChannels.has(name) || (!oldLanes.has(name) && /^(signal|action)\//.test(name));
   const channels = new Map(names.filter(isChannel).map((name) => [name, found.get(name)!]));
   const lanes = new Map<string, ChannelSpec>();
-  for (const [name, spec] of told) {
+  for (const [name, spec] of oldLanes) {
     if (found.has(name)) {
       lanes.set(name, channels.has(name) ? spec : found.get(name)!);
     }
@@ -199,7 +198,7 @@ function collectSpecs(episode: Episode, before: EpisodeInfo | null): [channels: 
   return [channels, lanes];
 }
 
-/** Declarations of what never was a channel of the episode, such as of a block that the file does not have. */
+/** Returns declarations of blocks that are no channel of the episode, such as blocks absent from the file. */
 function strays(episode: Episode, old: Specs): Map<string, ChannelSpec> {
   const names = new Set(episode.origin?.layout.map(([name]) => name));
   return new Map([...old].filter(([name]) => !names.has(name) || !LANES.test(name)));
@@ -208,7 +207,7 @@ function strays(episode: Episode, old: Specs): Map<string, ChannelSpec> {
 function specOf(name: string, item: Channel, old: Specs): ChannelSpec {
   const { id, dtype, attributes } = item;
   if (isEncoded(attributes)) {
-    // The declaration tells of decoded frames, which the bytes here do not show.
+    // The declaration describes decoded frames, which the stored bytes do not show.
     const known = old.get(name);
     return known === undefined ? { id, dtype, shape: [], block: name, attributes } : { ...known, attributes };
   }
@@ -232,7 +231,7 @@ function keyOf({ id, dtype, shape, block, attributes }: ChannelSpec): Json {
 
 function channelsDocument(channels: Specs, lanes: Specs, old: Uint8Array | undefined): JsonObject {
   const before = old === undefined ? {} : decodeObject(old, META_CHANNELS);
-  // Members we do not know stand beside a list; in the older form every member is a channel.
+  // Unknown members exist beside the list only; in the older form every member is a channel.
   const rest = Object.hasOwn(before, "channels") ? without(before, new Set(["channels", "lanes"])) : {};
   return merged(
     rest,
@@ -243,7 +242,7 @@ function channelsDocument(channels: Specs, lanes: Specs, old: Uint8Array | undef
 
 function declarationOf({ attributes, id, dtype, shape, block }: ChannelSpec): JsonObject {
   const item = merged(attributes, { id, dtype, shape, signal_block: block });
-  // Refuses what no reader would accept.
+  // Refuse a declaration that no reader would accept.
   parseChannel(item);
   return item;
 }
