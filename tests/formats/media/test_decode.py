@@ -1,6 +1,6 @@
-"""If this fails, somebody trains on pixels or samples that nobody recorded, or a file in a dataset can hurt its reader.
+"""If this fails, decoded pixels or samples are wrong, or a file in a dataset can harm its reader.
 
-Expectations come from what went into the encoder, or from decoding a film naively from its beginning.
+Expectations come from the encoder's input, or from decoding a video sequentially.
 """
 
 from __future__ import annotations
@@ -70,20 +70,20 @@ from warpdata.formats.media.callback_file import CallbackFile
 RAMP = np.arange(12 * 20, dtype=np.uint8).reshape(12, 20)
 COLOUR = np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
 
-# Pictures
+# Images
 
 sides = st.integers(1, 24)
 
 
 @given(st.data(), st.sampled_from(["PNG", "TIFF", "WEBP", "BMP", "PPM", "QOI", "JPEG2000"]), sides, sides)
-def test_lossless_pictures_come_back_as_they_were(data: st.DataObject, kind: str, height: int, width: int) -> None:
+def test_lossless_images_round_trip(data: st.DataObject, kind: str, height: int, width: int) -> None:
     depths = {"BMP": [0, 3], "PPM": [0, 3], "QOI": [3, 4], "WEBP": [3, 4]}.get(kind, [0, 3, 4])
     depth = data.draw(st.sampled_from(depths))
     shape = (height, width, depth) if depth else (height, width)
     pixels = data.draw(arrays.arrays(np.uint8, shape))
     options: dict[str, Any] = {"lossless": True, "exact": True} if kind == "WEBP" else {}
     if kind == "WEBP" and depth == 4:
-        pixels[0, 0, 3] = 128  # a picture without transparency is stored without alpha
+        pixels[0, 0, 3] = 128  # an image without transparency is stored without alpha
     encoded = picture(pixels, kind, **options)
     decoded = image_to_array(encoded, "p")
     assert decoded.dtype == np.uint8
@@ -93,13 +93,13 @@ def test_lossless_pictures_come_back_as_they_were(data: st.DataObject, kind: str
 
 
 @given(st.sampled_from(["PNG", "TIFF", "PPM"]), arrays.arrays(np.uint16, st.tuples(sides, sides)))
-def test_grey_of_16_bits_keeps_them(kind: str, pixels: Array) -> None:
+def test_16_bit_grey_keeps_its_depth(kind: str, pixels: Array) -> None:
     decoded = image_to_array(picture(pixels, kind), "deep")
     assert decoded.dtype == np.uint16
     np.testing.assert_array_equal(decoded, pixels)
 
 
-def test_big_endian_and_wider_numbers_keep_their_depth() -> None:
+def test_big_endian_and_wide_pixels_keep_their_depth() -> None:
     def tiff(mode: str, raw: bytes) -> bytes:
         out = io.BytesIO()
         Image.frombytes(mode, (20, 12), raw).save(out, "TIFF")
@@ -115,7 +115,7 @@ def test_big_endian_and_wider_numbers_keep_their_depth() -> None:
         np.testing.assert_array_equal(image_to_array(tiff(mode, wide.tobytes()), "p"), wide, strict=True)
 
 
-def test_every_kind_of_colour_becomes_grey_rgb_or_rgba() -> None:
+def test_every_colour_mode_becomes_grey_rgb_or_rgba() -> None:
     def shape(data: bytes) -> Any:
         decoded = image_to_array(data, "p")
         assert decoded.dtype == np.uint8
@@ -132,7 +132,7 @@ def test_every_kind_of_colour_becomes_grey_rgb_or_rgba() -> None:
     assert set(np.unique(image_to_array(picture(RAMP, "PNG", "1"), "p"))) == {0, 255}
 
 
-def test_a_palette_is_expanded_with_its_transparency() -> None:
+def test_palette_is_expanded_with_its_transparency() -> None:
     image = Image.frombytes("P", (20, 12), (RAMP % 3).tobytes())
     image.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
     colours = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
@@ -154,7 +154,7 @@ def test_cmyk_becomes_rgb() -> None:
     assert np.abs(decoded.astype(int) - flat).max() <= 4
 
 
-def test_orientation_stays_a_tag_except_where_pillow_turns() -> None:
+def test_orientation_is_not_applied_except_by_pillow_itself() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     decoded = decode_image(picture(COLOUR, "JPEG", exif=exif), "p")
@@ -165,7 +165,7 @@ def test_orientation_stays_a_tag_except_where_pillow_turns() -> None:
 
 
 @pytest.mark.parametrize("kind", ["GIF", "TIFF", "PNG", "WEBP", "AVIF"])
-def test_of_several_frames_the_first(kind: str) -> None:
+def test_first_of_several_frames(kind: str) -> None:
     first, second = (Image.fromarray(np.full((12, 20, 3), value, np.uint8)) for value in (10, 240))
     out = io.BytesIO()
     first.save(out, kind, save_all=True, append_images=[second])
@@ -176,7 +176,7 @@ def test_of_several_frames_the_first(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "TIFF", "WEBP", "BMP"])
-def test_a_decoded_picture_does_not_need_its_source(kind: str) -> None:
+def test_decoded_image_does_not_need_its_source(kind: str) -> None:
     source = bytearray(picture(COLOUR, kind))
     expected = image_to_array(bytes(source), "p")
     with memoryview(source) as view:
@@ -187,14 +187,14 @@ def test_a_decoded_picture_does_not_need_its_source(kind: str) -> None:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A header and nothing more to decode."""
+    """Return a header without pixels."""
     chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     body = struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
     data = b"IDAT" + zlib.compress(b"")
     return b"\x89PNG\r\n\x1a\n" + body + struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
 
 
-def test_a_huge_picture_is_refused_by_its_header() -> None:
+def test_huge_image_is_refused_by_its_header() -> None:
     data = png_header(60_000, 60_000)
     with pytest.raises(LimitExceededError, match=r"bombs/1\.png has 60000 × 60000"):
         decode_image(data, "bombs/1.png")
@@ -205,7 +205,7 @@ def test_a_huge_picture_is_refused_by_its_header() -> None:
         decode_image(bytes(webp), "w")
 
 
-def test_the_limit_itself_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_at_the_limit_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_module, "MAX_IMAGE_PIXELS", 12 * 20)
     assert decode_image(picture(RAMP, "PNG"), "p").size == (20, 12)
     with pytest.raises(LimitExceededError):
@@ -213,7 +213,7 @@ def test_the_limit_itself_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "GIF", "JPEG", "WEBP"])
-def test_pillow_does_not_warn_of_sizes_that_are_allowed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pillow_does_not_warn_about_allowed_sizes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200)
     data = picture(COLOUR, kind)
     with pytest.warns(Image.DecompressionBombWarning):
@@ -230,8 +230,8 @@ DECODED = {kind: image_to_array(data, "p") for kind, data in ENCODED.items()}
 
 @given(st.sampled_from(KINDS), st.floats(0, 1, exclude_max=True))
 @example("JPEG", 0.5)
-def test_half_a_picture_is_an_error(kind: str, kept: float) -> None:
-    """What may be missing without one is what holds no pixels, at the end."""
+def test_truncated_image_is_an_error(kind: str, kept: float) -> None:
+    """Bytes at the end that hold no pixels may be missing."""
     data = ENCODED[kind]
     cut = data[: int(len(data) * kept)]
     try:
@@ -242,7 +242,7 @@ def test_half_a_picture_is_an_error(kind: str, kept: float) -> None:
 
 
 @given(st.sampled_from(KINDS), st.data())
-def test_damage_raises_our_errors_only(kind: str, data: st.DataObject) -> None:
+def test_damaged_image_raises_typed_errors_only(kind: str, data: st.DataObject) -> None:
     damaged = bytearray(ENCODED[kind])
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -255,19 +255,19 @@ def test_damage_raises_our_errors_only(kind: str, data: st.DataObject) -> None:
 @example(b"")
 @example(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
 @example(b"\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x01\x00\x18\x00abc")
-def test_what_is_not_a_picture_says_so(data: bytes) -> None:
-    """Among them formats that run a program, and those without a signature, which any bytes might be."""
+def test_bytes_of_no_known_image_format_are_refused(data: bytes) -> None:
+    """Including formats that run a program, and formats without a signature."""
     with pytest.raises(MediaDecodeError, match=r"notes\.txt"):
         image_to_array(data, "notes.txt")
 
 
-def test_a_format_this_pillow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_format_that_pillow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("PIL.WebPImagePlugin.SUPPORTED", False)
     with pytest.raises(UnsupportedFormatError, match="WEBP support not installed"):
         decode_image(ENCODED["WEBP"], "p")
 
 
-# Sounds
+# Audio
 
 
 @given(
@@ -275,12 +275,12 @@ def test_a_format_this_pillow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) ->
     arrays.arrays(np.int16, st.tuples(st.integers(1, 300), st.integers(1, 3))),
     st.sampled_from([8000, 44_100]),
 )
-def test_lossless_sounds_come_back_as_they_were(kind: tuple[str, str], samples: Array, rate: int) -> None:
+def test_lossless_audio_round_trips(kind: tuple[str, str], samples: Array, rate: int) -> None:
     file = io.BytesIO(sound(samples, kind[0], rate, kind[1]))
-    decoded, told = decode_audio(file, "s")
+    decoded, rate_found = decode_audio(file, "s")
     np.testing.assert_array_equal(decoded, samples.astype(np.float32) / 32768, strict=True)
     info = audio_info(file, "s")
-    assert told == info.sample_rate == rate
+    assert rate_found == info.sample_rate == rate
     assert (info.frames, info.channels, info.format) == (*samples.shape, kind[0])
     assert info.duration_s == len(samples) / rate
     assert not file.closed
@@ -300,7 +300,7 @@ WHOLE = {kind: decode_audio(io.BytesIO(data), kind) for kind, data in SOUNDS.ite
 
 
 @pytest.mark.parametrize("kind", [*SOUNDS][:5])
-def test_lossy_sounds_resemble_what_they_were(kind: str) -> None:
+def test_lossy_audio_resembles_its_source(kind: str) -> None:
     decoded, rate = WHOLE[kind]
     assert decoded.dtype == np.float32
     assert (decoded.shape, rate) == ((20_000, 2), 8000)
@@ -308,8 +308,8 @@ def test_lossy_sounds_resemble_what_they_were(kind: str) -> None:
 
 
 @given(st.sampled_from([*SOUNDS]), st.data())
-def test_a_part_is_the_same_as_in_the_whole(kind: str, data: st.DataObject) -> None:
-    """To a rounding where a decoder may add in another order."""
+def test_part_equals_slice_of_the_whole(kind: str, data: st.DataObject) -> None:
+    """Up to rounding, if a decoder may add in another order."""
     whole, rate = WHOLE[kind]
     first = data.draw(st.integers(0, len(whole)))
     last = data.draw(st.integers(first, min(len(whole) + 10, first + 3000)))
@@ -319,7 +319,7 @@ def test_a_part_is_the_same_as_in_the_whole(kind: str, data: st.DataObject) -> N
 
 
 @given(st.lists(st.floats(0, 2.5), min_size=1, max_size=5))
-def test_parts_that_meet_in_time_make_the_whole(times: list[float]) -> None:
+def test_adjacent_parts_form_the_whole(times: list[float]) -> None:
     ends = [0.0, *sorted(times), 2.5]
     parts = [
         decode_audio(io.BytesIO(SOUNDS["WAV"]), "s", start_s=start, duration_s=end - start)[0]
@@ -330,7 +330,7 @@ def test_parts_that_meet_in_time_make_the_whole(times: list[float]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
-def test_only_the_part_asked_for_is_read(kind: str) -> None:
+def test_only_the_requested_part_is_read(kind: str) -> None:
     file = CountedFile(sound(melody(1_000_000), kind))
     part, _ = decode_audio(file, "long", start_s=100, duration_s=0.5)
     assert len(part) == 4000
@@ -371,17 +371,17 @@ def wav_that_claims(size: int) -> bytes:
         ENCODED["PNG"],
     ],
 )
-def test_a_sound_that_is_not_all_there_is_an_error(data: bytes) -> None:
+def test_truncated_audio_is_an_error(data: bytes) -> None:
     with pytest.raises(MediaDecodeError, match=r"talks/1\.wav"):
         decode_audio(io.BytesIO(data), "talks/1.wav")
 
 
-def test_a_size_that_a_pipe_could_not_know_is_not_a_promise() -> None:
+def test_placeholder_size_of_a_pipe_is_accepted() -> None:
     decoded, _ = decode_audio(io.BytesIO(wav_that_claims(0xFFFF_FFFF)), "s")
     np.testing.assert_array_equal(decoded, WHOLE["WAV"][0])
 
 
-def test_a_sound_of_unknown_length_is_refused_rather_than_cut() -> None:
+def test_audio_of_unknown_length_is_refused() -> None:
     loud, silent = melody(200_000, rate=44_100), np.zeros((200_000, 1), np.float32)
     for data in (flac_that_claims(0), mp3_without_length(np.concatenate([loud, silent]), varies=True)):
         with pytest.raises(UnsupportedFormatError, match="does not state its length"):
@@ -393,8 +393,8 @@ def test_a_sound_of_unknown_length_is_refused_rather_than_cut() -> None:
     assert 400_000 <= len(decoded) == audio_info(whole, "s").frames < 404_000
 
 
-def test_a_long_sound_is_entered_near_its_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last page of this one holds 4000 frames, so that is as far from the end as it matters."""
+def test_seek_near_the_end_of_long_audio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last page of this file holds 4000 frames, the farthest distance from the end that matters."""
     monkeypatch.setattr(audio_module, "_VORBIS_PAGE_FRAMES", 4500)
     whole, rate = WHOLE["VORBIS"]
     for first in range(0, len(whole), 499):
@@ -402,7 +402,7 @@ def test_a_long_sound_is_entered_near_its_end_too(monkeypatch: pytest.MonkeyPatc
         np.testing.assert_array_equal(part, whole[first : first + 80])
 
 
-def test_samples_are_limited_before_they_are_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_limit_is_checked_before_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LimitExceededError, match=r"68719476735 frames of 2 channels"):
         decode_audio(io.BytesIO(flac_that_claims(2**36 - 1)), "s")
     monkeypatch.setattr(audio_module, "MAX_AUDIO_SAMPLES", 16_000)
@@ -416,12 +416,12 @@ def test_samples_are_limited_before_they_are_allocated(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("asked", [(-1.0, None), (math.nan, None), (0.0, -0.1), (0.0, math.inf), (2.6, None)])
-def test_times_that_are_not_in_the_sound_are_refused(asked: tuple[float, float | None]) -> None:
+def test_times_outside_of_the_audio_are_refused(asked: tuple[float, float | None]) -> None:
     with pytest.raises(BadInputError, match=r"^s: "):
         decode_audio(io.BytesIO(SOUNDS["WAV"]), "s", start_s=asked[0], duration_s=asked[1])
 
 
-# Films
+# Video
 
 X264 = {"preset": "veryfast", "g": "10", "bf": "3"}
 MPEG = {"g": "10", "bf": "2", "b": "4000000"}
@@ -447,7 +447,7 @@ WITH_B_FRAMES = SCENES[:8]
 HIDES, REFRESHES, TIMELESS, _, MPEG4 = SCENES[7:12]
 VP8 = SCENES[-1]
 SLOW = (REFRESHES, TIMELESS, SCENES[-2], VP8)
-"""Those whose packets do not tell what their frames are."""
+"""Scenes whose packets do not determine their frames."""
 
 
 def reader(scene: Scene) -> VideoReader:
@@ -455,7 +455,7 @@ def reader(scene: Scene) -> VideoReader:
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=str)
-def test_a_frame_by_number_is_the_one_that_playing_shows(scene: Scene) -> None:
+def test_frame_by_number_equals_sequential_decoding(scene: Scene) -> None:
     expected = [pixels for _, pixels in scene.decoded]
     assert len(expected) == scene.length - scene.hides
     with reader(scene) as video:
@@ -472,16 +472,16 @@ def test_a_frame_by_number_is_the_one_that_playing_shows(scene: Scene) -> None:
         assert (video.info.width, video.info.height) == (WIDTH, HEIGHT)
 
 
-def test_the_scenes_are_as_hard_as_they_claim() -> None:
+def test_scenes_have_the_claimed_properties() -> None:
     for scene in WITH_B_FRAMES:
         order = list(pts_order(scene.data))
-        assert order != sorted(order), f"{scene} has no frames that lean on later ones"
+        assert order != sorted(order), f"{scene} has no frames that depend on later ones"
     for scene in SCENES:
         times = [pts for pts, _ in scene.decoded if pts is not None]
         assert (len({after - before for before, after in pairwise(times)}) > 3) == scene.varies or "avi" in str(scene)
 
 
-def test_packets_that_are_not_shown_are_not_counted() -> None:
+def test_hidden_packets_are_not_counted() -> None:
     hidden = [17, 18, 39]
     data = hide_frames(VP8.data, hidden)
     assert len(pts_order(data)) == 40
@@ -493,8 +493,8 @@ def test_packets_that_are_not_shown_are_not_counted() -> None:
         ]
 
 
-def test_decoding_starts_with_the_key_packet_and_shows_nothing_before_it() -> None:
-    """Whatever FFmpeg does with packets that lean on what it has not seen."""
+def test_decoding_starts_with_the_key_packet() -> None:
+    """Regardless of the frames that FFmpeg returns for packets with missing references."""
 
     @dataclass
     class Packet:
@@ -513,7 +513,7 @@ def test_decoding_starts_with_the_key_packet_and_shows_nothing_before_it() -> No
     assert [frame.pts for frame in video_seek._decode(cast(Any, container), cast(Any, None), 9)] == [9, 10]
 
 
-def test_a_container_that_can_not_seek_is_read_from_its_beginning() -> None:
+def test_container_that_cannot_seek_is_read_from_its_beginning() -> None:
     scene = SCENES[0]
 
     def reopen() -> Any:
@@ -549,7 +549,7 @@ operations = st.one_of(
     st.lists(st.tuples(st.integers(0, 39), st.none() | st.integers(0, 45), st.integers(1, 15)), min_size=3, max_size=3),
     st.lists(operations, max_size=12),
 )
-def test_accesses_in_any_order_do_not_disturb_each_other(
+def test_accesses_in_any_order_are_independent(
     scene: Scene, ranges: list[tuple[int, int | None, int]], asked: list[tuple[str, int]]
 ) -> None:
     expected = [pixels for _, pixels in scene.decoded]
@@ -575,7 +575,7 @@ def unit_of(scene: Scene) -> Any:
 
 
 @pytest.mark.parametrize("scene", [*SCENES[:4], HIDES], ids=str)
-def test_a_frame_by_time_is_the_last_that_began(scene: Scene) -> None:
+def test_frame_by_time_is_the_last_that_began(scene: Scene) -> None:
     times = [float(time * UNIT) for time in scene.times()[scene.hides :]]
     times = [time - times[0] for time in times]
     with reader(scene) as video:
@@ -589,11 +589,11 @@ def test_a_frame_by_time_is_the_last_that_began(scene: Scene) -> None:
                 video.frame_at(wrong)
 
 
-def test_a_film_that_begins_late_shows_nothing_before() -> None:
-    """Time is counted from the beginning of the file, in which sound may come first."""
+def test_video_that_begins_late_has_no_earlier_frame() -> None:
+    """Time counts from the beginning of the file, in which audio may come first."""
     out = io.BytesIO()
     with av.open(io.BytesIO(SCENES[0].data), "r") as source, av.open(out, "w", format="matroska") as target:
-        picture_stream = target.add_stream_from_template(source.streams.video[0])
+        video_stream = target.add_stream_from_template(source.streams.video[0])
         sound_stream = target.add_stream("pcm_s16le", rate=8000, layout="mono")
         frame = av.AudioFrame.from_ndarray(np.zeros((1, 16_000), np.int16), format="s16", layout="mono")
         frame.sample_rate, frame.pts = 8000, 0
@@ -601,7 +601,7 @@ def test_a_film_that_begins_late_shows_nothing_before() -> None:
         for packet in source.demux(video=0):
             if packet.pts is not None and packet.dts is not None:
                 packet.pts, packet.dts = packet.pts + 15_000, packet.dts + 15_000
-                packet.stream = picture_stream
+                packet.stream = video_stream
                 target.mux(packet)
     with VideoReader(io.BytesIO(out.getvalue()), "late") as video:
         with pytest.raises(BadInputError, match=r"no frame is shown yet at 0\.4 s"):
@@ -610,12 +610,12 @@ def test_a_film_that_begins_late_shows_nothing_before() -> None:
         assert number_in(video.frame_at(0.5 + 10.5 / 30)) == 10
 
 
-def test_frames_without_times_can_be_had_by_number_only() -> None:
+def test_frames_without_times_are_available_by_number_only() -> None:
     with reader(TIMELESS) as video, pytest.raises(UnsupportedFormatError, match="have no times"):
         video.frame_at(0.5)
 
 
-def test_what_the_header_says() -> None:
+def test_video_info() -> None:
     with reader(SCENES[0]) as video:
         info = video.info
         assert (info.codec, info.fps, info.frame_count) == ("h264", 30.0, 40)
@@ -625,7 +625,7 @@ def test_what_the_header_says() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 40, 10**12])
-def test_a_frame_that_is_not_there_is_named(number: int) -> None:
+def test_missing_frame_is_named(number: int) -> None:
     with reader(SCENES[0]) as video:
         with pytest.raises(BadInputError, match=rf"no frame {number}; it has 40"):
             video.frame(number)
@@ -633,7 +633,7 @@ def test_a_frame_that_is_not_there_is_named(number: int) -> None:
 
 
 @pytest.mark.parametrize("asked", [(-1, None, 1), (0, -1, 1), (0, None, 0), (0, None, -1)])
-def test_ranges_that_can_not_be_counted_are_refused_at_once(asked: tuple[int, int | None, int]) -> None:
+def test_invalid_ranges_are_refused_at_once(asked: tuple[int, int | None, int]) -> None:
     with reader(SCENES[0]) as video, pytest.raises(BadInputError):
         video.frames(*asked)
 
@@ -641,7 +641,7 @@ def test_ranges_that_can_not_be_counted_are_refused_at_once(asked: tuple[int, in
 LONG = Scene("libx264", "mp4", X264, length=400)
 
 
-def test_an_access_reads_from_the_key_frame_before_and_no_further() -> None:
+def test_access_reads_from_the_preceding_key_frame_only() -> None:
     file = CountedFile(LONG.data)
     with VideoReader(file, "long") as video:
         len(video)
@@ -651,17 +651,17 @@ def test_an_access_reads_from_the_key_frame_before_and_no_further() -> None:
             assert file.taken < 0.4 * len(LONG.data)
         file.taken = 0
         video.frame(18)
-        assert file.taken < 70_000, "the next frame needs no new start"
+        assert file.taken < 70_000, "the next frame continues decoding"
 
 
-def test_playing_needs_no_look_at_the_whole_file() -> None:
+def test_sequential_frames_need_no_pass_over_the_file() -> None:
     file = CountedFile(LONG.data)
     with VideoReader(file, "long") as video:
         list(islice(video.frames(), 20))
         assert file.taken < 0.7 * len(LONG.data), "head, tail and some packets"
 
 
-def test_films_are_limited_in_frames_and_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_videos_are_limited_in_frames_and_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(video_seek, "MAX_VIDEO_FRAMES", 39)
         for scene in (SCENES[0], VP8):
@@ -672,8 +672,8 @@ def test_films_are_limited_in_frames_and_pixels(monkeypatch: pytest.MonkeyPatch)
         reader(SCENES[0])
 
 
-def test_a_playlist_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FFmpeg by itself would open the file beside it."""
+def test_playlist_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FFmpeg's default would open the file beside it."""
     (tmp_path / "secret.mp4").write_bytes(SCENES[0].data)
     monkeypatch.chdir(tmp_path)
     playlist = b"ffconcat version 1.0\nfile secret.mp4\n"
@@ -685,7 +685,7 @@ def test_a_playlist_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             VideoReader(io.BytesIO(data), "list")
 
 
-def test_what_is_not_a_film_says_so() -> None:
+def test_bytes_of_no_video_are_refused() -> None:
     mute = io.BytesIO()
     with av.open(mute, "w", format="matroska") as container:
         stream = container.add_stream("pcm_s16le", rate=8000, layout="mono")
@@ -699,7 +699,7 @@ def test_what_is_not_a_film_says_so() -> None:
 
 @settings(max_examples=40)
 @given(st.sampled_from([SCENES[0], SCENES[2], SCENES[3], MPEG4]), st.data())
-def test_damaged_films_raise_our_errors_only(scene: Scene, data: st.DataObject) -> None:
+def test_damaged_video_raises_typed_errors_only(scene: Scene, data: st.DataObject) -> None:
     damaged = bytearray(scene.data[: data.draw(st.integers(1, len(scene.data)))])
     for _ in range(data.draw(st.integers(0, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -709,7 +709,7 @@ def test_damaged_films_raise_our_errors_only(scene: Scene, data: st.DataObject) 
         video.frame_at(1)
 
 
-def test_closing_closes_the_file() -> None:
+def test_close_closes_the_file() -> None:
     file = io.BytesIO(SCENES[0].data)
     with VideoReader(file, "f") as video:
         frames = video.frames()
@@ -721,10 +721,10 @@ def test_closing_closes_the_file() -> None:
         video.frame(0)
 
 
-# Files that fail
+# Failing files
 
 
-def read_film(file: FailingFile) -> Any:
+def read_video(file: FailingFile) -> Any:
     return VideoReader(file, "f").frame(25)
 
 
@@ -734,15 +734,15 @@ def read_sound(file: FailingFile) -> Any:
 
 @pytest.mark.parametrize(
     ("act", "data"),
-    [(read_film, LONG.data), (read_film, SCENES[3].data)]
+    [(read_video, LONG.data), (read_video, SCENES[3].data)]
     + [(read_sound, SOUNDS[kind]) for kind in ("WAV", "FLAC", "VORBIS", "MP3")]
     + [(read_sound, mp3_without_length(melody(50_000)))],
 )
 @pytest.mark.parametrize("error", [StoreTimeoutError("no answer"), KeyboardInterrupt()], ids=repr)
-def test_a_file_that_fails_fails_with_its_own_error(
+def test_failure_of_the_file_is_raised_unchanged(
     act: Callable[[FailingFile], Any], data: bytes, error: BaseException
 ) -> None:
-    """At whatever read it happens: never as damage, and never as something shorter."""
+    """At any read: never as damage, and never as a shorter result."""
     whole = FailingFile(data, None, error)
     expected = act(whole)
     assert whole.reads > 1
@@ -754,7 +754,7 @@ def test_a_file_that_fails_fails_with_its_own_error(
 
 
 @pytest.mark.parametrize("container", ["mp4", "mpegts", "matroska"])
-def test_a_reader_survives_a_failure_of_its_file(container: str) -> None:
+def test_reader_survives_a_failure_of_its_file(container: str) -> None:
     long = Scene("libx264", container, X264, length=200)
     file = FailingFile(long.data, None, StoreTimeoutError("no answer"))
     with VideoReader(file, "f") as video:
@@ -766,11 +766,11 @@ def test_a_reader_survives_a_failure_of_its_file(container: str) -> None:
             file.fails_at = None
             np.testing.assert_array_equal(video.frame(number), long.decoded[number][1])
         np.testing.assert_array_equal(next(frames), long.decoded[0][1])
-        assert video._video.timeline().from_packets, "no slower way was needed"
+        assert video._video.timeline().from_packets, "the timeline comes from the packets"
 
 
-def test_a_place_before_the_file_is_not_the_files_failure() -> None:
-    """Damaged bytes send a library there."""
+def test_seek_before_the_file_is_not_a_failure_of_the_file() -> None:
+    """Damaged bytes make libraries seek there."""
     watched = CallbackFile(io.BytesIO(b"abcdef"), "w")
     with watched.decoding():
         assert watched.seek(-9, io.SEEK_END) == -1
@@ -795,7 +795,7 @@ def test_a_place_before_the_file_is_not_the_files_failure() -> None:
         ("av", "PyAV", "video", lambda: VideoReader(io.BytesIO(SCENES[0].data), "m")),
     ],
 )
-def test_a_library_that_is_missing_is_named_with_its_extra(
+def test_missing_library_is_named_with_its_extra(
     module: str, library: str, extra: str, act: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -804,7 +804,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     assert caught.value.hint == f"pip install 'warpdata[{extra}]'"
 
 
-def test_no_library_is_loaded_before_it_is_needed() -> None:
+def test_libraries_are_imported_on_first_use() -> None:
     code = "import sys, warpdata.formats.media\nprint([n for n in ('PIL', 'soundfile', 'av') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

@@ -1,10 +1,10 @@
 """A coverage-guided fuzzer of everything that reads episode files. Needs `atheris` (the extra `fuzz`).
 
-    python -m tests.formats.wshard.fuzz_target FOLDER -runs=100000 -seed=1     continue from the inputs in FOLDER
+    python -m tests.formats.wshard.fuzz_target DIR    -runs=100000 -seed=1     continue from the inputs in DIR
     python -m tests.formats.wshard.fuzz_target FILE                            try one file again
 
-Inputs that reach new code are kept in FOLDER. One that breaks something ends the run and is written to `crash-…` in
-the current folder. Options are those of libFuzzer.
+Inputs that reach new code are saved in DIR. An input that fails ends the run and is written to `crash-…` in
+the current directory. Options are those of libFuzzer.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ TIMEOUT_S, ALLOWANCE_BYTES = 10, 2 * 2**30
 
 
 def main() -> None:
-    with invariants.scratch_folder() as name:
-        folder = Path(name)
-        # Made here too, so that decoders are warm, and as donors of blocks.
-        donors = invariants.seeds(folder)
+    with invariants.scratch_directory() as name:
+        directory = Path(name)
+        # Run them here too, to warm up the decoders, and as donors of blocks.
+        donors = invariants.seeds(directory)
         _bound_memory()
 
         def mutate(data: bytes, most: int, seed: int) -> bytes:
@@ -40,7 +40,7 @@ def main() -> None:
         defaults = [f"-max_len={MOST_BYTES}", f"-timeout={TIMEOUT_S}", "-rss_limit_mb=3072", "-len_control=0"]
         atheris.Setup(
             [sys.argv[0], *defaults, *sys.argv[1:]],
-            lambda data: invariants.judge(data, folder) and None,
+            lambda data: invariants.judge(data, directory) and None,
             custom_mutator=mutate,
         )
         atheris.Fuzz()
@@ -51,7 +51,7 @@ def _mutate_bytes(piece: bytes, most: int) -> bytes:
 
 
 def _bound_memory() -> None:
-    """A huge allocation is then an error at once, and not whatever the machine makes of it."""
+    """Bound the address space, so that a huge allocation fails at once."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         used = int(statm.read_text().split()[0]) * resource.getpagesize()

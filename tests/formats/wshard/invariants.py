@@ -1,6 +1,6 @@
-"""What may come of any bytes at all: an error of our tree, or exactly what the slow reader finds in them.
+"""The invariant for arbitrary bytes: a typed error, or exactly the values that the naive reader finds.
 
-Used by the tests of mutated files and by the fuzzer. `judge` raises whatever is wrong, as it is.
+The tests of mutated files and the fuzzer use it. `judge` raises violations unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from warpdata.wshard import (
     validate_chunk_continuity,
 )
 
-__all__ = ["Memory", "judge", "scratch_folder", "seeds"]
+__all__ = ["Memory", "judge", "scratch_directory", "seeds"]
 
 MOST_BLOCKS, MOST_FRAMES = 24, 3
 META = {"meta/wshard", "meta/episode", "meta/channels", "meta/provenance", "meta/identity"}
@@ -50,7 +50,7 @@ SERIES = {
 
 
 class Memory:
-    """Bytes as a source."""
+    """A source over bytes in memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -60,23 +60,23 @@ class Memory:
         return self._data[start:end]
 
 
-def scratch_folder() -> tempfile.TemporaryDirectory[str]:
-    """In memory where the system has such a place: nothing here must survive."""
+def scratch_directory() -> tempfile.TemporaryDirectory[str]:
+    """Use a file system in memory if there is one: nothing here must survive."""
     memory = Path("/dev/shm")  # noqa: S108
     return tempfile.TemporaryDirectory(prefix="wshard-", dir=memory if memory.is_dir() else None)
 
 
-def judge(data: bytes, folder: Path) -> bool:
-    """Whether the bytes are accepted as an episode, a manifest or a journal; if so, what they give is right."""
+def judge(data: bytes, directory: Path) -> bool:
+    """Return whether the bytes are accepted as an episode, a manifest or a journal, and check the values if so."""
     if data[:4] == b"WSJ1":
-        return _judge_journal(data, folder)
+        return _judge_journal(data, directory)
     is_manifest = _judge_manifest(data)
-    blocks = _judge_loading(data, folder)
+    blocks = _judge_loading(data, directory)
     _judge_reading(data, blocks)
     return is_manifest or blocks is not None
 
 
-def _judge_loading(data: bytes, folder: Path) -> dict[str, reference.RawBlock] | None:
+def _judge_loading(data: bytes, directory: Path) -> dict[str, reference.RawBlock] | None:
     try:
         episode = load_wshard(Memory(data))
     except WarpError:
@@ -85,22 +85,22 @@ def _judge_loading(data: bytes, folder: Path) -> dict[str, reference.RawBlock] |
     _compare(episode, blocks)
     # A quarter is also written again: that keeps the identity, or is refused.
     if data[-1] % 4 == 0:
-        path = folder / "again.wshard"
+        path = directory / "again.wshard"
         try:
             save_wshard(episode, path, compression="zstd")
         except WarpError:
             return blocks
         again = reference.read_blocks(path.read_bytes())
         path.unlink()
-        # A seal is made anew.
+        # A seal is computed again.
         assert _contents(again) == _contents(blocks)
     return blocks
 
 
 def _compare(episode: Episode, blocks: dict[str, reference.RawBlock]) -> None:
-    told = json.loads(blocks["meta/episode"].data)
-    assert episode.length == told.get("length_T", told.get("length_t"))
-    assert episode.id == told.get("episode_id", told.get("id"))
+    document = json.loads(blocks["meta/episode"].data)
+    assert episode.length == document.get("length_T", document.get("length_t"))
+    assert episode.id == document.get("episode_id", document.get("id"))
     declared = _declarations(blocks)
     lanes = episode.lanes()
     for name, channel in lanes.items():
@@ -143,7 +143,7 @@ def _declarations(blocks: dict[str, reference.RawBlock]) -> dict[str, dict[str, 
 
 
 def _same_bytes(array: np.ndarray[Any, Any], data: bytes, name: str) -> None:
-    # Any byte but 0 is true.
+    # Any non-zero byte is true.
     expected = bytes(map(bool, data)) if array.dtype == np.bool_ else data
     assert array.tobytes() == expected, name
 
@@ -173,7 +173,7 @@ def _judge_block(file: WShardFile, name: str, blocks: dict[str, reference.RawBlo
         pieces = b"".join(reader.pieces())
         whole = reader.read()
     except WarpError:
-        # What was loaded whole can also be read piece by piece.
+        # A loaded file can also be read in pieces.
         assert blocks is None or name not in blocks, name
         return
     assert whole[start:stop].tobytes() == window.tobytes(), name
@@ -213,9 +213,9 @@ def _judge_manifest(data: bytes) -> bool:
         manifest = load_chunk_manifest(Memory(data))
     except WarpError:
         return False
-    told = json.loads(reference.read_blocks(data, "meta/manifest")["meta/manifest"].data)
-    assert (manifest.episode_id, manifest.total_timesteps) == (told["episode_id"], told["total_timesteps"])
-    for entry, item in zip(manifest.chunks, told["chunks"], strict=True):
+    document = json.loads(reference.read_blocks(data, "meta/manifest")["meta/manifest"].data)
+    assert (manifest.episode_id, manifest.total_timesteps) == (document["episode_id"], document["total_timesteps"])
+    for entry, item in zip(manifest.chunks, document["chunks"], strict=True):
         assert (entry.uri, entry.sha256, entry.length) == (item["uri"], item["sha256"], item["length_T"])
         assert [entry.first_step, entry.last_step] == item["timestep_range"]
         assert "/" not in entry.uri
@@ -227,8 +227,8 @@ def _judge_manifest(data: bytes) -> bool:
     return True
 
 
-def _judge_journal(data: bytes, folder: Path) -> bool:
-    path, out = folder / "a.wshard.partial", folder / "a.wshard"
+def _judge_journal(data: bytes, directory: Path) -> bool:
+    path, out = directory / "a.wshard.partial", directory / "a.wshard"
     path.write_bytes(data)
     try:
         episode = load_wshard(path)
@@ -238,7 +238,7 @@ def _judge_journal(data: bytes, folder: Path) -> bool:
         report = recover(path, out)
     except WarpError:
         report = None
-    assert not list(folder.glob(".*")), "nothing half made is left"
+    assert not list(directory.glob(".*")), "no temporary file is left"
     if episode is None:
         assert report is None
         return False
@@ -259,14 +259,14 @@ def _compare_steps(episode: Episode, steps: int, parts: dict[str, bytes]) -> Non
     lanes = {name: channel.data for name, channel in episode.lanes().items()}
     series = {name: getattr(episode, member) for name, member in SERIES.items()}
     found = {**lanes, **{name: array for name, array in series.items() if array is not None}}
-    # `time/ticks` is nothing that an episode shows.
+    # `Episode` has no field for `time/ticks`.
     assert set(found) == set(parts) - {"time/ticks"}
     for name, array in found.items():
         _same_bytes(array, parts[name], name)
 
 
-def seeds(folder: Path) -> list[bytes]:
-    """Sound files of every kind, all of them small."""
+def seeds(directory: Path) -> list[bytes]:
+    """Return small valid files of every kind."""
     out = [path.read_bytes() for path in sorted((ROOT / "tests" / "golden" / "wshard").glob("*.[wj]*"))]
     out = [data for data in out if data[:4] in (b"SHRD", b"WSJ1")]
     out += [path.read_bytes() for path in sorted(VECTORS.glob("*.wshard"))]
@@ -276,46 +276,46 @@ def seeds(folder: Path) -> list[bytes]:
         {"compression": "zstd", "time_chunk_steps": 5},
     ]
     for number, chosen in enumerate(options):
-        path = folder / f"{number}.wshard"
+        path = directory / f"{number}.wshard"
         save_wshard(full_episode(12), path, **chosen)
         out.append(path.read_bytes())
-    return [*out, *_chunked(folder), *_films(folder), *_journals(folder)]
+    return [*out, *_chunked(directory), *_videos(directory), *_journals(directory)]
 
 
-def _chunked(folder: Path) -> list[bytes]:
-    writer = ChunkedEpisodeWriter(folder / "chunks", "long", chunk_size_t=4, compression="zstd")
+def _chunked(directory: Path) -> list[bytes]:
+    writer = ChunkedEpisodeWriter(directory / "chunks", "long", chunk_size_t=4, compression="zstd")
     for start in (0, 4, 8):
         state = Channel("s", np.arange(start * 8, start * 8 + 32, dtype=np.float64).reshape(4, 8))
         writer.write_chunk(Episode("long", 4, "E", observations={"s": state}))
     writer.finalize_manifest()
-    return [path.read_bytes() for path in sorted((folder / "chunks").iterdir()) if "_0000" not in path.name]
+    return [path.read_bytes() for path in sorted((directory / "chunks").iterdir()) if "_0000" not in path.name]
 
 
-def _films(folder: Path) -> list[bytes]:
+def _videos(directory: Path) -> list[bytes]:
     out = []
     for kind in ("png", "jpeg"):
         pixels = np.arange(4 * 6 * 8 * 3, dtype=np.uint8).reshape(4, 6, 8, 3)
         channel, block = index_images([picture(one, kind) for one in pixels], [0, 10, 20, 30], "cam")
         episode = Episode("p", 4, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
-        save_wshard(episode, folder / f"{kind}.wshard")
-        out.append((folder / f"{kind}.wshard").read_bytes())
-    film = folder / "film.mp4"
-    film.write_bytes(Scene("libx264", "mp4", {"g": "3", "bf": "1", "crf": "45"}, length=6).data)
-    rows, block = index_video(film, "cam")
+        save_wshard(episode, directory / f"{kind}.wshard")
+        out.append((directory / f"{kind}.wshard").read_bytes())
+    video = directory / "video.mp4"
+    video.write_bytes(Scene("libx264", "mp4", {"g": "3", "bf": "1", "crf": "45"}, length=6).data)
+    rows, block = index_video(video, "cam")
     compose_wshard(
-        Episode("f", 2, extra={frames_block("signal/cam"): block}), folder / "film.wshard", {"signal/cam": rows}
+        Episode("f", 2, extra={frames_block("signal/cam"): block}), directory / "video.wshard", {"signal/cam": rows}
     )
-    return [*out, (folder / "film.wshard").read_bytes()]
+    return [*out, (directory / "video.wshard").read_bytes()]
 
 
-def _journals(folder: Path) -> list[bytes]:
+def _journals(directory: Path) -> list[bytes]:
     channels: list[dict[str, Any]] = [
         {"id": "q", "dtype": "f32", "shape": [8], "compression": "zstd"},
         {"id": "n", "dtype": "i16", "shape": [], "signal_block": "action/n", "compression": "lz4"},
     ]
     out = []
     for number, chunk_steps in enumerate((0, 2)):
-        target = folder / f"{number}-recorded.wshard"
+        target = directory / f"{number}-recorded.wshard"
         writer = WShardStreamWriter(
             target, "r", channels, flush_steps=3, fsync="never", time_chunk_steps=chunk_steps, seal=bool(chunk_steps)
         )

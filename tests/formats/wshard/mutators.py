@@ -1,7 +1,7 @@
-"""Damage that goes past the checksums: files and journals taken apart, changed in one place, and put together again.
+"""Mutations that pass the checksums: files and journals are parsed, changed in one place, and assembled again.
 
-Bytes changed at random mostly fail a checksum and show nothing of what lies behind it. Here lengths, offsets and
-counts lie while names and checksums are right, payloads change and are compressed anew, and blocks move between files.
+Random byte changes mostly fail a checksum and never reach the code behind it. Here lengths, offsets and counts are
+wrong under right checksums, payloads change and are compressed again, and blocks move between files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import zstandard
 __all__ = ["Mutate", "mutate_file", "mutate_json"]
 
 Mutate = Callable[[bytes], bytes]
-"""Changes bytes of which nothing is known."""
+"""Mutates opaque bytes."""
 
 HEADER = struct.Struct("<4sBBHBBHIQQQQ16x")
 ENTRY = struct.Struct("<QIHHQQQIHH")
@@ -36,7 +36,7 @@ MOST_FIELDS = 48
 
 @dataclass(frozen=True)
 class Piece:
-    """One block: its stored bytes, and what its entry says of them."""
+    """One block: its stored bytes, and its index entry."""
 
     name: bytes
     flags: int
@@ -48,7 +48,7 @@ class Piece:
 
 
 def mutate_json(value: Any, chance: random.Random) -> Any:
-    """The same document with one thing in it replaced, dropped or doubled."""
+    """Replace, drop or duplicate one value of a document."""
     if chance.random() < 0.25 or not isinstance(value, dict | list) or not value:
         return chance.choice(WORDS)
     if isinstance(value, list):
@@ -61,7 +61,7 @@ def mutate_json(value: Any, chance: random.Random) -> Any:
 
 
 def mutate_file(data: bytes, chance: random.Random, mutate: Mutate, donor: bytes = b"") -> bytes:
-    """A file or journal with something wrong. What cannot be taken apart is changed as bytes."""
+    """Mutate a file or journal. Bytes that cannot be parsed are mutated as bytes."""
     if chance.random() < 0.2:
         return mutate(data)
     try:
@@ -88,7 +88,7 @@ def _take_apart(data: bytes) -> tuple[list[Any], list[Piece]]:
 
 
 def _put_together(head: list[Any], pieces: list[Piece], chance: random.Random) -> bytes:
-    """Names, offsets and totals are right; then, sometimes, one field of the header or of an entry is not."""
+    """Encode with right names, offsets and totals; then, sometimes, falsify one field of the header or of an entry."""
     unit = head[4] if head[4] in (16, 32, 64) else 1
     names_at = 64 + ENTRY.size * len(pieces)
     at = start = -(-(names_at + sum(len(piece.name) for piece in pieces)) // unit) * unit
@@ -118,7 +118,7 @@ def _put_together(head: list[Any], pieces: list[Piece], chance: random.Random) -
 
 
 def _spoil(fields: list[Any], chance: random.Random, which: range, form: struct.Struct) -> None:
-    """One number replaced by a neighbour, a border, or another number of the same row; it still fits its place."""
+    """Replace one number by a neighbour, a boundary, or another number of the same row."""
     number = chance.choice([at for at in which if isinstance(fields[at], int)])
     others = [item for item in fields if isinstance(item, int)]
     value = fields[number]
@@ -149,14 +149,14 @@ def _mutate_pieces(pieces: list[Piece], chance: random.Random, mutate: Mutate, d
         taken = chance.choice(_take_apart(donor)[1])
         return [*(item for item in pieces if item.name != taken.name), taken]
     if kind == 4:
-        # The stored bytes of something compressed: the checksum stays that of the sound block.
+        # Compressed bytes change; the checksum stays that of the valid block.
         changed = _mutate_chunks(piece.stored, chance) if piece.flags & 8 else mutate(piece.stored)
         return [*pieces[:at], replace(piece, stored=changed), *pieces[at + 1 :]]
     return [*pieces[:at], _mutate_payload(piece, chance, mutate), *pieces[at + 1 :]]
 
 
 def _mutate_payload(piece: Piece, chance: random.Random, mutate: Mutate) -> Piece:
-    """Other content under a right checksum, stored in one of the ways that the format has."""
+    """Store other content under a right checksum, with one of the codecs."""
     plain = _mutate_content(piece.name, _decoded(piece), chance, mutate)
     flags = chance.choice([piece.flags, piece.flags, piece.flags, 0, 3, 5, 11])
     return replace(
@@ -165,7 +165,7 @@ def _mutate_payload(piece: Piece, chance: random.Random, mutate: Mutate) -> Piec
 
 
 def _decoded(piece: Piece) -> bytes:
-    # Another process may have left any size here.
+    # Another process may have stored any size here.
     if not piece.flags & 1:
         return piece.stored
     if piece.size > 2**20:
@@ -205,7 +205,7 @@ def _table(rows: list[list[int]]) -> bytes:
 
 
 def _mutate_chunks(stored: bytes, chance: random.Random) -> bytes:
-    """A table of time chunks that lies, or frames that are not where it says."""
+    """Falsify a table of time chunks, or move its frames."""
     (count,) = struct.unpack_from("<I", stored, len(stored) - 9)
     start = len(stored) - 17 - 12 * count
     if not 0 < count < 1000 or start < 0:
@@ -263,7 +263,7 @@ def _mutate_frames(plain: bytes, chance: random.Random, mutate: Mutate) -> bytes
 
 
 def _mutate_journal(data: bytes, chance: random.Random, mutate: Mutate) -> bytes:
-    """Records that are each whole, and do not belong together."""
+    """Reorder and repeat records that are each valid."""
     records: list[tuple[list[Any], bytes]] = []
     at = 0
     while at + 40 <= len(data) and len(records) < MOST_FIELDS:

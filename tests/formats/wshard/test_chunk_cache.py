@@ -1,11 +1,11 @@
-"""If this fails, windows show steps of another place or another file, damage goes unseen, or memory has no bound."""
+"""If this fails, windows return wrong steps, damage stays undetected, or the cache grows without bound."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ STEPS = 200
 TYPES = {"u8": np.uint8, "f32": np.float32, "i64": np.int64, "flag": np.bool_}
 
 
-@cache
+@functools.cache
 def arrays() -> dict[str, Any]:
     rng = np.random.default_rng(5)
     return {name: rng.integers(0, 2, (STEPS, 6, 5)).cumsum(axis=0).astype(dtype) for name, dtype in TYPES.items()}
@@ -32,17 +32,17 @@ def arrays() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """The same episode in chunks of so many steps."""
-    folder = tmp_path_factory.mktemp("kept")
+    """Write the same episode with different chunk sizes, in steps."""
+    directory = tmp_path_factory.mktemp("cache")
     channels = {name: Channel(name, array) for name, array in arrays().items()}
     for steps in (1, 7, 16):
-        save_wshard(Episode("kept", STEPS, observations=channels), folder / f"{steps}.wshard", compression="zstd",
+        save_wshard(Episode("cached", STEPS, observations=channels), directory / f"{steps}.wshard", compression="zstd",
                     time_chunk_steps=steps)  # fmt: skip
-    return {steps: folder / f"{steps}.wshard" for steps in (1, 7, 16)}
+    return {steps: directory / f"{steps}.wshard" for steps in (1, 7, 16)}
 
 
 class Bytes:
-    """A file in memory that can be damaged, and counts how often it is asked. None of it is known beforehand."""
+    """A file in memory that can be damaged, and counts reads. It has no prefetched head."""
 
     head = b""
 
@@ -66,12 +66,12 @@ spans = st.tuples(st.integers(0, STEPS), st.integers(0, 40)).map(lambda span: (s
     st.lists(st.tuples(st.sampled_from(sorted(TYPES)), spans, st.sampled_from(["new", "out", "strided"])), max_size=30),
 )
 @settings(max_examples=80, deadline=None)
-def test_a_window_is_a_slice_however_much_is_kept(
+def test_window_equals_slice_with_any_cache_size(
     files: dict[int, Path], steps: int, each: int, all_bytes: int, asked: list[tuple[str, tuple[int, int], str]]
 ) -> None:
-    kept = ChunkCache(all_bytes)
+    cache = ChunkCache(all_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader_module, "CHUNK_CACHE", kept)
+        patch.setattr(reader_module, "CHUNK_CACHE", cache)
         with open_wshard(files[steps], cache_bytes=each) as file:
             for name, (start, stop), way in asked:
                 expected = arrays()[name][start:stop]
@@ -81,8 +81,8 @@ def test_a_window_is_a_slice_however_much_is_kept(
                 assert found.dtype == expected.dtype
                 assert np.array_equal(found, expected)
                 assert out is None or found is out
-                assert kept.size_bytes <= min(all_bytes, each * len(TYPES))
-    assert kept.size_bytes == 0, "a closed file keeps nothing"
+                assert cache.size_bytes <= min(all_bytes, each * len(TYPES))
+    assert cache.size_bytes == 0, "a closed file caches nothing"
 
 
 keeping = st.tuples(st.just("keep"), st.integers(0, 3), st.integers(0, 9), st.integers(1, 40))
@@ -91,13 +91,11 @@ others = st.tuples(st.sampled_from(["find", "rows", "clear", "end"]), st.integer
 
 @given(st.integers(0, 120), st.lists(st.one_of(keeping, keeping, others), max_size=60))
 @settings(max_examples=150, deadline=None)
-def test_what_is_kept_is_what_was_put_there_and_within_its_bounds(
-    limit: int, actions: list[tuple[str, int, int, int]]
-) -> None:
-    """Beside a dictionary that forgets nothing."""
-    kept = ChunkCache(limit)
+def test_cache_returns_stored_chunks_within_its_bounds(limit: int, actions: list[tuple[str, int, int, int]]) -> None:
+    """Compare with a dictionary that never evicts."""
+    cache = ChunkCache(limit)
     limits = [0, 30, 60, 1_000]
-    blocks = [kept.open_block(each) for each in limits]
+    blocks = [cache.open_block(each) for each in limits]
     put: dict[tuple[int, int], bytes] = {}
     whole: dict[int, int] = {}
     for number, (action, at, chunk, size) in enumerate(actions):
@@ -110,7 +108,7 @@ def test_what_is_kept_is_what_was_put_there_and_within_its_bounds(
         elif action == "clear":
             blocks[at].clear()
         elif action == "end":
-            blocks[at] = kept.open_block(limits[at])
+            blocks[at] = cache.open_block(limits[at])
             put = {place: data for place, data in put.items() if place[0] != at}
             whole.pop(at, None)
         found = {place: blocks[place[0]].get(place[1]) for place in put}
@@ -122,16 +120,16 @@ def test_what_is_kept_is_what_was_put_there_and_within_its_bounds(
         assert not any(rows is not None and place[0] == each for each, rows in enumerate(arrays) for place in held)
         sizes = [size + sum(len(d) for place, d in held.items() if place[0] == each) for each, size in enumerate(sizes)]
         assert all(size <= each for size, each in zip(sizes, limits, strict=True))
-        assert sum(sizes) <= kept.size_bytes <= limit
-    kept._reset_after_fork()
-    assert kept.size_bytes == 0
+        assert sum(sizes) <= cache.size_bytes <= limit
+    cache._reset_after_fork()
+    assert cache.size_bytes == 0
     assert all(block.get(chunk) is None for block in blocks for chunk in range(10))
     assert all(block.rows is None for block in blocks)
 
 
-def test_a_block_that_is_read_stays_and_one_that_is_not_goes() -> None:
-    kept = ChunkCache(100)
-    read, unread, new = (kept.open_block(100) for _ in range(3))
+def test_unread_blocks_are_evicted_first() -> None:
+    cache = ChunkCache(100)
+    read, unread, new = (cache.open_block(100) for _ in range(3))
     for block in (read, unread):
         block.put(0, memoryview(bytes(50)))
     assert read.get(0) is not None
@@ -154,8 +152,8 @@ def test_overlapping_windows_decode_a_chunk_once(files: dict[int, Path]) -> None
             assert source.asked <= most
 
 
-def test_threads_share_what_is_kept(files: dict[int, Path]) -> None:
-    """Within bounds so small that chunks come and go all the time."""
+def test_threads_share_the_cache(files: dict[int, Path]) -> None:
+    """Use bounds so small that chunks are evicted all the time."""
     with open_wshard(files[7], cache_bytes=1_000) as file:
 
         def read(seed: int) -> int:
@@ -170,8 +168,8 @@ def test_threads_share_what_is_kept(files: dict[int, Path]) -> None:
             assert sum(pool.map(read, range(8))) == 8
 
 
-def test_a_block_that_is_read_again_and_again_becomes_one_array(files: dict[int, Path]) -> None:
-    """Then a window is a view of it, into `out` or not, and nothing is decoded any more."""
+def test_repeatedly_read_block_becomes_one_array(files: dict[int, Path]) -> None:
+    """Then a window is a view of it, also with `out`, and nothing is decoded."""
     with open_wshard(files[16]) as file, pytest.MonkeyPatch.context() as patch:
         for name, array in arrays().items():
             reader = file[f"signal/{name}"]
@@ -187,8 +185,8 @@ def test_a_block_that_is_read_again_and_again_becomes_one_array(files: dict[int,
             patch.undo()
 
 
-def test_a_block_with_damage_elsewhere_gives_what_is_sound(files: dict[int, Path], tmp_path: Path) -> None:
-    """Also when all of it is about to be kept."""
+def test_damage_in_one_chunk_does_not_affect_others(files: dict[int, Path], tmp_path: Path) -> None:
+    """The same holds when the whole block is about to be cached."""
     data = bytearray(files[16].read_bytes())
     start, end = open_wshard(files[16])["signal/i64"].span(160, 170)
     data[(start + end) // 2] ^= 0xFF
@@ -201,60 +199,60 @@ def test_a_block_with_damage_elsewhere_gives_what_is_sound(files: dict[int, Path
         reader.window(150, 180)
 
 
-def test_no_array_takes_the_room_of_others() -> None:
-    kept = ChunkCache(100)
-    first, second, small = kept.open_block(100), kept.open_block(100), kept.open_block(40)
+def test_whole_array_evicts_no_other_block() -> None:
+    cache = ChunkCache(100)
+    first, second, small = cache.open_block(100), cache.open_block(100), cache.open_block(40)
     assert not first.should_load_all(59, 60)
     assert first.should_load_all(1, 60)
     first.put(0, memoryview(bytes(20)))
     first.put_rows(np.zeros(60, np.uint8))
-    assert kept.size_bytes == 60, "chunks go when the whole comes"
+    assert cache.size_bytes == 60, "the whole block replaces its chunks"
     assert not second.should_load_all(60, 60)
     assert not small.should_load_all(60, 60)
     first.clear()
     assert second.should_load_all(60, 60)
-    assert not small.should_load_all(60, 60), "that is more than it may have"
+    assert not small.should_load_all(60, 60), "the block exceeds its bound"
 
 
-def test_damage_is_found_beside_chunks_that_are_kept(files: dict[int, Path]) -> None:
+def test_damage_beside_cached_chunks_is_detected(files: dict[int, Path]) -> None:
     source = Bytes(files[16].read_bytes())
     reader = open_wshard(source)["signal/i64"]
-    sound = reader.window(0, 16).copy()
+    expected = reader.window(0, 16).copy()
     start, end = reader.span(16, 32)
     place = (start + end) // 2
     source.data[place] ^= 0xFF
     for _ in range(2):
         with pytest.raises(EpisodeCorruptedError):
             reader.window(0, 32)
-    assert np.array_equal(reader.window(0, 16), sound), "this one was sound, and still is"
+    assert np.array_equal(reader.window(0, 16), expected), "the valid chunk is still cached"
     source.data[place] ^= 0xFF
-    assert np.array_equal(reader.window(0, 32), arrays()["i64"][:32]), "what is damaged is not kept"
+    assert np.array_equal(reader.window(0, 32), arrays()["i64"][:32]), "a damaged chunk is not cached"
 
 
-def test_memory_goes_with_the_reader(files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = ChunkCache(2**20)
-    monkeypatch.setattr(reader_module, "CHUNK_CACHE", kept)
+def test_cache_is_freed_with_the_reader(files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ChunkCache(2**20)
+    monkeypatch.setattr(reader_module, "CHUNK_CACHE", cache)
 
     def reader() -> BlockReader:
         return open_wshard(files[16])["signal/u8"]
 
     reader().window(0, STEPS)
-    assert kept.size_bytes >= STEPS * 30
+    assert cache.size_bytes >= STEPS * 30
     gc.collect()
     last = reader()
     last.window(0, 1)
-    assert kept.size_bytes == 16 * 30, "what nobody can ask for was cleared away"
+    assert cache.size_bytes == 16 * 30, "the chunks of the collected reader are freed"
 
 
 @pytest.mark.parametrize(
     "out", [np.empty((3, 6, 5), np.uint8), np.empty((4, 6, 5), np.int8), np.empty((4, 30), np.uint8)]
 )
-def test_an_array_that_does_not_fit_is_refused(files: dict[int, Path], out: Any) -> None:
+def test_out_array_of_wrong_type_or_shape_is_refused(files: dict[int, Path], out: Any) -> None:
     with open_wshard(files[16]) as file, pytest.raises(BadInputError, match="out is"):
         file["signal/u8"].window(0, 4, out=out)
 
 
 @pytest.mark.parametrize("amount", [-1, 1.5, True, None])
-def test_an_amount_that_is_none_is_refused(files: dict[int, Path], amount: Any) -> None:
+def test_invalid_cache_size_is_refused(files: dict[int, Path], amount: Any) -> None:
     with pytest.raises(BadInputError, match="cache_bytes"):
         open_wshard(files[16], cache_bytes=amount)

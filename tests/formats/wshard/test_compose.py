@@ -1,4 +1,4 @@
-"""If this fails, an episode that was too large for memory is written differently from one that was not."""
+"""If this fails, `compose_wshard` writes other bytes than `save_wshard`, or needs memory for whole channels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warpdata.wshard import DType, Episode, RowSource, compose_wshard, load_wsha
 
 
 def taken_apart(episode: Episode) -> tuple[Episode, dict[str, RowSource]]:
-    """The episode without its channels, and those as sources of rows."""
+    """Return the episode without its channels, and the channels as row sources."""
     rows: dict[str, RowSource] = {}
     for block, channel in episode.lanes().items():
         if not block.startswith("residual/"):
@@ -32,7 +32,7 @@ def taken_apart(episode: Episode) -> tuple[Episode, dict[str, RowSource]]:
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
 @pytest.mark.parametrize("length", [0, 1, 40])
-def test_the_file_is_the_same_to_the_byte(
+def test_composed_file_equals_saved_file(
     tmp_path: Path, compression: Literal["none", "zstd", "lz4"], length: int
 ) -> None:
     episode = full_episode(max(length, 1)) if length else Episode("none", 0)
@@ -43,7 +43,7 @@ def test_the_file_is_the_same_to_the_byte(
     same_episode(load_wshard(tmp_path / "b.wshard"), episode)
 
 
-def test_memory_does_not_grow_with_the_channel(tmp_path: Path) -> None:
+def test_memory_is_independent_of_the_channel_size(tmp_path: Path) -> None:
     source = RowSource(DType.U8, (2**20,), 64, lambda start, stop: np.zeros((stop - start, 2**20), np.uint8))
     tracemalloc.start()
     compose_wshard(Episode("big", 64), tmp_path / "a.wshard", {"signal/x": source}, compression="zstd")
@@ -52,19 +52,19 @@ def test_memory_does_not_grow_with_the_channel(tmp_path: Path) -> None:
     assert peak < 16 * 2**20, peak
 
 
-def test_what_is_encoded_is_not_compressed_again(tmp_path: Path) -> None:
+def test_encoded_blocks_are_not_compressed(tmp_path: Path) -> None:
     def zeros(start: int, stop: int) -> np.ndarray[Any, Any]:
         return np.zeros(stop - start, np.uint8)
 
-    film = RowSource(DType.U8, (), 5000, zeros, {"encoding": "h264"})
+    video = RowSource(DType.U8, (), 5000, zeros, {"encoding": "h264"})
     plain = RowSource(DType.U8, (), 5000, zeros)
-    rows = {"signal/film": film, "signal/plain": plain}
+    rows = {"signal/video": video, "signal/plain": plain}
     compose_wshard(Episode("ep", 5000), tmp_path / "a.wshard", rows, compression="zstd")
     with open_wshard(tmp_path / "a.wshard") as file:
         assert [file[name].entry.codec.name for name in rows] == ["NONE", "ZSTD"]
 
 
-def test_sources_that_lie_are_found_out(tmp_path: Path) -> None:
+def test_inconsistent_row_sources_are_refused(tmp_path: Path) -> None:
     def rows(read: Any, count: int = 4) -> dict[str, RowSource]:
         return {"signal/x": RowSource(DType.F32, (2,), count, read)}
 

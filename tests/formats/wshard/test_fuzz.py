@@ -1,7 +1,7 @@
-"""If this fails, a file made to look sound breaks a reader, hangs it, or shows values that are not in it.
+"""If this fails, a forged file crashes or hangs a reader, or returns values that are not in it.
 
-The mutations go past the checksums, and the judge is the slow reader of tests/reference. `make soak` lets a
-coverage-guided fuzzer choose them, a million in all.
+The mutations pass the checksums, and the naive reader of tests/reference is the oracle. In `make soak`, a
+coverage-guided fuzzer chooses a million of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import crc32c
 import numpy as np
 import pytest
 
-from tests.formats.wshard.invariants import Memory, judge, scratch_folder, seeds
+from tests.formats.wshard.invariants import Memory, judge, scratch_directory, seeds
 from tests.formats.wshard.mutators import mutate_file
 from tests.formats.wshard.scenes import ROOT, RawFile, full_episode, write
 from tests.formats.wshard.test_mutations import mutate
@@ -33,39 +33,39 @@ from warpdata.formats.wshard.frame_index import FRAME_ENTRY, KEY, FrameIndex
 from warpdata.wshard import Channel, Episode, load_wshard, open_wshard, recover, save_wshard
 
 CORPUS = ROOT / "build" / "fuzz" / "wshard"
-"""What the fuzzer has found to reach new code stays here, so that the next run goes on from it."""
+"""Inputs that reached new code stay here, for the next run."""
 SLICES, RUNS = 4, 250_000
 LEAST_COVERAGE = 900
 has_fuzzer = pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    with scratch_folder() as name:
+def directory() -> Iterator[Path]:
+    with scratch_directory() as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="module")
-def sound(folder: Path) -> list[bytes]:
-    return seeds(folder)
+def valid_files(directory: Path) -> list[bytes]:
+    return seeds(directory)
 
 
-def test_sound_files_are_accepted(sound: list[bytes], folder: Path) -> None:
-    assert all(judge(data, folder) for data in sound)
+def test_valid_files_are_accepted(valid_files: list[bytes], directory: Path) -> None:
+    assert all(judge(data, directory) for data in valid_files)
 
 
-def test_thousands_of_files_with_right_checksums(sound: list[bytes], folder: Path) -> None:
+def test_thousands_of_forged_files(valid_files: list[bytes], directory: Path) -> None:
     accepted, count = 0, 2500
     for seed in range(count):
         chance = random.Random(seed)
         data = mutate_file(
-            chance.choice(sound),
+            chance.choice(valid_files),
             chance,
             lambda piece, chance=chance: mutate(piece or b"\0", chance),  # type: ignore[misc]
-            chance.choice(sound),
+            chance.choice(valid_files),
         )
-        accepted += judge(data, folder)
-    # Neither is everything refused at the door, nor is nothing wrong.
+        accepted += judge(data, directory)
+    # A test of the mutations: neither all nor none of the files are refused.
     assert count // 8 < accepted < count // 2
 
 
@@ -73,23 +73,23 @@ def test_thousands_of_files_with_right_checksums(sound: list[bytes], folder: Pat
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(SLICES))
-def test_a_million_files_that_a_fuzzer_chooses(sound: list[bytes], part: int, tmp_path: Path) -> None:
-    output = fuzz(sound, CORPUS, tmp_path, RUNS, part + 1)
+def test_a_million_files_of_the_fuzzer(valid_files: list[bytes], part: int, tmp_path: Path) -> None:
+    output = fuzz(valid_files, CORPUS, tmp_path, RUNS, part + 1)
     assert f"Done {RUNS} runs" in output
 
 
 @has_fuzzer
-def test_the_fuzzer_sees_what_it_reaches(sound: list[bytes], tmp_path: Path) -> None:
-    output = fuzz(sound, tmp_path / "corpus", tmp_path, 300, 1)
+def test_fuzzer_measures_coverage(valid_files: list[bytes], tmp_path: Path) -> None:
+    output = fuzz(valid_files, tmp_path / "corpus", tmp_path, 300, 1)
     reached = re.findall(r"cov: (\d+)", output)
     assert int(reached[-1]) > LEAST_COVERAGE
 
 
-def fuzz(sound: list[bytes], corpus: Path, found: Path, runs: int, seed: int) -> str:
-    """Let it run; what it finds wrong fails the test, with the end of what it says."""
+def fuzz(valid_files: list[bytes], corpus: Path, found: Path, runs: int, seed: int) -> str:
+    """Run the fuzzer, and fail with the end of its output if it finds a violation."""
     corpus.mkdir(parents=True, exist_ok=True)
-    for number, data in enumerate(sound):
-        (corpus / f"sound-{number}").write_bytes(data)
+    for number, data in enumerate(valid_files):
+        (corpus / f"valid_files-{number}").write_bytes(data)
     command = [sys.executable, "-m", "tests.formats.wshard.fuzz_target", str(corpus), f"-runs={runs}", f"-seed={seed}"]
     done = subprocess.run(
         [*command, f"-artifact_prefix={found}/"],
@@ -119,7 +119,7 @@ STRAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", STRAYS)
-def test_a_declaration_that_describes_no_channel_survives_a_rewrite(kind: str, tmp_path: Path) -> None:
+def test_unused_declaration_survives_a_rewrite(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(full_episode(256), path)
     blocks = raw_blocks(path.read_bytes())
@@ -130,7 +130,7 @@ def test_a_declaration_that_describes_no_channel_survives_a_rewrite(kind: str, t
     episode = load_wshard(Memory(RawFile(blocks).build()))
     save_wshard(episode, path)
     assert raw_blocks(path.read_bytes()) == blocks
-    # What was a channel and is taken out is not declared any more.
+    # A removed channel is no longer declared.
     rest = {name: channel for name, channel in episode.observations.items() if name != "state"}
     save_wshard(replace(episode, observations=rest), path)
     declared = json.loads(raw_blocks(path.read_bytes())["meta/channels"])
@@ -138,7 +138,7 @@ def test_a_declaration_that_describes_no_channel_survives_a_rewrite(kind: str, t
     assert "signal/state" not in {item["signal_block"] for item in declared["channels"]}
 
 
-def test_a_declared_residual_keeps_its_type_in_a_rewrite(tmp_path: Path) -> None:
+def test_declared_residual_keeps_its_type_in_a_rewrite(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(Episode("e", 2, observations={"s": Channel("s", np.zeros(2, np.float32))}), path)
     blocks = {**raw_blocks(path.read_bytes()), "residual/s/sign2nddiff": np.array([1.0, 2.0], "<f4").tobytes()}
@@ -148,7 +148,7 @@ def test_a_declared_residual_keeps_its_type_in_a_rewrite(tmp_path: Path) -> None
     assert load_wshard(path).residuals["s/sign2nddiff"].data.tolist() == [1.0, 2.0]
 
 
-def test_names_that_share_their_bytes_are_bounded_together() -> None:
+def test_names_that_share_bytes_are_bounded_together() -> None:
     count, length = 1_700, 65_535
     file = RawFile({f"b{number}": b"" for number in range(count)})
     pool = b"".join(b"%08d" % number for number in range(length // 4))
@@ -162,7 +162,7 @@ def test_names_that_share_their_bytes_are_bounded_together() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_frames_behind_very_many_later_key_frames_do_not_take_forever() -> None:
+def test_frame_index_with_many_key_frames_is_linear() -> None:
     half = 30_000
     entries = np.zeros(2 * half, FRAME_ENTRY)
     entries["flags"][:half] = KEY
@@ -174,7 +174,7 @@ def test_frames_behind_very_many_later_key_frames_do_not_take_forever() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_predictions_of_many_channels_do_not_take_forever() -> None:
+def test_predictions_of_many_channels_are_linear() -> None:
     count = 20_000
     channels = [{"id": f"c{number}", "dtype": "u8", "shape": []} for number in range(count)]
     blocks = {
@@ -204,7 +204,7 @@ def journal(part_count: int, shape: list[int]) -> bytes:
 
 
 @pytest.mark.timeout(60)
-def test_a_journal_of_very_many_parts_does_not_take_forever(tmp_path: Path) -> None:
+def test_journal_with_too_many_parts_is_refused_fast(tmp_path: Path) -> None:
     count = 20_000
     data = journal(count, []) + record(2, 1, 0, 1, bytes(count))
     path = write(tmp_path / "a.wshard.partial", data)
@@ -215,7 +215,7 @@ def test_a_journal_of_very_many_parts_does_not_take_forever(tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(60)
-def test_a_journal_of_nothing_in_very_many_records_does_not_take_forever(tmp_path: Path) -> None:
+def test_journal_with_many_empty_records_is_linear(tmp_path: Path) -> None:
     parts, records = 1_000, 20_000
     steps = b"".join(record(2, number + 1, number, 1, b"") for number in range(records))
     path = write(tmp_path / "a.wshard.partial", journal(parts, [0]) + steps)
@@ -225,7 +225,7 @@ def test_a_journal_of_nothing_in_very_many_records_does_not_take_forever(tmp_pat
 
 @pytest.mark.parametrize("shape", [[0, *[2**31 - 1] * 3], [2**31 - 1] * 4], ids=str)
 @pytest.mark.parametrize("block", ["signal/c0", "reward"])
-def test_a_journal_of_an_impossible_shape_is_refused_by_both(block: str, shape: list[int], tmp_path: Path) -> None:
+def test_journal_with_an_impossible_shape_is_refused(block: str, shape: list[int], tmp_path: Path) -> None:
     part = {"id": "c0", "dtype": "f32", "shape": shape, "signal_block": block}
     document = {**json.loads(journal(0, [])[40:]), "parts": [part]}
     path = write(tmp_path / "a.wshard.partial", record(1, 0, 0, 0, json.dumps(document).encode()))
