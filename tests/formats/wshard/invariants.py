@@ -56,8 +56,8 @@ class Memory:
         self._data = data
         self.size_bytes = len(data)
 
-    def read_range(self, start: int, end: int) -> bytes:
-        return self._data[start:end]
+    def read_range(self, start: int, end: int) -> memoryview:
+        return memoryview(self._data)[start:end]
 
 
 def scratch_directory() -> tempfile.TemporaryDirectory[str]:

@@ -49,11 +49,11 @@ class Bytes:
     def __init__(self, data: bytes) -> None:
         self.data = bytearray(data)
         self.size_bytes = len(data)
-        self.asked = 0
+        self.requested = 0
 
-    def read_range(self, start: int, end: int) -> bytes:
-        self.asked += 1
-        return bytes(self.data[start:end])
+    def read_range(self, start: int, end: int) -> memoryview:
+        self.requested += 1
+        return memoryview(bytes(self.data[start:end]))
 
 
 spans = st.tuples(st.integers(0, STEPS), st.integers(0, 40)).map(lambda span: (span[0], min(STEPS, sum(span))))
@@ -143,13 +143,13 @@ def test_overlapping_windows_decode_a_chunk_once(files: dict[int, Path]) -> None
     for cache_bytes, most in ((2**20, 1 + -(-STEPS // 16)), (0, None)):
         reader = open_wshard(source, cache_bytes=cache_bytes)["signal/u8"]
         reader.window(0, 1)
-        source.asked = 0
+        source.requested = 0
         for start in range(STEPS - 16):
             reader.window(start, start + 16)
         if most is None:
-            assert source.asked >= STEPS - 16
+            assert source.requested >= STEPS - 16
         else:
-            assert source.asked <= most
+            assert source.requested <= most
 
 
 def test_threads_share_the_cache(files: dict[int, Path]) -> None:

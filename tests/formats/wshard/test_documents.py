@@ -65,12 +65,12 @@ def test_every_field_is_documented(name: str) -> None:
     ("sentence", "limit"),
     [
         ("| entries | {} |", limits.WSHARD_MAX_ENTRIES),
-        ("| names together, also where they share bytes | {} bytes |", limits.WSHARD_MAX_NAMES_BYTES),
+        ("| names together, including shared bytes | {} bytes |", limits.WSHARD_MAX_NAMES_BYTES),
         ("| decoded block, or decoded time chunk | {} bytes |", limits.WSHARD_MAX_DECODED_BYTES),
         ("| time chunks of a block | {} |", limits.WSHARD_MAX_CHUNKS),
-        ("| time chunks decoded at once, by our reader | {} bytes, or", limits.WSHARD_MAX_READ_BYTES),
+        ("| time chunks decoded at once, in this library | {} bytes, or", limits.WSHARD_MAX_READ_BYTES),
         ("bytes, or {} for each stored byte |", limits.WSHARD_READ_EXPANSION),
-        ("| compressed blocks loaded at once, by our reader | {} bytes, or", limits.WSHARD_MAX_READ_BYTES),
+        ("| compressed blocks loaded at once, in this library | {} bytes, or", limits.WSHARD_MAX_READ_BYTES),
         ("| metadata block | {} bytes |", limits.WSHARD_MAX_JSON_BYTES),
         ("| steps | {} |", limits.WSHARD_MAX_STEPS),
         ("| dimensions of a step | {}, each", limits.WSHARD_MAX_DIMENSIONS),
@@ -79,7 +79,7 @@ def test_every_field_is_documented(name: str) -> None:
         ("| record of a journal | {} bytes |", limits.WSHARD_MAX_RECORD_BYTES),
         ("| entries of a frame index | {} |", limits.MAX_VIDEO_FRAMES),
         ("| extradata of a frame index | {} bytes |", limits.WSHARD_MAX_EXTRADATA_BYTES),
-        ("| one encoded frame, by our reader | {} bytes |", limits.WSHARD_MAX_FRAME_BYTES),
+        ("| one encoded frame, in this library | {} bytes |", limits.WSHARD_MAX_FRAME_BYTES),
     ],
 )
 def test_limits_match_the_code(sentence: str, limit: int) -> None:

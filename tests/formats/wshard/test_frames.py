@@ -69,10 +69,10 @@ class Counting:
     def __init__(self, path: Path) -> None:
         self._data = path.read_bytes()
         self.size_bytes = len(self._data)
-        self.taken: list[tuple[int, int]] = []
+        self.requested: list[tuple[int, int]] = []
 
     def read_range(self, start: int, end: int) -> memoryview:
-        self.taken.append((start, end))
+        self.requested.append((start, end))
         return memoryview(self._data)[start:end]
 
 
@@ -98,10 +98,10 @@ def test_only_bytes_from_the_key_frame_on_are_read(tmp_path: Path) -> None:
     with open_wshard(source) as file:
         reader = FrameReader(file, "signal/cam")
         begin = file["signal/cam"].entry.offset
-        source.taken.clear()
+        source.requested.clear()
         reader.frame(25)
-        low = min(start for start, _ in source.taken) - begin
-        high = max(end for _, end in source.taken) - begin
+        low = min(start for start, _ in source.requested) - begin
+        high = max(end for _, end in source.requested) - begin
         # Key frames are 0, 10, 20, 30. A decoder delays some frames, but less than a whole group.
         assert low == reader.index.extent(20)[0]
         assert reader.index.extent(25)[1] <= high <= reader.index.extent(39)[1]

@@ -181,15 +181,15 @@ def test_container_that_breaks_a_rule(rule: str, tmp_path: Path) -> None:
         load_wshard(write(tmp_path / "a.wshard", valid_file().build(spoil)))
 
 
-def boasting(chunk_count: int) -> bytes:
-    """Return a small file whose seek table promises a GiB for each chunk, the most that the rules for one chunk allow."""
+def forge_seek_table(chunk_count: int) -> bytes:
+    """Return a small file whose seek table promises a GiB, the most for one chunk, for each chunk."""
     frame = zstd(bytes(200)).ljust(2**15, b"?")
     rows = [(len(frame), 2**30, 0)] * chunk_count
     return valid_file().build(unknown(seekable([frame] * chunk_count, rows), 11, chunk_count * 2**30))
 
 
 def test_seek_table_with_a_huge_total_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.wshard", boasting(128))
+    path = write(tmp_path / "a.wshard", forge_seek_table(128))
     assert path.stat().st_size < 5 * 2**20
     with pytest.raises(LimitExceededError, match="too many to load at once"):
         load_wshard(path)
@@ -216,7 +216,7 @@ def test_blocks_with_a_huge_total_are_refused(tmp_path: Path) -> None:
 
 def test_forged_seek_table_allocates_no_memory(tmp_path: Path) -> None:
     """Twelve GiB are within the limit, but must not be touched before the first chunk is decoded."""
-    path = write(tmp_path / "a.wshard", boasting(12))
+    path = write(tmp_path / "a.wshard", forge_seek_table(12))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises((EpisodeCorruptedError, LimitExceededError)):
         load_wshard(path)
@@ -230,7 +230,7 @@ def test_failed_allocation_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(np, "empty", refuse)
     with pytest.raises(LimitExceededError, match="too many"):
-        load_wshard(write(tmp_path / "a.wshard", boasting(1)))
+        load_wshard(write(tmp_path / "a.wshard", forge_seek_table(1)))
 
 
 def without_checksums(data: bytes, size: int) -> Callable[[RawFile], object]:

@@ -241,7 +241,7 @@ def judge_damaged(driver: Driver, path: Path, seeds: range) -> int:
         chance = random.Random(seed)
         write(path, mutate(chance.choice(files), chance))
         here, there = verdict_here(path), driver.ask("load", path)
-        # The lz4 library of Python accepts a match of offset 0 and returns uninitialized memory, which may be right by chance.
+        # The lz4 library of Python accepts a match of offset 0 and returns uninitialized memory, right by chance.
         assert there == here or "a match 0 bytes back" in driver.message, seed
         accepted += here[0] is None
     return accepted

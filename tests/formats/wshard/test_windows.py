@@ -32,11 +32,11 @@ class CountingSource:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.size_bytes = len(data)
-        self.asked: list[tuple[int, int]] = []
+        self.requested: list[tuple[int, int]] = []
 
-    def read_range(self, start: int, end: int) -> bytes:
-        self.asked.append((start, end))
-        return self._data[start:end]
+    def read_range(self, start: int, end: int) -> memoryview:
+        self.requested.append((start, end))
+        return memoryview(self._data)[start:end]
 
 
 @pytest.fixture(scope="module", params=OPTIONS, ids=str)
@@ -96,11 +96,11 @@ def test_uncompressed_windows_read_only_their_bytes(tmp_path: Path) -> None:
     save_wshard(big_episode(), path)
     source = CountingSource(path.read_bytes())
     file = open_wshard(source)
-    assert source.asked == [(0, 65536)], "one request covers header, index and metadata"
+    assert source.requested == [(0, 65536)], "one request covers header, index and metadata"
     file["signal/c7"].window(500, 516)
     entry = file["signal/c7"].entry
     width = 32 * 8
-    assert source.asked[1:] == [(entry.offset + 500 * width, entry.offset + 516 * width)]
+    assert source.requested[1:] == [(entry.offset + 500 * width, entry.offset + 516 * width)]
 
 
 def test_windows_of_time_chunks_decode_only_their_chunks(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_windows_of_time_chunks_decode_only_their_chunks(tmp_path: Path) -> None
     file = open_wshard(source)
     reader = file["signal/c7"]
     np.testing.assert_array_equal(reader.window(500, 516), episode.observations["c7"].data[500:516])
-    read = sum(end - start for start, end in source.asked[1:])
+    read = sum(end - start for start, end in source.requested[1:])
     assert read < reader.entry.stored_bytes / 10
     block = reference.read_blocks(data)["signal/c7"]
     assert block.flags == 1 | 2 | 8
