@@ -13,7 +13,7 @@ import {
   HEADER_BYTES,
   JSON_CONTENT,
   WRITTEN_FLAGS,
-  type Entry,
+  type BlockEntry,
 } from "./container.js";
 import { crc32c, prepareDigests } from "./digests.js";
 import { BadInputError, LimitExceededError } from "./errors.js";
@@ -106,7 +106,7 @@ class Layout {
   private readonly names: readonly Uint8Array[];
   private readonly namesOffset: number;
   private readonly dataOffset: number;
-  private readonly entries: Entry[] = [];
+  private readonly entries: BlockEntry[] = [];
   private totalBytes: number;
 
   constructor(

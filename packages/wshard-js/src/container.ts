@@ -40,7 +40,7 @@ export interface Header {
 }
 
 /** The index entry of one block. `offset` counts from the start of the file. */
-export interface Entry {
+export interface BlockEntry {
   readonly name: string;
   readonly codec: Codec;
   readonly isChunked: boolean;
@@ -123,7 +123,7 @@ function checkSections(header: Header, fileBytes: number): void {
 }
 
 /** Parses the entries by name, in the order of the index. `data` is the file up to its data section. */
-export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string, Entry> {
+export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string, BlockEntry> {
   const names = data.subarray(header.namesOffset, header.dataOffset);
   if (data.subarray(indexEnd(header), header.namesOffset).some((byte) => byte !== 0)) {
     throw new EpisodeCorruptedError("the gap between the index and the names is not zero");
@@ -137,7 +137,7 @@ export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string
   if (nameBytes > MAX_NAMES_BYTES) {
     throw new LimitExceededError(`the names of all blocks take ${nameBytes} bytes; the most is ${MAX_NAMES_BYTES}`);
   }
-  const entries = new Map<string, Entry>();
+  const entries = new Map<string, BlockEntry>();
   for (let number = 0; number < header.entryCount; number++) {
     const at = HEADER_BYTES + ENTRY_BYTES * number;
     const entry = parseEntry(viewOf(data.subarray(at, at + ENTRY_BYTES)), header, names);
@@ -150,7 +150,7 @@ export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string
   return entries;
 }
 
-function parseEntry(row: DataView, header: Header, names: Uint8Array): Entry {
+function parseEntry(row: DataView, header: Header, names: Uint8Array): BlockEntry {
   const name = parseName(row, names);
   const what = `block '${name}'`;
   const flags = row.getUint16(14, true);
@@ -214,8 +214,8 @@ function parseCodec(flags: number, header: Header, what: string): Codec {
   return codec;
 }
 
-function checkOverlap(entries: Entry[]): void {
-  const endOf = (entry: Entry): number => entry.offset + entry.storedBytes;
+function checkOverlap(entries: BlockEntry[]): void {
+  const endOf = (entry: BlockEntry): number => entry.offset + entry.storedBytes;
   entries.sort((left, right) => left.offset - right.offset || endOf(left) - endOf(right));
   let end = 0;
   let before = "";
@@ -246,7 +246,7 @@ export function encodeHeader(header: Header): Uint8Array {
   return out;
 }
 
-export function encodeEntry(entry: Entry, nameOffset: number): Uint8Array {
+export function encodeEntry(entry: BlockEntry, nameOffset: number): Uint8Array {
   const out = new Uint8Array(ENTRY_BYTES);
   const view = viewOf(out);
   const raw = encodeText(entry.name);

@@ -12,7 +12,7 @@ export {
   type ChunkManifest,
 } from "./chunked.js";
 export type { Codec, CompressionName } from "./codecs.js";
-export type { Entry, Header } from "./container.js";
+export type { BlockEntry, Header } from "./container.js";
 export { DTYPES, dtypeBytes, type DType, type ElementArrays, type NdArray, type TypedArray } from "./dtypes.js";
 export {
   AccessDeniedError,

@@ -6,7 +6,7 @@
  */
 
 import { sameBytes } from "./bytes.js";
-import type { Entry } from "./container.js";
+import type { BlockEntry } from "./container.js";
 import { decodeArray, type DType, type NdArray } from "./dtypes.js";
 import { EpisodeCorruptedError, LimitExceededError, NotFoundError, UnsupportedFormatError } from "./errors.js";
 import { isJournal, loadJournal } from "./journal.js";
@@ -84,7 +84,7 @@ async function loadFile(file: WShardFile, channels: readonly string[] | null): P
 }
 
 /** Bounds the sum of all decoded blocks. Each block has its own bound, but a small file may hold many. */
-function checkSize(entries: readonly Entry[]): void {
+function checkSize(entries: readonly BlockEntry[]): void {
   const packed = entries.filter((entry) => entry.codec !== "none");
   const stored = packed.reduce((sum, entry) => sum + entry.storedBytes, 0);
   const decoded = packed.reduce((sum, entry) => sum + entry.sizeBytes, 0);

@@ -11,7 +11,7 @@ import {
   parseIndex,
   ROLE_EPISODE,
   ROLE_MANIFEST,
-  type Entry,
+  type BlockEntry,
   type Header,
 } from "./container.js";
 import { crc32c, prepareDigests, RunningCrc32c } from "./digests.js";
@@ -68,7 +68,7 @@ export class WShardFile {
   constructor(
     private readonly source: OpenSource,
     readonly header: Header,
-    private readonly entries: ReadonlyMap<string, Entry>,
+    private readonly entries: ReadonlyMap<string, BlockEntry>,
   ) {}
 
   /** The names of all blocks, in the order of the index. */
@@ -154,7 +154,7 @@ export class BlockReader {
 
   constructor(
     private readonly file: WShardFile,
-    readonly entry: Entry,
+    readonly entry: BlockEntry,
   ) {}
 
   /** Element type, step shape and number of rows. Reads the metadata blocks on first use. */

@@ -7,7 +7,7 @@
 
 import { concat, viewOf } from "./bytes.js";
 import { checkExpansion, compress, decompress, type Compression } from "./codecs.js";
-import type { Entry } from "./container.js";
+import type { BlockEntry } from "./container.js";
 import { xxh64Low } from "./digests.js";
 import { EpisodeCorruptedError, LimitExceededError } from "./errors.js";
 import { MAX_CHUNKS } from "./limits.js";
@@ -32,7 +32,7 @@ export interface SeekTable {
 }
 
 /** Reads the table from the end of the block, and checks every size in it against the entry. */
-export async function readSeekTable(entry: Entry, readRange: ReadRange): Promise<SeekTable> {
+export async function readSeekTable(entry: BlockEntry, readRange: ReadRange): Promise<SeekTable> {
   const what = `the seek table of block '${entry.name}'`;
   const end = entry.offset + entry.storedBytes;
   if (entry.storedBytes < HEAD_BYTES + FOOTER_BYTES) {
@@ -54,7 +54,7 @@ export async function readSeekTable(entry: Entry, readRange: ReadRange): Promise
   return parseRows(entry, table, count, what);
 }
 
-function parseRows(entry: Entry, table: DataView, count: number, what: string): SeekTable {
+function parseRows(entry: BlockEntry, table: DataView, count: number, what: string): SeekTable {
   const stored = new Float64Array(count + 1);
   const decoded = new Float64Array(count + 1);
   const checksums = new Uint32Array(count);
@@ -82,7 +82,7 @@ function parseRows(entry: Entry, table: DataView, count: number, what: string): 
 
 /** Returns the decoded bytes `start`…`end`, fetching and decoding only their chunks. */
 export async function readChunks(
-  entry: Entry,
+  entry: BlockEntry,
   table: SeekTable,
   [start, end]: readonly [number, number],
   readRange: ReadRange,
@@ -108,7 +108,7 @@ export async function readChunks(
   return out.subarray(start - base, end - base);
 }
 
-async function decodeChunk(entry: Entry, table: SeekTable, number: number, data: Uint8Array): Promise<Uint8Array> {
+async function decodeChunk(entry: BlockEntry, table: SeekTable, number: number, data: Uint8Array): Promise<Uint8Array> {
   const what = `time chunk ${number} of block '${entry.name}'`;
   const piece = await decompress(data, "zstd", table.decoded[number + 1]! - table.decoded[number]!, what);
   if (xxh64Low(piece) !== table.checksums[number]) {
@@ -131,7 +131,7 @@ function chunkAt(decoded: Float64Array, byte: number): number {
   return low;
 }
 
-function allocate(size: number, entry: Entry): Uint8Array {
+function allocate(size: number, entry: BlockEntry): Uint8Array {
   try {
     return new Uint8Array(size);
   } catch (cause) {

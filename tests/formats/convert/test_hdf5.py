@@ -90,7 +90,7 @@ def test_robomimic_file_round_trips(tmp_path: Path) -> None:
 def test_unsupported_data_is_reported(tmp_path: Path) -> None:
     make_robomimic(tmp_path / "x.hdf5", short=np.zeros(1), words=np.array([b"a"] * 3), rewards=np.full(3, 0.1))
     with h5py.File(tmp_path / "x.hdf5", "a") as file:
-        file["data/demo_0/elsewhere"] = h5py.ExternalLink("/etc/passwd", "/")
+        file["data/demo_0/external"] = h5py.ExternalLink("/etc/passwd", "/")
         file["data/demo_0/soft"] = h5py.SoftLink("/data/demo_2/actions")
         file["data/demo_0"].attrs["list"] = np.arange(3)
         file["calibration"] = np.zeros(3)
@@ -98,11 +98,11 @@ def test_unsupported_data_is_reported(tmp_path: Path) -> None:
         file["data/loose"] = np.zeros(3)
     report = import_hdf5(tmp_path / "x.hdf5", tmp_path / "episodes")
     lost = {outcome.field: outcome for outcome in report.lost}
-    assert {"short", "elsewhere", "soft", "@list", "calibration", "@date", "data/loose", "words"} <= set(lost)
-    assert lost["elsewhere"].episodes == 1
+    assert {"short", "external", "soft", "@list", "calibration", "@date", "data/loose", "words"} <= set(lost)
+    assert lost["external"].episodes == 1
     assert "links are not followed" in report.text()
     rounded = [outcome for outcome in report.changed if outcome.field == "rewards"]
-    assert any("was rounded" in outcome.how for outcome in rounded)
+    assert any("values are rounded" in outcome.how for outcome in rounded)
 
 
 def test_many_episodes_keep_their_order(tmp_path: Path) -> None:

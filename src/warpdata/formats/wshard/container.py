@@ -22,7 +22,7 @@ __all__ = [
     "MAGIC",
     "ROLE_EPISODE",
     "ROLE_MANIFEST",
-    "Entry",
+    "BlockEntry",
     "Header",
     "encode_entry",
     "encode_header",
@@ -74,7 +74,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BlockEntry:
     """The index entry of one block. `offset` counts from the start of the file."""
 
     name: str
@@ -125,7 +125,7 @@ def parse_header(data: bytes | memoryview, file_bytes: int) -> Header:
     return header
 
 
-def parse_index(header: Header, data: memoryview) -> tuple[Entry, ...]:
+def parse_index(header: Header, data: memoryview) -> tuple[BlockEntry, ...]:
     """Parse the entries, in the order of the index. `data` is the file up to its data section."""
     names = data[header.names_offset : header.data_offset]
     if any(data[header.index_end : header.names_offset]):
@@ -144,7 +144,7 @@ def parse_index(header: Header, data: memoryview) -> tuple[Entry, ...]:
     return entries
 
 
-def _parse_entry(row: tuple[int, ...], header: Header, names: memoryview) -> Entry:
+def _parse_entry(row: tuple[int, ...], header: Header, names: memoryview) -> BlockEntry:
     hashed, name_at, name_bytes, flags, offset, stored, size, checksum, last = row
     if name_at + name_bytes > len(names) or not name_bytes:
         raise EpisodeCorruptedError(f"a name at {name_at}+{name_bytes} is outside the {len(names)} bytes of names")
@@ -167,7 +167,7 @@ def _parse_entry(row: tuple[int, ...], header: Header, names: memoryview) -> Ent
             raise EpisodeCorruptedError(f"{what} is not compressed, but stores {size} bytes in {stored}")
     elif not is_chunked:
         check_expansion(codec, stored, size, what)
-    return Entry(name, codec, is_chunked, offset, stored, size, checksum, last & 0xFFFF, last >> 16)
+    return BlockEntry(name, codec, is_chunked, offset, stored, size, checksum, last & 0xFFFF, last >> 16)
 
 
 def _codec(flags: int, header: Header, what: str) -> Codec:
@@ -190,7 +190,7 @@ def _codec(flags: int, header: Header, what: str) -> Codec:
     return codec
 
 
-def _check_overlap(entries: Sequence[Entry]) -> None:
+def _check_overlap(entries: Sequence[BlockEntry]) -> None:
     end, before = 0, ""
     for entry in sorted(entries, key=lambda entry: (entry.offset, entry.end)):
         if entry.offset < end:
@@ -215,7 +215,7 @@ def encode_header(header: Header) -> bytes:
     )
 
 
-def encode_entry(entry: Entry, name_offset: int) -> bytes:
+def encode_entry(entry: BlockEntry, name_offset: int) -> bytes:
     raw = entry.name.encode("utf-8")
     flags = {Codec.NONE: 0, Codec.ZSTD: _COMPRESSED | _ZSTD, Codec.LZ4: _COMPRESSED | _LZ4}[entry.codec]
     flags |= _CHUNKED if entry.is_chunked else 0

@@ -23,7 +23,7 @@ from warpdata.formats.wshard.container import (
     JSON_CONTENT,
     LITTLE_ENDIAN,
     ROLE_EPISODE,
-    Entry,
+    BlockEntry,
     Header,
     encode_entry,
     encode_header,
@@ -117,7 +117,7 @@ class _Layout:
         self._header = Header(
             options.role, flags, options.alignment, options.default_codec, len(names), names_offset, data_offset, 0, 0
         )
-        self._entries: list[Entry] = []
+        self._entries: list[BlockEntry] = []
         self._hashes: dict[str, str] = {}
 
     def write(self, plans: Sequence[BlockPlan]) -> str | None:
@@ -150,7 +150,7 @@ class _Layout:
             raise BadInputError(f"block {plan.name!r} has {meter.size_bytes} bytes instead of {plan.size_bytes}")
         is_chunked = bool(plan.chunk_bytes) and codec is Codec.ZSTD
         self._entries.append(
-            Entry(
+            BlockEntry(
                 plan.name,
                 codec,
                 is_chunked,

@@ -16,7 +16,7 @@ from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededE
 from warpdata.formats.wshard.block_type import DONE, GROUPS, REWARD, SERIES, TIMESTAMPS, TRUNCATED
 from warpdata.formats.wshard.canonical_json import JsonObject, decode_object
 from warpdata.formats.wshard.codecs import Codec
-from warpdata.formats.wshard.container import Entry
+from warpdata.formats.wshard.container import BlockEntry
 from warpdata.formats.wshard.dtypes import Array, decode_array, np
 from warpdata.formats.wshard.identity import META_IDENTITY, META_PROVENANCE
 from warpdata.formats.wshard.journal import JOURNAL_MAGIC, Journal, read_journal
@@ -71,7 +71,7 @@ def _load_file(file: WShardFile, channels: Sequence[str] | None) -> Episode:
     return _make_episode(info, contents, None if selected is not None else _origin(file, contents))
 
 
-def _check_size(entries: Sequence[Entry]) -> None:
+def _check_size(entries: Sequence[BlockEntry]) -> None:
     """Bound the sum of all decoded blocks. Each block has its own bound, but a small file may hold many."""
     packed = [entry for entry in entries if entry.codec is not Codec.NONE]
     stored, decoded = sum(entry.stored_bytes for entry in packed), sum(entry.size_bytes for entry in packed)

@@ -24,7 +24,7 @@ from warpdata.formats.wshard.container import (
     HEADER_BYTES,
     ROLE_EPISODE,
     ROLE_MANIFEST,
-    Entry,
+    BlockEntry,
     Header,
     parse_header,
     parse_index,
@@ -71,7 +71,7 @@ class WShardFile:
     """An open file: its block names, and a reader for each. Also a context manager."""
 
     def __init__(
-        self, source: BufferedSource, header: Header, entries: tuple[Entry, ...], cache_bytes: int = 0
+        self, source: BufferedSource, header: Header, entries: tuple[BlockEntry, ...], cache_bytes: int = 0
     ) -> None:
         self.header = header
         self.cache_bytes = cache_bytes
@@ -154,7 +154,7 @@ class BlockReader:
     """One block of an open file."""
 
     def __init__(
-        self, file: WShardFile, entry: Entry, block_type: BlockType | None = None, table: SeekTable | None = None
+        self, file: WShardFile, entry: BlockEntry, block_type: BlockType | None = None, table: SeekTable | None = None
     ) -> None:
         self._file = file
         self.entry = entry

@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from warpdata.errors import EpisodeCorruptedError, LimitExceededError
 from warpdata.formats.wshard.chunk_cache import BlockCache
 from warpdata.formats.wshard.codecs import Codec, check_expansion, decompress, make_zstd_compressor, xxh64
-from warpdata.formats.wshard.container import Entry
+from warpdata.formats.wshard.container import BlockEntry
 from warpdata.formats.wshard.dtypes import np
 from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION
 
@@ -55,13 +55,13 @@ class SeekTable:
     def _chunks(self, start: int, end: int) -> tuple[int, int]:
         return bisect_right(self.decoded, start) - 1, bisect_right(self.decoded, end - 1) - 1
 
-    def read(self, entry: Entry, start: int, end: int, read_range: ReadRange) -> memoryview:
+    def read(self, entry: BlockEntry, start: int, end: int, read_range: ReadRange) -> memoryview:
         """Return the decoded bytes `start`…`end`, fetching and decoding only their chunks."""
         out = self.allocate(entry, start, end)
         self.read_into(entry, start, out, read_range)
         return out.toreadonly()
 
-    def allocate(self, entry: Entry, start: int, end: int) -> memoryview:
+    def allocate(self, entry: BlockEntry, start: int, end: int) -> memoryview:
         """Allocate memory for the decoded bytes `start`…`end`, untouched, so that a forged table costs nothing."""
         if start < end:
             self._check_amount(entry, *self._chunks(start, end))
@@ -71,7 +71,7 @@ class SeekTable:
             raise _too_large(entry, end - start) from error
 
     def read_into(
-        self, entry: Entry, start: int, out: memoryview, read_range: ReadRange, cache: BlockCache | None = None
+        self, entry: BlockEntry, start: int, out: memoryview, read_range: ReadRange, cache: BlockCache | None = None
     ) -> None:
         """Fill `out` with the decoded bytes from `start` on. Cached chunks are not decoded again."""
         size = out.nbytes
@@ -95,7 +95,7 @@ class SeekTable:
             low, high = max(start, base), min(end, stop)
             target[low - start : high - start] = np.frombuffer(piece, np.uint8)[low - base : high - base]
 
-    def _fetch(self, entry: Entry, numbers: Sequence[int], read_range: ReadRange) -> dict[int, memoryview]:
+    def _fetch(self, entry: BlockEntry, numbers: Sequence[int], read_range: ReadRange) -> dict[int, memoryview]:
         """Read the stored bytes of some chunks, in one range from the first to the last."""
         first, last = numbers[0], numbers[-1]
         self._check_amount(entry, first, last)
@@ -103,18 +103,18 @@ class SeekTable:
         data = read_range(entry.offset + low, entry.offset + self.stored[last + 1])
         return {number: data[self.stored[number] - low : self.stored[number + 1] - low] for number in numbers}
 
-    def _check_amount(self, entry: Entry, first: int, last: int) -> None:
+    def _check_amount(self, entry: BlockEntry, first: int, last: int) -> None:
         stored_bytes = self.stored[last + 1] - self.stored[first]
         decoded_bytes = self.decoded[last + 1] - self.decoded[first]
         if decoded_bytes > max(WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION * stored_bytes):
             raise _too_large(entry, decoded_bytes)
 
-    def pieces(self, entry: Entry, read_range: ReadRange) -> Iterator[memoryview]:
+    def pieces(self, entry: BlockEntry, read_range: ReadRange) -> Iterator[memoryview]:
         """Yield the decoded chunks of the whole block, in order."""
         for number, (low, high) in enumerate(pairwise(self.stored)):
             yield memoryview(self._decode(entry, number, read_range(entry.offset + low, entry.offset + high)))
 
-    def _decode(self, entry: Entry, number: int, data: memoryview) -> bytes:
+    def _decode(self, entry: BlockEntry, number: int, data: memoryview) -> bytes:
         what = f"time chunk {number} of block {entry.name!r}"
         piece = decompress(data, Codec.ZSTD, self.decoded[number + 1] - self.decoded[number], what)
         if xxh64(piece) & 0xFFFFFFFF != self.checksums[number]:
@@ -122,13 +122,13 @@ class SeekTable:
         return piece
 
 
-def _too_large(entry: Entry, decoded_bytes: int) -> LimitExceededError:
+def _too_large(entry: BlockEntry, decoded_bytes: int) -> LimitExceededError:
     return LimitExceededError(
         f"{decoded_bytes} bytes of block {entry.name!r} are too many to decode at once", hint="Read it in windows."
     )
 
 
-def read_seek_table(entry: Entry, read_range: ReadRange) -> SeekTable:
+def read_seek_table(entry: BlockEntry, read_range: ReadRange) -> SeekTable:
     """Read the table from the end of the block, and check every size in it against the entry."""
     what = f"the seek table of block {entry.name!r}"
     if entry.stored_bytes < _SKIPPABLE.size + _FOOTER.size:
