@@ -252,11 +252,11 @@ test("a gap before the names", async () => {
   assert.equal((await loadWShard(new RawFile(blocks, 4096).build())).id, "e");
   await assert.rejects(loadWShard(new RawFile(blocks, 4097).build()), {
     kind: CORRUPT,
-    message: /4097 bytes lie between/,
+    message: /4097 bytes between/,
   });
   const filled = new RawFile(blocks, 64).build();
   filled[64 + 48 + 5] = 1;
-  await assert.rejects(loadWShard(filled), { kind: CORRUPT, message: /there is something/ });
+  await assert.rejects(loadWShard(filled), { kind: CORRUPT, message: /is not zero/ });
 });
 
 test("names and chunks beyond their limits are refused before they are read", async () => {
