@@ -107,7 +107,7 @@ class JoinedFile:
             if name in self.parts[0]:
                 raise UnsupportedError(
                     f"block {name!r} has no rows that go on from chunk to chunk",
-                    hint="Read it from each chunk in `parts`.",
+                    hint="Read it from the chunks in `parts`.",
                 )
             hint = suggest(name, self.blocks, label="Blocks", shown=20)
             raise NotFoundError(f"there is no block {name!r}", hint=hint)
