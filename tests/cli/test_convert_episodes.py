@@ -77,4 +77,4 @@ def test_what_is_not_clear_is_asked_for(folder: Path) -> None:
     assert "does not exist" in told(str(folder / "gone.wshard"), str(folder / "a.npz"))
     assert "cannot be converted" in told(str(folder / "a.npz"), str(folder / "a.mcap"))
     (folder / "a.npz").write_bytes(b"")
-    assert "exists already" in told(str(folder / "episodes" / "ep0.wshard"), str(folder / "a.npz"))
+    assert "already exists" in told(str(folder / "episodes" / "ep0.wshard"), str(folder / "a.npz"))
