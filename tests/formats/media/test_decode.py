@@ -230,6 +230,7 @@ DECODED = {kind: image_to_array(data, "p") for kind, data in ENCODED.items()}
 
 @given(st.sampled_from(KINDS), st.floats(0, 1, exclude_max=True))
 @example("JPEG", 0.5)
+@example("JPEG2000", 0.5859375)
 def test_truncated_image_is_an_error(kind: str, kept: float) -> None:
     """Bytes at the end that hold no pixels may be missing."""
     data = ENCODED[kind]

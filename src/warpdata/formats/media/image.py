@@ -41,6 +41,8 @@ def decode_image(data: bytes | memoryview, name: str) -> Image.Image:
     """
     image = _open_image(data, name)
     check_pixels(image.size, name)
+    if image.format == "JPEG2000" and _is_truncated_jpeg2000(data):
+        raise MediaDecodeError(f"{name} is a truncated JPEG 2000 image: its codestream has no end marker")
     with _image_errors(name), _without_size_warning(image.size):
         image.load()
         if not getattr(image, "is_animated", False):
@@ -117,6 +119,22 @@ def _open_image(data: bytes | memoryview, name: str, formats: Sequence[str] = _I
                 opened: ImageFile.ImageFile = opener(io.BytesIO(data), "")
                 return opened
     raise MediaDecodeError(f"{name} is not an image of a known format: it begins with {bytes(data[:8])!r}")
+
+
+def _is_truncated_jpeg2000(data: bytes | memoryview) -> bool:
+    """Return whether the codestream has no end marker. OpenJPEG returns black pixels for some truncated ones.
+
+    The marker cannot occur in compressed data. A damaged box structure is left to the decoder.
+    """
+    if data[:2] != b"\xff\x4f":
+        at = 0
+        while bytes(data[at + 4 : at + 8]) != b"jp2c":
+            size = int.from_bytes(data[at : at + 4], "big")
+            if size < 8 or at + size > len(data):
+                return False
+            at += size
+        data = data[at:]
+    return b"\xff\xd9" not in bytes(data)
 
 
 @contextmanager
