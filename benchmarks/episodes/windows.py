@@ -213,7 +213,7 @@ def _decoding(recordings: Recordings) -> Fill:
 def _frames(path: Path) -> list[bytes]:
     block = open_wshard(path)[_BLOCKS[0]]
     data = path.read_bytes()
-    spans = [block.span(step, step + 1) for step in range(0, block.meaning.rows, CHUNK_STEPS)]
+    spans = [block.span(step, step + 1) for step in range(0, block.block_type.rows, CHUNK_STEPS)]
     return [data[start:end] for start, end in spans]
 
 

@@ -26,8 +26,8 @@ ALLOWED: dict[str, set[str]] = {
     "repository.catalog": FOUNDATION | {"storage", "repository.manifest"},
     "session": FOUNDATION | {"storage", "storage.cache", "repository.catalog"},
     "formats.media": {"errors", "limits", "primitives"},
-    "formats.wshard": {"errors", "limits", "primitives", "storage"},
-    "formats.convert": {"errors", "limits", "primitives", "formats.wshard"},
+    "formats.wshard": {"errors", "limits", "primitives", "storage", "formats.media"},
+    "formats.convert": {"errors", "limits", "primitives", "formats.media", "formats.wshard"},
     "formats.tensors": {"errors", "limits", "primitives", "storage"},
     "query": FOUNDATION | {"storage"},
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "query"},
@@ -64,9 +64,9 @@ POWERS: dict[str, tuple[str, ...]] = {
     "rich": ("cli/",),
     "socket": ("testing/",),
     "sklearn": ("cli/",),
-    "PIL": ("formats/media/decode.py", "cli/episode_plot.py", "formats/wshard/video.py"),
-    "soundfile": ("formats/media/decode.py",),
-    "av": ("formats/media/", "formats/wshard/video.py"),
+    "PIL": ("formats/media/image.py", "cli/episode_plot.py"),
+    "soundfile": ("formats/media/audio.py",),
+    "av": ("formats/media/",),
     "h5py": ("formats/convert/",),
     "gymnasium": ("formats/convert/",),
     "mcap": ("formats/convert/",),
@@ -133,6 +133,19 @@ def test_each_power_has_one_home(path: Path) -> None:
         homes = POWERS.get(name.split(".")[0])
         if homes is not None and not _for_types_only(path, node):
             assert relative.startswith(homes), f"{relative}:{node.lineno} imports {name}"
+
+
+def test_media_libraries_are_required_in_one_package() -> None:
+    """Optional libraries are imported by `require`, which the imports above do not show."""
+    for path in modules():
+        relative = path.relative_to(SOURCE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "require"):
+                continue
+            if isinstance(node.args[0], ast.Constant):
+                package = str(node.args[0].value).partition(".")[0]
+                is_home = relative.startswith(("formats/media/", "cli/"))
+                assert package not in ("PIL", "av", "soundfile") or is_home, f"{relative}:{node.lineno}"
 
 
 def test_connections_are_made_in_one_module() -> None:

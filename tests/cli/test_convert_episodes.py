@@ -77,4 +77,4 @@ def test_unknown_format_is_error(directory: Path) -> None:
     assert "does not exist" in error(str(directory / "gone.wshard"), str(directory / "a.npz"))
     assert "cannot be converted" in error(str(directory / "a.npz"), str(directory / "a.mcap"))
     (directory / "a.npz").write_bytes(b"")
-    assert "exists already" in error(str(directory / "episodes" / "ep0.wshard"), str(directory / "a.npz"))
+    assert "already exists" in error(str(directory / "episodes" / "ep0.wshard"), str(directory / "a.npz"))

@@ -1,7 +1,7 @@
 """If this fails, episodes saved by an older release read differently, or the same episode gets other bytes.
 
-The files under `wshard/` were written by this code once and are never to change. A new one is added with
-`python -m tests.golden.test_wshard_files`, which refuses to touch old ones.
+The files under `wshard/` were written by this code once and must never change. `python -m
+tests.golden.test_wshard_files` adds a new one, and refuses to touch old ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from warpdata.wshard import (
     WShardStreamWriter,
     frames_block,
     identity,
-    index_pictures,
+    index_images,
     load_chunk_manifest,
     load_wshard,
     open_wshard,
@@ -37,8 +37,8 @@ from warpdata.wshard import (
     save_wshard,
 )
 
-FOLDER = Path(__file__).parent / "wshard"
-IDENTITIES = FOLDER / "identities.json"
+DIRECTORY = Path(__file__).parent / "wshard"
+IDENTITIES = DIRECTORY / "identities.json"
 STEPS = 24
 
 
@@ -81,7 +81,7 @@ def manifest(path: Path) -> None:
 
 
 def streamed(path: Path) -> None:
-    """A journal, as a crash leaves it. (Its name does not end in .partial, which the repository ignores.)"""
+    """Write a journal like after a crash. Its name does not end in .partial, which the repository ignores."""
     channels: list[dict[str, Any]] = [
         {"id": "q", "dtype": "f32", "shape": [2], "compression": "zstd"},
         {"id": "n", "dtype": "i8", "shape": []},
@@ -94,12 +94,12 @@ def streamed(path: Path) -> None:
     writer.partial_path.rename(path)
 
 
-PICTURES = [b"\xff\xd8\xff" + bytes([number] * (5 + number)) for number in range(4)]
+IMAGES = [b"\xff\xd8\xff" + bytes([number] * (5 + number)) for number in range(4)]
 
 
 def framed(path: Path) -> None:
-    """Pictures with a frame index. It does not matter here that nobody could decode them."""
-    channel, index = index_pictures(PICTURES, [0, 7, 10**9, 2**62], "cam")
+    """Return images with a frame index. They need not be decodable."""
+    channel, index = index_images(IMAGES, [0, 7, 10**9, 2**62], "cam")
     save_wshard(Episode("framed", 4, observations={"cam": channel}, extra={frames_block("signal/cam"): index}), path)
 
 
@@ -124,60 +124,60 @@ def made(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_same_bytes_are_written_today(name: str) -> None:
-    old = (FOLDER / name).read_bytes()
-    told = json.loads(IDENTITIES.read_text(encoding="utf-8"))
-    if name in ("zstd.wshard", "time_chunks.wshard") and list(zstandard.ZSTD_VERSION) != told["zstd_version"]:
+def test_written_bytes_are_unchanged(name: str) -> None:
+    old = (DIRECTORY / name).read_bytes()
+    recorded = json.loads(IDENTITIES.read_text(encoding="utf-8"))
+    if name in ("zstd.wshard", "time_chunks.wshard") and list(zstandard.ZSTD_VERSION) != recorded["zstd_version"]:
         pytest.skip("another release of zstd compresses to other bytes")
     assert made(name) == old
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".wshard")])
-def test_identities_stay(name: str) -> None:
-    told = json.loads(IDENTITIES.read_text(encoding="utf-8"))[name]
-    assert identity(FOLDER / name) == told
-    assert reference.identity(reference.read_blocks((FOLDER / name).read_bytes())) == told
+def test_identities_are_unchanged(name: str) -> None:
+    recorded = json.loads(IDENTITIES.read_text(encoding="utf-8"))[name]
+    assert identity(DIRECTORY / name) == recorded
+    assert reference.identity(reference.read_blocks((DIRECTORY / name).read_bytes())) == recorded
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(("manifest", "streamed", "frames"))])
-def test_values_stay(name: str) -> None:
-    loaded, expected = load_wshard(FOLDER / name), episode()
-    blocks = reference.read_blocks((FOLDER / name).read_bytes())
+def test_values_are_unchanged(name: str) -> None:
+    loaded, expected = load_wshard(DIRECTORY / name), episode()
+    blocks = reference.read_blocks((DIRECTORY / name).read_bytes())
     for block, channel in expected.lanes().items():
         assert loaded.lanes()[block].data.tobytes() == channel.data.tobytes() == blocks[block].data
     assert (loaded.metadata, loaded.extra) == (expected.metadata, expected.extra)
 
 
-def test_the_frame_index_is_read() -> None:
-    with open_wshard(FOLDER / "frames.wshard") as file:
+def test_frame_index_is_read() -> None:
+    with open_wshard(DIRECTORY / "frames.wshard") as file:
         reader = FrameReader(file, "signal/cam")
-        assert [reader.encoded(number) for number in range(4)] == PICTURES
+        assert [reader.encoded(number) for number in range(4)] == IMAGES
         assert reader.index.times_ns.tolist() == [0, 7, 10**9, 2**62]
-    blocks = reference.read_blocks((FOLDER / "frames.wshard").read_bytes())
+    blocks = reference.read_blocks((DIRECTORY / "frames.wshard").read_bytes())
     codec, _, entries = reference.read_frames(blocks["frames/signal/cam"].data)
     data = blocks["signal/cam"].data
-    assert [data[entry["offset"] : entry["offset"] + entry["size"]] for entry in entries] == PICTURES
+    assert [data[entry["offset"] : entry["offset"] + entry["size"]] for entry in entries] == IMAGES
     assert codec == "jpeg"
 
 
-def test_the_manifest_and_the_journal_are_read(tmp_path: Path) -> None:
-    assert load_chunk_manifest(FOLDER / "manifest.wshard").total_timesteps == STEPS
-    report = recover(FOLDER / "streamed.journal", tmp_path / "out.wshard")
+def test_manifest_and_journal_are_read(tmp_path: Path) -> None:
+    assert load_chunk_manifest(DIRECTORY / "manifest.wshard").total_timesteps == STEPS
+    report = recover(DIRECTORY / "streamed.journal", tmp_path / "out.wshard")
     assert (report.step_count, report.is_complete) == (10, False)
     np.testing.assert_array_equal(load_wshard(tmp_path / "out.wshard").observations["n"].data, np.arange(10))
 
 
 def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    told = json.loads(IDENTITIES.read_text(encoding="utf-8")) if IDENTITIES.exists() else {}
-    told.setdefault("zstd_version", list(zstandard.ZSTD_VERSION))
+    DIRECTORY.mkdir(exist_ok=True)
+    recorded = json.loads(IDENTITIES.read_text(encoding="utf-8")) if IDENTITIES.exists() else {}
+    recorded.setdefault("zstd_version", list(zstandard.ZSTD_VERSION))
     for name in FILES:
-        path = FOLDER / name
+        path = DIRECTORY / name
         if not path.exists():
             path.write_bytes(made(name))
             if name.endswith(".wshard"):
-                told[name] = identity(path)
-    IDENTITIES.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+                recorded[name] = identity(path)
+    IDENTITIES.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

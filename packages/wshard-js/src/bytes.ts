@@ -1,9 +1,9 @@
-/** Numbers and text in bytes. Little-endian, and UTF-8 without mercy. */
+/** Numbers and text in bytes: little-endian, and strict UTF-8. */
 
 import { UnsupportedError } from "./errors.js";
 
 const encoder = new TextEncoder();
-// A mark at the beginning is a character like any other, here as in the Python library.
+// A byte order mark is an ordinary character, here and in the Python library.
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 if (new Uint8Array(new Uint16Array([1]).buffer)[0] !== 1) {
@@ -14,7 +14,7 @@ export function viewOf(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-/** Exact up to 2⁵³. Larger values are rounded and stay larger, which is enough to refuse them. */
+/** Exact up to 2⁵³. Larger values are rounded but stay larger, so that limits still reject them. */
 export function readU64(view: DataView, at: number): number {
   return view.getUint32(at + 4, true) * 2 ** 32 + view.getUint32(at, true);
 }
@@ -33,18 +33,18 @@ export function decodeText(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }
 
-/** Whether the text has no half of a surrogate pair, and so can be written as UTF-8. */
+/** Returns whether the text has no lone surrogate, and so can be written as UTF-8. */
 export function isWellFormed(text: string): boolean {
   return !/\p{Surrogate}/u.test(text);
 }
 
-/** The order of the texts' UTF-8 bytes, which is that of their code points. */
+/** Compares texts by their UTF-8 bytes, which is the order of their code points. */
 export function compareText(left: string, right: string): number {
   const shared = Math.min(left.length, right.length);
   for (let at = 0; at < shared; at++) {
     const [a, b] = [left.charCodeAt(at), right.charCodeAt(at)];
     if (a !== b) {
-      // Halves of pairs stand for code points above all others, though their numbers do not.
+      // Surrogates encode code points above all others, although their own values are smaller.
       return isHalf(a) === isHalf(b) ? a - b : isHalf(a) ? 1 : -1;
     }
   }

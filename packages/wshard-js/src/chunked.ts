@@ -1,6 +1,6 @@
 /**
- * Episodes in several files: the manifest that ties chunks together, and whether they follow one another
- * without gap. Implements "Chunked episodes" of the specification.
+ * Episodes in several files: the manifest of the chunks, and the check that they are continuous.
+ * Implements "Chunked episodes" of the specification.
  */
 
 import { prepareDigests } from "./digests.js";
@@ -9,14 +9,14 @@ import { EpisodeCorruptedError, UnsupportedFormatError } from "./errors.js";
 import { decodeObject, isCount, isList, isObject, member, type Json, type JsonObject } from "./json-read.js";
 import { encodeJson, show } from "./json-write.js";
 import { MAX_CHUNKS, MAX_STEPS } from "./limits.js";
-import { openContainer } from "./reading.js";
-import type { Source } from "./sources.js";
-import { MemorySink, planBytes, writeContainer } from "./writing.js";
+import { openContainer } from "./reader.js";
+import type { Source } from "./source.js";
+import { MemorySink, planBytes, writeContainer } from "./container-writer.js";
 
 const META_MANIFEST = "meta/manifest";
 const SHOWN = 10;
 
-/** One chunk. Steps go from `firstStep` to `lastStep`, both included, counted over the whole episode. */
+/** One chunk, with the steps `firstStep` to `lastStep`, both included, counted over the whole episode. */
 export interface ChunkEntry {
   readonly index: number;
   readonly uri: string;
@@ -27,7 +27,7 @@ export interface ChunkEntry {
   readonly total: number;
 }
 
-/** What a manifest says. Whether it is whole and in order is for `validateChunkContinuity`. */
+/** The content of a manifest. `validateChunkContinuity` checks that it is complete and in order. */
 export interface ChunkManifest {
   readonly episodeId: string;
   readonly envId: string;
@@ -36,7 +36,7 @@ export interface ChunkManifest {
   readonly chunks: readonly ChunkEntry[];
 }
 
-/** Reads a manifest of chunks. Checks its form, not its continuity. */
+/** Reads a manifest of chunks. Checks its structure, not its continuity. */
 export async function loadChunkManifest(where: Source): Promise<ChunkManifest> {
   const file = await openContainer(where);
   try {
@@ -53,7 +53,7 @@ export async function loadChunkManifest(where: Source): Promise<ChunkManifest> {
   }
 }
 
-/** The manifest as the bytes of a file, `{episode_id}_manifest.wshard`. */
+/** Encodes the manifest as a file, `{episode_id}_manifest.wshard`. */
 export async function encodeChunkManifest(manifest: ChunkManifest): Promise<Uint8Array> {
   await prepareDigests();
   const document = {
@@ -77,7 +77,7 @@ export async function encodeChunkManifest(manifest: ChunkManifest): Promise<Uint
   return sink.bytes(totalBytes);
 }
 
-/** `EpisodeCorruptedError` naming every break found between the chunks. */
+/** Throws `EpisodeCorruptedError` naming every gap and contradiction. */
 export function validateChunkContinuity(manifest: ChunkManifest): void {
   const problems = [...gaps(manifest)];
   if (problems.length > 0) {
@@ -89,12 +89,12 @@ export function validateChunkContinuity(manifest: ChunkManifest): void {
 function* gaps(manifest: ChunkManifest): Generator<string> {
   const { chunks, totalChunks, totalTimesteps } = manifest;
   if (totalChunks !== chunks.length || chunks.length === 0) {
-    yield `${totalChunks} chunks are promised, ${chunks.length} are listed`;
+    yield `totalChunks is ${totalChunks}, ${chunks.length} are listed`;
   }
   let following = 0;
   for (const [position, { index, total, firstStep, lastStep, length }] of chunks.entries()) {
     if (index !== position) {
-      yield `chunk ${index} stands at position ${position}`;
+      yield `chunk ${index} is at position ${position}`;
     }
     if (total !== totalChunks) {
       yield `chunk ${index} says that there are ${total} chunks`;
@@ -118,12 +118,12 @@ function* gaps(manifest: ChunkManifest): Generator<string> {
 function parseManifest(document: JsonObject): ChunkManifest {
   const listed = member(document, "chunks");
   if (!isList(listed) || listed.length > MAX_CHUNKS) {
-    throw new EpisodeCorruptedError(`${META_MANIFEST} has no proper list of chunks`);
+    throw new EpisodeCorruptedError(`${META_MANIFEST} has no valid list of chunks`);
   }
   const episodeId = member(document, "episode_id");
   const envId = Object.hasOwn(document, "env_id") ? document["env_id"] : "";
   if (typeof episodeId !== "string" || typeof envId !== "string") {
-    throw new EpisodeCorruptedError(`${META_MANIFEST} has no proper episode_id or env_id`);
+    throw new EpisodeCorruptedError(`${META_MANIFEST} has no valid episode_id or env_id`);
   }
   return {
     episodeId,
@@ -140,7 +140,7 @@ function parseEntry(item: Json): ChunkEntry {
   }
   const [uri, digest, span] = [member(item, "uri"), member(item, "sha256"), member(item, "timestep_range")];
   if (typeof uri !== "string" || !isFileName(uri)) {
-    throw new EpisodeCorruptedError(`the chunk uri ${show(uri)} is not the name of a file beside the manifest`);
+    throw new EpisodeCorruptedError(`the chunk uri ${show(uri)} is not a file name beside the manifest`);
   }
   if (typeof digest !== "string" || !/^[0-9a-f]{64}$/.test(digest)) {
     throw new EpisodeCorruptedError(`chunk '${uri}' has the sha256 ${show(digest)}`);
@@ -159,7 +159,7 @@ function parseEntry(item: Json): ChunkEntry {
   };
 }
 
-/** Whether this names a file in a folder, and cannot lead out of it. */
+/** Returns whether the text is a file name without directories. */
 function isFileName(text: string): boolean {
   return /^[^/\\\0:]{1,200}$/u.test(text) && text !== "." && text !== "..";
 }

@@ -1,5 +1,5 @@
 /**
- * Compression of blocks: none, zstd and lz4, with the bounds that hold before anything is allocated.
+ * Compression of blocks: none, zstd and lz4, bounded before anything is allocated.
  * Implements "Compression" of the specification.
  */
 
@@ -10,7 +10,7 @@ import { compressZstd, decompressZstd } from "./zstd.js";
 
 export type Codec = "none" | "zstd" | "lz4";
 
-/** In the order of the numbers that the header gives them. */
+/** In the order of their numbers in the header. */
 export const CODECS: readonly Codec[] = ["none", "zstd", "lz4"];
 
 /** A codec, or a codec and its level. zstd has levels −50 to 22; lz4 is written at its fast level only. */
@@ -35,7 +35,7 @@ export function parseCompression(value: CompressionName): Compression {
   }
   const [low, high] = LEVELS[codec];
   if (level !== null && !(Number.isInteger(level) && level >= low && level <= high)) {
-    throw new BadInputError(`the level ${level} is not one that ${codec} is written with: ${low} to ${high}`);
+    throw new BadInputError(`the level ${level} is not one of ${codec}: ${low} to ${high}`);
   }
   return { codec, level };
 }
@@ -51,22 +51,22 @@ export async function compress(data: Uint8Array, how: Compression): Promise<Uint
   }
 }
 
-/** Refuses a promise that no honest stream can keep, before it is believed with an allocation. */
+/** Rejects a decoded size that no valid stream can reach, before it is allocated. */
 export function checkExpansion(codec: Codec, storedBytes: number, decodedBytes: number, what: string): void {
   if (decodedBytes > MAX_DECODED_BYTES) {
-    throw new LimitExceededError(`${what} would take ${decodedBytes} bytes decoded; the most is ${MAX_DECODED_BYTES}`, {
+    throw new LimitExceededError(`${what} has ${decodedBytes} bytes decoded; the most is ${MAX_DECODED_BYTES}`, {
       hint: "Store it uncompressed or in time chunks, or split the episode into chunks.",
     });
   }
-  // A zstd block yields at most 128 KiB and takes at least four bytes; a byte of lz4 yields at most 255.
+  // A zstd block yields at most 128 KiB from at least four bytes; a byte of lz4 yields at most 255.
   const most =
     codec === "zstd" ? ZSTD_BLOCK_BYTES * (Math.floor(storedBytes / 4) + 1) : LZ4_MOST_PER_BYTE * storedBytes;
   if (decodedBytes > most) {
-    throw new EpisodeCorruptedError(`${what}: ${storedBytes} bytes cannot hold the ${decodedBytes} that are promised`);
+    throw new EpisodeCorruptedError(`${what}: ${storedBytes} bytes cannot hold the promised ${decodedBytes}`);
   }
 }
 
-/** Exactly `decodedBytes` bytes, or an error. */
+/** Returns exactly `decodedBytes` bytes, or throws. */
 export async function decompress(
   data: Uint8Array,
   codec: "zstd" | "lz4",

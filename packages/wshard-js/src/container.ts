@@ -1,8 +1,8 @@
 /**
- * The container: header, index and names, as values. Bytes in, values out; no files here.
+ * The container: header, index and names. Bytes in, values out; no files here.
  *
- * Everything a file says about itself is compared with the file before it is believed. Implements
- * "Container" of the specification.
+ * Every offset, size and count in a file is checked against the file before use. Implements "Container" of the
+ * specification.
  */
 
 import { decodeText, encodeText, readU64, viewOf, writeU64 } from "./bytes.js";
@@ -39,8 +39,8 @@ export interface Header {
   readonly totalBytes: number;
 }
 
-/** One block: where it lies and what was promised of it. `offset` counts from the start of the file. */
-export interface Entry {
+/** The index entry of one block. `offset` counts from the start of the file. */
+export interface BlockEntry {
   readonly name: string;
   readonly codec: Codec;
   readonly isChunked: boolean;
@@ -60,10 +60,10 @@ function indexEnd(header: Header): number {
   return HEADER_BYTES + ENTRY_BYTES * header.entryCount;
 }
 
-/** Checks the header against itself and against the size of the file. */
+/** Parses the header, and checks it against the size of the file. */
 export function parseHeader(data: Uint8Array, fileBytes: number): Header {
   if (data.length < HEADER_BYTES) {
-    throw new EpisodeCorruptedError(`${fileBytes} bytes are too few for a header of ${HEADER_BYTES}`);
+    throw new EpisodeCorruptedError(`the file has ${fileBytes} bytes; its header alone takes ${HEADER_BYTES}`);
   }
   const view = viewOf(data);
   const magic = String.fromCharCode(...data.subarray(0, 4));
@@ -75,7 +75,7 @@ export function parseHeader(data: Uint8Array, fileBytes: number): Header {
     throw new UnsupportedFormatError(`the container has version ${version}; this library reads version ${VERSION}`);
   }
   if (flags & BIG_ENDIAN) {
-    throw new UnsupportedFormatError("the file says that it is big-endian; this library reads little-endian files");
+    throw new UnsupportedFormatError("the file is big-endian; this library reads little-endian files");
   }
   if (entryBytes !== ENTRY_BYTES) {
     throw new UnsupportedFormatError(`index entries have ${entryBytes} bytes; this library reads ${ENTRY_BYTES}`);
@@ -83,7 +83,7 @@ export function parseHeader(data: Uint8Array, fileBytes: number): Header {
   const [alignment, codec] = [view.getUint8(8), view.getUint8(9)];
   const defaultCodec = CODECS[codec];
   if (!ALIGNMENTS.includes(alignment) || defaultCodec === undefined) {
-    throw new EpisodeCorruptedError(`alignment ${alignment} or compression ${codec} is none that the format has`);
+    throw new EpisodeCorruptedError(`alignment ${alignment} or compression ${codec} does not exist in the format`);
   }
   const header: Header = {
     role: view.getUint8(5),
@@ -115,29 +115,29 @@ function checkSections(header: Header, fileBytes: number): void {
     );
   }
   if (names - end > MAX_GAP_BYTES) {
-    throw new EpisodeCorruptedError(`${names - end} bytes lie between the index and the names`);
+    throw new EpisodeCorruptedError(`there are ${names - end} bytes between the index and the names`);
   }
   if (blocks - names > MAX_NAMES_BYTES) {
-    throw new LimitExceededError(`names take ${blocks - names} bytes; the most is ${MAX_NAMES_BYTES}`);
+    throw new LimitExceededError(`the names take ${blocks - names} bytes; the most is ${MAX_NAMES_BYTES}`);
   }
 }
 
-/** The entries by name, in the order of the index. `data` is the file up to its data section. */
-export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string, Entry> {
+/** Parses the entries by name, in the order of the index. `data` is the file up to its data section. */
+export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string, BlockEntry> {
   const names = data.subarray(header.namesOffset, header.dataOffset);
   if (data.subarray(indexEnd(header), header.namesOffset).some((byte) => byte !== 0)) {
-    throw new EpisodeCorruptedError("there is something between the index and the names");
+    throw new EpisodeCorruptedError("the gap between the index and the names is not zero");
   }
-  // Names may share bytes, so that few bytes could be very many names.
-  let told = 0;
+  // Names may share bytes, so a small file could hold very many long names.
+  let nameBytes = 0;
   const view = viewOf(data);
   for (let number = 0; number < header.entryCount; number++) {
-    told += view.getUint16(HEADER_BYTES + ENTRY_BYTES * number + 12, true);
+    nameBytes += view.getUint16(HEADER_BYTES + ENTRY_BYTES * number + 12, true);
   }
-  if (told > MAX_NAMES_BYTES) {
-    throw new LimitExceededError(`the names of all blocks take ${told} bytes; the most is ${MAX_NAMES_BYTES}`);
+  if (nameBytes > MAX_NAMES_BYTES) {
+    throw new LimitExceededError(`the names of all blocks take ${nameBytes} bytes; the most is ${MAX_NAMES_BYTES}`);
   }
-  const entries = new Map<string, Entry>();
+  const entries = new Map<string, BlockEntry>();
   for (let number = 0; number < header.entryCount; number++) {
     const at = HEADER_BYTES + ENTRY_BYTES * number;
     const entry = parseEntry(viewOf(data.subarray(at, at + ENTRY_BYTES)), header, names);
@@ -150,14 +150,14 @@ export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string
   return entries;
 }
 
-function parseEntry(row: DataView, header: Header, names: Uint8Array): Entry {
+function parseEntry(row: DataView, header: Header, names: Uint8Array): BlockEntry {
   const name = parseName(row, names);
   const what = `block '${name}'`;
   const flags = row.getUint16(14, true);
   const codec = parseCodec(flags, header, what);
   const [offset, storedBytes, sizeBytes] = [readU64(row, 16), readU64(row, 24), readU64(row, 32)];
   if (offset < header.dataOffset || offset + storedBytes > header.totalBytes) {
-    throw new EpisodeCorruptedError(`${what} at ${offset}+${storedBytes} lies outside the data section`);
+    throw new EpisodeCorruptedError(`${what} at ${offset}+${storedBytes} is outside the data section`);
   }
   if (header.alignment !== 0 && offset % header.alignment !== 0) {
     throw new EpisodeCorruptedError(`${what} at ${offset} is not aligned to ${header.alignment}`);
@@ -165,7 +165,7 @@ function parseEntry(row: DataView, header: Header, names: Uint8Array): Entry {
   const isChunked = (flags & CHUNKED) !== 0;
   if (codec === "none") {
     if (storedBytes !== sizeBytes) {
-      throw new EpisodeCorruptedError(`${what} is not compressed, yet stores ${sizeBytes} bytes in ${storedBytes}`);
+      throw new EpisodeCorruptedError(`${what} is not compressed, but stores ${sizeBytes} bytes in ${storedBytes}`);
     }
   } else if (!isChunked) {
     checkExpansion(codec, storedBytes, sizeBytes, what);
@@ -177,11 +177,11 @@ function parseEntry(row: DataView, header: Header, names: Uint8Array): Entry {
 function parseName(row: DataView, names: Uint8Array): string {
   const [at, size] = [row.getUint32(8, true), row.getUint16(12, true)];
   if (size === 0 || at + size > names.length) {
-    throw new EpisodeCorruptedError(`a name at ${at}+${size} lies outside the ${names.length} bytes of names`);
+    throw new EpisodeCorruptedError(`a name at ${at}+${size} is outside the ${names.length} bytes of names`);
   }
   const raw = names.subarray(at, at + size);
   if (xxh64(raw) !== row.getBigUint64(0, true)) {
-    throw new EpisodeCorruptedError(`the name at ${at}+${size} does not have the hash that its entry tells`);
+    throw new EpisodeCorruptedError(`the name at ${at}+${size} does not match the hash of its entry`);
   }
   try {
     return decodeText(raw);
@@ -193,7 +193,7 @@ function parseName(row: DataView, names: Uint8Array): string {
 function parseCodec(flags: number, header: Header, what: string): Codec {
   const shown = `0x${flags.toString(16).padStart(4, "0")}`;
   if (flags & ~(COMPRESSED | ZSTD | LZ4 | CHUNKED)) {
-    throw new UnsupportedFormatError(`${what} has the flags ${shown}, which this library does not know`);
+    throw new UnsupportedFormatError(`${what} has the unknown flags ${shown}`);
   }
   if (!(flags & COMPRESSED)) {
     if (flags) {
@@ -202,20 +202,20 @@ function parseCodec(flags: number, header: Header, what: string): Codec {
     return "none";
   }
   if (flags & ZSTD && flags & LZ4) {
-    throw new EpisodeCorruptedError(`${what} is said to be both zstd and lz4`);
+    throw new EpisodeCorruptedError(`${what} has the flags of both zstd and lz4`);
   }
   const codec = flags & ZSTD ? "zstd" : flags & LZ4 ? "lz4" : header.defaultCodec;
   if (codec === "none") {
-    throw new EpisodeCorruptedError(`${what} is compressed, and nothing says how`);
+    throw new EpisodeCorruptedError(`${what} is compressed, but nothing says how: neither its flags nor the header name a codec`);
   }
   if (flags & CHUNKED && codec !== "zstd") {
-    throw new UnsupportedFormatError(`${what} has time chunks in ${codec}; only zstd has them`);
+    throw new UnsupportedFormatError(`${what} has time chunks in ${codec}; only zstd supports them`);
   }
   return codec;
 }
 
-function checkOverlap(entries: Entry[]): void {
-  const endOf = (entry: Entry): number => entry.offset + entry.storedBytes;
+function checkOverlap(entries: BlockEntry[]): void {
+  const endOf = (entry: BlockEntry): number => entry.offset + entry.storedBytes;
   entries.sort((left, right) => left.offset - right.offset || endOf(left) - endOf(right));
   let end = 0;
   let before = "";
@@ -246,7 +246,7 @@ export function encodeHeader(header: Header): Uint8Array {
   return out;
 }
 
-export function encodeEntry(entry: Entry, nameOffset: number): Uint8Array {
+export function encodeEntry(entry: BlockEntry, nameOffset: number): Uint8Array {
   const out = new Uint8Array(ENTRY_BYTES);
   const view = viewOf(out);
   const raw = encodeText(entry.name);

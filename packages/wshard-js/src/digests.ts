@@ -1,8 +1,8 @@
 /**
- * Checksums and hashes: CRC-32C of blocks, xxHash64 of names and time chunks. SHA-256 is the platform's.
+ * Checksums and hashes: CRC-32C of blocks, xxHash64 of names and time chunks. The platform provides SHA-256.
  *
- * The hashing library compiles itself when it is first asked, so whoever opens or writes a file awaits
- * `prepareDigests` once; after that everything here answers at once.
+ * The hashing library compiles itself on first use. Callers that open or write a file await `prepareDigests` once;
+ * after that everything here is synchronous.
  */
 
 import { createCRC32, createXXHash64 } from "hash-wasm";
@@ -27,7 +27,7 @@ async function prepare(): Promise<void> {
     [crc, xxh] = await Promise.all([createCRC32(CASTAGNOLI), createXXHash64(0, 0)]);
   } catch (cause) {
     preparing = undefined;
-    throw new UnsupportedError("WebAssembly is not available here, and checksums need it", { cause });
+    throw new UnsupportedError("checksums need WebAssembly, which is not available here", { cause });
   }
 }
 
@@ -39,7 +39,7 @@ export function xxh64(data: Uint8Array): bigint {
   return BigInt(`0x${digest(xxh, data)}`);
 }
 
-/** The low half of xxHash64, as time chunks carry it. */
+/** The low half of xxHash64, the checksum of a time chunk. */
 export function xxh64Low(data: Uint8Array): number {
   return parseInt(digest(xxh, data).slice(8), 16);
 }

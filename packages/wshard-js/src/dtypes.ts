@@ -1,9 +1,9 @@
 /**
- * The 13 element types, and how bytes become typed arrays of them.
+ * The 13 element types, and conversion between bytes and typed arrays.
  *
- * A view is made where the bytes lie well for it, a copy otherwise. f16 and bf16 have no array type of their
- * own everywhere, and stay bits in a `Uint16Array`; `toNumbers` tells what they mean. Implements "Element
- * types" of the specification.
+ * Decoding makes a view if the bytes are aligned, and a copy otherwise. f16 and bf16 have no array type in every
+ * environment, and stay bits in a `Uint16Array`; `toNumbers` converts them. Implements "Element types" of the
+ * specification.
  */
 
 import { BadInputError, EpisodeCorruptedError } from "./errors.js";
@@ -29,7 +29,7 @@ export type DType = keyof ElementArrays;
 
 export type TypedArray = ElementArrays[DType];
 
-/** An array in C order: the first axis of a channel is time. `dtype` tells which typed array `data` is. */
+/** An array in C order: the first axis of a channel is time. `dtype` determines the type of `data`. */
 export type NdArray<D extends DType = DType> = {
   [K in D]: { readonly dtype: K; readonly shape: readonly number[]; readonly data: ElementArrays[K] };
 }[D];
@@ -58,7 +58,7 @@ const MAKERS: Readonly<Record<DType, Maker>> = {
 /** The names of all element types. */
 export const DTYPES: readonly DType[] = Object.keys(MAKERS) as DType[];
 
-/** Where an array type stands for several element types, this is the one meant if nothing else is said. */
+/** The default element type of an array type that can hold several. */
 const USUAL: readonly DType[] = DTYPES.filter((dtype) => !["f16", "bf16", "bool"].includes(dtype));
 
 export function isDType(text: string): text is DType {
@@ -74,16 +74,16 @@ export function product(shape: readonly number[]): number {
   return shape.reduce((all, size) => all * size, 1);
 }
 
-/** The element type of a typed array. A `Uint16Array` is u16, a `Uint8Array` u8: only words can say otherwise. */
+/** Returns the element type of a typed array: a `Uint16Array` is u16, a `Uint8Array` u8, unless declared otherwise. */
 export function dtypeOf(data: TypedArray): DType {
   const found = USUAL.find((dtype) => data instanceof MAKERS[dtype]);
   if (found === undefined) {
-    throw new BadInputError(`${Object.prototype.toString.call(data)} is no array that an episode file can hold`);
+    throw new BadInputError(`${Object.prototype.toString.call(data)} is not an array that an episode file can hold`);
   }
   return found;
 }
 
-/** An array over the bytes. `EpisodeCorruptedError` if they do not fill the shape. Any byte but 0 is true. */
+/** Returns an array over the bytes. `EpisodeCorruptedError` if they do not fill the shape. Non-zero bytes are true. */
 export function decodeArray(bytes: Uint8Array, dtype: DType, shape: readonly number[]): NdArray {
   const maker = MAKERS[dtype];
   if (product(shape) * maker.BYTES_PER_ELEMENT !== bytes.length) {
@@ -99,21 +99,21 @@ export function decodeArray(bytes: Uint8Array, dtype: DType, shape: readonly num
   return { dtype, shape, data } as NdArray;
 }
 
-/** The bytes of an array as a file holds them; a view. `BadInputError` unless data, type and shape agree. */
+/** Returns the stored bytes of an array; a view. `BadInputError` unless data, type and shape agree. */
 export function encodeArray(array: NdArray, what: string): Uint8Array {
   const { dtype, data, shape } = array;
   if (!isDType(dtype)) {
     throw new BadInputError(`${what} has the dtype '${String(dtype)}', which the format does not have`);
   }
   const maker = MAKERS[dtype];
-  // What a canvas gives is bytes as well.
+  // A canvas returns bytes as Uint8ClampedArray.
   const isClamped = maker === Uint8Array && (data as unknown) instanceof Uint8ClampedArray;
   if (!(data instanceof maker) && !isClamped) {
     throw new BadInputError(`${what}: ${Object.prototype.toString.call(data)} cannot be stored as ${dtype}`);
   }
   const isShape = shape.every((size) => Number.isInteger(size) && size >= 0);
   if (!isShape || product(shape) !== data.length) {
-    throw new BadInputError(`${what} has ${data.length} elements, and the shape [${shape.join(", ")}]`);
+    throw new BadInputError(`${what} has ${data.length} elements, but the shape [${shape.join(", ")}]`);
   }
   const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   return dtype === "bool" && bytes.some((byte) => byte > 1) ? bytes.map((byte) => (byte === 0 ? 0 : 1)) : bytes;

@@ -1,6 +1,5 @@
 /**
- * The error tree, grouped by what a handler would do. `kind` is stable, and the same word that the Python
- * library uses.
+ * The error tree, grouped by the reaction of a handler. `kind` is stable, and the same in the Python library.
  *
  *     WShardError
  *     ├── NotFoundError              check the spelling
@@ -8,9 +7,9 @@
  *     ├── BadInputError              the caller's value cannot work
  *     │   └── LimitExceededError
  *     ├── AccessDeniedError          ask for access
- *     ├── StorageError               disk or network failed; trying later may help
- *     ├── EpisodeCorruptedError      bytes are not what was promised
- *     └── UnsupportedError           this library or this place cannot do that
+ *     ├── StorageError               disk or network failed; a later attempt may succeed
+ *     ├── EpisodeCorruptedError      bytes are not the expected ones
+ *     └── UnsupportedError           this library or environment cannot do that
  *         └── UnsupportedFormatError
  */
 

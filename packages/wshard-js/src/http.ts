@@ -1,14 +1,14 @@
 /**
- * Bytes behind an HTTP address, fetched by range. One request tells the size and brings the beginning.
+ * Bytes at an HTTP address, fetched by range. The first request returns the size and the beginning.
  *
- * A server that answers a range with the whole file is refused: reading a window must not cost the file.
+ * A server that answers a range with the whole file is refused: a window must not cost the whole file.
  */
 
 import { AccessDeniedError, ObjectNotFoundError, StorageError, UnsupportedError } from "./errors.js";
 import { HEAD_GUESS_BYTES } from "./limits.js";
-import type { ByteSource } from "./sources.js";
+import type { ByteSource } from "./source.js";
 
-/** The part of the standard `Response` that reading needs. */
+/** The members of the standard `Response` that reading needs. */
 export interface ResponseLike {
   readonly status: number;
   readonly headers: { get(name: string): string | null };
@@ -22,18 +22,18 @@ export type FetchLike = (
 ) => Promise<ResponseLike>;
 
 export interface HttpOptions {
-  /** Instead of the global `fetch`: to sign requests, or to count them. */
+  /** Used instead of the global `fetch`, for example to sign or count requests. */
   readonly fetch?: FetchLike;
-  /** Sent with every request, such as `Authorization`. */
+  /** Sent with every request, for example `Authorization`. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** A source over an address whose server answers range requests. */
+/** Opens an address whose server answers range requests. */
 export async function openHttp(url: string | URL, options: HttpOptions = {}): Promise<ByteSource> {
   const address = String(url);
   const fetching = options.fetch ?? (globalThis.fetch as FetchLike);
   const request = async (method: string, range: string | null): Promise<ResponseLike> => {
-    // Encoded bytes would be other bytes. Browsers see to that themselves and ignore the header.
+    // A content encoding would change the bytes. Browsers forbid the header and handle this themselves.
     const headers = { "Accept-Encoding": "identity", ...options.headers, ...(range === null ? {} : { Range: range }) };
     try {
       return await fetching(address, { method, headers });
@@ -42,14 +42,14 @@ export async function openHttp(url: string | URL, options: HttpOptions = {}): Pr
     }
   };
   const first = await request("GET", `bytes=0-${HEAD_GUESS_BYTES - 1}`);
-  const told = /\/(\d+)\s*$/.exec(first.headers.get("content-range") ?? "");
+  const range = /\/(\d+)\s*$/.exec(first.headers.get("content-range") ?? "");
   // An empty file has no ranges.
-  const head = first.status === 416 && told?.[1] === "0" ? new Uint8Array(0) : await body(first, address);
-  // Other origins may hide the header that tells the size.
-  const size = Number(told?.[1] ?? (await request("HEAD", null)).headers.get("content-length") ?? NaN);
+  const head = first.status === 416 && range?.[1] === "0" ? new Uint8Array(0) : await body(first, address);
+  // Servers of other origins may hide the header with the size.
+  const size = Number(range?.[1] ?? (await request("HEAD", null)).headers.get("content-length") ?? NaN);
   if (!Number.isSafeInteger(size)) {
-    throw new StorageError(`${address}: the server does not tell the size of the file`, {
-      hint: "From another origin it must expose the header Content-Range.",
+    throw new StorageError(`${address}: the server does not state the size of the file`, {
+      hint: "A server of another origin must expose the header Content-Range.",
     });
   }
   const tag = first.headers.get("etag");
@@ -65,7 +65,7 @@ export async function openHttp(url: string | URL, options: HttpOptions = {}): Pr
       const response = await request("GET", `bytes=${start}-${end - 1}`);
       const data = await body(response, address);
       if (tag !== null && (response.headers.get("etag") ?? tag) !== tag) {
-        throw new StorageError(`${address} was changed while it was read`, { hint: "Open it again." });
+        throw new StorageError(`${address} changed while it was read`, { hint: "Open it again." });
       }
       return data;
     },
@@ -75,7 +75,7 @@ export async function openHttp(url: string | URL, options: HttpOptions = {}): Pr
 async function body(response: ResponseLike, address: string): Promise<Uint8Array> {
   const { status } = response;
   if (status !== 206) {
-    // Nobody will read it, and the connection may serve the next request.
+    // Cancel an unused body, so that the connection can serve the next request.
     await response.body?.cancel().catch(() => undefined);
   }
   if (status === 404 || status === 410) {
@@ -85,8 +85,8 @@ async function body(response: ResponseLike, address: string): Promise<Uint8Array
     throw new AccessDeniedError(`${address} answers with ${status}`);
   }
   if (status === 200) {
-    throw new UnsupportedError(`${address} is served without ranges`, {
-      hint: "Fetch it whole and pass the ArrayBuffer.",
+    throw new UnsupportedError(`${address} does not support range requests`, {
+      hint: "Fetch the whole file and pass the ArrayBuffer.",
     });
   }
   if (status !== 206) {
@@ -95,6 +95,6 @@ async function body(response: ResponseLike, address: string): Promise<Uint8Array
   try {
     return new Uint8Array(await response.arrayBuffer());
   } catch (cause) {
-    throw new StorageError(`${address}: the answer broke off`, { cause });
+    throw new StorageError(`${address}: the response ended early`, { cause });
   }
 }

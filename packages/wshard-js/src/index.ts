@@ -1,5 +1,5 @@
 /**
- * WShard: one episode of a robot or an agent in one file. What is not listed here may change tomorrow.
+ * WShard: one episode of a robot or an agent in one file. Only the names listed here are public.
  *
  * docs/specs/wshard.md of the project is the normative text.
  */
@@ -12,7 +12,7 @@ export {
   type ChunkManifest,
 } from "./chunked.js";
 export type { Codec, CompressionName } from "./codecs.js";
-export type { Entry, Header } from "./container.js";
+export type { BlockEntry, Header } from "./container.js";
 export { DTYPES, dtypeBytes, type DType, type ElementArrays, type NdArray, type TypedArray } from "./dtypes.js";
 export {
   AccessDeniedError,
@@ -28,8 +28,8 @@ export {
 } from "./errors.js";
 export { openHttp, type FetchLike, type HttpOptions, type ResponseLike } from "./http.js";
 export type { Json, JsonObject } from "./json-read.js";
-export { loadWShard, type LoadOptions } from "./loading.js";
-export type { Meaning } from "./meaning.js";
+export { loadWShard, type LoadOptions } from "./load.js";
+export type { BlockType } from "./block-type.js";
 export type { ChannelSpec, EpisodeInfo } from "./metadata.js";
 export {
   channel,
@@ -46,8 +46,8 @@ export {
 } from "./model.js";
 export { fromNumbers, toNumbers } from "./numbers.js";
 export type { FileHandleLike } from "./platform.js";
-export { openWShard, type BlockReader, type WShardFile } from "./reading.js";
+export { openWShard, type BlockReader, type WShardFile } from "./reader.js";
 export { packResidual, unpackResidual } from "./residual.js";
-export { encodeWShard, saveWShard, type Encoded, type SaveOptions } from "./saving.js";
-export { identity } from "./sealing.js";
-export type { BlobLike, ByteSource, Source } from "./sources.js";
+export { encodeWShard, saveWShard, type Encoded, type SaveOptions } from "./save.js";
+export { identity } from "./identity.js";
+export type { BlobLike, ByteSource, Source } from "./source.js";

@@ -1,32 +1,32 @@
 /**
- * The journal of an episode that is being recorded, read only: records that are each whole or not there.
+ * The journal of a running recording, read only.
  *
- * What a crash tore is recognised by its checksums, and what was written before it is believed. Implements
- * the reading half of "Journal" of the specification.
+ * Checksums detect a record that a crash left incomplete; the records before it are valid. Implements the reading
+ * half of "Journal" of the specification.
  */
 
 import { concat, readU64, viewOf } from "./bytes.js";
 import { crc32c, prepareDigests } from "./digests.js";
 import { decodeArray } from "./dtypes.js";
-import { freshMetadata } from "./documents.js";
+import { freshMetadata } from "./metadata-writer.js";
 import { BadInputError, EpisodeCorruptedError } from "./errors.js";
 import { decodeObject, isList, isObject, member, merged, type JsonObject } from "./json-read.js";
 import { MAX_CHANNELS, MAX_JSON_BYTES, MAX_RECORD_BYTES } from "./limits.js";
-import { DONE, meaningOf, REWARD, TIMESTAMPS, TRUNCATED } from "./meaning.js";
+import { DONE, findBlockType, REWARD, TIMESTAMPS, TRUNCATED } from "./block-type.js";
 import { parseChannel, parseInfo, stepBytes, type ChannelSpec, type EpisodeInfo } from "./metadata.js";
 import { completeEpisode, type Channel, type Episode } from "./model.js";
-import type { OpenSource } from "./sources.js";
+import type { OpenSource } from "./source.js";
 
 const MAGIC = 0x314a5357;
 const RECORD_BYTES = 40;
 const CHANNEL = /^(signal|action)\//;
-/** Kinds of records; a third one, the end, has nothing to read. */
+/** Kinds of records; the third one, the end mark, has no payload. */
 const [BEGIN, STEPS] = [1, 2] as const;
 
 interface Journal {
   readonly document: JsonObject;
   readonly parts: readonly ChannelSpec[];
-  /** The payloads of the steps records that are believed, with the number of steps in each. */
+  /** The payloads of the valid steps records, with the number of steps in each. */
   readonly payloads: readonly (readonly [stepCount: number, payload: Uint8Array])[];
   readonly stepCount: number;
 }
@@ -42,7 +42,7 @@ export async function isJournal(source: OpenSource): Promise<boolean> {
   return source.size >= 4 && viewOf(await source.readRange(0, 4)).getUint32(0, true) === MAGIC;
 }
 
-/** The steps that were flushed so far. `channels` picks some, by id or block name. */
+/** Returns the steps flushed so far. `channels` selects some, by id or block name. */
 export async function loadJournal(source: OpenSource, channels: readonly string[] | null): Promise<Episode> {
   const journal = await readJournal(source);
   const info = describe(journal);
@@ -71,7 +71,7 @@ export async function loadJournal(source: OpenSource, channels: readonly string[
     ...{ id, length, envId, timebase, metadata, attributes },
     observations: group("signal/"),
     actions: group("action/"),
-    // `describe` has made sure of these types.
+    // `describe` has checked these types.
     rewards: (taken.get(REWARD)?.data ?? null) as Float32Array | null,
     terminations: (taken.get(DONE)?.data ?? null) as Uint8Array | null,
     truncations: (taken.get(TRUNCATED)?.data ?? null) as Uint8Array | null,
@@ -87,14 +87,14 @@ function readPart(journal: Journal, part: ChannelSpec, before: number): Channel 
   return { ...array, id: part.id, attributes: part.attributes, isDeclared: true };
 }
 
-/** Reads and checks every record. An error only where not even the first can be believed. */
+/** Reads and verifies every record. Throws only if the first one is not valid. */
 async function readJournal(source: OpenSource): Promise<Journal> {
   await prepareDigests();
   const first = await readRecord(source, 0, 0);
   if (first === null || first.kind !== BEGIN || first.payload.length > MAX_JSON_BYTES) {
-    throw new EpisodeCorruptedError("this is not a journal, or its beginning is lost");
+    throw new EpisodeCorruptedError("the journal has no valid first record");
   }
-  const document = decodeObject(first.payload, "the beginning of the journal");
+  const document = decodeObject(first.payload, "the first record of the journal");
   const parts = parseParts(document);
   const width = parts.reduce((sum, part) => sum + stepBytes(part), 0);
   const payloads: (readonly [number, Uint8Array])[] = [];
@@ -115,7 +115,7 @@ function follows(record: JournalRecord, stepCount: number, width: number): boole
   return record.firstStep === stepCount && record.stepCount > 0 && record.payload.length === record.stepCount * width;
 }
 
-/** One record, when it and its payload are whole. */
+/** Returns a record if the record is valid. */
 async function readRecord(source: OpenSource, at: number, number: number): Promise<JournalRecord | null> {
   if (source.size - at < RECORD_BYTES) {
     return null;
@@ -142,35 +142,35 @@ async function readRecord(source: OpenSource, at: number, number: number): Promi
 function parseParts(document: JsonObject): readonly ChannelSpec[] {
   const listed = member(document, "parts");
   if (member(document, "v") !== 1 || !isList(listed) || !isObject(member(document, "episode"))) {
-    throw new EpisodeCorruptedError("the journal does not say what it records");
+    throw new EpisodeCorruptedError("the journal does not describe its episode and parts");
   }
   if (listed.length > MAX_CHANNELS) {
     throw new EpisodeCorruptedError(`the journal records ${listed.length} parts; the most is ${MAX_CHANNELS}`);
   }
   return listed.map((item) => {
     if (!isObject(item)) {
-      throw new EpisodeCorruptedError("the journal lists something that is not a part");
+      throw new EpisodeCorruptedError("the journal lists a part that is not an object");
     }
     return parseChannel(item);
   });
 }
 
-/** What the episode so far is. A journal is as much other people's bytes as any file. */
+/** Describes the episode so far. A journal is foreign input like any file. */
 function describe(journal: Journal): EpisodeInfo {
   const { parts, stepCount } = journal;
   const document = merged(journal.document["episode"] as JsonObject, { length_T: stepCount });
   const channels = parts.filter((part) => CHANNEL.test(part.block));
   const info = parseInfo(freshMetadata(document, channels));
   for (const part of parts) {
-    const meaning = meaningOf(part.block, stepBytes(part) * stepCount, info);
-    const isShaped = CHANNEL.test(part.block) || meaning.shape.length === part.shape.length;
-    if (part.block.startsWith("meta/") || !meaning.isDeclared || meaning.dtype !== part.dtype || !isShaped) {
+    const blockType = findBlockType(part.block, stepBytes(part) * stepCount, info);
+    const isShaped = CHANNEL.test(part.block) || blockType.shape.length === part.shape.length;
+    if (part.block.startsWith("meta/") || !blockType.isDeclared || blockType.dtype !== part.dtype || !isShaped) {
       throw new EpisodeCorruptedError(`the journal records '${part.block}' as ${part.dtype}[${part.shape.join(", ")}]`);
     }
   }
   const names = new Set(parts.map((part) => part.block));
   if (names.size !== parts.length || (info.timebase.type === "timestamps_ns" && !names.has(TIMESTAMPS))) {
-    throw new EpisodeCorruptedError("the journal records a block twice, or not what its timebase asks for");
+    throw new EpisodeCorruptedError("the journal records a block twice, or lacks the timestamps of its timebase");
   }
   return info;
 }

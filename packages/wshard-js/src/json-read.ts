@@ -1,9 +1,9 @@
 /**
- * JSON of metadata blocks, read strictly: one meaning for every text, or a refusal. "JSON" of the specification.
+ * Strict JSON of metadata blocks. Implements "JSON" of the specification.
  *
- * `JSON.parse` would take the last of two equal keys, round large integers, accept half a surrogate pair,
- * and forget whether 30 was spelled 30.0. Integers beyond 2⁵³ become `bigint`. Which numbers were spelled as
- * fractions is remembered beside the value, not in it, so that a rewrite can spell them so again.
+ * `JSON.parse` accepts duplicate keys, rounds large integers, accepts lone surrogates, and does not distinguish 30
+ * from 30.0. Here, integers beyond 2⁵³ become `bigint`. A side table records which numbers were written as fractions,
+ * so that a rewrite writes the same text.
  */
 
 import { decodeText, isWellFormed } from "./bytes.js";
@@ -20,7 +20,7 @@ type Container = JsonObject | readonly Json[];
 
 const fractions = new WeakMap<Container, Set<string>>();
 
-/** Remembers that a number in this object or list is a fraction, though it may have a whole value. */
+/** Records that a number in this object or list is a fraction, even if its value is an integer. */
 export function markFraction(container: Container, key: string | number): void {
   const keys = fractions.get(container) ?? new Set<string>();
   fractions.set(container, keys.add(String(key)));
@@ -30,7 +30,7 @@ export function isFraction(container: Container, key: string | number): boolean 
   return fractions.get(container)?.has(String(key)) ?? false;
 }
 
-/** One JSON object: no key twice, no NaN, no endless nesting. */
+/** Decodes one JSON object without duplicate keys, NaN, or deep nesting. */
 export function decodeObject(data: Uint8Array, what: string): JsonObject {
   if (data.length > MAX_JSON_BYTES) {
     throw new LimitExceededError(`${what} has ${data.length} bytes; the most is ${MAX_JSON_BYTES}`);
@@ -56,12 +56,12 @@ export function isList(value: Json | undefined): value is readonly Json[] {
   return Array.isArray(value);
 }
 
-/** A member, where the object itself has it. */
+/** Returns an own member of the object. */
 export function member(object: JsonObject, key: string): Json | undefined {
   return Object.hasOwn(object, key) ? object[key] : undefined;
 }
 
-/** A new object with the members of these; of equal keys the last counts. */
+/** Returns a new object with the members of these; the last of equal keys counts. */
 export function merged(...objects: readonly JsonObject[]): JsonObject {
   const out: Record<string, Json> = {};
   for (const object of objects) {
@@ -72,7 +72,7 @@ export function merged(...objects: readonly JsonObject[]): JsonObject {
   return out;
 }
 
-/** An object of these members. */
+/** Returns an object with these members. */
 export function objectOf(members: Iterable<readonly [string, Json]>): JsonObject {
   const out: Record<string, Json> = {};
   for (const [key, value] of members) {
@@ -81,7 +81,7 @@ export function objectOf(members: Iterable<readonly [string, Json]>): JsonObject
   return out;
 }
 
-/** A new object with all members but these. */
+/** Returns a new object without these members. */
 export function without(object: JsonObject, keys: ReadonlySet<string>): JsonObject {
   const out: Record<string, Json> = {};
   for (const key of Object.keys(object)) {
@@ -92,7 +92,7 @@ export function without(object: JsonObject, keys: ReadonlySet<string>): JsonObje
   return out;
 }
 
-/** Not an assignment: the key may be `__proto__`. */
+/** Defines a member instead of assigning it, because the key may be `__proto__`. */
 function define(object: Record<string, Json>, key: string, value: Json, isSpelledAsFraction: boolean): void {
   Object.defineProperty(object, key, { value, enumerable: true, configurable: true, writable: true });
   if (isSpelledAsFraction) {
@@ -102,7 +102,7 @@ function define(object: Record<string, Json>, key: string, value: Json, isSpelle
   }
 }
 
-/** Whether the member is an integer from 0 to `most`, and spelled as one. */
+/** Returns whether the member is an integer from 0 to `most`, written as an integer. */
 export function isCount(container: Container, key: string | number, most: number | bigint): boolean {
   const value: Json | undefined = isList(container) ? container[Number(key)] : member(container, String(key));
   if (typeof value === "bigint") {
@@ -135,12 +135,12 @@ class Reader {
   document(): Json {
     const value = this.value(0)[0];
     if (this.at !== this.text.length) {
-      this.refuse("something stands after it");
+      this.refuse("there is text after the value");
     }
     return value;
   }
 
-  /** The value, and whether it is a number spelled as a fraction. */
+  /** Returns the value, and whether it is a number written as a fraction. */
   private value(depth: number): [Json, boolean] {
     if (depth > MAX_JSON_DEPTH) {
       this.refuse(`nested deeper than ${MAX_JSON_DEPTH} levels`);
@@ -229,20 +229,20 @@ class Reader {
         out += ESCAPES[this.text[this.at++] ?? ""] ?? this.refuse("an escape is unknown");
       }
     }
-    // Only an escape can bring half a pair, which could never be written again.
-    return isEscaped && !isWellFormed(out) ? this.refuse("half of a surrogate pair") : out;
+    // Only an escape can produce a lone surrogate.
+    return isEscaped && !isWellFormed(out) ? this.refuse("a lone surrogate") : out;
   }
 
   private number(): [Json, boolean] {
     const found = this.take(NUMBER) ?? this.refuse("there is no value");
     const value = Number(found[0]);
     if (!Number.isFinite(value)) {
-      this.refuse(`the number ${found[0].slice(0, 40)} is beyond measure`);
+      this.refuse(`the number ${found[0].slice(0, 40)} does not fit in float64`);
     }
     if (found[1] !== undefined || found[2] !== undefined) {
       return [value, true];
     }
-    // An integer has no negative zero.
+    // Integers have no negative zero.
     return [Number.isSafeInteger(value) ? value + 0 : BigInt(found[0]), false];
   }
 

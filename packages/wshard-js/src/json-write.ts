@@ -1,7 +1,7 @@
 /**
- * JSON in one spelling: keys sorted by their UTF-8 bytes, no spaces, only the escapes that RFC 8785 asks for.
- * Numbers are spelled as the Python library spells them, so that the same episode gets the same bytes from
- * both. Implements "JSON" of the specification.
+ * Canonical JSON: keys sorted by their UTF-8 bytes, no spaces, only the escapes of RFC 8785. Numbers have the same form
+ * as in the Python library, so that both write the same bytes for the same episode. Implements "JSON" of the
+ * specification.
  */
 
 import { compareText, encodeText, isWellFormed } from "./bytes.js";
@@ -9,21 +9,21 @@ import { BadInputError, LimitExceededError } from "./errors.js";
 import { isFraction, type Json, type JsonObject } from "./json-read.js";
 import { MAX_JSON_BYTES, MAX_JSON_DEPTH } from "./limits.js";
 
-/** `BadInputError` for what JSON cannot say: NaN, half a surrogate pair, endless nesting, other types. */
+/** Encodes a value; `BadInputError` for values that JSON cannot hold: NaN, lone surrogates, deep nesting, other types. */
 export function encodeJson(value: Json): Uint8Array {
   const data = encodeText(spell(value, 0, false));
   if (data.length > MAX_JSON_BYTES) {
-    throw new LimitExceededError(`${data.length} bytes of metadata are more than ${MAX_JSON_BYTES}`);
+    throw new LimitExceededError(`the metadata has ${data.length} bytes; the most is ${MAX_JSON_BYTES}`);
   }
   return data;
 }
 
-/** Whether both are spelled alike. */
+/** Returns whether both values have the same canonical form. */
 export function sameJson(left: Json, right: Json): boolean {
   return spell(left, 0, false) === spell(right, 0, false);
 }
 
-/** A value as a message shows it. */
+/** Formats a value for a message. */
 export function show(value: Json | undefined): string {
   return value === undefined ? "nothing" : spell(value, 0, false).slice(0, 80);
 }
@@ -55,7 +55,7 @@ function spellContainer(value: JsonObject | readonly Json[], depth: number): str
   const object = value as JsonObject;
   const prototype: unknown = Object.getPrototypeOf(object);
   if (prototype !== Object.prototype && prototype !== null) {
-    throw refusal("there is an object that is more than a set of members");
+    throw refusal("there is an object that is not plain");
   }
   const members = Object.keys(object)
     .sort(compareText)
@@ -65,7 +65,7 @@ function spellContainer(value: JsonObject | readonly Json[], depth: number): str
 
 function spellText(text: string): string {
   if (!isWellFormed(text)) {
-    throw refusal("a text has half of a surrogate pair");
+    throw refusal("a text has a lone surrogate");
   }
   return JSON.stringify(text);
 }
@@ -78,7 +78,7 @@ function spellNumber(value: number, isSpelledAsFraction: boolean): string {
   return isInteger && !isSpelledAsFraction ? String(value) : spellFraction(value);
 }
 
-/** The shortest digits that read back as the same number, with a point, and an exponent only where it is long. */
+/** Formats the shortest digits that read back as the same number, with an exponent only if the number is long. */
 function spellFraction(value: number): string {
   const sign = value < 0 || Object.is(value, -0) ? "-" : "";
   const [mantissa, exponent] = Math.abs(value).toExponential().split("e") as [string, string];

@@ -1,8 +1,8 @@
 /**
- * LZ4 in its raw block form, without a size before it. Small enough to be written here.
+ * LZ4 in its raw block form, without a size. Small enough to be implemented here.
  *
- * The decoder keeps the rules for the end of a block, as the usual library does: the last five bytes are
- * literals, and no match begins in the last twelve.
+ * The decoder enforces the end-of-block rules of the reference library: the last five bytes are literals, and no match
+ * begins in the last twelve.
  */
 
 import { EpisodeCorruptedError } from "./errors.js";
@@ -14,7 +14,7 @@ const MAX_DISTANCE = 65_535;
 const HASH_BITS = 16;
 const SKIP_SHIFT = 6;
 
-/** Exactly `size` bytes, or an `EpisodeCorruptedError`. */
+/** Returns exactly `size` bytes, or throws `EpisodeCorruptedError`. */
 export function decompressLz4(source: Uint8Array, size: number, what: string): Uint8Array {
   const out = new Uint8Array(size);
   let from = 0;
@@ -67,7 +67,7 @@ function copyMatch(out: Uint8Array, at: number, distance: number, length: number
     out.copyWithin(at, at - distance, at - distance + length);
     return;
   }
-  // The match overlaps what it makes: each copy doubles what the next may take.
+  // The match overlaps its output: each copy doubles the bytes that the next one can take.
   let done = 0;
   let span = distance;
   while (done < length) {
@@ -78,7 +78,7 @@ function copyMatch(out: Uint8Array, at: number, distance: number, length: number
   }
 }
 
-/** One raw block. The same bytes for the same input, always. */
+/** Compresses one raw block. The output depends on the input only. */
 export function compressLz4(source: Uint8Array): Uint8Array {
   const size = source.length;
   const out = new Writer(new Uint8Array(size + Math.ceil(size / 255) + 16));
@@ -94,7 +94,7 @@ export function compressLz4(source: Uint8Array): Uint8Array {
     const before = seen[slot]!;
     seen[slot] = at;
     if (before < 0 || at - before > MAX_DISTANCE || view.getUint32(before, true) !== word) {
-      // The longer nothing is found, the larger the steps.
+      // Increase the step while no match is found.
       at += misses++ >> SKIP_SHIFT;
       continue;
     }
@@ -121,7 +121,7 @@ class Writer {
 
   constructor(private readonly out: Uint8Array) {}
 
-  /** Literals and a match after them; the last sequence of a block has no match, and `length` 0. */
+  /** Writes literals and a match; the last sequence of a block has no match, and `length` 0. */
   sequence(literals: Uint8Array, distance: number, length: number): void {
     const short = length === 0 ? 0 : length - MIN_MATCH;
     this.out[this.at++] = (Math.min(literals.length, 15) << 4) | Math.min(short, 15);

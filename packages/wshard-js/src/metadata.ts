@@ -1,8 +1,7 @@
 /**
- * Metadata blocks in all their forms, old and new, as one value.
+ * Parsing of the metadata blocks, in all their forms, into one value.
  *
- * Nothing here trusts a number: lengths, shapes and counts are bounded before anybody multiplies them.
- * Implements "Metadata" of the specification.
+ * Lengths, shapes and counts are bounded before they are multiplied. Implements "Metadata" of the specification.
  */
 
 import { dtypeBytes, isDType, product, type DType } from "./dtypes.js";
@@ -44,7 +43,7 @@ export const MAX_DT_NS = 2n ** 63n - 1n;
 const VERSIONS: readonly Json[] = [1, "1", "0.1"];
 const ROUNDING = 1e-6;
 
-/** What a declaration says of one block: its element type and the shape of one step. */
+/** The declaration of one block: its element type and the shape of one step. */
 export interface ChannelSpec {
   readonly id: string;
   readonly dtype: DType;
@@ -53,7 +52,7 @@ export interface ChannelSpec {
   readonly attributes: JsonObject;
 }
 
-/** All that the metadata blocks say. `channels` and `lanes` are keyed by block name, in file order. */
+/** The content of the metadata blocks. `channels` and `lanes` are keyed by block name, in file order. */
 export interface EpisodeInfo {
   readonly id: string;
   readonly envId: string;
@@ -70,7 +69,7 @@ export function stepBytes(spec: { readonly dtype: DType; readonly shape: readonl
   return product(spec.shape) * dtypeBytes(spec.dtype);
 }
 
-/** Reads `meta/episode`, with `meta/wshard` and `meta/channels` where they exist. */
+/** Parses `meta/episode`, with `meta/wshard` and `meta/channels` if they exist. */
 export function parseInfo(blocks: ReadonlyMap<string, Uint8Array>): EpisodeInfo {
   const raw = blocks.get(META_EPISODE);
   if (raw === undefined) {
@@ -108,7 +107,7 @@ function checkVersion(shard: JsonObject): void {
   }
 }
 
-/** `meta/episode` wins; a rate in `meta/wshard` serves where it agrees with the rounded `dt_ns`. */
+/** Prefers `meta/episode`; takes the rate of `meta/wshard` if it agrees with the rounded `dt_ns`. */
 function parseTimebase(ofEpisode: Json | undefined, ofShard: Json | undefined): Timebase {
   const mine = oneTimebase(ofEpisode, META_EPISODE);
   const other = oneTimebase(ofShard, META_WSHARD);
@@ -145,7 +144,7 @@ function oneTimebase(value: Json | undefined, what: string): ReadTimebase | null
   if (step !== null && !isCount(value, "dt_ns", MAX_DT_NS)) {
     throw refusal;
   }
-  // Writers put 0 where they mean that there is none.
+  // Some writers put 0 for an unknown rate.
   return { type, tickHz: rate ? Number(rate) : null, dtNs: (step as number | bigint | null) || null };
 }
 
@@ -168,7 +167,7 @@ function parsePlace(episode: JsonObject, length: number): ChunkPlace | null {
     }
     firstStep = Number(span[0]);
     const steps = Number(span[1]) - firstStep;
-    // The end is exclusive in old whole episodes, and inclusive in chunks.
+    // The end is exclusive in old complete episodes, and inclusive in chunks.
     if (steps !== length && steps !== length - 1) {
       throw new EpisodeCorruptedError(`${META_EPISODE} has ${length} steps in the timestep_range ${show(span)}`);
     }
@@ -181,7 +180,7 @@ function parseChannels(data: Uint8Array | undefined): Pick<EpisodeInfo, "channel
     return { channels: new Map(), lanes: new Map() };
   }
   const document = decodeObject(data, META_CHANNELS);
-  // In the older form full names are the keys.
+  // In the older form, block names are the keys.
   const listed = Object.hasOwn(document, "channels")
     ? document["channels"]
     : Object.entries(document)
@@ -205,14 +204,14 @@ function byBlock(listed: Json | undefined): ReadonlyMap<string, ChannelSpec> {
 
 function declaration(value: Json): JsonObject {
   if (!isObject(value)) {
-    throw new EpisodeCorruptedError(`${META_CHANNELS} has ${show(value)} where a channel is described`);
+    throw new EpisodeCorruptedError(`${META_CHANNELS} has ${show(value)} instead of the object of a channel`);
   }
   return value;
 }
 
 const DECLARED: ReadonlySet<string> = new Set(["id", "dtype", "shape", "signal_block"]);
 
-/** One declaration, as `meta/channels` lists it. */
+/** Parses one declaration of `meta/channels`. */
 export function parseChannel(item: JsonObject): ChannelSpec {
   const named = member(item, "signal_block") ?? null;
   const given = member(item, "id") ?? null;

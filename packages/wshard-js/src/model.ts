@@ -1,8 +1,8 @@
 /**
- * What an episode is, in memory. Values only: no files, no bytes of the format.
+ * An episode in memory. Values only: no files, no bytes of the format.
  *
- * An `Episode` that was loaded remembers where it came from (`origin`), so that saving it again changes
- * nothing that was not changed on purpose. Change one with a spread: `{ ...episode, envId: "Lift-v2" }`.
+ * A loaded `Episode` remembers its file (`origin`), so that saving it again changes only what the user changed. Use a
+ * spread to change one: `{ ...episode, envId: "Lift-v2" }`.
  */
 
 import { dtypeOf, product, type DType, type NdArray, type TypedArray } from "./dtypes.js";
@@ -19,8 +19,8 @@ export interface Timebase {
 /**
  * One stream of values: an array whose first axis is time.
  *
- * `attributes` are further members of its declaration, such as `modality` or `sampling_rate_hz`. A channel
- * that no declaration describes has its bytes as u8, and `isDeclared` false.
+ * `attributes` are further members of the declaration, such as `modality` or `sampling_rate_hz`. A channel without a
+ * declaration has its bytes as u8, and `isDeclared` false.
  */
 export type Channel = NdArray & {
   readonly id: string;
@@ -28,24 +28,24 @@ export type Channel = NdArray & {
   readonly isDeclared: boolean;
 };
 
-/** Bytes that are kept without being understood, with all that their entry said about them. */
+/** Bytes that are stored without interpretation, with the content type and tags of their index entry. */
 export interface Block {
   readonly data: Uint8Array;
   readonly contentType?: number;
   readonly tags?: number;
 }
 
-/** Where a chunk stands in its episode. `firstStep` counts from the start of the whole episode. */
+/** The position of a chunk in its episode. `firstStep` counts from the start of the whole episode. */
 export interface ChunkPlace {
   readonly index: number | null;
   readonly total: number | null;
   readonly firstStep: number;
 }
 
-/** The file an episode was loaded from: order, types and tags of its blocks, and what was spelled how. */
+/** The file of a loaded episode: order, content types and tags of its blocks, and bytes to write back verbatim. */
 export interface Origin {
   readonly layout: readonly (readonly [name: string, contentType: number, tags: number])[];
-  readonly kept: ReadonlyMap<string, Uint8Array>;
+  readonly verbatim: ReadonlyMap<string, Uint8Array>;
   readonly isSealed: boolean;
 }
 
@@ -68,7 +68,7 @@ export interface Episode {
   readonly uncertainties: ReadonlyMap<string, Channel>;
   /** Keyed `channel/sign2nddiff`; packed bits, see `unpackResidual`. */
   readonly residuals: ReadonlyMap<string, Channel>;
-  /** The user's. */
+  /** Belongs to the user. */
   readonly metadata: JsonObject;
   /** Further members of `meta/episode`. */
   readonly attributes: JsonObject;
@@ -83,20 +83,20 @@ export type Named<T> = ReadonlyMap<string, T> | Readonly<Record<string, T>>;
 
 type Group = "observations" | "actions" | "omens" | "uncertainties" | "residuals";
 
-/** An episode to be written. What is left out is empty; groups may be plain objects. */
+/** An episode to be written. Omitted fields are empty; groups may be plain objects. */
 export type EpisodeInit = Pick<Episode, "id" | "length"> &
   Partial<Omit<Episode, "id" | "length" | Group | "extra">> & {
     readonly [K in Group]?: Named<Channel>;
   } & { readonly extra?: Named<Block> };
 
 export interface ChannelOptions {
-  /** How the elements are stored, where the array type alone does not say: f16, bf16 or bool. */
+  /** The stored element type if the array type alone is ambiguous: f16, bf16 or bool. */
   readonly dtype?: DType;
   readonly attributes?: JsonObject;
   readonly isDeclared?: boolean;
 }
 
-/** A channel over an array, which is not copied. `stepShape` is that of one step: `[]` for scalars. */
+/** Creates a channel over an array, without a copy. `stepShape` is the shape of one step: `[]` for scalars. */
 export function channel(
   id: string,
   data: TypedArray,
@@ -114,7 +114,7 @@ export function channel(
   return { id, dtype, shape: [rows, ...stepShape], data, attributes, isDeclared } as Channel;
 }
 
-/** Every field filled in. */
+/** Fills in every field. */
 export function completeEpisode(init: EpisodeInit): Episode {
   return {
     envId: "",
@@ -142,7 +142,7 @@ function toMap<T>(named: Named<T> | undefined): ReadonlyMap<string, T> {
   return named instanceof Map ? named : new Map(Object.entries(named ?? {}));
 }
 
-/** Steps per second, where there is a rate; `tickHz` wins over `dtNs`, which is rounded. */
+/** Returns the steps per second, if there is a rate. `tickHz` takes precedence over `dtNs`, which is rounded. */
 export function timebaseHz(timebase: Timebase): number | null {
   if (timebase.type !== "ticks") {
     return null;
@@ -150,7 +150,7 @@ export function timebaseHz(timebase: Timebase): number | null {
   return timebase.tickHz || (timebase.dtNs ? 1e9 / Number(timebase.dtNs) : null);
 }
 
-/** Every channel by the name of its block. */
+/** Returns every channel by the name of its block. */
 export function lanesOf(episode: Episode): ReadonlyMap<string, Channel> {
   const groups = [
     ["signal", episode.observations],
@@ -168,24 +168,24 @@ export function stepShapeOf(array: NdArray): readonly number[] {
   return array.shape.slice(1);
 }
 
-/** Whether a channel need not have one row per step: it has a rate of its own, or is an encoded stream. */
-export function isOfOwnLength(attributes: JsonObject): boolean {
+/** Returns whether a channel may have another number of rows than steps: its own rate, or an encoded stream. */
+export function hasOwnLength(attributes: JsonObject): boolean {
   return Object.hasOwn(attributes, "sampling_rate_hz") || isEncoded(attributes);
 }
 
-/** Whether the bytes are an encoded stream, such as video. */
+/** Returns whether the bytes are an encoded stream, such as video. */
 export function isEncoded(attributes: JsonObject): boolean {
   return Object.hasOwn(attributes, "encoding");
 }
 
-/** `BadInputError` unless every array has the length that the episode claims. */
+/** Throws `BadInputError` unless every array has the length of the episode. */
 export function checkEpisode(episode: Episode): void {
   for (const [name, item] of lanesOf(episode)) {
     const rows = item.shape[0];
     if (rows === undefined) {
       throw new BadInputError(`channel '${name}' is a scalar; its first axis must be time`);
     }
-    const isCounted = item.isDeclared && !name.startsWith("residual/") && !isOfOwnLength(item.attributes);
+    const isCounted = item.isDeclared && !name.startsWith("residual/") && !hasOwnLength(item.attributes);
     if (isCounted && rows !== episode.length) {
       throw new BadInputError(`channel '${name}' has ${rows} steps, the episode ${episode.length}`);
     }
@@ -197,6 +197,6 @@ export function checkEpisode(episode: Episode): void {
     }
   }
   if (episode.timebase.type === "timestamps_ns" && episode.timestampsNs === null) {
-    throw new BadInputError("the timebase is timestamps_ns, and there are no timestamps");
+    throw new BadInputError("the timebase is timestamps_ns, but the episode has no timestamps");
   }
 }

@@ -1,6 +1,5 @@
 /**
- * Elements as plain numbers and back. The only place that knows what the bits of f16 and bf16 mean; everything
- * else keeps them as they are.
+ * Conversion between elements and plain numbers. The only module that interprets the bits of f16 and bf16.
  */
 
 import { decodeArray, dtypeBytes, product, type DType, type NdArray } from "./dtypes.js";
@@ -8,7 +7,7 @@ import { BadInputError } from "./errors.js";
 
 const word = new DataView(new ArrayBuffer(4));
 
-/** Every element as a number: exact, but for 64-bit integers beyond 2⁵³, which are rounded. */
+/** Converts every element to a number: exact, except for 64-bit integers beyond 2⁵³, which are rounded. */
 export function toNumbers(array: NdArray): Float64Array {
   switch (array.dtype) {
     case "f16":
@@ -24,8 +23,8 @@ export function toNumbers(array: NdArray): Float64Array {
 }
 
 /**
- * An array of this type from plain numbers. Floats are rounded to the nearest, ties to even. `BadInputError`
- * for a number that an integer type cannot hold.
+ * Converts plain numbers to an array of this type. Floats are rounded to the nearest, ties to even. `BadInputError` for a
+ * number that an integer type cannot hold.
  */
 export function fromNumbers<D extends DType>(
   dtype: D,
@@ -99,7 +98,7 @@ function halfBits(value: number): number {
     return sign | 0x7c00;
   }
   const steps = roundToEven(size / 2 ** (exponent - 10));
-  // Rounding up may carry into the exponent, and beyond the largest into infinity: the bits add up to that.
+  // Rounding up may carry into the exponent, and past the largest value to infinity; adding to the bits gives both.
   return sign | (steps + (exponent + 14) * 1024);
 }
 
@@ -109,7 +108,7 @@ function exponentOf(size: number): number {
   return ((wide.getUint16(0) >> 4) & 0x7ff) - 1023;
 }
 
-/** Rounded from the number itself, not from an f32 of it: rounding twice may go wrong. */
+/** Rounds the number itself, not its f32: rounding twice can give another result. */
 function bfloatBits(value: number): number {
   if (Number.isNaN(value)) {
     return 0x7fc0;
@@ -120,7 +119,7 @@ function bfloatBits(value: number): number {
   if (low !== 0x8000) {
     return ((near + 0x7fff + ((near >>> 16) & 1)) >>> 16) & 0xffff;
   }
-  // A tie in f32: the number itself says which way it leans.
+  // The f32 is a tie, so the number itself decides the direction.
   const size = Math.abs(value);
   const tie = Math.abs(word.getFloat32(0));
   const up = size > tie || (size === tie && ((near >>> 16) & 1) === 1);

@@ -53,7 +53,7 @@ export async function stageFile(path: string | URL): Promise<StagedFile> {
         await syncFolder(dirname(target));
       }),
     abandon: async () => {
-      // The failure that led here is the one to report.
+      // Report the original failure instead.
       await file.close().catch(() => undefined);
       await unlink(beside).catch(() => undefined);
     },
@@ -68,14 +68,14 @@ async function writeAll(file: FileHandle, position: number, data: Uint8Array): P
 }
 
 async function syncFolder(folder: string): Promise<void> {
-  // Windows cannot open folders, and needs no such sync.
+  // Windows cannot open directories, and needs no such sync.
   if (process.platform !== "win32") {
     const handle = await open(folder, "r");
     await handle.sync().finally(() => handle.close());
   }
 }
 
-/** The system's error as one of ours. */
+/** Returns the typed error for a system error. */
 export function translate(error: unknown, path: string): WShardError {
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   if (code === "ENOENT" || code === "ENOTDIR") {

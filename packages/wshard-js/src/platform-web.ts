@@ -1,4 +1,4 @@
-/** What stands in for Node's files and hashes in a browser: a hash in WebAssembly, and a clear word about files. */
+/** The browser's counterpart of Node's files and hashes: a hash in WebAssembly, and errors for files. */
 
 import { createSHA256 } from "hash-wasm";
 
@@ -7,7 +7,7 @@ import type { FileHandleLike, Sha256, StagedFile } from "./platform.js";
 
 export const hasFiles: boolean = false;
 
-/** Not `crypto.subtle`, which takes everything at once and is missing from pages that came by plain HTTP. */
+/** Not `crypto.subtle`, which takes all bytes at once and does not exist on pages served by plain HTTP. */
 export async function newSha256(): Promise<Sha256> {
   const hasher = (await createSHA256()).init();
   return { update: (data) => void hasher.update(data), hex: () => hasher.digest("hex") };
@@ -21,7 +21,7 @@ export async function openForReading(path: string | URL): Promise<FileHandleLike
 
 export async function stageFile(path: string | URL): Promise<StagedFile> {
   throw new UnsupportedError(`${String(path)} cannot be written: there are no files here`, {
-    hint: "Use encodeWShard, which gives the bytes.",
+    hint: "Use encodeWShard, which returns the bytes.",
   });
 }
 

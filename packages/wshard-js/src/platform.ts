@@ -1,7 +1,6 @@
 /**
- * What Node can do and a browser cannot, or does otherwise. `#platform` is one of `platform-node.ts` and
- * `platform-web.ts`, chosen by the conditions in package.json, so that a bundle for browsers never sees a
- * module of Node.
+ * The functions that differ between Node and browsers. `#platform` is `platform-node.ts` or `platform-web.ts`, selected
+ * by the conditions in package.json, so that a bundle for browsers contains no module of Node.
  */
 
 export interface Sha256 {
@@ -9,14 +8,14 @@ export interface Sha256 {
   hex(): string;
 }
 
-/** The part of Node's `FileHandle` that reading needs. */
+/** The members of Node's `FileHandle` that reading needs. */
 export interface FileHandleLike {
   read(buffer: Uint8Array, offset: number, length: number, position: number): Promise<{ readonly bytesRead: number }>;
   stat(): Promise<{ readonly size: number }>;
   close(): Promise<void>;
 }
 
-/** A file in the making, which nobody sees until `commit`. */
+/** A file that is being written, invisible until `commit`. */
 export interface StagedFile {
   write(position: number, data: Uint8Array): Promise<void>;
   commit(totalBytes: number): Promise<void>;

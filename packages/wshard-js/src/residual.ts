@@ -1,14 +1,13 @@
-/** Residuals: the sign of the second difference, one bit for each step. "Residuals" of the specification. */
+/** Residuals: the sign of the second difference, one bit for each step. Implements "Residuals" of the specification. */
 
 import type { NdArray } from "./dtypes.js";
 import { BadInputError, EpisodeCorruptedError } from "./errors.js";
 import { toNumbers } from "./numbers.js";
 
 /**
- * Packed bits of a signal of [T] or [T, D]: a row of ceil(T/8) bytes for each dimension, one after another.
+ * Packs the bits of a signal of [T] or [T, D]: ceil(T/8) bytes for each dimension, one after another.
  *
- * A bit is 1 exactly where the signal bends down: 2·x[i] > x[i−1] + x[i+1], computed in float64. The first and
- * the last step are 0.
+ * A bit is 1 exactly if 2·x[i] > x[i−1] + x[i+1], computed in float64. The first and the last step are 0.
  */
 export function packResidual(signal: NdArray): Uint8Array {
   const [length, width = 1] = signal.shape;
@@ -30,8 +29,8 @@ export function packResidual(signal: NdArray): Uint8Array {
 }
 
 /**
- * The bits as booleans of [D, T]. D follows from the number of bytes; some writers pack the first only. No steps
- * have no bytes, and D is then 0.
+ * Returns the bits as booleans of [D, T]. The number of bytes determines D; some writers pack the first dimension only.
+ * Without steps, D is 0.
  */
 export function unpackResidual(packed: Uint8Array, length: number): NdArray<"bool"> {
   const rowBytes = Math.ceil(length / 8);

@@ -1,8 +1,8 @@
 /**
- * One zstd frame. Its outline is read here, so that a frame that lies about its size, needs a dictionary or
- * has something after it never reaches the decoder.
+ * One zstd frame. Its header and blocks are parsed here, so that a frame with a false size, a dictionary or trailing
+ * bytes never reaches the decoder.
  *
- * Decoder and encoder are two packages, each loaded when a file first needs it: reading takes the small one.
+ * Decoder and encoder are two packages, each loaded on first use: reading needs the small one only.
  */
 
 import type { ZSTDDecoder } from "zstddec";
@@ -21,7 +21,7 @@ type Encoder = Pick<typeof import("@bokuweb/zstd-wasm"), "compress">;
 let decoder: Promise<ZSTDDecoder> | undefined;
 let encoder: Promise<Encoder> | undefined;
 
-/** Exactly `size` bytes, or an `EpisodeCorruptedError`. The caller has bounded `size`. */
+/** Returns exactly `size` bytes, or throws `EpisodeCorruptedError`. The caller has bounded `size`. */
 export async function decompressZstd(data: Uint8Array, size: number, what: string): Promise<Uint8Array> {
   const frame = readFrame(data, what);
   if (frame.contentBytes !== null && frame.contentBytes !== size) {
@@ -34,19 +34,19 @@ export async function decompressZstd(data: Uint8Array, size: number, what: strin
     return new Uint8Array(0);
   }
   if (data.length + size > MAX_ZSTD_HEAP_BYTES) {
-    throw new LimitExceededError(`${what} takes ${data.length} bytes and ${size} decoded, too many for the decoder`);
+    throw new LimitExceededError(`${what} takes ${data.length} bytes and ${size} decoded, which exceeds the memory of the decoder`);
   }
   decoder ??= loadDecoder();
   const out = (await decoder).decode(data, size);
-  // The decoder answers a broken frame with nothing.
+  // The decoder returns nothing for a corrupt frame.
   if (out.length !== size) {
-    const why = out.length === 0 ? "it is damaged" : `it decodes to ${out.length} bytes instead of ${size}`;
+    const why = out.length === 0 ? "it is corrupt" : `it decodes to ${out.length} bytes instead of ${size}`;
     throw new EpisodeCorruptedError(`${what} is not one zstd frame: ${why}`);
   }
   return out;
 }
 
-/** One frame that tells its content size and has no checksum. The same bytes for the same input and level. */
+/** Compresses to one frame with its content size and no checksum. The output depends on input and level only. */
 export async function compressZstd(data: Uint8Array, level: number): Promise<Uint8Array> {
   encoder ??= loadEncoder();
   const out = (await encoder).compress(data, level);
@@ -61,7 +61,7 @@ interface Frame {
   readonly isEmpty: boolean;
 }
 
-/** The outline of a frame that fills the bytes exactly. */
+/** Parses a frame that fills the bytes exactly. */
 function readFrame(data: Uint8Array, what: string): Frame {
   const refuse = (why: string): never => {
     throw new EpisodeCorruptedError(`${what} is not one zstd frame: ${why}`);
@@ -78,10 +78,10 @@ function readFrame(data: Uint8Array, what: string): Frame {
   const sizeAt = dictionaryAt + dictionaryBytes;
   let at = sizeAt + sizeBytes;
   if (descriptor & 0x08 || at > data.length) {
-    refuse("its header is damaged");
+    refuse("its header is corrupt");
   }
   if (data.subarray(dictionaryAt, sizeAt).some((byte) => byte !== 0)) {
-    throw new UnsupportedFormatError(`${what} needs a zstd dictionary, which episode files do not have`);
+    throw new UnsupportedFormatError(`${what} needs a zstd dictionary, and episode files have none`);
   }
   const contentBytes = sizeBytes === 0 ? null : readContentSize(view, sizeAt, sizeBytes);
   let isEmpty = true;
@@ -93,7 +93,7 @@ function readFrame(data: Uint8Array, what: string): Frame {
     const kind = (head >> 1) & 3;
     const size = head >> 3;
     if (kind === RESERVED) {
-      refuse("a block has no known kind");
+      refuse("a block has an unknown type");
     }
     isLast = (head & 1) === 1;
     isEmpty &&= size === 0 && (kind === RAW || kind === RLE);
@@ -101,7 +101,7 @@ function readFrame(data: Uint8Array, what: string): Frame {
   }
   at += descriptor & 0x04 ? 4 : 0;
   if (at !== data.length) {
-    refuse(at > data.length ? "it is cut short" : `${data.length - at} bytes stand after it`);
+    refuse(at > data.length ? "it is cut short" : `${data.length - at} bytes follow it`);
   }
   return { contentBytes, isEmpty };
 }

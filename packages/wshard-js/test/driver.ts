@@ -1,6 +1,6 @@
 /**
- * Answers questions about files, one JSON line for each line of input, so that the tests of the Python library
- * can compare both libraries without starting a process for each file.
+ * Answers one JSON line for each line of input, so that the tests of the Python library can compare both libraries
+ * without starting a process for each file.
  */
 
 import { createInterface } from "node:readline";
@@ -16,7 +16,7 @@ import {
   WShardError,
   type SaveOptions,
 } from "../src/index.js";
-import { blocks, describe, window } from "./describing.js";
+import { blocks, describe, window } from "./describe.js";
 
 type Question =
   | { readonly ask: "load"; readonly path: string; readonly channels?: readonly string[] }
@@ -59,7 +59,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     said = { answer: await answer(JSON.parse(line) as Question) };
   } catch (error) {
-    // Anything without a kind is a mistake of the library's, and must not look like a refusal.
+    // An error without a kind is a bug of the library, and must not look like a refusal.
     said = error instanceof WShardError ? { kind: error.kind, message: error.message } : { crash: String(error) };
   }
   process.stdout.write(`${JSON.stringify(said)}\n`);

@@ -1,4 +1,4 @@
-/** If this fails, files that older or other writers made mean something else here, or ours offend a strict reader. */
+/** If this fails, files of older or other writers are misread, or files written here fail strict readers. */
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -20,7 +20,7 @@ const json = (value: unknown): Uint8Array => new TextEncoder().encode(JSON.strin
 const STATE = Float32Array.of(0, 1, 2, 3, 4, 5, 6, 7);
 const EPISODE = { episode_id: "e", env_id: "E", length_T: 4 };
 
-/** A file of four steps with one channel; a document that is null is left out. */
+/** Returns a file of four steps with one channel; null omits a document. */
 function made(
   documents: Readonly<Record<string, unknown>> = {},
   blocks: Readonly<Record<string, Uint8Array>> = {},
@@ -70,7 +70,7 @@ test("timebases", async () => {
   }
 });
 
-test("rates are written with their step, rounded to even", async () => {
+test("rates are written with their step, ties rounded to even", async () => {
   const written = async (timebase: Timebase): Promise<string> => {
     const { bytes } = await encodeWShard({ id: "e", length: 0, timebase });
     const text = new TextDecoder().decode(await (await openWShard(bytes)).block("meta/episode").raw());
@@ -90,7 +90,7 @@ test("older names of members, and channels as a map", async () => {
   assert.deepEqual([mapped.observations.get("s")!.id, mapped.observations.get("s")!.shape], ["s", [4, 2]]);
 });
 
-test("what nobody declared stays bytes, and is written back so", async () => {
+test("undeclared blocks stay bytes, and are written back unchanged", async () => {
   const before = made({ channels: null }).build();
   const episode = await loadWShard(before);
   const state = episode.observations.get("s")!;
@@ -98,7 +98,7 @@ test("what nobody declared stays bytes, and is written back so", async () => {
   assert.deepEqual((await encodeWShard(episode)).bytes, before);
 });
 
-test("ranges with either end", async () => {
+test("step ranges with inclusive and exclusive ends", async () => {
   const place = async (members: object): Promise<unknown> =>
     (await loadWShard(made({ episode: { ...EPISODE, ...members } }).build())).chunk;
   assert.equal(await place({ timestep_range: [0, 4] }), null);
@@ -110,7 +110,7 @@ test("ranges with either end", async () => {
   assert.deepEqual(await place({ timestep_range: [8, 12] }), { index: null, total: null, firstStep: 8 });
 });
 
-test("lanes take the type of the longest channel whose size fits", async () => {
+test("lanes have the type of the longest matching channel whose size fits", async () => {
   const channels = [
     { id: "a", dtype: "f32", shape: [2] },
     { id: "a/b", dtype: "u8", shape: [8] },
@@ -132,14 +132,14 @@ test("lanes take the type of the longest channel whose size fits", async () => {
   ]);
 });
 
-test("declared lanes stay declared, though their name would do", async () => {
+test("declared lanes stay declared, even if the name implies the type", async () => {
   const channels = [{ id: "s", dtype: "f32", shape: [2] }];
   const lanes = [{ id: "s/m", dtype: "f32", shape: [2], signal_block: "omen/s/m" }];
   const before = made({ channels: { channels, lanes } }, { "omen/s/m": new Uint8Array(32) }).build();
   assert.deepEqual((await encodeWShard(await loadWShard(before))).bytes, before);
 });
 
-test("variants that other writers make: zeros between names, no flags, no checksums", async () => {
+test("variants of other writers: zeros between names, no flags, no checksums", async () => {
   const raw = new RawFile({ "meta/episode": json({ episode_id: "e", length_T: 0 }), "x/y": Uint8Array.of(1, 2, 3) });
   raw.header.flags = 0;
   raw.names[0] = Uint8Array.of(...raw.names[0]!, 0);
@@ -158,14 +158,14 @@ test("the default compression of the header", async () => {
   assert.deepEqual(await (await openWShard(raw.build())).block("x/y").raw(), plain);
 });
 
-test("a series declared as something else is read by block only", async () => {
+test("a series with another declared type is read by block only", async () => {
   const channels = [{ id: "r", dtype: "f64", shape: [], signal_block: "reward" }];
   const bytes = made({ channels: { channels } }, { reward: new Uint8Array(32) }).build();
   await assert.rejects(loadWShard(bytes), { kind: "unsupported_format", message: /reward/ });
   assert.equal((await (await openWShard(bytes)).block("reward").read()).dtype, "f64");
 });
 
-test("what is written satisfies the strictest reader", async () => {
+test("written files satisfy the strictest reader", async () => {
   const noise = Uint8Array.from({ length: 300 }, (_, at) => (at * at * 31 + at * 7) ^ (at >> 1));
   const empty = channel("empty", new Float32Array(0), [0]);
   const episode: EpisodeInit = {
@@ -229,7 +229,7 @@ test("attributes, content types and tags may be changed", async () => {
   assert.deepEqual([...again.observations.keys()], [...loaded.observations.keys()]);
 });
 
-test("an array that is changed does not change the next", async () => {
+test("a changed array does not affect the next read", async () => {
   const file = await openWShard(new Blob([(await encodeWShard(fullEpisode())).bytes as Uint8Array<ArrayBuffer>]));
   const first = await file.block("signal/state").read();
   const expected = [...first.data];

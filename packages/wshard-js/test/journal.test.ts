@@ -1,4 +1,4 @@
-/** If this fails, a recording that still runs, or that a crash tore, shows steps that nobody recorded. */
+/** If this fails, the journal of a running or crashed recording returns steps that were not recorded. */
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -36,7 +36,7 @@ function begin(document: unknown, fields: Fields = {}): Uint8Array {
   return record(new TextEncoder().encode(JSON.stringify(document)), { kind: 1, ...fields });
 }
 
-/** Steps `first` to `first + count`, part after part. */
+/** Returns the steps `first` to `first + count`, part after part. */
 function steps(number: number, first: number, count: number, fields: Fields = {}): Uint8Array {
   const range = Array.from({ length: count }, (_, at) => first + at);
   const payload = Buffer.concat([
@@ -53,7 +53,7 @@ const WHOLE = [begin(BEGIN), steps(1, 0, 4), steps(2, 4, 4), steps(3, 8, 2), END
 const ENDS = WHOLE.map((_, at) => WHOLE.slice(0, at + 1).reduce((sum, part) => sum + part.length, 0));
 const join = (parts: readonly Uint8Array[]): Uint8Array => new Uint8Array(Buffer.concat(parts));
 
-test("every whole record is believed, and nothing after the first that is not", async () => {
+test("all records before the first invalid one are read", async () => {
   const data = join(WHOLE);
   const seen = new Set<number>();
   for (let size = 0; size <= data.length; size++) {
@@ -79,7 +79,7 @@ test("every whole record is believed, and nothing after the first that is not", 
   assert.deepEqual([whole.envId, whole.timebase.tickHz, whole.observations.get("q")!.shape], ["E", 10.5, [10, 2]]);
 });
 
-test("a flipped byte costs its record and those after it, never more", async () => {
+test("a flipped byte loses its record and later ones only", async () => {
   const data = join(WHOLE);
   const good = bytesOf((await loadWShard(data)).observations.get("q")!);
   for (let at = WHOLE[0]!.length; at < data.length; at++) {
@@ -95,7 +95,7 @@ test("a flipped byte costs its record and those after it, never more", async () 
 const second: Readonly<Record<string, Uint8Array>> = {
   "another magic": steps(1, 0, 4, { magic: 1 }),
   "another number": steps(2, 0, 4),
-  "a second beginning": begin(BEGIN, { number: 1 }),
+  "a second first record": begin(BEGIN, { number: 1 }),
   "an unknown kind": steps(1, 0, 4, { kind: 4 }),
   "another first step": steps(1, 1, 4),
   "another count": steps(1, 0, 4, { count: 5 }),
@@ -103,7 +103,7 @@ const second: Readonly<Record<string, Uint8Array>> = {
   "an end with steps": record(new Uint8Array(0), { kind: 3, number: 1, count: 1 }),
 };
 
-test("records that do not follow are not believed", async () => {
+test("records out of sequence are not read", async () => {
   for (const [name, spoiled] of Object.entries(second)) {
     assert.equal((await loadWShard(join([begin(BEGIN), spoiled, steps(2, 4, 4)]))).length, 0, name);
   }
@@ -111,21 +111,21 @@ test("records that do not follow are not believed", async () => {
 
 const part = (change: object): unknown => ({ ...BEGIN, parts: [{ ...PARTS[0], ...change }] });
 const first: Readonly<Record<string, Uint8Array>> = {
-  "no beginning": steps(0, 0, 4),
+  "no first record": steps(0, 0, 4),
   "not JSON": record(new TextEncoder().encode("{"), { kind: 1 }),
   "another version": begin({ ...BEGIN, v: 2 }),
   "no parts": begin({ ...BEGIN, parts: 5 }),
-  "a part that is none": begin({ ...BEGIN, parts: [5] }),
+  "a part that is not an object": begin({ ...BEGIN, parts: [5] }),
   "no episode": begin({ ...BEGIN, episode: null }),
-  "an episode without a name": begin({ ...BEGIN, episode: {} }),
+  "an episode without an id": begin({ ...BEGIN, episode: {} }),
   "a part twice": begin({ ...BEGIN, parts: [PARTS[0], PARTS[0]] }),
   "metadata as a part": begin(part({ signal_block: "meta/episode" })),
-  "a part that means nothing": begin(part({ signal_block: "x/y" })),
+  "a part without a defined type": begin(part({ signal_block: "x/y" })),
   "a reward of another type": begin(part({ signal_block: "reward", dtype: "u32", shape: [] })),
   "timestamps promised": begin({ ...BEGIN, episode: { ...EPISODE, timebase: { type: "timestamps_ns" } } }),
 };
 
-test("beginnings that cannot become an episode are refused", async () => {
+test("first records that do not describe an episode are refused", async () => {
   for (const [name, data] of Object.entries(first)) {
     await assert.rejects(loadWShard(data), { kind: "episode_corrupted" }, name);
   }

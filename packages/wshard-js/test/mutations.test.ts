@@ -1,8 +1,7 @@
 /**
- * If this fails, some damaged file crashes a reader, hangs it, eats its memory, or passes for a sound one.
+ * If this fails, a damaged file crashes a reader, hangs it, exhausts its memory, or is accepted.
  *
- * Sound files with bytes changed, cut, moved or repeated. The outcome must be a typed error or the very data
- * that was saved.
+ * Bytes of valid files are changed, cut, moved or repeated. The result must be a typed error or exactly the saved data.
  */
 
 import assert from "node:assert/strict";
@@ -20,7 +19,7 @@ const SETTINGS = [
 const ROUNDS = Number(process.env["WSHARD_MUTATIONS"] ?? 400);
 const GOOD = contentOf(fullEpisode(12));
 
-/** Chance with a seed, so that a failure can be repeated. */
+/** A seeded random generator, so that failures are repeatable. */
 class Chance {
   constructor(private state: number) {}
 
@@ -91,7 +90,7 @@ async function judge(data: Uint8Array): Promise<boolean> {
     for (const name of file.blocks) {
       await judged(async () => {
         const reader = file.block(name);
-        const { rows } = await reader.meaning();
+        const { rows } = await reader.blockType();
         const [start, stop] = [Math.floor(rows / 3), Math.floor(rows / 2)];
         assert.equal((await reader.window(start, stop)).shape[0], stop - start);
       });

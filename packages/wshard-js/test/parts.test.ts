@@ -1,4 +1,4 @@
-/** If this fails, a small thing that everything stands on is wrong: a number, a text, a codec. */
+/** If this fails, a building block of the library is wrong: a number, a text, a codec. */
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -15,14 +15,14 @@ import { compressZstd, decompressZstd } from "../src/zstd.js";
 const text = (value: string): Uint8Array => new TextEncoder().encode(value);
 const spelled = (value: Json): string => new TextDecoder().decode(encodeJson(value));
 
-/** Runs and noise, so that there is something to find and something not to. */
+/** Runs and noise, for input with and without matches. */
 const blobs = fc
   .array(fc.tuple(fc.uint8Array({ minLength: 1, maxLength: 40 }), fc.integer({ min: 1, max: 400 })), { maxLength: 8 })
   .map(
     (runs) => new Uint8Array(Buffer.concat(runs.flatMap(([piece, times]) => new Array<Uint8Array>(times).fill(piece)))),
   );
 
-test("lz4 gives back what it took", () => {
+test("lz4 round-trips", () => {
   fc.assert(
     fc.property(blobs, (data) => {
       assert.deepEqual(decompressLz4(compressLz4(data), data.length, "it"), data);
@@ -32,7 +32,7 @@ test("lz4 gives back what it took", () => {
   assert.ok(compressLz4(zeros).length < 5000);
 });
 
-test("zstd gives back what it took", async () => {
+test("zstd round-trips", async () => {
   await fc.assert(
     fc.asyncProperty(blobs, fc.integer({ min: 1, max: 12 }), async (data, level) => {
       const packed = await compressZstd(data, level);
@@ -43,7 +43,7 @@ test("zstd gives back what it took", async () => {
   );
 });
 
-test("damaged streams never give wrong lengths", async () => {
+test("damaged streams never decode to wrong lengths", async () => {
   await fc.assert(
     fc.asyncProperty(blobs, fc.nat(), fc.nat(255), async (data, place, byte) => {
       for (const [pack, unpack] of [
@@ -62,7 +62,7 @@ test("damaged streams never give wrong lengths", async () => {
   );
 });
 
-test("numbers are spelled as Python spells them", () => {
+test("numbers are formatted like in Python", () => {
   const cases: readonly (readonly [Json, string])[] = [
     [0, "0"],
     [-0, "-0.0"],
@@ -89,7 +89,7 @@ test("numbers are spelled as Python spells them", () => {
   }
 });
 
-test("texts are spelled and ordered as RFC 8785 has it", () => {
+test("texts are formatted and ordered like in RFC 8785", () => {
   assert.equal(
     spelled('"\\\b\t\n\f\r\u0001\u001f\u007f/é😀\u2028'),
     '"\\"\\\\\\b\\t\\n\\f\\r\\u0001\\u001f\u007f/é😀\u2028"',
@@ -102,7 +102,7 @@ test("texts are spelled and ordered as RFC 8785 has it", () => {
   );
 });
 
-test("JSON is read as JSON.parse reads it, where both agree to", () => {
+test("JSON is read like JSON.parse reads it, if both accept it", () => {
   fc.assert(
     fc.property(fc.json({ maxDepth: 8 }), fc.constantFrom(0, 1, 4), (source, indent) => {
       const document = JSON.stringify({ it: JSON.parse(source) as unknown }, null, indent);
@@ -117,13 +117,13 @@ test("JSON is read as JSON.parse reads it, where both agree to", () => {
   assert.equal(spelled(odd), '{"__proto__":{"a":1},"b":9007199254740993,"c":0,"d":"😀"}');
 });
 
-test("what is spelled reads back, and is spelled so again", () => {
+test("formatted values read back, and are formatted the same again", () => {
   const documents = ['{"a":[1.0,1,1e5,-0.0,1E-7],"b":{"c":0.1}}', '{"big":123456789012345678901234567890}'];
   const expected = ['{"a":[1.0,1,100000.0,-0.0,1e-07],"b":{"c":0.1}}', documents[1]];
   documents.forEach((document, at) => assert.equal(spelled(decodeObject(text(document), "it")), expected[at]));
 });
 
-test("every f16 and bf16 becomes its number and comes back", () => {
+test("every f16 and bf16 round-trips through its number", () => {
   const bits = Uint16Array.from({ length: 65_536 }, (_, at) => at);
   for (const dtype of ["f16", "bf16"] as const) {
     const numbers = toNumbers({ dtype, shape: [65_536], data: bits });

@@ -1,4 +1,4 @@
-/** If this fails, the first thing that people try does not work. */
+/** If this fails, the first example that users try does not work. */
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -23,11 +23,11 @@ const OPTIONS = [
   "--ignoreConfig",
 ];
 
-test("the example of the README has sound types and runs as it stands", () => {
+test("the example of the README type-checks and runs", () => {
   const readme = readFileSync(join(PACKAGE, "README.md"), "utf8");
   const code = /```ts\n([\s\S]*?)```/.exec(readme)?.[1];
   assert.ok(code);
-  // Inside the package, where its own name leads to it.
+  // Inside the package, so that its own name resolves to it.
   const [typed, plain] = [join(HERE, "readme-example.mts"), join(HERE, "readme-example.mjs")];
   const folder = mkdtempSync(join(tmpdir(), "wshard-"));
   try {

@@ -1,8 +1,8 @@
 /**
- * If this fails, a reader believes a file that nobody may have written, or dies of it.
+ * If this fails, a reader accepts an invalid file, or crashes on it.
  *
- * One rejected file per rule of the specification. Each is a sound file with one thing changed, and with every
- * checksum set right again, so that it is the rule that rejects it.
+ * One rejected file for each rule of the specification. Each is a valid file with one change and correct checksums, so
+ * that only the rule rejects it.
  */
 
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ import test from "node:test";
 import { crc32c, xxh64, xxh64Low } from "../src/digests.js";
 import { loadChunkManifest, loadWShard, openWShard, validateChunkContinuity, WShardError } from "../src/index.js";
 import { compressLz4 } from "../src/lz4.js";
-import { readSeekTable } from "../src/timechunks.js";
+import { readSeekTable } from "../src/seek-table.js";
 import { RawFile, type RawEntry } from "./scenes.js";
 
 type Spoil = (file: RawFile) => void;
@@ -21,8 +21,8 @@ const CHANNEL = { id: "s", dtype: "f32", shape: [2] as unknown, signal_block: "s
 const EPISODE = { episode_id: "e", env_id: "E", length_T: 4 };
 const text = (value: string): Uint8Array => new TextEncoder().encode(value);
 
-/** A file of four steps, with a document changed where the test says so. */
-function sound(documents: Readonly<Record<string, Document>> = {}): RawFile {
+/** Returns a file of four steps, with one document replaced. */
+function validFile(documents: Readonly<Record<string, Document>> = {}): RawFile {
   const found = { wshard: { version: 1 }, episode: EPISODE, channels: { channels: [CHANNEL] }, ...documents };
   const blocks: Record<string, Uint8Array> = {};
   for (const [name, value] of Object.entries(found)) {
@@ -46,7 +46,7 @@ const entry =
     void Object.assign(file.entries[number]!, fields);
 const HUGE = 2n ** 62n;
 
-/** Another name of the same length, with the hash that belongs to it. */
+/** Sets another name of the same length, with its hash. */
 const renamed =
   (number: number, name: Uint8Array): Spoil =>
   (file) => {
@@ -54,7 +54,7 @@ const renamed =
     file.entries[number]!.hash = xxh64(name);
   };
 
-/** The last block, `done`, with other bytes. It is the last of the file, so that nothing else moves. */
+/** Replaces the bytes of the last block, `done`, so that nothing else moves. */
 const stored =
   (data: Uint8Array, flags: number, size: number): Spoil =>
   (file) => {
@@ -66,7 +66,7 @@ const stored =
     file.header.total = BigInt(file.size);
   };
 
-/** The same, under a name that no declaration contradicts. */
+/** Does the same, under a name without a declaration. */
 const unknown =
   (data: Uint8Array, flags: number, size: number): Spoil =>
   (file) => {
@@ -75,7 +75,7 @@ const unknown =
   };
 
 interface FrameOptions {
-  readonly tell?: boolean;
+  readonly hasSize?: boolean;
   readonly dictionary?: number;
   readonly reserved?: boolean;
   readonly kind?: number;
@@ -84,14 +84,14 @@ interface FrameOptions {
 /** A zstd frame of one raw block. */
 function frame(
   data: Uint8Array,
-  { tell = true, dictionary = 0, reserved = false, kind = 0 }: FrameOptions = {},
+  { hasSize = true, dictionary = 0, reserved = false, kind = 0 }: FrameOptions = {},
 ): Uint8Array {
-  const descriptor = (tell ? 0x20 : 0) | (dictionary ? 1 : 0) | (reserved ? 8 : 0);
+  const descriptor = (hasSize ? 0x20 : 0) | (dictionary ? 1 : 0) | (reserved ? 8 : 0);
   const block = 1 | (kind << 1) | (data.length << 3);
-  const head = [0x28, 0xb5, 0x2f, 0xfd, descriptor, ...(tell ? [] : [0x38]), ...(dictionary ? [dictionary] : [])];
+  const head = [0x28, 0xb5, 0x2f, 0xfd, descriptor, ...(hasSize ? [] : [0x38]), ...(dictionary ? [dictionary] : [])];
   return Uint8Array.from([
     ...head,
-    ...(tell ? [data.length] : []),
+    ...(hasSize ? [data.length] : []),
     block & 255,
     (block >> 8) & 255,
     block >> 16,
@@ -194,15 +194,15 @@ const CONTAINER: Readonly<Record<string, readonly [Spoil, RegExp, string]>> = {
   "zstd is not zstd": [stored(text("nonsense"), 3, 4), /zstd/, CORRUPT],
   "zstd of another size": [stored(frame(new Uint8Array(5)), 3, 4), /promises 5/, CORRUPT],
   "zstd cut short": [stored(FRAME.subarray(0, -1), 3, 4), /zstd/, CORRUPT],
-  "zstd with a tail": [stored(join(FRAME, text("x")), 3, 4), /stand after it/, CORRUPT],
+  "zstd with a tail": [stored(join(FRAME, text("x")), 3, 4), /follow it/, CORRUPT],
   "two zstd frames": [stored(join(frame(new Uint8Array(2)), frame(new Uint8Array(2))), 3, 4), /zstd/, CORRUPT],
-  "zstd without a size, longer": [stored(frame(new Uint8Array(5), { tell: false }), 3, 4), /zstd/, CORRUPT],
-  "zstd without a size, shorter": [stored(frame(new Uint8Array(3), { tell: false }), 3, 4), /3 bytes/, CORRUPT],
+  "zstd without a size, longer": [stored(frame(new Uint8Array(5), { hasSize: false }), 3, 4), /zstd/, CORRUPT],
+  "zstd without a size, shorter": [stored(frame(new Uint8Array(3), { hasSize: false }), 3, 4), /3 bytes/, CORRUPT],
   "zstd with a dictionary": [stored(frame(FOUR, { dictionary: 7 }), 3, 4), /dictionary/, UNSUPPORTED],
-  "zstd with a reserved bit": [stored(frame(FOUR, { reserved: true }), 3, 4), /damaged/, CORRUPT],
-  "zstd with a reserved block": [stored(frame(FOUR, { kind: 3 }), 3, 4), /no known kind/, CORRUPT],
-  "zstd with damage inside": [stored(frame(FOUR, { kind: 2 }), 3, 4), /damaged/, CORRUPT],
-  "zstd of nothing that has something": [unknown(frame(FOUR, { tell: false }), 3, 0), /not empty/, CORRUPT],
+  "zstd with a reserved bit": [stored(frame(FOUR, { reserved: true }), 3, 4), /corrupt/, CORRUPT],
+  "zstd with a reserved block": [stored(frame(FOUR, { kind: 3 }), 3, 4), /unknown type/, CORRUPT],
+  "zstd with damage inside": [stored(frame(FOUR, { kind: 2 }), 3, 4), /corrupt/, CORRUPT],
+  "zstd of no bytes that is not empty": [unknown(frame(FOUR, { hasSize: false }), 3, 0), /not empty/, CORRUPT],
   "zstd bomb": [stored(FRAME, 3, 2 ** 30), /cannot hold/, CORRUPT],
   "zstd beyond the limit": [stored(FRAME, 3, 2 ** 31), /decoded/, LIMIT],
   "lz4 is not lz4": [stored(new Uint8Array(8).fill(255), 5, 4), /lz4/, CORRUPT],
@@ -226,25 +226,25 @@ const CONTAINER: Readonly<Record<string, readonly [Spoil, RegExp, string]>> = {
   "chunks: beyond the limit": [unknown(seekable([[FRAME.length, 2 ** 31, 0]]), 11, 2 ** 31), /decoded/, LIMIT],
 };
 
-test("the sound file is accepted", async () => {
-  assert.equal((await loadWShard(sound().build())).length, 4);
-  for (const data of [FRAME, frame(FOUR, { tell: false })]) {
-    assert.equal((await loadWShard(sound().build(stored(data, 3, 4)))).terminations?.length, 4);
+test("the valid file is accepted", async () => {
+  assert.equal((await loadWShard(validFile().build())).length, 4);
+  for (const data of [FRAME, frame(FOUR, { hasSize: false })]) {
+    assert.equal((await loadWShard(validFile().build(stored(data, 3, 4)))).terminations?.length, 4);
   }
-  await loadWShard(sound().build(stored(compressLz4(FOUR), 5, 4)));
-  await loadWShard(sound().build(stored(seekable([ROW]), 11, 4)));
+  await loadWShard(validFile().build(stored(compressLz4(FOUR), 5, 4)));
+  await loadWShard(validFile().build(stored(seekable([ROW]), 11, 4)));
 });
 
 for (const [rule, [spoil, message, kind]] of Object.entries(CONTAINER)) {
   test(`a container that breaks a rule: ${rule}`, async () => {
-    await assert.rejects(loadWShard(sound().build(spoil)), { kind, message });
+    await assert.rejects(loadWShard(validFile().build(spoil)), { kind, message });
   });
 }
 
-test("a chunk table that promises more than any memory", async () => {
+test("a chunk table that promises more than memory can hold", async () => {
   const rows = Array.from({ length: 200_000 }, () => [1, 131_072, 0]);
   const data = seekable(rows, {}, [new Uint8Array(200_000)]);
-  await assert.rejects(loadWShard(sound().build(unknown(data, 11, 200_000 * 131_072))), WShardError);
+  await assert.rejects(loadWShard(validFile().build(unknown(data, 11, 200_000 * 131_072))), WShardError);
 });
 
 test("a gap before the names", async () => {
@@ -252,14 +252,14 @@ test("a gap before the names", async () => {
   assert.equal((await loadWShard(new RawFile(blocks, 4096).build())).id, "e");
   await assert.rejects(loadWShard(new RawFile(blocks, 4097).build()), {
     kind: CORRUPT,
-    message: /4097 bytes lie between/,
+    message: /4097 bytes between/,
   });
   const filled = new RawFile(blocks, 64).build();
   filled[64 + 48 + 5] = 1;
-  await assert.rejects(loadWShard(filled), { kind: CORRUPT, message: /there is something/ });
+  await assert.rejects(loadWShard(filled), { kind: CORRUPT, message: /is not zero/ });
 });
 
-test("names and chunks beyond their limits are refused before they are fetched", async () => {
+test("names and chunks beyond their limits are refused before they are read", async () => {
   const size = 2 ** 30;
   const fields = header({ count: 0, names: 64n, data: 64n + 100n * 2n ** 20n + 1n, total: BigInt(size) });
   const head = new RawFile({}).build(fields);
@@ -294,8 +294,8 @@ test("names and chunks beyond their limits are refused before they are fetched",
   assert.ok(Math.max(...asked, ...fetched) <= 65_536);
 });
 
-test("a window of a compressed block is checked as a whole", async () => {
-  const spoiled = sound().build((file) => {
+test("a window verifies the whole compressed block", async () => {
+  const spoiled = validFile().build((file) => {
     stored(FRAME, 3, 4)(file);
     file.entries[5]!.checksum ^= 1;
   });
@@ -314,18 +314,18 @@ const METADATA: Readonly<Record<string, readonly [string, Document]>> = {
   "not UTF-8": ["episode", Uint8Array.of(0x7b, 0x22, 0xff, 0x22, 0x7d)],
   "not an object": ["episode", text("[]")],
   "a key twice": ["episode", text('{"episode_id":"e","episode_id":"f","length_T":4}')],
-  "a key twice, spelled otherwise": ["episode", text('{"episode_id":"e","a":{"b":1,"\\u0062":2},"length_T":4}')],
+  "a key twice, once escaped": ["episode", text('{"episode_id":"e","a":{"b":1,"\\u0062":2},"length_T":4}')],
   NaN: ["episode", text('{"episode_id":"e","length_T":4,"metadata":{"a":NaN}}')],
-  "a number beyond measure": ["episode", text('{"episode_id":"e","length_T":4,"metadata":{"a":1e999}}')],
-  "an integer beyond measure": [
+  "a number beyond float64": ["episode", text('{"episode_id":"e","length_T":4,"metadata":{"a":1e999}}')],
+  "an integer beyond float64": [
     "episode",
     text(`{"episode_id":"e","length_T":4,"metadata":{"a":1${"0".repeat(400)}}}`),
   ],
   "a number of many digits": ["episode", text(`{"episode_id":"e","length_T":${"9".repeat(5000)}}`)],
-  "a number with a zero before it": ["episode", text('{"episode_id":"e","length_T":04}')],
-  "half a surrogate pair": ["episode", text('{"episode_id":"\\ud800","length_T":4}')],
+  "a number with a leading zero": ["episode", text('{"episode_id":"e","length_T":04}')],
+  "a lone surrogate": ["episode", text('{"episode_id":"\\ud800","length_T":4}')],
   "a control character": ["episode", text('{"episode_id":"\u0001","length_T":4}')],
-  "an escape nobody knows": ["episode", text('{"episode_id":"\\x41","length_T":4}')],
+  "an unknown escape": ["episode", text('{"episode_id":"\\x41","length_T":4}')],
   deep: ["episode", text(`{"episode_id":"e","length_T":4,"x":${deep}}`)],
   "deeper by one": ["episode", text(`{"episode_id":"e","length_T":4,"x":${"[".repeat(32)}1${"]".repeat(32)}}`)],
   "no id": ["episode", { length_T: 4 }],
@@ -356,7 +356,7 @@ const METADATA: Readonly<Record<string, readonly [string, Document]>> = {
   "channel block": ["channels", withChannel({ signal_block: 5 })],
   "a channel twice": ["channels", { channels: [CHANNEL, CHANNEL] }],
   dtype: ["channels", withChannel({ dtype: "f31" })],
-  "dtype of an object's own": ["channels", withChannel({ dtype: "toString" })],
+  "dtype of a built-in member": ["channels", withChannel({ dtype: "toString" })],
   "no dtype": ["channels", withChannel({ dtype: null })],
   "dtype of another size": ["channels", withChannel({ dtype: "f64" })],
   "negative shape": ["channels", withChannel({ shape: [-2] })],
@@ -364,22 +364,22 @@ const METADATA: Readonly<Record<string, readonly [string, Document]>> = {
   "shape of fractions": ["channels", text('{"channels":[{"id":"s","dtype":"f32","shape":[2.0]}]}')],
   "shape is a number": ["channels", withChannel({ shape: 2 })],
   "huge shape": ["channels", withChannel({ shape: new Array(16).fill(2 ** 31 - 1) })],
-  "endless shape": ["channels", withChannel({ shape: new Array(17).fill(1) })],
-  "shape of nothing": ["channels", withChannel({ shape: [0] })],
+  "too many dimensions": ["channels", withChannel({ shape: new Array(17).fill(1) })],
+  "shape of zero": ["channels", withChannel({ shape: [0] })],
 };
 
 for (const [rule, [name, document]] of Object.entries(METADATA)) {
   test(`metadata that breaks a rule: ${rule}`, async () => {
-    await assert.rejects(loadWShard(sound({ [name]: document }).build()), {
+    await assert.rejects(loadWShard(validFile({ [name]: document }).build()), {
       kind: /^(episode_corrupted|unsupported_format)$/,
     });
   });
 }
 
-test("depth and digits just within their limits are accepted", async () => {
+test("depth and digits at their limits are accepted", async () => {
   const nested = `${"[".repeat(31)}1${"]".repeat(31)}`;
   await loadWShard(
-    sound({ episode: text(`{"episode_id":"e","length_T":4,"x":${nested},"y":1${"0".repeat(308)}}`) }).build(),
+    validFile({ episode: text(`{"episode_id":"e","length_T":4,"x":${nested},"y":1${"0".repeat(308)}}`) }).build(),
   );
 });
 
@@ -388,14 +388,14 @@ test("no metadata at all", async () => {
 });
 
 test("a file cut short", async () => {
-  const whole = sound().build();
+  const whole = validFile().build();
   for (let size = 0; size < whole.length; size += 7) {
     await assert.rejects(loadWShard(whole.subarray(0, size)), { kind: CORRUPT });
   }
 });
 
-test("a source that gives too little", async () => {
-  const whole = sound().build();
+test("a source that returns too few bytes", async () => {
+  const whole = validFile().build();
   const source = { size: whole.length, readRange: (start: number, end: number) => whole.subarray(start, end - 1) };
   await assert.rejects(openWShard(source), { kind: CORRUPT, message: /gave/ });
 });

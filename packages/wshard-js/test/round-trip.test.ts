@@ -1,4 +1,4 @@
-/** If this fails, an episode that is saved and loaded again is another episode: values, types or words were lost. */
+/** If this fails, saving and loading changes an episode: values, types or metadata are lost. */
 
 import assert from "node:assert/strict";
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
@@ -36,13 +36,13 @@ const SETTINGS: readonly SaveOptions[] = [
   { perBlock: { "signal/cam0/rgb": ["zstd", 19], "signal/state": "lz4" }, seal: true },
 ];
 
-test("everything comes back, whatever the settings, under one identity", async () => {
+test("everything round-trips with all settings, under one identity", async () => {
   const found = new Set<string>();
   for (const options of SETTINGS) {
     const { bytes } = await encodeWShard(fullEpisode(), options);
     const loaded = await loadWShard(bytes);
     assert.deepStrictEqual(contentOf(loaded), contentOf(fullEpisode()));
-    assert.deepEqual((await encodeWShard(loaded, options)).bytes, bytes, "a rewrite gives the same bytes");
+    assert.deepEqual((await encodeWShard(loaded, options)).bytes, bytes, "a rewrite writes the same bytes");
     assert.deepEqual((await encodeWShard(fullEpisode(), options)).bytes, bytes, "writing is deterministic");
     found.add(await identity(bytes));
   }
@@ -106,7 +106,7 @@ const episodes: fc.Arbitrary<EpisodeInit> = fc.integer({ min: 0, max: 40 }).chai
   }),
 );
 
-test("any episode comes back, and its windows are slices", async () => {
+test("any episode round-trips, and its windows are slices", async () => {
   const settings = fc.record({
     compression: fc.constantFrom("none" as const, "zstd" as const, "lz4" as const),
     alignment: fc.constantFrom(0 as const, 16 as const, 32 as const, 64 as const),
@@ -138,7 +138,7 @@ test("sealing and provenance", async () => {
   const { bytes, identity: sealed } = await encodeWShard({ ...fullEpisode(), provenance }, { seal: true });
   assert.deepEqual((await openWShard(bytes)).blocks.slice(-2), ["meta/provenance", "meta/identity"]);
   const again = await loadWShard(bytes);
-  assert.equal((await encodeWShard(again, { compression: "zstd" })).identity, sealed, "what was sealed stays sealed");
+  assert.equal((await encodeWShard(again, { compression: "zstd" })).identity, sealed, "a sealed episode stays sealed");
   assert.notEqual((await encodeWShard({ ...again, metadata: { other: 1 } })).identity, sealed);
   await assert.rejects(encodeWShard({ ...fullEpisode(), provenance: { v: 1 } }), {
     kind: "bad_input",
@@ -146,7 +146,7 @@ test("sealing and provenance", async () => {
   });
 });
 
-test("a broken seal is noticed", async () => {
+test("a broken seal is detected", async () => {
   const { bytes } = await encodeWShard({ id: "a", length: 1, rewards: new Float32Array(1) }, { seal: true });
   const file = await openWShard(bytes);
   const blocks: Record<string, Uint8Array> = {};
@@ -157,7 +157,7 @@ test("a broken seal is noticed", async () => {
   await assert.rejects(identity(new RawFile(blocks).build()), { kind: "episode_corrupted", message: /sealed/ });
 });
 
-test("members, blocks and spellings that nobody knows survive a change", async () => {
+test("unknown members and blocks survive a change", async () => {
   const text = (value: string): Uint8Array => new TextEncoder().encode(value);
   const before = new RawFile({
     "meta/episode": text(
@@ -187,7 +187,7 @@ test("members, blocks and spellings that nobody knows survive a change", async (
   assert.deepEqual(file.blocks, ["meta/episode", "meta/channels", "x/y", "signal/s", "done", "meta/wshard"]);
 });
 
-test("encoded streams pass through", async () => {
+test("encoded streams are stored unchanged", async () => {
   const declared = { id: "v", dtype: "u8", shape: [480, 640, 3], signal_block: "signal/v", encoding: "h264" };
   const before = new RawFile({
     "meta/episode": new TextEncoder().encode('{"episode_id":"e","length_T":4}'),
@@ -221,21 +221,21 @@ const refused: Readonly<Record<string, readonly [Partial<EpisodeInit>, RegExp]>>
   "many dimensions": [{ observations: { a: channel("a", new Uint8Array(40), new Array(17).fill(1)) } }, /shape/],
   "an empty id": [{ observations: { a: channel("", new Uint8Array(40)) } }, /proper id/],
   NaN: [{ metadata: { a: NaN } }, /JSON/],
-  "half a pair": [{ metadata: { a: "\ud800" } }, /JSON/],
+  "a lone surrogate": [{ metadata: { a: "\ud800" } }, /JSON/],
   "a date": [{ metadata: { a: new Date() as unknown as Json } }, /JSON/],
   nothing: [{ metadata: { a: undefined as unknown as Json } }, /JSON/],
   deep: [{ metadata: { a: JSON.parse("[".repeat(40) + "]".repeat(40)) as Json } }, /JSON/],
   "no timestamps": [{ timestampsNs: null }, /timestamps/],
-  "a block with a place of its own": [{ extra: { reward: { data: new Uint8Array(0) } } }, /reward/],
+  "a block with a field of its own": [{ extra: { reward: { data: new Uint8Array(0) } } }, /reward/],
   "a tag beyond 16 bits": [{ extra: { a: { data: new Uint8Array(0), tags: 65_536 } } }, /16 bits/],
   "a name that is too long": [{ extra: { ["x".repeat(65_536)]: { data: new Uint8Array(0) } } }, /longer/],
   "a field's name as attribute": [{ attributes: { env_id: "x" } }, /env_id/],
   "a negative rate": [{ timebase: { type: "ticks", tickHz: -1 } }, /rate/],
-  "a rate below measure": [{ timebase: { type: "ticks", tickHz: 1e-300 } }, /steps of/],
-  "a length that is none": [{ length: 1.5 }, /steps/],
+  "a rate without a step length": [{ timebase: { type: "ticks", tickHz: 1e-300 } }, /steps of/],
+  "a length that is not an integer": [{ length: 1.5 }, /steps/],
 };
 
-test("what cannot be written is refused and leaves no file", async () => {
+test("invalid episodes are refused and leave no file", async () => {
   const folder = await mkdtemp(join(tmpdir(), "wshard-"));
   try {
     for (const [name, [change, message]] of Object.entries(refused)) {
@@ -267,13 +267,13 @@ test("what cannot be written is refused and leaves no file", async () => {
   }
 });
 
-test("residuals of nothing are nothing", () => {
+test("residuals of no steps are empty", () => {
   assert.equal(packResidual({ dtype: "f32", shape: [0, 3], data: new Float32Array(0) }).length, 0);
   assert.deepEqual(unpackResidual(new Uint8Array(0), 0).shape, [0, 0]);
   assert.throws(() => unpackResidual(new Uint8Array(1), 0), { kind: "episode_corrupted" });
 });
 
-test("residuals are the signs of bends", () => {
+test("residuals are the signs of the second difference", () => {
   const signals = fc
     .integer({ min: 1, max: 30 })
     .chain((length) =>

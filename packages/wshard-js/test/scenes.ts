@@ -16,7 +16,7 @@ import {
   type TypedArray,
 } from "../src/index.js";
 import { completeEpisode, lanesOf } from "../src/model.js";
-import { bytesOf } from "./describing.js";
+import { bytesOf } from "./describe.js";
 
 export { bytesOf };
 
@@ -26,8 +26,8 @@ const PACKAGE = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
 const VECTORS = process.env["WSHARD_VECTORS"] ?? resolve(PACKAGE, "../../../shared/vectors/wshard");
 const GOLDEN = process.env["WSHARD_GOLDEN"] ?? resolve(PACKAGE, "../../tests/golden/wshard");
 
-export const noVectors = existsSync(VECTORS) ? false : "the reference files are not here";
-export const noGolden = existsSync(GOLDEN) ? false : "the golden files are not here";
+export const noVectors = existsSync(VECTORS) ? false : "the reference files are missing";
+export const noGolden = existsSync(GOLDEN) ? false : "the golden files are missing";
 
 export function vectorPath(name: string): string {
   return join(VECTORS, name);
@@ -41,7 +41,7 @@ export function readBytes(path: string): Uint8Array {
   return new Uint8Array(readFileSync(path));
 }
 
-/** A file for exchange, in memory: opening it tells which ranges were asked for. */
+/** A file in memory that records the ranges that are read. */
 export class CountingSource {
   readonly asked: (readonly [number, number])[] = [];
   readonly size: number;
@@ -60,7 +60,7 @@ function ramp(count: number): number[] {
   return Array.from({ length: count }, (_, at) => at % 97);
 }
 
-/** Something in every field, and every element type. */
+/** Returns an episode with a value in every field, and every element type. */
 export function fullEpisode(length = 40): Episode {
   const made = (id: string, dtype: (typeof DTYPES)[number], shape: readonly number[], rows = length): Channel => {
     const all = [rows, ...shape];
@@ -108,7 +108,7 @@ export function fullEpisode(length = 40): Episode {
   });
 }
 
-/** Everything that an episode holds, in a form that `deepStrictEqual` compares. */
+/** Converts an episode to a form that `deepStrictEqual` compares. */
 export function contentOf(init: EpisodeInit): unknown {
   const { origin: _, timebase, ...episode } = completeEpisode(init);
   return { ...episode, timebase: { tickHz: null, dtNs: null, ...timebase } };
@@ -132,7 +132,7 @@ export interface RawEntry {
 
 const aligned = (offset: number): number => Math.ceil(offset / 64) * 64;
 
-/** A file put together field by field, so that a test can make any one of them wrong. */
+/** A file assembled field by field, so that a test can falsify any of them. */
 export class RawFile {
   readonly header = {
     magic: "SHRD",

@@ -1,4 +1,4 @@
-/** If this fails, a short window costs the whole file, or a network that misbehaves passes for a sound one. */
+/** If this fails, a short window reads the whole file, or a failing network is not reported. */
 
 import assert from "node:assert/strict";
 import { mkdtemp, open, rm, writeFile } from "node:fs/promises";
@@ -30,10 +30,10 @@ function bigEpisode(): EpisodeInit {
   return { id: "big", length: 1000, observations };
 }
 
-test("uncompressed windows touch only their bytes", async () => {
+test("uncompressed windows read only their bytes", async () => {
   const source = new CountingSource((await encodeWShard(bigEpisode())).bytes);
   const file = await openWShard(source);
-  assert.deepEqual(source.asked, [[0, 65536]], "header, index and metadata of a usual file come in one request");
+  assert.deepEqual(source.asked, [[0, 65536]], "the first request covers header, index and metadata");
   const reader = file.block("signal/c7");
   const window = await reader.window(500, 516);
   const { offset } = reader.entry;
@@ -63,7 +63,7 @@ test("windows of time chunks decode only their chunks", async () => {
   assert.ok(read < reader.entry.storedBytes / 10);
 });
 
-test("a damaged chunk harms no other", async () => {
+test("a damaged chunk affects no other", async () => {
   const { bytes } = await encodeWShard(bigEpisode(), { compression: "zstd", timeChunkSteps: 16 });
   const { offset, storedBytes } = (await openWShard(bytes)).block("signal/c7").entry;
   const whole = bytesOf(await (await openWShard(bytes)).block("signal/c7").read()).slice();
@@ -103,7 +103,7 @@ test("files, handles, blobs and buffers give the same episode", async () => {
     for (const source of sources) {
       assert.deepStrictEqual(contentOf(await loadWShard(source)), contentOf(fullEpisode()));
     }
-    assert.equal((await handle.stat()).size, bytes.length, "the handle is still the caller's");
+    assert.equal((await handle.stat()).size, bytes.length, "the handle stays open");
     await assert.rejects(loadWShard(join(folder, "nothing")), { kind: "object_not_found" });
     await assert.rejects(loadWShard(folder), { kind: /storage|episode_corrupted/ });
     await assert.rejects(loadWShard({} as Source), { kind: "bad_input" });
@@ -140,7 +140,7 @@ function ranges(bytes: Uint8Array, asked: string[], headers: () => Record<string
   };
 }
 
-test("over HTTP, a window costs its bytes", async () => {
+test("over HTTP, a window reads only its bytes", async () => {
   const { bytes } = await encodeWShard(bigEpisode());
   const asked: string[] = [];
   await serving(ranges(bytes, asked), async (url) => {
@@ -152,7 +152,7 @@ test("over HTTP, a window costs its bytes", async () => {
   });
 });
 
-test("over HTTP, a hidden size is asked for, and a change is noticed", async () => {
+test("over HTTP, a hidden size is requested, and a change is detected", async () => {
   const { bytes } = await encodeWShard(bigEpisode());
   const asked: string[] = [];
   await serving(
@@ -179,7 +179,7 @@ const answers: readonly (readonly [number, Record<string, string>, string])[] = 
   [416, { "content-range": "bytes */0" }, "episode_corrupted"],
 ];
 
-test("over HTTP, refusals have a type", async () => {
+test("over HTTP, failures are typed errors", async () => {
   for (const [status, headers, kind] of answers) {
     await serving(
       (_, response) => void response.writeHead(status, headers).end("x".repeat(1000)),
@@ -196,7 +196,7 @@ test("over HTTP, refusals have a type", async () => {
   );
 });
 
-test("over HTTP, headers and fetch are the caller's to choose", async () => {
+test("over HTTP, the caller can pass headers and fetch", async () => {
   const { bytes } = await encodeWShard(fullEpisode());
   const seen: string[] = [];
   const source = await openHttp("https://example.invalid/a", {

@@ -1,4 +1,4 @@
-/** If this fails, files that other laboratories or the Python library wrote read wrong here, or get another name. */
+/** If this fails, files of other laboratories or of the Python library are misread, or get another identity. */
 
 import assert from "node:assert/strict";
 import test from "node:test";

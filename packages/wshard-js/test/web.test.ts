@@ -1,4 +1,4 @@
-/** If this fails, a page that reads episodes does not even load. */
+/** If this fails, a page that reads episodes does not load. */
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -21,7 +21,7 @@ test("only the module for Node imports anything of Node", () => {
   }
 });
 
-test("with the platform of a browser, episodes are read, written and named", async () => {
+test("episodes are read, written and hashed with the platform of a browser", async () => {
   const { bytes } = await encodeWShard(fullEpisode(), { compression: "zstd", timeChunkSteps: 7, seal: true });
   const hook = `export const resolve = (name, context, next) => name === "#platform"
     ? { url: ${JSON.stringify(pathToFileURL(join(SOURCE, "platform-web.js")).href)}, shortCircuit: true } : next(name, context);`;

@@ -43,7 +43,7 @@ def draw_episode(episode: OpenEpisode) -> bytes:
     image_module = require("PIL.Image", purpose="--png", extra="image")
     info = episode.info
     readers = [episode.file[name] for name in episode.file.blocks if not name.startswith("meta/")]
-    shown = [reader for reader in readers if reader.meaning.is_declared and reader.meaning.rows]
+    shown = [reader for reader in readers if reader.block_type.is_declared and reader.block_type.rows]
     camera = next((reader for reader in shown if _is_camera(reader)), None)
     panels = [reader for reader in shown if _is_small(reader)][:_MAX_PANELS]
 
@@ -71,13 +71,13 @@ def draw_episode(episode: OpenEpisode) -> bytes:
 
 
 def _is_camera(reader: BlockReader | JoinedBlock) -> bool:
-    shape = reader.meaning.shape
+    shape = reader.block_type.shape
     has_image_shape = len(shape) == 2 or (len(shape) == 3 and shape[2] in _IMAGE_CHANNELS)
-    return str(reader.meaning.dtype) in ("u8", "u16", "f32") and has_image_shape and min(shape[:2]) >= 8
+    return str(reader.block_type.dtype) in ("u8", "u16", "f32") and has_image_shape and min(shape[:2]) >= 8
 
 
 def _is_small(reader: BlockReader | JoinedBlock) -> bool:
-    shape = reader.meaning.shape
+    shape = reader.block_type.shape
     is_time = reader.name.startswith("time/")
     return not is_time and (not shape or (len(shape) == 1 and 1 <= shape[0] <= _MAX_LINES))
 
@@ -86,9 +86,9 @@ def _paste_frames(camera: BlockReader | JoinedBlock) -> Any:
     """Return an image of evenly spaced frames side by side, each with its row number below."""
     from PIL import Image, ImageDraw
 
-    last, count = camera.meaning.rows - 1, min(_MAX_FRAMES, camera.meaning.rows)
+    last, count = camera.block_type.rows - 1, min(_MAX_FRAMES, camera.block_type.rows)
     rows = sorted({round(last * number / max(count - 1, 1)) for number in range(count)})
-    frame_height, frame_width = camera.meaning.shape[:2]
+    frame_height, frame_width = camera.block_type.shape[:2]
     available = (_RIGHT - _MARGIN - _FRAME_GAP * (len(rows) - 1)) // len(rows)
     width = min(max(1, round(frame_width * _FRAME_HEIGHT / frame_height)), available)
     height = max(1, min(_FRAME_HEIGHT, round(frame_height * width / frame_width)))
@@ -121,7 +121,7 @@ def _draw_panel(pen: Any, reader: BlockReader | JoinedBlock, top: int) -> None:
     """Draw one line per element of a channel. Values that are not finite leave gaps."""
     import numpy as np
 
-    values = np.asarray(reader.read(), np.float64).reshape(reader.meaning.rows, -1)
+    values = np.asarray(reader.read(), np.float64).reshape(reader.block_type.rows, -1)
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     if low == high:

@@ -89,7 +89,7 @@ def _document(episode: OpenEpisode) -> dict[str, Any]:
 
 def _block(episode: OpenEpisode, block: BlockReader | JoinedBlock) -> dict[str, Any]:
     entries = [reader.entry for reader in (block.parts if isinstance(block, JoinedBlock) else (block,))]
-    meaning, name = block.meaning, entries[0].name
+    meaning, name = block.block_type, entries[0].name
     spec = episode.info.channels.get(name) or episode.info.lanes.get(name)
     codecs = dict.fromkeys(entry.codec.name.lower() + (" chunks" if entry.is_chunked else "") for entry in entries)
     return {

@@ -1,4 +1,4 @@
-"""Random episodes, and what must hold of every conversion whatever the formats."""
+"""Random episodes, and the invariants of every conversion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from warpdata.conversion import ConversionReport
-from warpdata.formats.convert.episode_fields import fields_of
+from warpdata.formats.convert.episode_fields import list_fields
 from warpdata.wshard import (
     Block,
     Channel,
@@ -42,7 +42,7 @@ NAMES = [
 
 
 def some_array(draw: st.DrawFn, rows: int) -> Channel:
-    """Any bits at all: NaNs with payloads, negative zeros, halves of surrogates."""
+    """Generate arbitrary bits: NaN payloads, negative zeros, bf16."""
     dtype = draw(st.sampled_from(list(DType)))
     shape = draw(st.sampled_from([(), (1,), (3,), (2, 3), (4, 4, 3), (2, 0)]))
     chance = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -92,52 +92,52 @@ def episodes(draw: st.DrawFn, max_steps: int = 12) -> Episode:
     )
 
 
-def saved(episode: Episode, folder: Path, *, seal: bool = False, name: str = "source") -> Path:
-    path = folder / f"{name}.wshard"
+def saved(episode: Episode, directory: Path, *, seal: bool = False, name: str = "source") -> Path:
+    path = directory / f"{name}.wshard"
     save_wshard(episode, path, seal=seal)
     return path
 
 
-def told(report: ConversionReport) -> dict[str, str]:
-    """The fate of each field. Each has exactly one."""
-    fates: dict[str, str] = {}
+def list_outcomes(report: ConversionReport) -> dict[str, str]:
+    """Return the outcome of each field. Each field has exactly one."""
+    outcomes: dict[str, str] = {}
     for name in ("kept", "changed", "lost"):
-        for fate in getattr(report, name):
-            assert fate.field not in fates, f"{fate.field} is both {fates[fate.field]} and {name}"
-            fates[fate.field] = name
-            assert name == "kept" or fate.how, f"{fate.field} is {name}, and nobody says why"
-    return fates
+        for outcome in getattr(report, name):
+            assert outcome.field not in outcomes, f"{outcome.field} is both {outcomes[outcome.field]} and {name}"
+            outcomes[outcome.field] = name
+            assert name == "kept" or outcome.how, f"{outcome.field} is {name}, without a reason"
+    return outcomes
 
 
 def check_export(report: ConversionReport, source: Path) -> dict[str, str]:
-    """Nothing is left out of a report, and nothing is in it that is not in the file."""
-    fates = told(report)
+    """Check that the report lists exactly the fields of the file."""
+    outcomes = list_outcomes(report)
     with open_wshard(source) as file:
-        assert set(fates) == set(fields_of(file))
-    return fates
+        assert set(outcomes) == set(list_fields(file))
+    return outcomes
 
 
-def check_return(fates: dict[str, str], source: Path, back: Path) -> None:
-    """What was kept came back bit for bit; what was lost did not."""
+def check_return(outcomes: dict[str, str], source: Path, back: Path) -> None:
+    """Check that kept fields are equal bit for bit, and that lost fields are absent."""
     with open_wshard(source) as before, open_wshard(back) as after:
-        for field, fate in fates.items():
+        for field, outcome in outcomes.items():
             if field.startswith("meta/episode."):
                 member = field.removeprefix("meta/episode.")
-                if fate == "kept":
-                    assert told_by(after, member) == told_by(before, member), field
+                if outcome == "kept":
+                    assert read_member(after, member) == read_member(before, member), field
             elif field.endswith(".attributes") and field not in before:
                 block = field.removesuffix(".attributes")
-                if fate == "kept":
+                if outcome == "kept":
                     assert attributes(after, block) == attributes(before, block), field
-            elif fate == "kept":
+            elif outcome == "kept":
                 assert bytes(after[field].raw()) == bytes(before[field].raw()), field
-                one, two = before[field].meaning, after[field].meaning
+                one, two = before[field].block_type, after[field].block_type
                 assert (one.dtype, one.shape, one.rows) == (two.dtype, two.shape, two.rows), field
-            elif fate == "lost":
+            elif outcome == "lost":
                 assert field not in after, field
 
 
-def told_by(file: WShardFile, member: str) -> object:
+def read_member(file: WShardFile, member: str) -> object:
     info = file.info
     assert info is not None
     if member in info.attributes:

@@ -1,4 +1,4 @@
-"""If this fails, the page about conversions describes other functions than those that are installed."""
+"""If this fails, the page about conversions does not match the library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def written() -> set[str]:
 
 
 @pytest.mark.parametrize("name", warpdata.conversion.__all__)
-def test_every_public_name_is_explained(name: str) -> None:
+def test_every_public_name_is_documented(name: str) -> None:
     value = getattr(warpdata.conversion, name)
     if name == "FORMATS":
         text = PAGE.read_text(encoding="utf-8")
@@ -33,5 +33,5 @@ def test_every_public_name_is_explained(name: str) -> None:
         assert signature(name, value) in written()
     if name == "ConversionReport":
         for member, method in public_members(value):
-            told = f"`{member}`" in sections(PAGE)[f"`{name}`"]
-            assert signature(f"{name}.{member}", method) in written() if inspect.isfunction(method) else told
+            is_listed = f"`{member}`" in sections(PAGE)[f"`{name}`"]
+            assert signature(f"{name}.{member}", method) in written() if inspect.isfunction(method) else is_listed

@@ -1,4 +1,4 @@
-"""If this fails, experience of an agent is recorded wrongly, or is gone when its environment crashes."""
+"""If this fails, the experience of an agent is recorded wrongly, or lost when its environment crashes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from warpdata.wshard import load_wshard, recover
 
 
 class Maze(gym.Env[Any, Any]):
-    """Nested spaces of every kind. Writes each observation into the same arrays, as fast environments do."""
+    """Nested spaces of every type. Writes each observation into the same arrays, like fast environments do."""
 
     observation_space = spaces.Dict(
         {
@@ -57,7 +57,7 @@ def act(number: int) -> dict[str, Any]:
     return {"move": np.array([number, 0.5], np.float32), "grip": number % 2}
 
 
-def test_cart_pole_is_recorded_as_it_was(tmp_path: Path) -> None:
+def test_cart_pole_is_recorded_exactly(tmp_path: Path) -> None:
     env = RecordEpisodes(gym.make("CartPole-v1", max_episode_steps=30), tmp_path, tick_hz=50)
     seen: list[list[Any]] = []
     for seed in range(3):
@@ -66,7 +66,7 @@ def test_cart_pole_is_recorded_as_it_was(tmp_path: Path) -> None:
         rows: list[Any] = []
         over = False
         while not over:
-            # The second one balances long enough to be cut short.
+            # The second episode balances long enough to be truncated.
             action = int(observation[2] + 0.3 * observation[3] > 0) if seed == 1 else env.action_space.sample()
             after, reward, terminated, truncated, _ = env.step(action)
             rows.append((observation, action, reward, terminated, truncated))
@@ -77,9 +77,9 @@ def test_cart_pole_is_recorded_as_it_was(tmp_path: Path) -> None:
     for seed, (path, rows) in enumerate(zip(env.written, seen, strict=True)):
         episode = load_wshard(path)
         assert (episode.env_id, episode.timebase.hz, episode.length) == ("CartPole-v1", 50, len(rows))
-        told = episode.attributes["gymnasium"]
-        assert isinstance(told, dict)
-        assert told["seed"] == seed
+        about = episode.attributes["gymnasium"]
+        assert isinstance(about, dict)
+        assert about["seed"] == seed
         assert episode.rewards is not None
         assert episode.terminations is not None
         assert episode.truncations is not None
@@ -112,7 +112,7 @@ def test_nested_spaces_become_channels(tmp_path: Path, terminates: bool) -> None
     np.testing.assert_array_equal(episode.observations["cam"].data[:, 0, 0, 0], range(5))
     np.testing.assert_array_equal(episode.observations["next_obs/cam"].data[:, 0, 0, 0], range(1, 6))
     np.testing.assert_array_equal(episode.observations["arm/1"].data, range(5))
-    # As it was handed over, not what the environment made of it.
+    # The action that was passed, not the one that the environment modified.
     np.testing.assert_array_equal(episode.actions["move"].data[:, 0], range(5))
     assert episode.terminations is not None
     assert episode.truncations is not None
@@ -121,7 +121,7 @@ def test_nested_spaces_become_channels(tmp_path: Path, terminates: bool) -> None
         env.step(act(0))
 
 
-def test_an_environment_that_raises_leaves_a_journal(tmp_path: Path) -> None:
+def test_environment_that_raises_leaves_a_journal(tmp_path: Path) -> None:
     env = RecordEpisodes(Maze(50, fails_at=20), tmp_path)
     env.reset()
     for number in range(19):
@@ -132,7 +132,7 @@ def test_an_environment_that_raises_leaves_a_journal(tmp_path: Path) -> None:
     found = recover(partial, remove_partial=True)
     assert found.step_count == 19
     np.testing.assert_array_equal(load_wshard(found.path).observations["cam"].data[:, 0, 0, 0], range(19))
-    # The next episode has a number of its own.
+    # The next episode gets a new number.
     env.reset()
     env.step(act(1))
     env.close()
@@ -140,7 +140,7 @@ def test_an_environment_that_raises_leaves_a_journal(tmp_path: Path) -> None:
     assert load_wshard(env.written[0]).length == 1
 
 
-def test_a_killed_process_leaves_what_was_flushed(tmp_path: Path) -> None:
+def test_killed_process_leaves_flushed_steps(tmp_path: Path) -> None:
     script = (
         "import os, sys, signal\n"
         "from tests.formats.convert.test_gymnasium import Maze, act\n"
@@ -158,7 +158,7 @@ def test_a_killed_process_leaves_what_was_flushed(tmp_path: Path) -> None:
     assert recover(partial).step_count == 16
 
 
-def test_reset_and_close_save_what_there_is(tmp_path: Path) -> None:
+def test_reset_and_close_save_the_running_episode(tmp_path: Path) -> None:
     env = RecordEpisodes(Maze(), tmp_path, name="run")
     env.reset()
     env.step(act(0))
@@ -170,7 +170,7 @@ def test_reset_and_close_save_what_there_is(tmp_path: Path) -> None:
     assert not episode.truncations.any()
 
 
-def test_what_cannot_be_recorded_is_refused_at_once(tmp_path: Path) -> None:
+def test_unsupported_spaces_are_refused_at_once(tmp_path: Path) -> None:
     env = Maze()
     env.observation_space = spaces.Dict({"words": spaces.Text(5)})
     with pytest.raises(UnsupportedError, match="Text"):
@@ -179,10 +179,10 @@ def test_what_cannot_be_recorded_is_refused_at_once(tmp_path: Path) -> None:
         RecordEpisodes(Maze(), tmp_path, name="a/b")
 
 
-def test_a_value_that_would_be_rounded_is_refused(tmp_path: Path) -> None:
+def test_inexact_cast_is_refused(tmp_path: Path) -> None:
     env = RecordEpisodes(gym.make("CartPole-v1"), tmp_path)
     env.reset(seed=1)
     env.step(1)
     env.step(np.int8(1))
     with pytest.raises(SchemaMismatchError, match="action/action"):
-        env._fitting("action/action", np.array(0.5))
+        env._cast("action/action", np.array(0.5))

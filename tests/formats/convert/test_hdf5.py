@@ -1,4 +1,4 @@
-"""If this fails, demonstrations that went through an HDF5 file are others than the report says."""
+"""If this fails, demonstrations that pass through an HDF5 file differ from the report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.formats.convert.scenes import check_export, check_return, episodes, saved, told
+from tests.formats.convert.scenes import check_export, check_return, episodes, list_outcomes, saved
 from warpdata.conversion import export_hdf5, import_hdf5
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.wshard import Channel, Episode, load_wshard, open_wshard
@@ -22,20 +22,20 @@ from warpdata.wshard import Channel, Episode, load_wshard, open_wshard
 
 @settings(max_examples=40, deadline=None)
 @given(episode=episodes(), seal=st.booleans())
-def test_an_episode_goes_out_and_comes_back(episode: Episode, seal: bool) -> None:
+def test_any_episode_round_trips(episode: Episode, seal: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        source = saved(episode, folder, seal=seal)
-        report = export_hdf5([source], folder / "demos.hdf5")
-        fates = check_export(report, source)
-        assert set(fates.values()) <= ({"kept", "lost"} if seal else {"kept"})
-        back = import_hdf5(folder / "demos.hdf5", folder / "back")
+        directory = Path(name)
+        source = saved(episode, directory, seal=seal)
+        report = export_hdf5([source], directory / "demos.hdf5")
+        outcomes = check_export(report, source)
+        assert set(outcomes.values()) <= ({"kept", "lost"} if seal else {"kept"})
+        back = import_hdf5(directory / "demos.hdf5", directory / "back")
         assert back.is_lossless
-        check_return(fates, source, back.written[0])
+        check_return(outcomes, source, back.written[0])
 
 
 def make_robomimic(path: Path, **extra: Any) -> dict[str, Any]:
-    """A file as robomimic's own scripts write it. Returns every dataset by its path."""
+    """Write a file like robomimic's scripts do, and return every dataset by its path."""
     chance = np.random.default_rng(3)
     arrays: dict[str, Any] = {}
     with h5py.File(path, "w") as file:
@@ -66,12 +66,12 @@ def make_robomimic(path: Path, **extra: Any) -> dict[str, Any]:
     return arrays
 
 
-def test_a_file_of_robomimic_comes_in_and_goes_out_as_it_was(tmp_path: Path) -> None:
+def test_robomimic_file_round_trips(tmp_path: Path) -> None:
     arrays = make_robomimic(tmp_path / "lift.hdf5")
     report = import_hdf5(tmp_path / "lift.hdf5", tmp_path / "episodes", compression="zstd")
     assert [path.name for path in report.written] == ["demo_0.wshard", "demo_2.wshard", "demo_10.wshard"]
-    assert {fate.field for fate in report.changed} == {"rewards", "dones"}
-    assert all("every value is exact" in fate.how for fate in report.changed)
+    assert {outcome.field for outcome in report.changed} == {"rewards", "dones"}
+    assert all("every value is exact" in outcome.how for outcome in report.changed)
     assert not report.lost
     assert (report.episodes, report.steps) == (3, 12)
     episode = load_wshard(report.written[0])
@@ -87,25 +87,25 @@ def test_a_file_of_robomimic_comes_in_and_goes_out_as_it_was(tmp_path: Path) -> 
             assert {key: new[name].attrs[key] for key in old[name].attrs} == dict(old[name].attrs), name
 
 
-def test_what_an_episode_cannot_hold_is_said(tmp_path: Path) -> None:
+def test_unsupported_data_is_reported(tmp_path: Path) -> None:
     make_robomimic(tmp_path / "x.hdf5", short=np.zeros(1), words=np.array([b"a"] * 3), rewards=np.full(3, 0.1))
     with h5py.File(tmp_path / "x.hdf5", "a") as file:
-        file["data/demo_0/elsewhere"] = h5py.ExternalLink("/etc/passwd", "/")
+        file["data/demo_0/external"] = h5py.ExternalLink("/etc/passwd", "/")
         file["data/demo_0/soft"] = h5py.SoftLink("/data/demo_2/actions")
         file["data/demo_0"].attrs["list"] = np.arange(3)
         file["calibration"] = np.zeros(3)
         file.attrs["date"] = "today"
         file["data/loose"] = np.zeros(3)
     report = import_hdf5(tmp_path / "x.hdf5", tmp_path / "episodes")
-    lost = {fate.field: fate for fate in report.lost}
-    assert {"short", "elsewhere", "soft", "@list", "calibration", "@date", "data/loose", "words"} <= set(lost)
-    assert lost["elsewhere"].episodes == 1
-    assert "a link to elsewhere is not followed" in report.text()
-    rounded = [fate for fate in report.changed if fate.field == "rewards"]
-    assert any("was rounded" in fate.how for fate in rounded)
+    lost = {outcome.field: outcome for outcome in report.lost}
+    assert {"short", "external", "soft", "@list", "calibration", "@date", "data/loose", "words"} <= set(lost)
+    assert lost["external"].episodes == 1
+    assert "links are not followed" in report.text()
+    rounded = [outcome for outcome in report.changed if outcome.field == "rewards"]
+    assert any("values are rounded" in outcome.how for outcome in rounded)
 
 
-def test_many_episodes_share_a_file_and_keep_their_order(tmp_path: Path) -> None:
+def test_many_episodes_keep_their_order(tmp_path: Path) -> None:
     sources = []
     for number in range(12):
         data = np.full((2, 1), number, np.float32)
@@ -113,8 +113,8 @@ def test_many_episodes_share_a_file_and_keep_their_order(tmp_path: Path) -> None
         sources.append(saved(episode, tmp_path, name=f"e{number}"))
     report = export_hdf5(sources, tmp_path / "all.hdf5")
     assert report.episodes == 12
-    assert told(report)["action/a"] == "kept"
-    assert {fate.field for fate in report.added} == {"actions", "data@env_args"}
+    assert list_outcomes(report)["action/a"] == "kept"
+    assert {outcome.field for outcome in report.added} == {"actions", "data@env_args"}
     with h5py.File(tmp_path / "all.hdf5") as file:
         assert file["data"].attrs["total"] == 24
         np.testing.assert_array_equal(file["data/demo_7/actions"][:], np.full((2, 2), 7.0))
@@ -122,7 +122,7 @@ def test_many_episodes_share_a_file_and_keep_their_order(tmp_path: Path) -> None
     assert [path.stem for path in back.written] == [f"e{number}" for number in range(12)]
 
 
-def test_what_others_said_since_an_export_is_kept(tmp_path: Path) -> None:
+def test_changes_of_other_tools_after_an_export_are_kept(tmp_path: Path) -> None:
     sources = [saved(Episode(f"e{number}", 2, "Lift"), tmp_path, name=f"e{number}") for number in range(3)]
     export_hdf5(sources, tmp_path / "all.hdf5")
     with h5py.File(tmp_path / "all.hdf5", "a") as file:
@@ -130,19 +130,19 @@ def test_what_others_said_since_an_export_is_kept(tmp_path: Path) -> None:
         file["data"].attrs["env_args"] = '{"env_name": "Stack", "type": 1, "env_kwargs": {}}'
         file["data/demo_1"].attrs["success"] = True
     report = import_hdf5(tmp_path / "all.hdf5", tmp_path / "back")
-    assert {fate.field for fate in report.lost} == {"@success"}
+    assert {outcome.field for outcome in report.lost} == {"@success"}
     export_hdf5(report.written, tmp_path / "again.hdf5")
     with h5py.File(tmp_path / "again.hdf5") as file:
         assert file["mask/train"][:].tolist() == [b"demo_0", b"demo_2"]
         assert json.loads(file["data"].attrs["env_args"])["env_name"] == "Stack"
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+def test_memory_is_independent_of_the_file_size(tmp_path: Path) -> None:
     rows = 48
     with h5py.File(tmp_path / "big.hdf5", "w") as file:
         demo = file.create_group("data/demo_0")
         demo.attrs["num_samples"] = rows
-        # Rows that do not end where a piece of the file does.
+        # Rows that do not end at a boundary of a piece.
         images = demo.create_dataset("obs/image", (rows, 1000, 1003), np.uint8)
         for number in range(rows):
             images[number] = number
@@ -161,7 +161,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
             assert (row.min(), row.max()) == (number, number)
 
 
-def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_sources(tmp_path: Path) -> None:
     (tmp_path / "x.hdf5").write_bytes(b"nothing")
     with h5py.File(tmp_path / "empty.hdf5", "w"):
         pass

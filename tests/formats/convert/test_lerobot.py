@@ -1,6 +1,6 @@
-"""If this fails, a LeRobot dataset and the episodes it was made of, or became, are not the same.
+"""If this fails, a LeRobot dataset differs from the episodes that it was made of, or that were made of it.
 
-LeRobot's own library has its say in test_lerobot_library.py; here every file is read with Arrow alone.
+test_lerobot_library.py uses LeRobot's own library; here every file is read with Arrow alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 
-from tests.formats.convert.scenes import check_export, check_return, episodes, saved, told
+from tests.formats.convert.scenes import check_export, check_return, episodes, list_outcomes, saved
 from tests.kinds.artifacts.media import Scene, picture
 from warpdata.conversion import export_lerobot, import_lerobot
 from warpdata.errors import BadInputError, InvalidSourceError, SchemaMismatchError
@@ -28,29 +28,29 @@ from warpdata.wshard import (
     Timebase,
     compose_wshard,
     frames_block,
-    index_film,
+    index_video,
     load_wshard,
     open_wshard,
 )
 
-FILM = Scene("libx264", "mp4", {"g": "10", "bf": "0"})
+VIDEO = Scene("libx264", "mp4", {"g": "10", "bf": "0"})
 
 
 @settings(max_examples=40, deadline=None)
 @given(episode=episodes())
-def test_an_episode_goes_out_and_comes_back(episode: Episode) -> None:
+def test_any_episode_round_trips(episode: Episode) -> None:
     assume(episode.length)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        source = saved(episode, folder)
-        report = export_lerobot([source], folder / "ds", fps=episode.timebase.hz or 30)
-        fates = check_export(report, source)
-        back = import_lerobot(folder / "ds", folder / "back")
-        assert {fate.field for fate in back.lost} == {"meta/info.json: splits", "meta/stats.json"}
-        check_return(fates, source, back.written[0])
+        directory = Path(name)
+        source = saved(episode, directory)
+        report = export_lerobot([source], directory / "ds", fps=episode.timebase.hz or 30)
+        outcomes = check_export(report, source)
+        back = import_lerobot(directory / "ds", directory / "back")
+        assert {outcome.field for outcome in back.lost} == {"meta/info.json: splits", "meta/stats.json"}
+        check_return(outcomes, source, back.written[0])
 
 
-def test_bits_that_no_number_tells_are_kept(tmp_path: Path) -> None:
+def test_nan_payloads_and_negative_zeros_are_kept(tmp_path: Path) -> None:
     bits = np.array([0x7FC00000, 0x7FC00001, 0xFFC00000, 0x80000000, 0, 0x7F800001] * 50, np.uint32)
     episode = Episode("ep", 300, observations={"x": Channel("x", bits.view(np.float32))})
     source = saved(episode, tmp_path)
@@ -59,11 +59,11 @@ def test_bits_that_no_number_tells_are_kept(tmp_path: Path) -> None:
     assert load_wshard(back.written[0]).observations["x"].data.tobytes() == bits.tobytes()
 
 
-def filmed(folder: Path, number: int) -> Path:
+def filmed(directory: Path, number: int) -> Path:
     chance = np.random.default_rng(number)
-    film = folder / "film.mp4"
-    film.write_bytes(FILM.data)
-    rows, index = index_film(film, "cam", is_verified=False)
+    video = directory / "video.mp4"
+    video.write_bytes(VIDEO.data)
+    rows, index = index_video(video, "cam", is_verified=False)
     episode = Episode(
         f"ep{number}",
         40,
@@ -74,12 +74,12 @@ def filmed(folder: Path, number: int) -> Path:
         metadata={"task": f"task {number % 2}"},
         extra={frames_block("signal/cam"): index},
     )
-    path = folder / f"ep{number}.wshard"
+    path = directory / f"ep{number}.wshard"
     compose_wshard(episode, path, {"signal/cam": rows})
     return path
 
 
-def test_films_pass_through_to_the_byte(tmp_path: Path) -> None:
+def test_videos_are_stored_unchanged(tmp_path: Path) -> None:
     sources = [filmed(tmp_path, number) for number in range(3)]
     report = export_lerobot(sources, tmp_path / "ds")
     assert report.is_lossless
@@ -90,12 +90,12 @@ def test_films_pass_through_to_the_byte(tmp_path: Path) -> None:
     listed = pq.read_table(root / "meta/episodes/chunk-000/file-000.parquet").to_pylist()
     data = pq.read_table(root / "data/chunk-000/file-000.parquet")
     for number, entry in enumerate(listed):
-        film = info["video_path"].format(
+        video = info["video_path"].format(
             video_key="observation.cam",
             chunk_index=entry["videos/observation.cam/chunk_index"],
             file_index=entry["videos/observation.cam/file_index"],
         )
-        assert (root / film).read_bytes() == FILM.data
+        assert (root / video).read_bytes() == VIDEO.data
         rows = data.slice(entry["dataset_from_index"], entry["length"])
         assert set(rows["episode_index"].to_pylist()) == {number}
         state = load_wshard(sources[number]).observations["state"].data
@@ -107,13 +107,13 @@ def test_films_pass_through_to_the_byte(tmp_path: Path) -> None:
     np.testing.assert_allclose(stats["mean"], everything.mean(axis=0, dtype=np.float64))
     np.testing.assert_allclose(stats["std"], everything.std(axis=0, dtype=np.float64))
     back = import_lerobot(root, tmp_path / "back")
-    fates = told(report)
+    outcomes = list_outcomes(report)
     for source, path in zip(sources, back.written, strict=True):
-        check_return(fates, source, path)
+        check_return(outcomes, source, path)
 
 
-def foreign(root: Path, lengths: list[int], film: Scene | None, **columns: Any) -> None:
-    """A dataset as LeRobot writes it: one file of rows and one film for all episodes."""
+def foreign(root: Path, lengths: list[int], video: Scene | None, **columns: Any) -> None:
+    """Write a dataset like LeRobot does: one file of rows and one video for all episodes."""
     total = sum(lengths)
     features: dict[str, Any] = {"action": {"dtype": "float32", "shape": [2], "names": ["x", "y"]}}
     table: dict[str, Any] = {"action": pa.array([[i, -i] for i in range(total)], pa.list_(pa.float32(), 2))}
@@ -125,7 +125,7 @@ def foreign(root: Path, lengths: list[int], film: Scene | None, **columns: Any) 
         entry: dict[str, Any] = {"episode_index": number, "length": length, "tasks": ["lift"]}
         entry |= {"data/chunk_index": 0, "data/file_index": 0}
         entry |= {"dataset_from_index": first, "dataset_to_index": first + length, "stats/action/mean": [0.0]}
-        if film is not None:
+        if video is not None:
             entry |= {"videos/observation.images.top/chunk_index": 0, "videos/observation.images.top/file_index": 0}
             entry |= {
                 "videos/observation.images.top/from_timestamp": first / 30,
@@ -141,11 +141,11 @@ def foreign(root: Path, lengths: list[int], film: Scene | None, **columns: Any) 
         features[name] = {"dtype": "float32" if name == "timestamp" else "int64", "shape": [1], "names": None}
     for name, (feature, column) in columns.items():
         features[name], table[name] = feature, column
-    for folder in ("meta/episodes/chunk-000", "data/chunk-000", "videos/observation.images.top/chunk-000"):
-        (root / folder).mkdir(parents=True)
-    if film is not None:
+    for directory in ("meta/episodes/chunk-000", "data/chunk-000", "videos/observation.images.top/chunk-000"):
+        (root / directory).mkdir(parents=True)
+    if video is not None:
         features["observation.images.top"] = {"dtype": "video", "shape": [48, 64, 3], "names": None}
-        (root / "videos/observation.images.top/chunk-000/file-000.mp4").write_bytes(film.data)
+        (root / "videos/observation.images.top/chunk-000/file-000.mp4").write_bytes(video.data)
     info = {
         "codebase_version": "v3.0",
         "robot_type": "so100",
@@ -159,14 +159,14 @@ def foreign(root: Path, lengths: list[int], film: Scene | None, **columns: Any) 
     pq.write_table(pa.table(table), root / "data/chunk-000/file-000.parquet")
 
 
-def test_a_film_of_many_episodes_is_cut_between_packets(tmp_path: Path) -> None:
-    foreign(tmp_path / "ds", [20, 10, 10], FILM)
+def test_shared_video_is_cut_between_packets(tmp_path: Path) -> None:
+    foreign(tmp_path / "ds", [20, 10, 10], VIDEO)
     report = import_lerobot(tmp_path / "ds", tmp_path / "out")
-    fates = {fate.field: fate for fate in report.changed}
-    assert "encoded frames are as they were" in fates["observation.images.top"].how
-    film = tmp_path / "whole.mp4"
-    film.write_bytes(FILM.data)
-    rows, index = index_film(film, "cam")
+    outcomes = {outcome.field: outcome for outcome in report.changed}
+    assert "encoded frames are unchanged" in outcomes["observation.images.top"].how
+    video = tmp_path / "whole.mp4"
+    video.write_bytes(VIDEO.data)
+    rows, index = index_video(video, "cam")
     save = Episode("x", 1, extra={frames_block("signal/cam"): index})
     compose_wshard(save, tmp_path / "whole.wshard", {"signal/cam": rows})
     at = 0
@@ -178,7 +178,7 @@ def test_a_film_of_many_episodes_is_cut_between_packets(tmp_path: Path) -> None:
                 assert len(part) == length
                 for number in range(length):
                     assert part.encoded(number) == all_frames.encoded(at + number)
-                np.testing.assert_array_equal(part.frame(length - 1), FILM.decoded[at + length - 1][1])
+                np.testing.assert_array_equal(part.frame(length - 1), VIDEO.decoded[at + length - 1][1])
                 np.testing.assert_array_equal(file["action/action"].read()[:, 0], range(at, at + length))
             at += length
     episode = load_wshard(report.written[1])
@@ -187,18 +187,18 @@ def test_a_film_of_many_episodes_is_cut_between_packets(tmp_path: Path) -> None:
     assert episode.actions["action"].attributes == {"names": ["x", "y"]}
 
 
-def test_a_film_that_cannot_be_cut_is_decoded_and_that_is_said(tmp_path: Path) -> None:
-    foreign(tmp_path / "ds", [15, 25], FILM)
+def test_video_that_cannot_be_cut_is_decoded_and_reported(tmp_path: Path) -> None:
+    foreign(tmp_path / "ds", [15, 25], VIDEO)
     report = import_lerobot(tmp_path / "ds", tmp_path / "out")
-    (fate,) = [fate for fate in report.changed if fate.episodes == 1 and "decoded" in fate.how]
-    assert "does not begin with a key frame" in fate.how
+    (outcome,) = [outcome for outcome in report.changed if outcome.episodes == 1 and "decoded" in outcome.how]
+    assert "does not begin with a key frame" in outcome.how
     pixels = load_wshard(report.written[1]).observations["images.top"].data
-    assert all(np.array_equal(pixels[number], FILM.decoded[15 + number][1]) for number in range(25))
+    assert all(np.array_equal(pixels[number], VIDEO.decoded[15 + number][1]) for number in range(25))
 
 
-def test_a_dataset_comes_in_and_goes_out(tmp_path: Path) -> None:
-    pictures = [picture(np.full((4, 5, 3), number, np.uint8), "PNG") for number in range(6)]
-    cells = pa.array([{"bytes": data, "path": "x.png"} for data in pictures])
+def test_dataset_round_trips(tmp_path: Path) -> None:
+    images = [picture(np.full((4, 5, 3), number, np.uint8), "PNG") for number in range(6)]
+    cells = pa.array([{"bytes": data, "path": "x.png"} for data in images])
     more = {
         "observation.state": (
             {"dtype": "float64", "shape": [3], "names": None},
@@ -210,28 +210,28 @@ def test_a_dataset_comes_in_and_goes_out(tmp_path: Path) -> None:
     }
     foreign(tmp_path / "ds", [4, 2], None, **more)
     report = import_lerobot(tmp_path / "ds", tmp_path / "out")
-    assert {fate.field for fate in report.lost} == {"note"}
+    assert {outcome.field for outcome in report.lost} == {"note"}
     episode = load_wshard(report.written[0])
     assert episode.rewards is not None
     assert episode.rewards.tolist() == [0, 1, 2, 3]
     with open_wshard(report.written[1]) as file:
         reader = FrameReader(file, "signal/image")
-        assert [reader.encoded(number) for number in range(2)] == pictures[4:]
+        assert [reader.encoded(number) for number in range(2)] == images[4:]
     again = export_lerobot(report.written, tmp_path / "again")
     old = pq.read_table(tmp_path / "ds/data/chunk-000/file-000.parquet")
     new = pq.read_table(tmp_path / "again/data/chunk-000/file-000.parquet")
     assert again.is_lossless
-    assert [cell["bytes"] for cell in new["observation.image"].to_pylist()] == pictures
+    assert [cell["bytes"] for cell in new["observation.image"].to_pylist()] == images
     third = import_lerobot(tmp_path / "again", tmp_path / "third")
     for one, two in zip(report.written, third.written, strict=True):
-        check_return(told(again), one, two)
+        check_return(list_outcomes(again), one, two)
     for name in ("action", "observation.state", "next.reward", "timestamp", "frame_index", "index", "episode_index"):
         assert new[name].to_pylist() == old[name].to_pylist(), name
     info = json.loads((tmp_path / "again/meta/info.json").read_text())
     assert info["robot_type"] == "so100"
 
 
-def test_datasets_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
+def test_paths_outside_of_the_dataset_are_refused(tmp_path: Path) -> None:
     foreign(tmp_path / "secret", [2], None)
     (tmp_path / "secret/data/chunk-000/file-000.parquet").rename(tmp_path / "secret.parquet")
     for template in (
@@ -255,7 +255,7 @@ def test_datasets_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
         import_lerobot(root, tmp_path / "out")
 
 
-def test_episodes_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+def test_incompatible_episodes_are_refused(tmp_path: Path) -> None:
     one = Episode("a", 2, timebase=Timebase("ticks", 30.0), observations={"x": Channel("x", np.zeros((2, 3)))})
     other = replace(one, observations={"x": Channel("x", np.zeros((2, 4)))})
     slow = replace(one, timebase=Timebase("ticks", 10.0))

@@ -1,6 +1,6 @@
-"""If this fails, LeRobot's own library reads something else than what we wrote, or we read something else than it.
+"""If this fails, LeRobot's library reads our datasets differently, or we read its datasets differently.
 
-Runs only where `lerobot` is installed; it needs a large environment of its own.
+Runs only with `lerobot` installed, which needs a large environment of its own.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from warpdata.wshard import (
     Timebase,
     compose_wshard,
     frames_block,
-    index_film,
+    index_video,
     load_wshard,
     open_wshard,
 )
 
 pytest.importorskip("lerobot")
 pytestmark = pytest.mark.filterwarnings("ignore")
-FILM = Scene("libx264", "mp4", {"g": "10", "bf": "0"})
+VIDEO = Scene("libx264", "mp4", {"g": "10", "bf": "0"})
 
 
 def library(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`LeRobotDataset`. Newer torchvision has no `VideoReader`: one over PyAV then stands in for it."""
+    """Return `LeRobotDataset`. Newer torchvision has no `VideoReader`, so one over PyAV replaces it."""
     io = importlib.import_module("torchvision.io")
     if not hasattr(io, "VideoReader"):
         monkeypatch.setattr(io, "VideoReader", _StandIn, raising=False)
@@ -51,18 +51,18 @@ class _StandIn:
         )
 
     def seek(self, time: float, keyframes_only: bool = False) -> None:
-        """Reading begins at the beginning anyway."""
+        """Ignore the seek, because reading begins at the start anyway."""
 
     def __iter__(self) -> Any:
         return self._frames
 
 
-def test_the_library_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "film.mp4").write_bytes(FILM.data)
+def test_library_reads_our_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "video.mp4").write_bytes(VIDEO.data)
     sources, made = [], []
     for number in range(3):
         chance = np.random.default_rng(number)
-        rows, index = index_film(tmp_path / "film.mp4", "cam")
+        rows, index = index_video(tmp_path / "video.mp4", "cam")
         episode = Episode(
             f"ep{number}",
             40,
@@ -104,7 +104,7 @@ def test_the_library_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.Mon
         pixels = (item["observation.rgb"].numpy() * 255).round().astype(np.uint8).transpose(1, 2, 0)
         np.testing.assert_array_equal(pixels, episode.observations["rgb"].data[step])
         frame = (item["observation.cam"].numpy() * 255).round().astype(np.uint8).transpose(1, 2, 0)
-        np.testing.assert_array_equal(frame, FILM.decoded[step][1])
+        np.testing.assert_array_equal(frame, VIDEO.decoded[step][1])
     np.testing.assert_allclose(
         dataset.meta.stats["action"]["mean"],
         np.concatenate([episode.actions["ctrl"].data for episode in made]).mean(axis=0),
@@ -113,7 +113,7 @@ def test_the_library_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("use_videos", [True, False])
-def test_we_read_what_the_library_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_videos: bool) -> None:
+def test_we_read_the_dataset_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_videos: bool) -> None:
     features = {
         "observation.state": {"dtype": "float32", "shape": (3,), "names": ["a", "b", "c"]},
         "observation.images.top": {
@@ -140,7 +140,7 @@ def test_we_read_what_the_library_writes(tmp_path: Path, monkeypatch: pytest.Mon
         dataset.save_episode()
     dataset.finalize()
     report = import_lerobot(tmp_path / "ds", tmp_path / "out")
-    assert not {fate.field for fate in report.lost} - {"meta/stats.json", "meta/info.json: splits"}
+    assert not {outcome.field for outcome in report.lost} - {"meta/stats.json", "meta/info.json: splits"}
     for path, frames in zip(report.written, seen, strict=True):
         episode = load_wshard(path)
         assert (episode.length, episode.timebase.hz) == (len(frames), 10)

@@ -1,6 +1,6 @@
-"""If this fails, somebody who looks at an episode with a tool for MCAP sees something that was not recorded.
+"""If this fails, MCAP tools show values that were not recorded.
 
-Files are read with the reader of the `mcap` package, and arrays are put together again from the JSON alone.
+The reader of the `mcap` package reads the files, and arrays are rebuilt from the JSON alone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from warpdata.wshard import (
     Timebase,
     compose_wshard,
     frames_block,
-    index_film,
-    index_pictures,
+    index_images,
+    index_video,
     open_wshard,
 )
 
@@ -37,7 +37,7 @@ ODD = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 
 class Read:
-    """Everything in a file, by topic."""
+    """The content of a file, by topic."""
 
     def __init__(self, path: Path) -> None:
         self.messages: dict[str, list[Any]] = {}
@@ -57,9 +57,9 @@ class Read:
             self.metadata = {item.name: item.metadata for item in reader.iter_metadata()}
 
     def array(self, topic: str) -> Array:
-        name, told = self.channels[topic]
-        dtype = DType(told["dtype"])
-        shape = json.loads(told["shape"])
+        name, properties = self.channels[topic]
+        dtype = DType(properties["dtype"])
+        shape = json.loads(properties["shape"])
         if name == "foxglove.RawImage":
             rows = [np.frombuffer(base64.b64decode(item["data"]), np.uint8) for item in self.messages[topic]]
         else:
@@ -79,40 +79,40 @@ def _numbers(value: Any) -> Any:
 
 @settings(max_examples=40, deadline=None)
 @given(episode=episodes(), seal=st.booleans())
-def test_their_reader_finds_what_the_report_says(episode: Episode, seal: bool) -> None:
+def test_mcap_reader_agrees_with_the_report(episode: Episode, seal: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        source = saved(episode, folder, seal=seal)
-        report = export_mcap(source, folder / "ep.mcap")
-        fates = check_export(report, source)
-        found = Read(folder / "ep.mcap")
+        directory = Path(name)
+        source = saved(episode, directory, seal=seal)
+        report = export_mcap(source, directory / "ep.mcap")
+        outcomes = check_export(report, source)
+        found = Read(directory / "ep.mcap")
         assert found.order == sorted(found.order)
         document = json.loads(found.metadata["wshard"]["episode"])
         assert (document["episode_id"], document["metadata"]) == (episode.id, episode.metadata)
         with open_wshard(source) as file:
-            for field, fate in fates.items():
+            for field, outcome in outcomes.items():
                 topic = f"/{field}"
                 if field not in file:
                     continue
                 stored = bytes(file[field].raw())
                 if topic in found.attached:
                     assert found.attached[topic] == stored
-                elif fate == "lost":
+                elif outcome == "lost":
                     assert topic not in found.messages
                 elif topic in found.messages:
                     same = found.array(topic).tobytes() == stored
-                    assert same == (fate == "kept") or fate == "changed", field
+                    assert same == (outcome == "kept") or outcome == "changed", field
                     assert document["blocks"][field]["path"] == topic
                 else:
-                    assert not stored or not file[field].meaning.rows, field
+                    assert not stored or not file[field].block_type.rows, field
 
 
-def test_times_and_pictures(tmp_path: Path) -> None:
+def test_times_and_images(tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
     files = [picture(row, "JPEG") for row in pixels]
-    jpeg, index = index_pictures(files, [0, 100_000_000, 200_000_000], "cam")
-    (tmp_path / "film.mp4").write_bytes(Scene("libx264", "mp4").data)
-    film, film_index = index_film(tmp_path / "film.mp4", "film")
+    jpeg, index = index_images(files, [0, 100_000_000, 200_000_000], "cam")
+    (tmp_path / "video.mp4").write_bytes(Scene("libx264", "mp4").data)
+    video, video_index = index_video(tmp_path / "video.mp4", "video")
     episode = Episode(
         "ep",
         3,
@@ -124,9 +124,9 @@ def test_times_and_pictures(tmp_path: Path) -> None:
             "imu": Channel("imu", np.arange(12, dtype=np.float32), attributes={"sampling_rate_hz": 40}),
             "odd": Channel("odd", np.array([np.inf, -0.0, np.nan], np.float32)),
         },
-        extra={frames_block("signal/cam"): index, frames_block("signal/film"): film_index},
+        extra={frames_block("signal/cam"): index, frames_block("signal/video"): video_index},
     )
-    compose_wshard(episode, tmp_path / "ep.wshard", {"signal/film": film})
+    compose_wshard(episode, tmp_path / "ep.wshard", {"signal/video": video})
     report = export_mcap(tmp_path / "ep.wshard", tmp_path / "ep.mcap")
     found = Read(tmp_path / "ep.mcap")
     assert found.times["/signal/raw"] == [0, 100_000_000, 200_000_000]
@@ -138,8 +138,8 @@ def test_times_and_pictures(tmp_path: Path) -> None:
     assert (image["width"], image["height"], image["encoding"], image["step"]) == (5, 4, "rgb8", 15)
     assert image["timestamp"] == {"sec": 0, "nsec": 200_000_000}
     assert base64.b64decode(image["data"]) == pixels[2].tobytes()
-    assert found.attached["/signal/film"] == (tmp_path / "film.mp4").read_bytes()
-    assert [fate.field for fate in report.changed] == ["signal/odd"]
+    assert found.attached["/signal/video"] == (tmp_path / "video.mp4").read_bytes()
+    assert [outcome.field for outcome in report.changed] == ["signal/odd"]
     assert [item["data"] for item in found.messages["/signal/odd"]] == ["Infinity", -0.0, "NaN"]
 
 

@@ -1,4 +1,4 @@
-"""If this fails, an episode that went through an NPZ is another than the report says."""
+"""If this fails, an episode that passes through an NPZ differs from the report."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.formats.convert.scenes import Array, check_export, check_return, episodes, saved, told
+from tests.formats.convert.scenes import Array, check_export, check_return, episodes, list_outcomes, saved
 from tests.kinds.artifacts.media import picture
 from warpdata.conversion import export_npz, import_npz
 from warpdata.errors import AlreadyExistsError, InvalidSourceError, ObjectNotFoundError, WarpError
-from warpdata.wshard import Channel, Episode, frames_block, index_pictures, load_wshard
+from warpdata.wshard import Channel, Episode, frames_block, index_images, load_wshard
 
 FLAGS = ("is_first", "is_last", "is_terminal", "reward", "discount")
 
 
 @settings(max_examples=50, deadline=None)
 @given(episode=episodes(), seal=st.booleans())
-def test_an_episode_goes_out_and_comes_back(episode: Episode, seal: bool) -> None:
+def test_any_episode_round_trips(episode: Episode, seal: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        source = saved(episode, folder, seal=seal)
-        report = export_npz(source, folder / "ep.npz")
-        fates = check_export(report, source)
-        with np.load(folder / "ep.npz", allow_pickle=False) as archive:
+        directory = Path(name)
+        source = saved(episode, directory, seal=seal)
+        report = export_npz(source, directory / "ep.npz")
+        outcomes = check_export(report, source)
+        with np.load(directory / "ep.npz", allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
         assert set(FLAGS) <= set(arrays)
         assert {len(array) for array in arrays.values()} == {episode.length}
-        assert {fate.field for fate in report.added} <= set(arrays)
-        second = told(import_npz(folder / "ep.npz", folder / "back.wshard"))
+        assert {outcome.field for outcome in report.added} <= set(arrays)
+        second = list_outcomes(import_npz(directory / "ep.npz", directory / "back.wshard"))
         assert set(second) == set(arrays)
-        check_return(fates, source, folder / "back.wshard")
+        check_return(outcomes, source, directory / "back.wshard")
 
 
 @pytest.mark.parametrize("length", [0, 1, 3])
 @pytest.mark.parametrize("dtype", [np.bool_, np.float32])
-def test_observations_that_look_like_flags_come_back(tmp_path: Path, length: int, dtype: Any) -> None:
-    """Their values are just those that the flags of their names have."""
+def test_observations_that_look_like_flags_round_trip(tmp_path: Path, length: int, dtype: Any) -> None:
+    """Their values are exactly those of the flags with their names."""
     steps = np.arange(length)
     looks = {"is_first": steps == 0, "is_last": steps == length - 1, "discount": np.ones(length)}
     episode = Episode("ep", length, observations={name: Channel(name, a.astype(dtype)) for name, a in looks.items()})
     source = saved(episode, tmp_path, seal=False)
-    fates = check_export(export_npz(source, tmp_path / "ep.npz"), source)
-    assert {fates[f"signal/{name}"] for name in looks} == {"kept"}
+    outcomes = check_export(export_npz(source, tmp_path / "ep.npz"), source)
+    assert {outcomes[f"signal/{name}"] for name in looks} == {"kept"}
     import_npz(tmp_path / "ep.npz", tmp_path / "back.wshard")
-    check_return(fates, source, tmp_path / "back.wshard")
+    check_return(outcomes, source, tmp_path / "back.wshard")
 
 
 @st.composite
 def replays(draw: st.DrawFn) -> dict[str, Array]:
-    """Arrays as some replay buffer may have them, also odd ones."""
+    """Generate arrays like those of replay buffers, including unusual ones."""
     length = draw(st.integers(1, 9))
     chance = np.random.default_rng(draw(st.integers(0, 2**32)))
     flags: dict[str, Array] = {}
@@ -77,40 +77,42 @@ def replays(draw: st.DrawFn) -> dict[str, Array]:
 
 @settings(max_examples=50, deadline=None)
 @given(arrays=replays())
-def test_arrays_come_in_and_go_out(arrays: dict[str, Array]) -> None:
+def test_any_arrays_round_trip(arrays: dict[str, Array]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        np.savez(folder / "replay.npz", **arrays)  # type: ignore[arg-type]
-        fates = told(import_npz(folder / "replay.npz", folder / "ep.wshard", env_id="Walk", tick_hz=20))
-        assert set(fates) == set(arrays)
-        episode = load_wshard(folder / "ep.wshard")
+        directory = Path(name)
+        np.savez(directory / "replay.npz", **arrays)  # type: ignore[arg-type]
+        outcomes = list_outcomes(
+            import_npz(directory / "replay.npz", directory / "ep.wshard", env_id="Walk", tick_hz=20)
+        )
+        assert set(outcomes) == set(arrays)
+        episode = load_wshard(directory / "ep.wshard")
         assert (episode.id, episode.env_id, episode.timebase.hz) == ("replay", "Walk", 20)
-        export_npz(folder / "ep.wshard", folder / "again.npz")
-        with np.load(folder / "again.npz") as archive:
-            for field, fate in fates.items():
-                if fate == "kept":
+        export_npz(directory / "ep.wshard", directory / "again.npz")
+        with np.load(directory / "again.npz") as archive:
+            for field, outcome in outcomes.items():
+                if outcome == "kept":
                     assert archive[field].dtype == arrays[field].dtype, field
                     assert archive[field].tobytes() == arrays[field].tobytes(), field
 
 
-def test_what_an_episode_cannot_hold_is_said(tmp_path: Path) -> None:
+def test_unsupported_arrays_are_reported(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "x.npz", reward=np.zeros(3, ">f8"), note=np.array("hi"), words=np.array(["a"]), short=np.ones(2)
     )
     report = import_npz(tmp_path / "x.npz", tmp_path / "x.wshard")
-    assert {fate.field for fate in report.lost} == {"note", "words", "short"}
+    assert {outcome.field for outcome in report.lost} == {"note", "words", "short"}
     assert not report.is_lossless
     assert "words: an episode has no element type for <U1" in report.text()
     assert report.document()["lost"][0]["episodes"] == 1
 
 
-def test_rewards_that_are_rounded_are_not_called_exact(tmp_path: Path) -> None:
+def test_rounded_rewards_are_reported(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", reward=np.array([0.1]))
-    (fate,) = import_npz(tmp_path / "x.npz", tmp_path / "x.wshard").changed
-    assert fate.how == "float64 became float32, and was rounded"
+    (outcome,) = import_npz(tmp_path / "x.npz", tmp_path / "x.wshard").changed
+    assert outcome.how == "float64 became float32; values are rounded"
 
 
-def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_sources(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"PK nothing")
     np.savez(tmp_path / "code.npz", reward=np.array([{"a": 1}], dtype=object))
     np.savez(tmp_path / "none.npz")
@@ -122,7 +124,7 @@ def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.suffix not in (".npz",)]
 
 
-def test_a_header_that_claims_too_much_takes_no_memory(tmp_path: Path) -> None:
+def test_forged_header_allocates_no_memory(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive, archive.open("reward.npy", "w") as member:
         header = {"descr": "<f4", "fortran_order": False, "shape": (2**44,)}
         np.lib.format.write_array_header_1_0(member, header)
@@ -133,35 +135,41 @@ def test_a_header_that_claims_too_much_takes_no_memory(tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(at=st.integers(0, 10**6), flip=st.integers(1, 255))
-def test_damage_is_an_error_of_ours_or_does_no_harm(at: int, flip: int) -> None:
+def test_damage_is_a_typed_error_or_harmless(at: int, flip: int) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        np.savez_compressed(folder / "x.npz", reward=np.arange(30, dtype=np.float32), image=np.zeros((30, 2), np.uint8))
-        data = bytearray((folder / "x.npz").read_bytes())
+        directory = Path(name)
+        np.savez_compressed(
+            directory / "x.npz", reward=np.arange(30, dtype=np.float32), image=np.zeros((30, 2), np.uint8)
+        )
+        data = bytearray((directory / "x.npz").read_bytes())
         data[at % len(data)] ^= flip
-        (folder / "y.npz").write_bytes(data)
+        (directory / "y.npz").write_bytes(data)
         try:
-            import_npz(folder / "y.npz", folder / "y.wshard")
+            import_npz(directory / "y.npz", directory / "y.wshard")
         except WarpError:
-            assert not (folder / "y.wshard").exists()
+            assert not (directory / "y.wshard").exists()
 
 
-def test_encoded_cameras_are_decoded_and_that_is_said(tmp_path: Path) -> None:
+def test_encoded_cameras_are_decoded_and_reported(tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
-    camera, index = index_pictures([picture(row, "PNG") for row in pixels], [0, 1, 2], "image")
-    short, other = index_pictures([picture(pixels[0], "PNG")], [0], "short")
+    camera, index = index_images([picture(row, "PNG") for row in pixels], [0, 1, 2], "image")
+    short, other = index_images([picture(pixels[0], "PNG")], [0], "short")
     extra = {frames_block("signal/image"): index, frames_block("signal/short"): other}
     episode = Episode("ep", 3, observations={"image": camera, "short": short}, extra=extra)
     source = saved(episode, tmp_path)
-    fates = check_export(export_npz(source, tmp_path / "a.npz"), source)
-    assert (fates["signal/image"], fates["signal/short"], fates["frames/signal/image"]) == ("changed", "lost", "lost")
+    outcomes = check_export(export_npz(source, tmp_path / "a.npz"), source)
+    assert (outcomes["signal/image"], outcomes["signal/short"], outcomes["frames/signal/image"]) == (
+        "changed",
+        "lost",
+        "lost",
+    )
     with np.load(tmp_path / "a.npz") as archive:
         np.testing.assert_array_equal(archive["image"], pixels)
-    fates = check_export(export_npz(source, tmp_path / "b.npz", decode=False), source)
-    assert fates["signal/image"] == "lost"
+    outcomes = check_export(export_npz(source, tmp_path / "b.npz", decode=False), source)
+    assert outcomes["signal/image"] == "lost"
 
 
-def test_nothing_is_replaced(tmp_path: Path) -> None:
+def test_existing_target_is_not_replaced(tmp_path: Path) -> None:
     source = saved(Episode("ep", 2), tmp_path)
     export_npz(source, tmp_path / "a.npz")
     before = (tmp_path / "a.npz").read_bytes()

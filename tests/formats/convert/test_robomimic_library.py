@@ -1,6 +1,6 @@
-"""If this fails, robomimic's own loader reads something else than what we wrote.
+"""If this fails, robomimic's loader reads our files differently.
 
-Runs only where `robomimic` is installed.
+Runs only with `robomimic` installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytest.importorskip("robomimic")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def test_the_library_reads_what_we_write(tmp_path: Path) -> None:
+def test_library_reads_our_file(tmp_path: Path) -> None:
     made, sources = [], []
     for number in range(3):
         chance = np.random.default_rng(number)

@@ -1,4 +1,4 @@
-"""Episodes and damaged files that the tests of this folder share."""
+"""Episodes and damaged files that the WShard tests share."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ramp(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
 
 
 def full_episode(length: int = 40) -> Episode:
-    """Something in every field, and every element type."""
+    """Return an episode with a value in every field, and every element type."""
     state = Channel("state", np.sin(np.arange(length * 3, dtype=np.float32)).reshape(length, 3))
     observations = {f"{dtype}_ch": Channel(f"{dtype}_ch", ramp(str(dtype), length, 2)) for dtype in DType}
     return Episode(
@@ -82,7 +82,7 @@ def full_episode(length: int = 40) -> Episode:
 
 
 def same_episode(left: Episode, right: Episode) -> None:
-    """Assert that two episodes hold the same, to the bit."""
+    """Assert that two episodes are equal, bit for bit."""
     assert (left.id, left.length, left.env_id, left.chunk) == (right.id, right.length, right.env_id, right.chunk)
     assert left.timebase.type == right.timebase.type
     assert left.timebase.hz == right.timebase.hz
@@ -104,7 +104,7 @@ def same_episode(left: Episode, right: Episode) -> None:
 
 
 class RawFile:
-    """A file put together field by field, so that a test can make any one of them wrong."""
+    """A file assembled field by field, so that a test can falsify any of them."""
 
     def __init__(self, blocks: dict[str, bytes]) -> None:
         self.header: dict[str, int | bytes] = {

@@ -1,7 +1,7 @@
-"""If this fails, the TypeScript library does not do in a real browser what it does in Node.
+"""If this fails, the TypeScript library behaves differently in a real browser than in Node.
 
-A page imports the library as it is built, without a bundler, from a server on this machine. Skipped where Chromium
-or playwright (the extra `browser`) is not installed.
+A page imports the built library without a bundler, from a local server. Skipped without Chromium or playwright (the
+extra `browser`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IMPORTS = {
     "hash-wasm": "/lake/library/node_modules/hash-wasm/dist/index.esm.js",
     "zstddec": "/lake/library/node_modules/zstddec/dist/zstddec.mjs",
     "@bokuweb/zstd-wasm": f"{ENCODER}index.web.js",
-    # This package leaves the endings of its modules to bundlers.
+    # This package omits the suffixes of its modules, for bundlers.
     **{
         ENCODER + name: f"{ENCODER}{name}.js"
         for name in (
@@ -56,19 +56,19 @@ PAGE = f"""<!doctype html><meta charset="utf-8"><title>episodes</title>
 
 
 class Browser:
-    """A page that has the library, and the folder its server shows."""
+    """A page with the library, and the directory of its server."""
 
-    def __init__(self, page: Any, server: WebServer, folder: Path) -> None:
-        self._page, self.server, self.folder = page, server, folder
+    def __init__(self, page: Any, server: WebServer, directory: Path) -> None:
+        self._page, self.server, self.directory = page, server, directory
 
     def run(self, script: str, argument: Any = None) -> Any:
-        """The value of an async function body in the page, where `wshard` is the library and `tell` describes."""
+        """Run an async function body in the page, where `wshard` is the library and `tell` describes episodes."""
         prelude = """const wshard = await import("@warpdata/wshard");
-            const tell = await import("/lake/library/dist/test/describing.js");"""
+            const tell = await import("/lake/library/dist/test/describe.js");"""
         return self._page.evaluate(f"async (given) => {{ {prelude} {script} }}", argument)
 
     def title(self, url: str) -> str:
-        """What another page calls itself once its scripts have run."""
+        """Return the title of another page after its scripts have run."""
         page = self._page.context.new_page()
         try:
             page.goto(self.server.url.removesuffix("/lake") + url)
@@ -78,8 +78,8 @@ class Browser:
             page.close()
 
     def show(self, name: str, data: bytes) -> str:
-        """Put a file on the server; its address, as a page writes it."""
-        (self.folder / name).write_bytes(data)
+        """Put a file on the server, and return its relative address."""
+        (self.directory / name).write_bytes(data)
         return f"/lake/{name}"
 
 
@@ -88,32 +88,32 @@ def browser(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "library").symlink_to(library)
-    (folder / "index.html").write_text(PAGE, encoding="utf-8")
+    directory = tmp_path_factory.mktemp("site")
+    (directory / "library").symlink_to(library)
+    (directory / "index.html").write_text(PAGE, encoding="utf-8")
     with (
-        serving(folder) as server,
+        serving(directory) as server,
         playwright.sync_playwright() as started,
-        # Sandboxes cannot be made everywhere that tests run, and the only page shown is ours.
+        # Not every test environment supports sandboxes, and only our own page is shown.
         started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as chromium,
     ):
         page = chromium.new_context().new_page()
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(f"{server.url}/index.html")
-        yield Browser(page, server, folder)
+        yield Browser(page, server, directory)
         assert not problems
 
 
-def test_the_page_is_a_browser(browser: Browser) -> None:
-    """Otherwise all of this would prove nothing."""
-    told = browser.run("return [typeof process, typeof document, navigator.userAgent]")
-    assert told[:2] == ["undefined", "object"]
-    assert "Chrome/" in told[2]
+def test_page_runs_in_a_browser(browser: Browser) -> None:
+    """Check the premise of these tests."""
+    found = browser.run("return [typeof process, typeof document, navigator.userAgent]")
+    assert found[:2] == ["undefined", "object"]
+    assert "Chrome/" in found[2]
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
-def test_a_page_reads_what_python_wrote(browser: Browser, options: dict[str, Any], tmp_path: Path) -> None:
+def test_page_reads_files_of_python(browser: Browser, options: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(full_episode(), path, **options)
     url = browser.show("a.wshard", path.read_bytes())
@@ -129,7 +129,7 @@ def test_a_page_reads_what_python_wrote(browser: Browser, options: dict[str, Any
     assert found == [expected] * 4
 
 
-def test_a_page_reads_all_known_files(browser: Browser) -> None:
+def test_page_reads_all_reference_files(browser: Browser) -> None:
     for path in [*sorted(VECTORS.glob("*.wshard")), *sorted(GOLDEN.glob("*.wshard"))]:
         if path.name == "manifest.wshard":
             continue
@@ -138,7 +138,7 @@ def test_a_page_reads_all_known_files(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "zstd", "time_chunk_steps": 50}], ids=str)
-def test_a_window_costs_its_range(browser: Browser, options: dict[str, Any], tmp_path: Path) -> None:
+def test_window_reads_only_its_range(browser: Browser, options: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     noise = np.random.default_rng(1).integers(0, 255, (1000, 2000), dtype=np.uint8)
     save_wshard(Episode("long", 1000, observations={"cam": Channel("cam", noise)}), path, **options)
@@ -151,7 +151,7 @@ def test_a_window_costs_its_range(browser: Browser, options: dict[str, Any], tmp
 
 
 @pytest.mark.parametrize("options", ["{}", "{compression: 'zstd'}", "{compression: 'lz4', seal: true}"])
-def test_python_reads_what_a_page_wrote(browser: Browser, options: str, tmp_path: Path) -> None:
+def test_python_reads_files_of_a_page(browser: Browser, options: str, tmp_path: Path) -> None:
     source, written = tmp_path / "a.wshard", tmp_path / "b.wshard"
     save_wshard(full_episode(), source)
     url = browser.show("a.wshard", source.read_bytes())
@@ -173,8 +173,8 @@ def test_python_reads_what_a_page_wrote(browser: Browser, options: str, tmp_path
         assert file["signal/state"].read().tobytes() == full_episode().lanes()["signal/state"].data.tobytes()
 
 
-def test_a_page_makes_an_episode_of_its_own(browser: Browser, tmp_path: Path) -> None:
-    """The example of a page: no file of Python comes in."""
+def test_page_writes_a_new_episode(browser: Browser, tmp_path: Path) -> None:
+    """Without a file from Python."""
     script = """const state = wshard.channel("state", Float32Array.of(1, 2, 3, 4, 5, 6), [2]);
         const {bytes} = await wshard.encodeWShard({id: "made", length: 3, observations: new Map([["state", state]])});
         return [...bytes];"""
@@ -185,7 +185,7 @@ def test_a_page_makes_an_episode_of_its_own(browser: Browser, tmp_path: Path) ->
     assert episode.observations["state"].data.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_the_page_of_the_readme_works_as_it_stands(browser: Browser, tmp_path: Path) -> None:
+def test_page_of_the_readme_works(browser: Browser, tmp_path: Path) -> None:
     readme = (PACKAGE / "README.md").read_text(encoding="utf-8")
     (html,) = re.findall(r"```html\n(.*?)```", readme, re.DOTALL)
     html = html.replace("/node_modules/@warpdata/wshard/", "/lake/library/")
@@ -195,7 +195,7 @@ def test_the_page_of_the_readme_works_as_it_stands(browser: Browser, tmp_path: P
     assert browser.title(browser.show("readme.html", html.encode())) == "full: 40 steps"
 
 
-def test_what_cannot_be_done_is_refused_by_kind(browser: Browser, tmp_path: Path) -> None:
+def test_unsupported_operations_raise_typed_errors(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(full_episode(), path, compression="zstd")
     data = bytearray(path.read_bytes())

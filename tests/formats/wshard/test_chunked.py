@@ -1,4 +1,4 @@
-"""If this fails, a long episode that was cut into files comes back with a gap, a repetition or a stranger in it."""
+"""If this fails, an episode in several files is read with a gap, a repetition or a foreign chunk."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ def written(tmp_path: Path) -> ChunkManifest:
 
 
 def test_chunks_and_manifest(written: ChunkManifest, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
+    directory = tmp_path / "data"
     validate_chunk_continuity(written)
-    validate_chunk_continuity(written, folder)
-    assert load_chunk_manifest(folder / "ep_001_manifest.wshard") == written
+    validate_chunk_continuity(written, directory)
+    assert load_chunk_manifest(directory / "ep_001_manifest.wshard") == written
     assert (written.total_chunks, written.total_timesteps) == (3, 25)
     assert [(entry.first_step, entry.last_step) for entry in written.chunks] == [(0, 9), (10, 19), (20, 24)]
     assert [entry.uri for entry in written.chunks] == [f"ep_001_chunk_{number:04d}.wshard" for number in range(3)]
-    loaded = [load_wshard(folder / entry.uri) for entry in written.chunks]
+    loaded = [load_wshard(directory / entry.uri) for entry in written.chunks]
     assert loaded[1].chunk == ChunkPlace(1, None, 10)
     whole = np.concatenate([episode.observations["state"].data for episode in loaded])
     np.testing.assert_array_equal(whole, np.arange(50, dtype=np.float32).reshape(25, 2))
-    assert reference.strict_problems((folder / "ep_001_manifest.wshard").read_bytes()) == []
+    assert reference.strict_problems((directory / "ep_001_manifest.wshard").read_bytes()) == []
     with pytest.raises(UnsupportedFormatError, match="role 0x04"):
-        open_wshard(folder / "ep_001_manifest.wshard")
+        open_wshard(directory / "ep_001_manifest.wshard")
     with pytest.raises(UnsupportedFormatError, match="role 0x05"):
-        load_chunk_manifest(folder / written.chunks[0].uri)
+        load_chunk_manifest(directory / written.chunks[0].uri)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,16 @@ def test_chunks_and_manifest(written: ChunkManifest, tmp_path: Path) -> None:
         (2, {"uri": "ep_001_chunk_0000.wshard"}, "twice"),
     ],
 )
-def test_breaks_are_found(written: ChunkManifest, number: int, change: dict[str, Any], message: str) -> None:
+def test_discontinuities_are_detected(
+    written: ChunkManifest, number: int, change: dict[str, Any], message: str
+) -> None:
     chunks = list(written.chunks)
     chunks[number] = replace(chunks[number], **change)
     with pytest.raises(EpisodeCorruptedError, match=message):
         validate_chunk_continuity(replace(written, chunks=tuple(chunks)))
 
 
-def test_missing_and_extra_chunks_are_found(written: ChunkManifest) -> None:
+def test_missing_and_extra_chunks_are_detected(written: ChunkManifest) -> None:
     for chunks in (written.chunks[:2], written.chunks[1:], (*written.chunks, written.chunks[2]), ()):
         with pytest.raises(EpisodeCorruptedError):
             validate_chunk_continuity(replace(written, chunks=chunks))
@@ -93,20 +95,20 @@ def test_missing_and_extra_chunks_are_found(written: ChunkManifest) -> None:
         validate_chunk_continuity(replace(written, total_timesteps=24))
 
 
-def test_files_are_compared_when_a_folder_is_named(written: ChunkManifest, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    one, two = (folder / written.chunks[number].uri for number in (0, 1))
+def test_files_are_verified_with_a_directory(written: ChunkManifest, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    one, two = (directory / written.chunks[number].uri for number in (0, 1))
     kept = one.read_bytes()
     one.write_bytes(two.read_bytes())
     with pytest.raises(EpisodeCorruptedError, match="not the file that was listed"):
-        validate_chunk_continuity(written, folder)
+        validate_chunk_continuity(written, directory)
     one.write_bytes(kept)
     two.unlink()
     with pytest.raises(EpisodeCorruptedError, match="missing"):
-        validate_chunk_continuity(written, folder)
+        validate_chunk_continuity(written, directory)
 
 
-def test_chunks_that_do_not_belong_are_refused(tmp_path: Path) -> None:
+def test_foreign_chunks_are_refused(tmp_path: Path) -> None:
     writer = ChunkedEpisodeWriter(tmp_path, "ep_001", chunk_size_t=10, total_chunks=1)
     for bad in (replace(chunk(0, 5), id="other"), chunk(0, 11), chunk(0, 0)):
         with pytest.raises(BadInputError):
@@ -158,7 +160,7 @@ def test_malformed_manifests_are_refused(tmp_path: Path, text: str) -> None:
         load_chunk_manifest(write(tmp_path / "m.wshard", whole.build()))
 
 
-def test_chunks_are_read_as_one(written: ChunkManifest, tmp_path: Path) -> None:
+def test_chunks_are_read_as_one_episode(written: ChunkManifest, tmp_path: Path) -> None:
     files = [open_wshard(tmp_path / "data" / entry.uri) for entry in written.chunks]
     joined = JoinedFile(files)
     assert (joined.info.length, joined.info.chunk, joined.blocks) == (25, None, ("signal/state",))
@@ -177,7 +179,7 @@ def test_chunks_are_read_as_one(written: ChunkManifest, tmp_path: Path) -> None:
     np.testing.assert_array_equal(join_episodes(loaded).observations["state"].data, whole)
 
 
-def test_chunks_that_differ_are_not_read_as_one(tmp_path: Path) -> None:
+def test_differing_chunks_are_not_joined(tmp_path: Path) -> None:
     wide = Channel("state", np.zeros((5, 3), np.float32))
     others = {
         "is f32\\[3\\] in chunk 1": replace(chunk(10, 15), observations={"state": wide}),
@@ -192,7 +194,7 @@ def test_chunks_that_differ_are_not_read_as_one(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match="'state' is not the same in all chunks"):
             join_episodes([chunk(0, 10), other])
     rewarded = replace(chunk(10, 15), rewards=np.zeros(5, np.float32))
-    with pytest.raises(UnsupportedError, match="rewards are there in some chunks only"):
+    with pytest.raises(UnsupportedError, match="rewards are present in some chunks only"):
         join_episodes([chunk(0, 10), rewarded])
     residual = {"state/sign2nddiff": Channel("state", np.zeros((10, 1), np.uint8))}
     with pytest.raises(UnsupportedError, match="an encoding of its own"):

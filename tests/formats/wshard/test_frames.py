@@ -1,4 +1,4 @@
-"""If this fails, a camera that was stored as it was encoded shows other pictures, or costs more than it must."""
+"""If this fails, an encoded camera returns wrong frames, or reads more bytes than it needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from warpdata.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from warpdata.formats.wshard.frames import parse_frames
+from warpdata.formats.wshard.frame_index import parse_frames
 from warpdata.wshard import (
     Block,
     Channel,
@@ -32,8 +32,8 @@ from warpdata.wshard import (
     FrameReader,
     compose_wshard,
     frames_block,
-    index_film,
-    index_pictures,
+    index_images,
+    index_video,
     load_wshard,
     open_wshard,
     save_wshard,
@@ -51,12 +51,12 @@ SCENES = [
 ]
 
 
-def with_film(scene: Scene, folder: Path) -> Path:
-    film = folder / f"film.{scene.container}"
-    film.write_bytes(scene.data)
-    rows, block = index_film(film, "cam")
-    target = folder / "ep.wshard"
-    # Something large before it, as the beginning of a file is read at once.
+def with_video(scene: Scene, directory: Path) -> Path:
+    video = directory / f"video.{scene.container}"
+    video.write_bytes(scene.data)
+    rows, block = index_video(video, "cam")
+    target = directory / "ep.wshard"
+    # A large block first, because the beginning of a file is read at once.
     before = {"before": Channel("before", np.zeros((3, 40_000), np.uint8))}
     episode = Episode("ep", 3, observations=before, extra={frames_block("signal/cam"): block})
     compose_wshard(episode, target, {"signal/cam": rows})
@@ -64,21 +64,21 @@ def with_film(scene: Scene, folder: Path) -> Path:
 
 
 class Counting:
-    """A file that remembers which bytes were read."""
+    """A source that records the ranges that are read."""
 
     def __init__(self, path: Path) -> None:
         self._data = path.read_bytes()
-        self.size = len(self._data)
-        self.taken: list[tuple[int, int]] = []
+        self.size_bytes = len(self._data)
+        self.requested: list[tuple[int, int]] = []
 
     def read_range(self, start: int, end: int) -> memoryview:
-        self.taken.append((start, end))
+        self.requested.append((start, end))
         return memoryview(self._data)[start:end]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=str)
-def test_any_frame_is_what_decoding_everything_gives(scene: Scene, tmp_path: Path) -> None:
-    path = with_film(scene, tmp_path)
+def test_each_frame_equals_sequential_decoding(scene: Scene, tmp_path: Path) -> None:
+    path = with_video(scene, tmp_path)
     pixels = [frame for _, frame in scene.decoded]
     with open_wshard(path) as file:
         assert bytes(file["signal/cam"].raw()) == scene.data
@@ -92,17 +92,17 @@ def test_any_frame_is_what_decoding_everything_gives(scene: Scene, tmp_path: Pat
             assert all(np.array_equal(one, two) for one, two in zip(found, pixels[start:stop], strict=True))
 
 
-def test_only_the_bytes_from_the_key_frame_on_are_read(tmp_path: Path) -> None:
+def test_only_bytes_from_the_key_frame_on_are_read(tmp_path: Path) -> None:
     scene = SCENES[0]
-    source = Counting(with_film(scene, tmp_path))
+    source = Counting(with_video(scene, tmp_path))
     with open_wshard(source) as file:
         reader = FrameReader(file, "signal/cam")
         begin = file["signal/cam"].entry.offset
-        source.taken.clear()
+        source.requested.clear()
         reader.frame(25)
-        low = min(start for start, _ in source.taken) - begin
-        high = max(end for _, end in source.taken) - begin
-        # Key frames are 0, 10, 20, 30. A decoder holds back some frames, but not a whole group more.
+        low = min(start for start, _ in source.requested) - begin
+        high = max(end for _, end in source.requested) - begin
+        # Key frames are 0, 10, 20, 30. A decoder delays some frames, but less than a whole group.
         assert low == reader.index.extent(20)[0]
         assert reader.index.extent(25)[1] <= high <= reader.index.extent(39)[1]
         assert np.flatnonzero(reader.index.is_key).tolist() == [0, 10, 20, 30]
@@ -116,15 +116,15 @@ def jpegs(count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_pictures_pass_through_to_the_byte(kind: str, tmp_path: Path) -> None:
+def test_images_are_stored_unchanged(kind: str, tmp_path: Path) -> None:
     from PIL import Image
 
     chance = np.random.default_rng(4)
     files = [picture(chance.integers(0, 255, (9, 7, 3), dtype=np.uint8), kind) for _ in range(6)]
-    channel, block = index_pictures(files, range(0, 600, 100), "cam")
+    channel, block = index_images(files, range(0, 600, 100), "cam")
     episode = Episode("ep", 6, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
     save_wshard(episode, tmp_path / "ep.wshard")
-    # Loading and saving keeps the index, though nobody looks at it.
+    # Loading and saving keeps the index, although it is not interpreted.
     save_wshard(load_wshard(tmp_path / "ep.wshard"), tmp_path / "again.wshard")
     with open_wshard(tmp_path / "again.wshard") as file:
         reader = FrameReader(file, "signal/cam")
@@ -135,9 +135,9 @@ def test_pictures_pass_through_to_the_byte(kind: str, tmp_path: Path) -> None:
                 np.testing.assert_array_equal(reader.frame(number), np.asarray(image))
 
 
-def test_a_second_reader_agrees_about_the_bytes(tmp_path: Path) -> None:
+def test_reference_reader_agrees(tmp_path: Path) -> None:
     files = jpegs(3)
-    channel, block = index_pictures(files, [5, 6, 7], "cam")
+    channel, block = index_images(files, [5, 6, 7], "cam")
     episode = Episode("ep", 3, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
     save_wshard(episode, tmp_path / "ep.wshard")
     codec, extradata, entries = reference.read_frames(block.data)
@@ -149,22 +149,22 @@ def test_a_second_reader_agrees_about_the_bytes(tmp_path: Path) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(at=st.integers(0, 32 + 4 + 3 * 32 - 1), flip=st.integers(1, 255))
-def test_a_flipped_index_is_refused_or_leads_to_the_same_bytes(at: int, flip: int) -> None:
+def test_flipped_index_is_refused_or_gives_the_same_bytes(at: int, flip: int) -> None:
     files = jpegs(3)
-    channel, block = index_pictures(files, [5, 600, 70_000], "cam")
+    channel, block = index_images(files, [5, 600, 70_000], "cam")
     data = bytearray(block.data)
     data[at] ^= flip
     try:
         index = parse_frames(bytes(data), channel.data.nbytes)
     except (CorruptError, UnsupportedError, LimitExceededError):
         return
-    # What is left are times, and places and checksums that reading a frame compares.
+    # The remaining flips are in times, or in offsets and checksums that are verified with each frame.
     body = io.BytesIO(channel.data.tobytes()).getbuffer()
-    from warpdata.formats.wshard.video import _checked
+    from warpdata.formats.wshard.video import _read_entry
 
     for number in range(len(index)):
         try:
-            assert bytes(_checked(index, index.entry_of(number), lambda a, b: body[a:b])) in files
+            assert bytes(_read_entry(index, index.entry_of(number), lambda a, b: body[a:b])) in files
         except EpisodeCorruptedError:
             continue
 
@@ -191,8 +191,8 @@ SPOILT: dict[str, tuple[int, bytes, type[Exception]]] = {
 
 
 @pytest.mark.parametrize("what", SPOILT)
-def test_one_index_for_each_rule_is_refused(what: str) -> None:
-    channel, block = index_pictures(jpegs(3), [5, 600, 70_000], "cam")
+def test_index_that_breaks_a_rule_is_refused(what: str) -> None:
+    channel, block = index_images(jpegs(3), [5, 600, 70_000], "cam")
     assert len(parse_frames(block.data, channel.data.nbytes)) == 3
     at, spoil, error = SPOILT[what]
     data = bytearray(block.data)
@@ -204,9 +204,9 @@ def test_one_index_for_each_rule_is_refused(what: str) -> None:
             parse_frames(block.data[:cut], channel.data.nbytes)
 
 
-def test_a_block_that_was_compressed_again_is_decoded_once(tmp_path: Path) -> None:
+def test_compressed_encoded_block_is_readable(tmp_path: Path) -> None:
     files = [data + bytes(500) for data in jpegs(3)]
-    channel, block = index_pictures(files, [1, 2, 3], "cam")
+    channel, block = index_images(files, [1, 2, 3], "cam")
     episode = Episode("ep", 3, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
     save_wshard(episode, tmp_path / "ep.wshard", compression="zstd")
     with open_wshard(tmp_path / "ep.wshard") as file:
@@ -215,9 +215,9 @@ def test_a_block_that_was_compressed_again_is_decoded_once(tmp_path: Path) -> No
         assert [reader.encoded(number) for number in range(3)] == files
 
 
-def test_damage_in_a_frame_is_found_when_it_is_read(tmp_path: Path) -> None:
+def test_damaged_frame_is_detected_on_read(tmp_path: Path) -> None:
     files = jpegs(3)
-    channel, block = index_pictures(files, [1, 2, 3], "cam")
+    channel, block = index_images(files, [1, 2, 3], "cam")
     data = channel.data.copy()
     data[len(files[0]) + 40] ^= 1
     episode = Episode("ep", 3, observations={"cam": replace(channel, data=data)})
@@ -225,29 +225,29 @@ def test_damage_in_a_frame_is_found_when_it_is_read(tmp_path: Path) -> None:
     with open_wshard(tmp_path / "ep.wshard") as file:
         reader = FrameReader(file, "signal/cam")
         reader.frame(0)
-        with pytest.raises(EpisodeCorruptedError, match="not what was indexed"):
+        with pytest.raises(EpisodeCorruptedError, match="fail their checksum"):
             reader.frame(1)
 
 
-def test_what_cannot_be_indexed_is_refused(tmp_path: Path) -> None:
+def test_unsupported_media_are_refused(tmp_path: Path) -> None:
     def refused(data: bytes, error: type[Exception], match: str) -> None:
-        (tmp_path / "film").write_bytes(data)
+        (tmp_path / "video").write_bytes(data)
         with pytest.raises(error, match=match):
-            index_film(tmp_path / "film", "cam")
+            index_video(tmp_path / "video", "cam")
 
-    refused(b"no film at all", MediaDecodeError, "cannot be decoded")
+    refused(b"no video at all", MediaDecodeError, "cannot be decoded")
     refused(Scene("libx264", "mpegts").data, MediaDecodeError, "cannot be decoded")
     refused(Scene("mpeg4", "mp4").data, UnsupportedError, "each packet is a frame")
     with pytest.raises(BadInputError, match="not all JPEG"):
-        index_pictures([b"GIF89a"], [0], "cam")
+        index_images([b"GIF89a"], [0], "cam")
     with pytest.raises(BadInputError, match="same time"):
-        index_pictures(jpegs(2), [3, 3], "cam")
-    with pytest.raises(BadInputError, match="2 pictures"):
-        index_pictures(jpegs(2), [3], "cam")
+        index_images(jpegs(2), [3, 3], "cam")
+    with pytest.raises(BadInputError, match="2 images"):
+        index_images(jpegs(2), [3], "cam")
 
 
-def test_a_codec_that_no_film_has_is_refused(tmp_path: Path) -> None:
-    path = with_film(SCENES[0], tmp_path)
+def test_unknown_video_codec_is_refused(tmp_path: Path) -> None:
+    path = with_video(SCENES[0], tmp_path)
     episode = load_wshard(path)
     block = episode.extra[frames_block("signal/cam")]
     other = Block(block.data.replace(b"h264", b"bmp\0", 1))
@@ -258,8 +258,8 @@ def test_a_codec_that_no_film_has_is_refused(tmp_path: Path) -> None:
             FrameReader(file, "signal/cam").frame(3)
 
 
-def test_questions_without_an_answer(tmp_path: Path) -> None:
-    channel, block = index_pictures(jpegs(2), [0, 1], "cam")
+def test_frames_out_of_range_and_missing_index(tmp_path: Path) -> None:
+    channel, block = index_images(jpegs(2), [0, 1], "cam")
     plain = Channel("x", np.zeros(3, np.float32))
     extra: dict[str, Any] = {frames_block("signal/cam"): block, "other/block": Block(b"")}
     save_wshard(Episode("ep", 3, observations={"cam": channel, "x": plain}, extra=extra), tmp_path / "ep.wshard")
@@ -273,10 +273,10 @@ def test_questions_without_an_answer(tmp_path: Path) -> None:
             FrameReader(file, "signal/x")
 
 
-def test_what_was_declared_of_decoded_frames_survives_where_the_file_is_forgotten(tmp_path: Path) -> None:
-    """A channel that is taken into another episode, or loaded alone, has no old declaration to go by."""
-    film = Channel("rgb", np.arange(50, dtype=np.uint8), None, {"encoding": "h264"}, decoded=(DType.U16, (48, 64, 3)))
-    save_wshard(Episode("a", 5, observations={"rgb": film}), tmp_path / "a.wshard")
+def test_declared_frame_type_survives_without_the_origin(tmp_path: Path) -> None:
+    """A channel that moves to another episode, or is loaded alone, has no old declaration."""
+    video = Channel("rgb", np.arange(50, dtype=np.uint8), None, {"encoding": "h264"}, decoded=(DType.U16, (48, 64, 3)))
+    save_wshard(Episode("a", 5, observations={"rgb": video}), tmp_path / "a.wshard")
     loaded = load_wshard(tmp_path / "a.wshard", ["rgb"])
     assert loaded.origin is None
     taken = load_wshard(tmp_path / "a.wshard").observations["rgb"]

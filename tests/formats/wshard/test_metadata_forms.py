@@ -1,4 +1,4 @@
-"""If this fails, recordings of past years, whose metadata was spelled in another way, are misread or refused."""
+"""If this fails, older forms of the metadata are misread or refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATE = np.arange(8, dtype="<f4")
 
 
 def made(tmp_path: Path, **parts: Any) -> Path:
-    """A file of four steps with one channel; a part that is None is left out."""
+    """Write a file of four steps with one channel; None omits a document."""
     documents: dict[str, Any] = {
         "meta/wshard": {"version": 1, "timebase": {"type": "ticks", "tick_hz": 10}},
         "meta/episode": {"episode_id": "e", "env_id": "E", "length_T": 4},
@@ -64,7 +64,7 @@ def test_timebases(tmp_path: Path, of_episode: Any, of_shard: Any, expected: Tim
     assert load_wshard(path).timebase == expected
 
 
-def test_the_rate_wins_over_the_rounded_step() -> None:
+def test_rate_takes_precedence_over_the_rounded_step() -> None:
     assert Timebase("ticks", 30.0, 33333333).hz == 30.0
     assert Timebase("ticks", None, 100_000_000).hz == 10.0
     assert Timebase("timestamps_ns").hz is None
@@ -80,7 +80,7 @@ def test_channels_as_a_map(tmp_path: Path) -> None:
     assert load_wshard(path).observations["s"].data.shape == (4, 2)
 
 
-def test_what_nobody_declared_stays_bytes(tmp_path: Path) -> None:
+def test_undeclared_blocks_stay_bytes(tmp_path: Path) -> None:
     path, again = made(tmp_path, channels=None), tmp_path / "again.wshard"
     episode = load_wshard(path)
     assert not episode.observations["s"].is_declared
@@ -97,11 +97,13 @@ def test_what_nobody_declared_stays_bytes(tmp_path: Path) -> None:
         ({"timestep_range": [8, 12]}, ChunkPlace(None, None, 8)),
     ],
 )
-def test_ranges_with_either_end(tmp_path: Path, members: dict[str, Any], place: ChunkPlace | None) -> None:
+def test_step_ranges_with_inclusive_and_exclusive_end(
+    tmp_path: Path, members: dict[str, Any], place: ChunkPlace | None
+) -> None:
     assert load_wshard(made(tmp_path, episode={"episode_id": "e", "length_T": 4, **members})).chunk == place
 
 
-def test_any_byte_but_zero_is_true_and_is_written_back_as_it_was(tmp_path: Path) -> None:
+def test_true_bytes_are_written_back_verbatim(tmp_path: Path) -> None:
     path, again = made(tmp_path), tmp_path / "again.wshard"
     episode = load_wshard(path)
     assert episode.terminations is not None
@@ -112,7 +114,7 @@ def test_any_byte_but_zero_is_true_and_is_written_back_as_it_was(tmp_path: Path)
     assert reference.read_blocks(again.read_bytes())["done"].data == bytes([1, 1, 1, 0])
 
 
-def test_members_nobody_knows_survive_a_change(tmp_path: Path) -> None:
+def test_unknown_members_survive_a_change(tmp_path: Path) -> None:
     listed = [{"id": "s", "dtype": "f32", "shape": [2], "unit": "rad"}]
     path = made(
         tmp_path,
@@ -129,8 +131,8 @@ def test_members_nobody_knows_survive_a_change(tmp_path: Path) -> None:
     assert (channels["novel"], channels["channels"][0]["unit"]) == (True, "deg")
 
 
-def test_names_with_zeros_between_and_other_alignments_and_flags(tmp_path: Path) -> None:
-    """Variants that other writers make."""
+def test_container_variants_of_other_writers(tmp_path: Path) -> None:
+    """Zeros between names, other alignments, other flags."""
     whole = RawFile({"meta/episode": b'{"episode_id":"e","length_T":0}', "x/y": b"abc"})
     whole.header["flags"] = 0
     whole.names = [name + b"\0" for name in whole.names]
@@ -142,7 +144,7 @@ def test_names_with_zeros_between_and_other_alignments_and_flags(tmp_path: Path)
         assert bytes(file["x/y"].raw()) == b"abc"
 
 
-def test_the_default_compression_of_the_header(tmp_path: Path) -> None:
+def test_default_compression_of_the_header(tmp_path: Path) -> None:
     import lz4.block
 
     plain = b"abcd" * 100
@@ -154,8 +156,8 @@ def test_the_default_compression_of_the_header(tmp_path: Path) -> None:
         assert bytes(file["x/y"].raw()) == plain
 
 
-def test_encoded_streams_pass_through(tmp_path: Path) -> None:
-    """A declaration of decoded frames over bytes that are something else."""
+def test_encoded_streams_are_stored_unchanged(tmp_path: Path) -> None:
+    """The declaration describes decoded frames, and the bytes are encoded."""
     listed = [{"id": "s", "dtype": "u8", "shape": [480, 640, 3], "signal_block": "signal/s", "encoding": "h264"}]
     path, again = made(tmp_path, channels={"channels": listed}), tmp_path / "again.wshard"
     episode = load_wshard(path)
@@ -169,7 +171,7 @@ def test_encoded_streams_pass_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("library", "compression"), [("zstandard", "zstd"), ("lz4.block", "lz4"), ("crc32c", "none")])
-def test_a_missing_library_is_named(
+def test_missing_library_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, compression: str
 ) -> None:
     path = tmp_path / "a.wshard"

@@ -1,7 +1,7 @@
-"""If this fails, some damaged file crashes a reader, hangs it, eats its memory, or passes for a sound one.
+"""If this fails, a damaged file crashes a reader, hangs it, exhausts its memory, or is accepted.
 
-Sound files with bytes changed, cut, moved or repeated. The outcome must be a typed error or the very data
-that was saved. A declared limit on memory turns a huge allocation into a failure.
+Bytes of valid files are changed, cut, moved or repeated. The result must be a typed error or exactly the saved data.
+A memory limit turns a huge allocation into a failure.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.formats.wshard.mutating import mutate_json
-from tests.formats.wshard.oracle import Memory
+from tests.formats.wshard.invariants import Memory
+from tests.formats.wshard.mutators import mutate_json
 from tests.formats.wshard.scenes import RawFile, full_episode
 from tests.reference import wshard_reader as reference
 from warpdata.errors import WarpError
@@ -49,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 
 @pytest.fixture(scope="module", autouse=True)
 def bounded_memory() -> Iterator[None]:
-    """No file here deserves more than a little beyond what the process already has."""
+    """Limit memory to slightly more than the process already uses."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         yield
@@ -67,7 +67,7 @@ REWARDS = np.linspace(0, 1, 12, dtype=np.float32).tobytes()
 
 
 def judge(data: bytes) -> bool:
-    """Whether the file was accepted; if so, what it gave must be right."""
+    """Return whether the file was accepted, and check its values if so."""
     accepted = False
     try:
         _compare(load_wshard(Memory(data)))
@@ -78,7 +78,7 @@ def judge(data: bytes) -> bool:
         with open_wshard(Memory(data)) as file:
             for name in file.blocks:
                 try:
-                    rows = file[name].meaning.rows
+                    rows = file[name].block_type.rows
                     window = file[name].window(rows // 3, rows // 2)
                     assert len(window) == rows // 2 - rows // 3
                 except WarpError:
@@ -132,7 +132,7 @@ def run(files: list[bytes], seeds: range) -> tuple[int, int]:
     return accepted, refused
 
 
-def test_the_files_themselves_are_accepted(files: list[bytes]) -> None:
+def test_unchanged_files_are_accepted(files: list[bytes]) -> None:
     assert all(judge(data) for data in files)
 
 
@@ -156,12 +156,12 @@ def test_mutations_that_hypothesis_finds(files: list[bytes], data: st.DataObject
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_bytes_of_any_kind(data: bytes, has_magic: bool) -> None:
+def test_arbitrary_bytes(data: bytes, has_magic: bool) -> None:
     judge(b"SHRD\x02\x05" + data if has_magic else data)
 
 
-def judge_documents(plain: dict[str, bytes], journal: bytes, folder: Path, seed: int) -> None:
-    """Metadata that lies under checksums that are right: an error that has a type, or an episode."""
+def judge_documents(plain: dict[str, bytes], journal: bytes, directory: Path, seed: int) -> None:
+    """Falsify metadata under right checksums: the result is a typed error, or an episode."""
     chance = random.Random(seed)
     name = chance.choice([name for name in plain if name in ("meta/wshard", "meta/episode", "meta/channels")])
     spoiled = json.dumps(mutate_json(json.loads(plain[name]), chance)).encode()
@@ -172,7 +172,7 @@ def judge_documents(plain: dict[str, bytes], journal: bytes, folder: Path, seed:
     payload = json.dumps(mutate_json(document, chance)).encode()
     fields = struct.pack("<4sB3xIQIQI", *head[:5], len(payload), crc32c.crc32c(payload))
     begin = fields + struct.pack("<I", crc32c.crc32c(fields)) + payload
-    path = folder / f"{seed}.journal"
+    path = directory / f"{seed}.journal"
     path.write_bytes(begin + journal[40 + head[5] :])
     with contextlib.suppress(WarpError):
         load_wshard(path)
@@ -180,16 +180,16 @@ def judge_documents(plain: dict[str, bytes], journal: bytes, folder: Path, seed:
         report = recover(path, path.with_suffix(".wshard"))
     except WarpError:
         return
-    assert load_wshard(report.path).length == report.step_count, "what is recovered can be read"
+    assert load_wshard(report.path).length == report.step_count, "a recovered file can be read"
 
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], bytes]:
-    folder = tmp_path_factory.mktemp("honest")
-    save_wshard(full_episode(4), folder / "a.wshard")
-    blocks = reference.read_blocks((folder / "a.wshard").read_bytes())
+    directory = tmp_path_factory.mktemp("honest")
+    save_wshard(full_episode(4), directory / "a.wshard")
+    blocks = reference.read_blocks((directory / "a.wshard").read_bytes())
     channels = [{"id": "q", "dtype": "f32", "shape": [2], "compression": "zstd"}]
-    writer = WShardStreamWriter(folder / "b.wshard", "b", channels, flush_steps=2, fsync="never")
+    writer = WShardStreamWriter(directory / "b.wshard", "b", channels, flush_steps=2, fsync="never")
     writer.begin_episode(tick_hz=10, metadata={"a": 1})
     for step in range(6):
         writer.write_timestep({"q": np.full(2, step, np.float32)})
@@ -197,14 +197,14 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], 
     return {name: block.data for name, block in blocks.items()}, writer.partial_path.read_bytes()
 
 
-def test_documents_that_lie(honest: tuple[dict[str, bytes], bytes], tmp_path: Path) -> None:
+def test_forged_documents(honest: tuple[dict[str, bytes], bytes], tmp_path: Path) -> None:
     for seed in range(1500):
         judge_documents(*honest, tmp_path, seed)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_very_many_documents_that_lie(honest: tuple[dict[str, bytes], bytes], tmp_path: Path) -> None:
+def test_many_forged_documents(honest: tuple[dict[str, bytes], bytes], tmp_path: Path) -> None:
     for seed in range(10_000, 60_000):
         judge_documents(*honest, tmp_path, seed)
         for path in tmp_path.iterdir():
@@ -214,8 +214,8 @@ def test_very_many_documents_that_lie(honest: tuple[dict[str, bytes], bytes], tm
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(4))
-def test_very_many_mutations(files: list[bytes], part: int) -> None:
-    """A million in all, in parts that run side by side, and again alone."""
+def test_many_mutations(files: list[bytes], part: int) -> None:
+    """A million in all, in parts that run in parallel."""
     start = 10_000 + 250_000 * part
     accepted, refused = run(files, range(start, start + 250_000))
     assert refused > accepted

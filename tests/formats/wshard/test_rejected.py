@@ -1,7 +1,7 @@
-"""If this fails, a reader believes a file that nobody may have written, or dies of it.
+"""If this fails, a reader accepts an invalid file, or crashes on it.
 
-One rejected file per rule of docs/specs/wshard.md. Each is a sound file with one thing changed, and with
-every checksum set right again, so that it is the rule that rejects it.
+One rejected file for each rule of docs/specs/wshard.md. Each is a valid file with one change and correct checksums, so
+that only the rule rejects it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CHANNELS: dict[str, Any] = {"channels": [{"id": "s", "dtype": "f32", "shape": [2
 EPISODE: dict[str, Any] = {"episode_id": "e", "env_id": "E", "length_T": 4}
 
 
-def sound(**documents: Any) -> RawFile:
-    """A file of four steps, with a document changed where the test says so."""
+def valid_file(**documents: Any) -> RawFile:
+    """Return a file of four steps, with some documents replaced."""
     found = {"wshard": {"version": 1}, "episode": EPISODE, "channels": CHANNELS} | documents
     blocks = {
         f"meta/{name}": value if isinstance(value, bytes) else json.dumps(value).encode()
@@ -40,8 +40,8 @@ def sound(**documents: Any) -> RawFile:
     return RawFile(blocks | {"signal/s": bytes(32), "reward": bytes(16), "done": bytes(4)})
 
 
-def test_the_sound_file_is_accepted(tmp_path: Path) -> None:
-    assert load_wshard(write(tmp_path / "a.wshard", sound().build())).length == 4
+def test_valid_file_is_accepted(tmp_path: Path) -> None:
+    assert load_wshard(write(tmp_path / "a.wshard", valid_file().build())).length == 4
 
 
 def header(**fields: Any) -> Callable[[RawFile], object]:
@@ -60,7 +60,7 @@ def shifted(number: int, field: str, by: int) -> Callable[[RawFile], object]:
 
 
 def renamed(number: int, name: bytes) -> Callable[[RawFile], object]:
-    """Another name of the same length, with the hash that belongs to it."""
+    """Set another name of the same length, with its hash."""
 
     def spoil(file: RawFile) -> None:
         assert len(name) == len(file.names[number])
@@ -71,7 +71,7 @@ def renamed(number: int, name: bytes) -> Callable[[RawFile], object]:
 
 
 def stored(data: bytes, flags: int, size: int, plain: bytes = b"") -> Callable[[RawFile], object]:
-    """The last block, `done`, with other bytes. It is the last of the file, so that nothing else moves."""
+    """Replace the bytes of the last block, `done`, so that nothing else moves."""
 
     def spoil(file: RawFile) -> None:
         file.payloads[-1] = data
@@ -83,7 +83,7 @@ def stored(data: bytes, flags: int, size: int, plain: bytes = b"") -> Callable[[
 
 
 def unknown(data: bytes, flags: int, size: int) -> Callable[[RawFile], object]:
-    """The same, under a name that no declaration contradicts."""
+    """Do the same, under a name without a declaration."""
 
     def spoil(file: RawFile) -> None:
         renamed(5, b"x/yz")(file)
@@ -175,21 +175,21 @@ CONTAINER: dict[str, tuple[Callable[[RawFile], object], str]] = {
 
 
 @pytest.mark.parametrize("rule", CONTAINER)
-def test_a_container_that_breaks_a_rule(rule: str, tmp_path: Path) -> None:
+def test_container_that_breaks_a_rule(rule: str, tmp_path: Path) -> None:
     spoil, message = CONTAINER[rule]
     with pytest.raises((CorruptError, UnsupportedFormatError, LimitExceededError), match=message):
-        load_wshard(write(tmp_path / "a.wshard", sound().build(spoil)))
+        load_wshard(write(tmp_path / "a.wshard", valid_file().build(spoil)))
 
 
-def boasting(chunk_count: int) -> bytes:
-    """A small file whose seek table promises a GiB for each chunk, as far as the rules for one chunk allow."""
+def forge_seek_table(chunk_count: int) -> bytes:
+    """Return a small file whose seek table promises a GiB, the most for one chunk, for each chunk."""
     frame = zstd(bytes(200)).ljust(2**15, b"?")
     rows = [(len(frame), 2**30, 0)] * chunk_count
-    return sound().build(unknown(seekable([frame] * chunk_count, rows), 11, chunk_count * 2**30))
+    return valid_file().build(unknown(seekable([frame] * chunk_count, rows), 11, chunk_count * 2**30))
 
 
-def test_a_table_that_promises_more_than_any_memory(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.wshard", boasting(128))
+def test_seek_table_with_a_huge_total_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.wshard", forge_seek_table(128))
     assert path.stat().st_size < 5 * 2**20
     with pytest.raises(LimitExceededError, match="too many to load at once"):
         load_wshard(path)
@@ -199,10 +199,10 @@ def test_a_table_that_promises_more_than_any_memory(tmp_path: Path) -> None:
         identity(path)
 
 
-def test_many_blocks_that_promise_more_than_any_memory_together(tmp_path: Path) -> None:
-    """Each of them keeps to the limit for one block."""
+def test_blocks_with_a_huge_total_are_refused(tmp_path: Path) -> None:
+    """Each block respects the limit for one block."""
     extra = {f"x/{number}": bytes(2**15) for number in range(17)}
-    plain = sound()
+    plain = valid_file()
     names = [name.decode() for name in plain.names]
     file = RawFile({**dict(zip(names, plain.payloads, strict=True)), **extra})
     for entry in file.entries[-len(extra) :]:
@@ -214,27 +214,27 @@ def test_many_blocks_that_promise_more_than_any_memory_together(tmp_path: Path) 
         load_wshard(path, ["x/3"])
 
 
-def test_a_table_that_lies_is_not_believed_with_memory(tmp_path: Path) -> None:
-    """Twelve GiB are within the limit, and must cost nothing before the first chunk has been decoded."""
-    path = write(tmp_path / "a.wshard", boasting(12))
+def test_forged_seek_table_allocates_no_memory(tmp_path: Path) -> None:
+    """Twelve GiB are within the limit, but must not be touched before the first chunk is decoded."""
+    path = write(tmp_path / "a.wshard", forge_seek_table(12))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises((EpisodeCorruptedError, LimitExceededError)):
         load_wshard(path)
     grown_bytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    assert grown_bytes < 2**30 + 2**28, "one chunk at the most"
+    assert grown_bytes < 2**30 + 2**28, "at most one chunk"
 
 
-def test_memory_that_is_not_there_is_our_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_allocation_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> object:
         raise MemoryError
 
     monkeypatch.setattr(np, "empty", refuse)
     with pytest.raises(LimitExceededError, match="too many"):
-        load_wshard(write(tmp_path / "a.wshard", boasting(1)))
+        load_wshard(write(tmp_path / "a.wshard", forge_seek_table(1)))
 
 
 def without_checksums(data: bytes, size: int) -> Callable[[RawFile], object]:
-    """An lz4 block that nobody knows, in a file that promises no checksums."""
+    """Write an undeclared lz4 block into a file without checksums."""
 
     def spoil(file: RawFile) -> None:
         unknown(data, 5, size)(file)
@@ -244,32 +244,32 @@ def without_checksums(data: bytes, size: int) -> Callable[[RawFile], object]:
     return spoil
 
 
-# Four literals, a match of 8 bytes from 0 bytes back, twelve literals.
+# Four literals, a match of 8 bytes with offset 0, twelve literals.
 SELFISH = b"\x44abcd\0\0" + b"\xc0" + b"x" * 12
 
 
-def test_an_lz4_match_that_copies_from_itself(tmp_path: Path) -> None:
-    """Without a checksum the rule decides; with one, bytes that are not those promised."""
+def test_lz4_match_with_offset_zero_is_refused(tmp_path: Path) -> None:
+    """Without a checksum the rule detects it; with one, the checksum."""
     with pytest.raises(EpisodeCorruptedError, match="0 bytes back"):
-        load_wshard(write(tmp_path / "a.wshard", sound().build(without_checksums(SELFISH, 24))))
+        load_wshard(write(tmp_path / "a.wshard", valid_file().build(without_checksums(SELFISH, 24))))
     with pytest.raises(EpisodeCorruptedError, match="checksum"):
-        load_wshard(write(tmp_path / "b.wshard", sound().build(unknown(SELFISH, 5, 24))))
+        load_wshard(write(tmp_path / "b.wshard", valid_file().build(unknown(SELFISH, 5, 24))))
 
 
 @given(st.lists(st.binary(max_size=8) | st.integers(0, 600).map(bytes), max_size=12).map(b"".join))
-def test_honest_lz4_without_checksums_is_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_valid_lz4_without_checksums_is_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     packed = lz4.block.compress(data, store_size=False)
     path = tmp_path_factory.getbasetemp() / "honest.wshard"
-    loaded = load_wshard(write(path, sound().build(without_checksums(packed, len(data)))))
+    loaded = load_wshard(write(path, valid_file().build(without_checksums(packed, len(data)))))
     assert loaded.extra["x/yz"].data == data
 
 
-def test_two_blocks_of_one_name(tmp_path: Path) -> None:
+def test_duplicate_block_name(tmp_path: Path) -> None:
     def spoil(file: RawFile) -> None:
         file.entries[5].update({key: file.entries[4][key] for key in ("hash", "name_at", "name_bytes")})
 
     with pytest.raises(CorruptError, match="same name"):
-        load_wshard(write(tmp_path / "a.wshard", sound().build(spoil)))
+        load_wshard(write(tmp_path / "a.wshard", valid_file().build(spoil)))
 
 
 def channel(**members: Any) -> dict[str, Any]:
@@ -329,21 +329,21 @@ METADATA: dict[str, tuple[str, Any]] = {
 def test_metadata_that_breaks_a_rule(rule: str, tmp_path: Path) -> None:
     name, document = METADATA[rule]
     with pytest.raises((CorruptError, UnsupportedFormatError)):
-        load_wshard(write(tmp_path / "a.wshard", sound(**{name: document}).build()))
+        load_wshard(write(tmp_path / "a.wshard", valid_file(**{name: document}).build()))
 
 
-def test_no_metadata_at_all(tmp_path: Path) -> None:
+def test_missing_metadata(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match="meta/episode"):
         load_wshard(write(tmp_path / "a.wshard", RawFile({"x": b"y"}).build()))
 
 
 @pytest.mark.parametrize("size", [0, 1, 4, 63, 64, 200, 700])
-def test_a_file_cut_short(size: int, tmp_path: Path) -> None:
+def test_truncated_file(size: int, tmp_path: Path) -> None:
     with pytest.raises(WarpError):
-        load_wshard(write(tmp_path / "a.wshard", sound().build()[:size]))
+        load_wshard(write(tmp_path / "a.wshard", valid_file().build()[:size]))
 
 
-def test_places_that_hold_no_file(tmp_path: Path) -> None:
+def test_paths_without_a_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_wshard(tmp_path / "nothing.wshard")
     with pytest.raises(WarpError):

@@ -1,4 +1,4 @@
-"""If this fails, an episode that is saved and loaded again is another episode: values, types or words were lost."""
+"""If this fails, saving and loading changes an episode: values, types or metadata are lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as arrays
 from tests.formats.wshard.scenes import full_episode, same_episode
 from tests.reference import wshard_reader as reference
 from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError
-from warpdata.formats.wshard import libraries
+from warpdata.formats.wshard import codecs
 from warpdata.formats.wshard.canonical_json import encode_json
 from warpdata.formats.wshard.container_writer import is_decodable
 from warpdata.wshard import (
@@ -52,7 +52,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
-def test_everything_comes_back(options: dict[str, Any], tmp_path: Path) -> None:
+def test_full_episode_round_trips(options: dict[str, Any], tmp_path: Path) -> None:
     path, again = tmp_path / "a.wshard", tmp_path / "b.wshard"
     save_wshard(full_episode(), path, **options)
     loaded = load_wshard(path)
@@ -65,7 +65,7 @@ def test_everything_comes_back(options: dict[str, Any], tmp_path: Path) -> None:
         assert blocks[name].data == channel.data.tobytes()
 
 
-def test_settings_do_not_change_the_identity(tmp_path: Path) -> None:
+def test_identity_is_independent_of_settings(tmp_path: Path) -> None:
     found = set()
     for number, options in enumerate(SETTINGS):
         save_wshard(full_episode(), tmp_path / f"{number}.wshard", **options)
@@ -73,7 +73,7 @@ def test_settings_do_not_change_the_identity(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
-def test_files_for_exchange_satisfy_the_strictest_reader(tmp_path: Path) -> None:
+def test_default_files_satisfy_the_strictest_reader(tmp_path: Path) -> None:
     for number, options in enumerate(SETTINGS[:4]):
         path = tmp_path / f"{number}.wshard"
         save_wshard(full_episode(), path, **options)
@@ -83,7 +83,7 @@ def test_files_for_exchange_satisfy_the_strictest_reader(tmp_path: Path) -> None
     assert load_wshard(path).observations["a"].data.shape == (0, 3)
 
 
-def test_sealing_and_provenance(tmp_path: Path) -> None:
+def test_seal_and_provenance(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     provenance = {**PROVENANCE, "epoch": 3}
     sealed = save_wshard(replace(full_episode(), provenance=provenance), path, seal=True)
@@ -92,14 +92,14 @@ def test_sealing_and_provenance(tmp_path: Path) -> None:
     assert json.loads(blocks["meta/provenance"].data) == provenance
     assert sealed == identity(path) == reference.identity(blocks)
     again = load_wshard(path)
-    assert save_wshard(again, tmp_path / "b.wshard", compression="zstd") == sealed, "what was sealed stays sealed"
+    assert save_wshard(again, tmp_path / "b.wshard", compression="zstd") == sealed, "a sealed episode stays sealed"
     changed = replace(again, metadata={"other": 1})
     assert save_wshard(changed, tmp_path / "c.wshard") != sealed
     with pytest.raises(BadInputError, match="epoch"):
         save_wshard(replace(full_episode(), provenance={"v": 1}), path, seal=True)
 
 
-def test_a_broken_seal_is_noticed(tmp_path: Path) -> None:
+def test_broken_seal_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(Episode("a", 1, rewards=np.ones(1, np.float32)), path, seal=True)
     blocks = reference.read_blocks(path.read_bytes())
@@ -107,14 +107,14 @@ def test_a_broken_seal_is_noticed(tmp_path: Path) -> None:
     number = list(blocks).index("reward")
     other = np.full(1, 2, np.float32).tobytes()
     data[blocks["reward"].offset : blocks["reward"].offset + 4] = other
-    checksum = libraries.crc32c(other).to_bytes(4, "little")
+    checksum = codecs.crc32c(other).to_bytes(4, "little")
     data[64 + 48 * number + 40 : 64 + 48 * number + 44] = checksum
     path.write_bytes(data)
     with pytest.raises(EpisodeCorruptedError, match="sealed"):
         identity(path)
 
 
-def test_a_damaged_seal_is_noticed_when_loading(tmp_path: Path) -> None:
+def test_damaged_seal_is_detected_on_load(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(full_episode(), path, seal=True)
     at = reference.read_blocks(path.read_bytes())["meta/identity"].offset
@@ -125,15 +125,15 @@ def test_a_damaged_seal_is_noticed_when_loading(tmp_path: Path) -> None:
         load_wshard(path)
 
 
-def test_a_rate_far_from_any_clock_comes_back(tmp_path: Path) -> None:
+def test_extreme_rate_round_trips(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     for base in (Timebase("ticks", 1e-9), Timebase("ticks", 1e300), Timebase("ticks", 1e-301, 7)):
         save_wshard(Episode("a", 0, timebase=base), path)
         assert load_wshard(path).timebase.hz == base.hz
 
 
-def test_blocks_nobody_knows_survive(tmp_path: Path) -> None:
-    """Order, content types and tags too, whatever is rewritten around them."""
+def test_unknown_blocks_survive(tmp_path: Path) -> None:
+    """With their order, content types and tags."""
     path, again = tmp_path / "a.wshard", tmp_path / "b.wshard"
     episode = replace(
         full_episode(),
@@ -149,7 +149,7 @@ def test_blocks_nobody_knows_survive(tmp_path: Path) -> None:
     assert json.loads(after["meta/episode"].data)["env_id"] == "Another-v1"
 
 
-def test_some_channels_only(tmp_path: Path) -> None:
+def test_selected_channels(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(full_episode(), path)
     some = load_wshard(path, channels=["state", "action/ctrl"])
@@ -192,9 +192,7 @@ def test_bfloat16_without_its_library(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_written_is_refused_and_leaves_no_file(
-    spoiled: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_invalid_episode_is_refused_and_leaves_no_file(spoiled: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=message):
         save_wshard(replace(full_episode(), **spoiled), tmp_path / "a.wshard")
     assert list(tmp_path.iterdir()) == []
@@ -203,7 +201,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_no_file(
 @pytest.mark.parametrize(
     "options", [{"compression": "gzip"}, {"compression": ("zstd", 99)}, {"alignment": 8}, {"per_block": {"no": "zstd"}}]
 )
-def test_options_that_do_not_exist_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(BadInputError):
         save_wshard(full_episode(), tmp_path / "a.wshard", **options)
     assert list(tmp_path.iterdir()) == []
@@ -212,8 +210,8 @@ def test_options_that_do_not_exist_are_refused(options: dict[str, Any], tmp_path
 @pytest.mark.parametrize(
     ("shape", "steps"), [((1_000_001, 1), 1), ((2, 2**29 + 1), 2), ((2, 2**30 + 1), 1), ((2, 2**30), 0)], ids=str
 )
-def test_blocks_that_no_reader_takes_are_not_written(shape: tuple[int, int], steps: int, tmp_path: Path) -> None:
-    """Too many time chunks, or pieces that are too large. Nothing is read of the arrays, which take no memory."""
+def test_undecodable_blocks_are_not_written(shape: tuple[int, int], steps: int, tmp_path: Path) -> None:
+    """Too many or too large time chunks. The arrays take no memory, and are not read."""
     episode = Episode("big", shape[0], observations={"a": Channel("a", np.zeros(shape, np.uint8))})
     with pytest.raises(LimitExceededError, match="signal/a"):
         save_wshard(episode, tmp_path / "a.wshard", compression="zstd", time_chunk_steps=steps)
@@ -232,13 +230,13 @@ def test_blocks_that_no_reader_takes_are_not_written(shape: tuple[int, int], ste
         (10**6 * 7 + 1, 7, False),
     ],
 )
-def test_what_readers_take(size_bytes: int, chunk_bytes: int, verdict: bool) -> None:
+def test_is_decodable(size_bytes: int, chunk_bytes: int, verdict: bool) -> None:
     assert is_decodable(size_bytes, chunk_bytes) is verdict
 
 
 @given(st.integers(-(2**1024) + 2**971, 2**1024 - 2**971) | st.floats(allow_nan=False, allow_infinity=False))
-def test_numbers_are_spelled_as_the_specification_says(value: float) -> None:
-    """An own speller, from the digits alone."""
+def test_numbers_have_the_specified_form(value: float) -> None:
+    """Compare with an independent formatter, from the digits alone."""
     if isinstance(value, int):
         expected = f"{'-' * (value < 0)}{abs(value)}"
     else:
@@ -303,9 +301,9 @@ def episodes(draw: st.DrawFn) -> Episode:
 
 @settings(max_examples=120)
 @given(episodes(), st.sampled_from(["none", "zstd", "lz4"]), ALIGNMENTS, st.sampled_from([0, 1, 5]))
-def test_any_episode_comes_back(episode: Episode, compression: str, alignment: int, steps: int) -> None:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "a.wshard")
+def test_any_episode_round_trips(episode: Episode, compression: str, alignment: int, steps: int) -> None:
+    with TemporaryDirectory() as directory:
+        path = Path(directory, "a.wshard")
         save_wshard(episode, path, compression=compression, alignment=alignment, time_chunk_steps=steps)
         loaded = load_wshard(path)
         same_episode(episode, loaded)
@@ -318,7 +316,7 @@ def test_any_episode_comes_back(episode: Episode, compression: str, alignment: i
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (0, 0), (3, 0)], ids=str)
-def test_residuals_of_nothing_are_nothing(shape: tuple[int, ...]) -> None:
+def test_residuals_of_no_steps_are_empty(shape: tuple[int, ...]) -> None:
     assert pack_residual(np.zeros(shape, np.float32)).tolist() == []
     assert unpack_residual(np.zeros(0, np.uint8), shape[0]).shape == (0, shape[0])
     for length in (0, -8):
@@ -327,7 +325,7 @@ def test_residuals_of_nothing_are_nothing(shape: tuple[int, ...]) -> None:
 
 
 @given(SIGNALS)
-def test_residuals_are_the_signs_of_bends(signal: np.ndarray[Any, Any]) -> None:
+def test_residuals_are_signs_of_the_second_difference(signal: np.ndarray[Any, Any]) -> None:
     packed = pack_residual(signal)
     rows = signal.reshape(len(signal), -1).astype(np.float64).T
     bits = unpack_residual(packed, len(signal))

@@ -1,4 +1,4 @@
-"""If this fails, what a robot recorded is not what the file says, or a bad step got into it."""
+"""If this fails, a recorded file differs from the written steps, or contains an invalid step."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def test_every_length_and_flush(
 
 
 @pytest.mark.parametrize("fsync", ["flush", "end", "never"])
-def test_each_way_to_sync(tmp_path: Path, fsync: str) -> None:
+def test_each_fsync_mode(tmp_path: Path, fsync: str) -> None:
     record(tmp_path / "ep.wshard", 70, fsync=fsync).end_episode()
     check(tmp_path / "ep.wshard", 70)
 
 
-def test_readable_while_being_written(tmp_path: Path) -> None:
+def test_journal_is_readable_while_being_written(tmp_path: Path) -> None:
     path = tmp_path / "ep.wshard"
     writer = record(path, 130, flush_steps=64)
     partial = load_wshard(writer.partial_path)
@@ -124,7 +124,7 @@ def test_readable_while_being_written(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_bad_step_is_refused_before_anything_is_written(tmp_path: Path, spoil: dict[str, Any]) -> None:
+def test_invalid_step_is_refused_as_a_whole(tmp_path: Path, spoil: dict[str, Any]) -> None:
     path = tmp_path / "ep.wshard"
     writer = record(path, 5, flush_steps=6)
     size = writer.partial_path.stat().st_size
@@ -141,7 +141,7 @@ def test_a_bad_step_is_refused_before_anything_is_written(tmp_path: Path, spoil:
 @pytest.mark.parametrize(
     "bad", [{"reward": "x"}, {"reward": 1e39}, {"done": 1}, {"truncated": None}, {"timestamp_ns": 1}]
 )
-def test_bad_series_are_refused(tmp_path: Path, bad: dict[str, Any]) -> None:
+def test_invalid_series_are_refused(tmp_path: Path, bad: dict[str, Any]) -> None:
     writer = record(tmp_path / "ep.wshard", 1)
     with pytest.raises(SchemaMismatchError):
         writer.write_timestep(step(1), **bad)
@@ -163,7 +163,7 @@ def test_timestamps(tmp_path: Path) -> None:
     assert episode.timestamps_ns.tolist() == [0, 10, 20]
 
 
-def test_an_exception_leaves_a_journal_with_every_step(tmp_path: Path) -> None:
+def test_exception_leaves_a_journal_with_every_step(tmp_path: Path) -> None:
     path = tmp_path / "ep.wshard"
     with pytest.raises(KeyboardInterrupt), record(path, 100):
         raise KeyboardInterrupt
@@ -174,7 +174,7 @@ def test_an_exception_leaves_a_journal_with_every_step(tmp_path: Path) -> None:
     check(path, 100)
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "ep.wshard"
     record(path, 3).close()
     with pytest.raises(AlreadyExistsError, match="partial"):
@@ -212,7 +212,7 @@ def test_order_of_calls(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_channels_that_cannot_be(tmp_path: Path, channels: list[dict[str, Any]]) -> None:
+def test_invalid_channels_are_refused(tmp_path: Path, channels: list[dict[str, Any]]) -> None:
     with pytest.raises(BadInputError):
         WShardStreamWriter(tmp_path / "ep.wshard", "ep", channels)
     assert list(tmp_path.iterdir()) == []
@@ -232,8 +232,8 @@ def test_channels_that_cannot_be(tmp_path: Path, channels: list[dict[str, Any]])
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_could_not_be_ended_is_not_begun(tmp_path: Path, channel: dict[str, Any], options: dict[str, Any]) -> None:
-    """A recording that fails at its end has been for nothing."""
+def test_episode_that_cannot_end_is_not_begun(tmp_path: Path, channel: dict[str, Any], options: dict[str, Any]) -> None:
+    """A recording must not fail at its end."""
     writer = WShardStreamWriter(tmp_path / "ep.wshard", "ep", [{"id": "a", "dtype": "f32", "shape": [2], **channel}])
     with pytest.raises(BadInputError):
         writer.begin_episode(**options)
@@ -241,7 +241,7 @@ def test_what_could_not_be_ended_is_not_begun(tmp_path: Path, channel: dict[str,
 
 
 def with_beginning(journal: bytes, document: Any) -> bytes:
-    """The journal with another first document, and its checksums set right."""
+    """Replace the first document of a journal, with right checksums."""
     *fields, size, _ = struct.unpack_from("<4sB3xIQIQI", journal)
     payload = json.dumps(document).encode()
     head = struct.pack("<4sB3xIQIQI", *fields, len(payload), crc32c.crc32c(payload))
@@ -263,8 +263,8 @@ def with_beginning(journal: bytes, document: Any) -> bytes:
     ],
     ids=str,
 )
-def test_a_journal_that_asks_for_what_does_not_exist(change: dict[str, Any], is_loaded: bool, tmp_path: Path) -> None:
-    """True is no 1, and 64.0 is no 64. How it is to be saved matters only to who saves it."""
+def test_journal_with_invalid_options_is_refused(change: dict[str, Any], is_loaded: bool, tmp_path: Path) -> None:
+    """True is not 1, and 64.0 is not 64. Save options matter only to `recover`."""
     path = tmp_path / "ep.wshard"
     writer = record(path, 20, flush_steps=4)
     writer.close()
@@ -287,10 +287,10 @@ def test_a_journal_that_asks_for_what_does_not_exist(change: dict[str, Any], is_
 
 
 @pytest.mark.parametrize("limit", ["WSHARD_MAX_CHUNKS", "WSHARD_MAX_DECODED_BYTES"])
-def test_time_chunks_that_no_reader_takes_are_not_made_at_the_end(
+def test_undecodable_time_chunks_are_not_written_at_the_end(
     limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A recording may grow beyond what its settings were good for. It then ends uncompressed, not in an error."""
+    """A recording may outgrow its settings. It then ends uncompressed, not with an error."""
     path = tmp_path / "ep.wshard"
     with monkeypatch.context() as patch:
         patch.setattr(container_writer, limit, 40)
@@ -299,8 +299,8 @@ def test_time_chunks_that_no_reader_takes_are_not_made_at_the_end(
     assert reference.read_blocks(path.read_bytes())["signal/rgb"].flags == 0
 
 
-def test_a_full_disk_can_be_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a record on the disk must not hide those that follow."""
+def test_recording_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An incomplete record must not hide later ones."""
     path = tmp_path / "ep.wshard"
     writer = record(path, 70)
     real = os.writev
@@ -321,7 +321,7 @@ def test_a_full_disk_can_be_survived(tmp_path: Path, monkeypatch: pytest.MonkeyP
     check(path, 70)
 
 
-def test_a_disk_full_from_the_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_at_the_start_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(handle: int, parts: Any) -> int:
         raise OSError(28, "No space left on device")
 
@@ -334,7 +334,7 @@ def test_a_disk_full_from_the_start_leaves_nothing(tmp_path: Path, monkeypatch: 
     check(tmp_path / "ep.wshard", 3)
 
 
-def test_memory_does_not_grow_with_the_episode(tmp_path: Path) -> None:
+def test_memory_is_independent_of_the_episode_length(tmp_path: Path) -> None:
     frame = np.zeros((64, 64, 3), np.uint8)
     peaks = []
     for count in (400, 4000):
@@ -353,11 +353,11 @@ def test_memory_does_not_grow_with_the_episode(tmp_path: Path) -> None:
 
 @given(cut=st.floats(0, 1), flip=st.none() | st.floats(0, 1, exclude_max=True))
 @settings(max_examples=60)
-def test_a_torn_or_damaged_journal_gives_a_true_beginning(
+def test_damaged_journal_gives_a_correct_prefix(
     tmp_path_factory: pytest.TempPathFactory, cut: float, flip: float | None
 ) -> None:
-    folder = tmp_path_factory.mktemp("torn")
-    path = folder / "ep.wshard"
+    directory = tmp_path_factory.mktemp("torn")
+    path = directory / "ep.wshard"
     writer = record(path, 50, flush_steps=4)
     writer.close()
     data = bytearray(writer.partial_path.read_bytes())

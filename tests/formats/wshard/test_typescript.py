@@ -1,7 +1,7 @@
-"""If this fails, a page or a program in TypeScript sees another episode than Python does, or writes another file.
+"""If this fails, the TypeScript library reads or writes other episodes than the Python library.
 
-The library under `packages/wshard-js` is built once into a temporary folder, and then asked about the same
-files as ours. Where node is missing, or its packages can be neither found nor installed, nothing is tested.
+The package `packages/wshard-js` is built once into a temporary directory and compared with the Python library. Skipped
+without node, or if its packages are neither installed nor installable.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.formats.wshard.mutating import mutate_json
+from tests.formats.wshard.mutators import mutate_json
 from tests.formats.wshard.scenes import VECTORS, RawFile, full_episode, same_episode, write
 from tests.formats.wshard.test_mutations import mutate
-from tests.formats.wshard.test_rejected import CONTAINER, METADATA, sound
+from tests.formats.wshard.test_rejected import CONTAINER, METADATA, valid_file
 from tests.formats.wshard.test_round_trip import episodes
 from tests.formats.wshard.typescript import GOLDEN, NODE, described, run, sha256
 from tests.reference import wshard_reader as reference
 from warpdata.errors import WarpError
-from warpdata.formats.wshard.libraries import crc32c
+from warpdata.formats.wshard.codecs import crc32c
 from warpdata.wshard import (
     Channel,
     ChunkedEpisodeWriter,
@@ -44,10 +44,10 @@ TEST_S = 100
 
 
 class Driver:
-    """The other library, as a process that answers one question after another."""
+    """The TypeScript library, as a process that answers requests."""
 
     message = ""
-    """What its last refusal said."""
+    """The message of its last refusal."""
 
     def __init__(self, library: Path) -> None:
         command = [NODE, str(library / "dist" / "test" / "driver.js")]
@@ -56,7 +56,7 @@ class Driver:
         )
 
     def ask(self, what: str, path: Path, **rest: Any) -> tuple[str | None, Any]:
-        """The kind of its refusal, or none and the answer."""
+        """Return the kind of the refusal, or None and the answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps({"ask": what, "path": str(path), **rest}), file=self._process.stdin, flush=True)
@@ -92,8 +92,8 @@ def verdict_here(path: Path) -> tuple[str | None, Any]:
         return error.kind, None
 
 
-def test_the_tests_of_the_package_pass(library: Path) -> None:
-    """All of them: reference files, refusals, properties, sources, the face for browsers."""
+def test_package_tests_pass(library: Path) -> None:
+    """Reference files, refusals, properties, sources, the browser platform."""
     files = [str(path) for path in sorted((library / "dist" / "test").glob("*.test.js"))]
     places = {"WSHARD_VECTORS": str(VECTORS), "WSHARD_GOLDEN": str(GOLDEN)}
     code, output = run([NODE, "--test", *files], TEST_S, library, **places)
@@ -105,7 +105,7 @@ def known_files() -> list[Path]:
     return [*sorted(VECTORS.glob("*.wshard")), *sorted(GOLDEN.glob("*.wshard")), *sorted(GOLDEN.glob("*.journal"))]
 
 
-def test_both_see_the_same_in_all_known_files(driver: Driver) -> None:
+def test_both_read_the_same_from_all_reference_files(driver: Driver) -> None:
     for path in known_files():
         assert driver.ask("load", path) == verdict_here(path), path.name
         if path.suffix == ".wshard":
@@ -129,7 +129,7 @@ def translated(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
-def test_what_python_writes_is_read(driver: Driver, options: dict[str, Any], tmp_path: Path) -> None:
+def test_files_of_python_are_read(driver: Driver, options: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(full_episode(), path, **options)
     assert driver.answer("load", path) == described(load_wshard(path))
@@ -139,7 +139,7 @@ def test_what_python_writes_is_read(driver: Driver, options: dict[str, Any], tmp
     with open_wshard(path) as file:
         for name, (dtype, shape, digest) in driver.answer("blocks", path):
             array = file[name].read()
-            assert (dtype, shape) == (str(file[name].meaning.dtype), list(array.shape))
+            assert (dtype, shape) == (str(file[name].block_type.dtype), list(array.shape))
             assert digest == sha256(array.tobytes())
             rows = len(array) // 3, len(array) // 2
             found = driver.answer("window", path, block=name, rows=rows)
@@ -148,7 +148,7 @@ def test_what_python_writes_is_read(driver: Driver, options: dict[str, Any], tmp
 
 @pytest.mark.parametrize("is_fresh", [False, True], ids=["kept", "fresh"])
 @pytest.mark.parametrize("options", PLAIN, ids=str)
-def test_uncompressed_files_are_the_same_bytes(
+def test_uncompressed_files_are_identical(
     driver: Driver, options: dict[str, Any], is_fresh: bool, tmp_path: Path
 ) -> None:
     source, ours, theirs = tmp_path / "a.wshard", tmp_path / "b.wshard", tmp_path / "c.wshard"
@@ -158,16 +158,16 @@ def test_uncompressed_files_are_the_same_bytes(
             continue
         loaded = load_wshard(path)
         written = save_wshard(replace(loaded, origin=None) if is_fresh else loaded, ours, **options)
-        told = driver.answer("rewrite", path, to=str(theirs), fresh=is_fresh, options=translated(options))
-        assert told == written, path.name
+        rewritten = driver.answer("rewrite", path, to=str(theirs), fresh=is_fresh, options=translated(options))
+        assert rewritten == written, path.name
         assert theirs.read_bytes() == ours.read_bytes(), path.name
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
-def test_what_typescript_writes_is_read(driver: Driver, options: dict[str, Any], tmp_path: Path) -> None:
+def test_files_of_typescript_are_read(driver: Driver, options: dict[str, Any], tmp_path: Path) -> None:
     source, theirs = tmp_path / "a.wshard", tmp_path / "b.wshard"
     save_wshard(full_episode(), source)
-    # Levels of lz4 are not written there.
+    # TypeScript does not write levels of lz4.
     usable = {**options, **({"compression": "lz4"} if options.get("compression") == ("lz4", 9) else {})}
     driver.answer("rewrite", source, to=str(theirs), fresh=True, options=translated(usable))
     same_episode(load_wshard(theirs), full_episode())
@@ -193,15 +193,15 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @settings(max_examples=60)
 @given(episodes(), st.dictionaries(TEXT, JSON, max_size=3), st.sampled_from(SETTINGS[:5]))
-def test_any_episode_goes_both_ways(
+def test_any_episode_round_trips_both_ways(
     driver: Driver,
     tmp_path_factory: pytest.TempPathFactory,
     drawn: Episode,
     metadata: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    folder = tmp_path_factory.mktemp("both", numbered=True)
-    path, plain, theirs = folder / "a.wshard", folder / "b.wshard", folder / "c.wshard"
+    directory = tmp_path_factory.mktemp("both", numbered=True)
+    path, plain, theirs = directory / "a.wshard", directory / "b.wshard", directory / "c.wshard"
     episode = replace(drawn, metadata=metadata)
     save_wshard(episode, path, **options)
     loaded = load_wshard(path)
@@ -211,12 +211,12 @@ def test_any_episode_goes_both_ways(
     assert theirs.read_bytes() == plain.read_bytes()
     driver.answer("rewrite", plain, to=str(theirs), fresh=False, options={"compression": "zstd"})
     same_episode(load_wshard(theirs), episode)
-    shutil.rmtree(folder)
+    shutil.rmtree(directory)
 
 
 def test_both_refuse_the_same_containers_for_the_same_reason(driver: Driver, tmp_path: Path) -> None:
     for rule, (spoil, _) in CONTAINER.items():
-        path = write(tmp_path / "a.wshard", sound().build(spoil))
+        path = write(tmp_path / "a.wshard", valid_file().build(spoil))
         here = verdict_here(path)
         assert here[0] is not None
         assert driver.ask("load", path) == here, rule
@@ -224,14 +224,14 @@ def test_both_refuse_the_same_containers_for_the_same_reason(driver: Driver, tmp
 
 def test_both_refuse_the_same_metadata_for_the_same_reason(driver: Driver, tmp_path: Path) -> None:
     for rule, (name, document) in METADATA.items():
-        path = write(tmp_path / "a.wshard", sound(**{name: document}).build())
+        path = write(tmp_path / "a.wshard", valid_file(**{name: document}).build())
         here = verdict_here(path)
         assert here[0] is not None
         assert driver.ask("load", path) == here, rule
 
 
 def judge_damaged(driver: Driver, path: Path, seeds: range) -> int:
-    """How many mutated files both accept. They never disagree, on whether, why or what."""
+    """Return the number of mutated files that both accept. They must agree on the error kind and the values."""
     files = []
     for options in SETTINGS:
         save_wshard(full_episode(12), path, **options)
@@ -241,14 +241,14 @@ def judge_damaged(driver: Driver, path: Path, seeds: range) -> int:
         chance = random.Random(seed)
         write(path, mutate(chance.choice(files), chance))
         here, there = verdict_here(path), driver.ask("load", path)
-        # Our codec lets an lz4 match copy from itself, and gives what lay in memory: with luck, the right bytes.
+        # The lz4 library of Python accepts a match of offset 0 and returns uninitialized memory, right by chance.
         assert there == here or "a match 0 bytes back" in driver.message, seed
         accepted += here[0] is None
     return accepted
 
 
 def rewrite(path: Path, target: Path) -> str | None:
-    """The kind of our refusal to write it again, if any."""
+    """Return the kind of the refusal to save it again, if any."""
     try:
         save_wshard(load_wshard(path), target)
     except WarpError as error:
@@ -257,7 +257,7 @@ def rewrite(path: Path, target: Path) -> str | None:
 
 
 def judge_lies(driver: Driver, path: Path, seeds: range) -> int:
-    """The same for metadata that lies under checksums that are right."""
+    """Do the same for forged metadata under right checksums."""
     save_wshard(full_episode(4), path)
     ours, theirs = path.with_suffix(".ours"), path.with_suffix(".theirs")
     plain = {name: block.data for name, block in reference.read_blocks(path.read_bytes()).items()}
@@ -276,22 +276,22 @@ def judge_lies(driver: Driver, path: Path, seeds: range) -> int:
     return accepted
 
 
-def test_both_judge_damaged_files_alike(driver: Driver, tmp_path: Path) -> None:
+def test_both_agree_on_damaged_files(driver: Driver, tmp_path: Path) -> None:
     assert 0 < judge_damaged(driver, tmp_path / "a.wshard", range(500)) < 250
 
 
-def test_both_judge_documents_that_lie_alike(driver: Driver, tmp_path: Path) -> None:
+def test_both_agree_on_forged_documents(driver: Driver, tmp_path: Path) -> None:
     assert 0 < judge_lies(driver, tmp_path / "a.wshard", range(600)) < 400
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_both_judge_very_many_files_alike(driver: Driver, tmp_path: Path) -> None:
+def test_both_agree_on_many_files(driver: Driver, tmp_path: Path) -> None:
     assert judge_damaged(driver, tmp_path / "a.wshard", range(10_000, 110_000)) > 0
     assert judge_lies(driver, tmp_path / "a.wshard", range(10_000, 60_000)) > 0
 
 
-def test_a_journal_is_read_while_it_grows(driver: Driver, tmp_path: Path) -> None:
+def test_journal_is_read_while_it_grows(driver: Driver, tmp_path: Path) -> None:
     channels: list[dict[str, Any]] = [
         {"id": "q", "dtype": "f32", "shape": [2], "compression": "zstd"},
         {"id": "n", "dtype": "i64", "shape": [], "signal_block": "action/n", "unit": 1.0},
@@ -314,12 +314,12 @@ def test_chunks_and_their_manifest(driver: Driver, tmp_path: Path) -> None:
         writer.write_chunk(Episode("long", 10, "E", observations={"s": state}))
     manifest = writer.finalize_manifest()
     path = tmp_path / "long_manifest.wshard"
-    told, checksum = driver.answer("manifest", path)
+    manifest_document, checksum = driver.answer("manifest", path)
     assert checksum == crc32c(path.read_bytes())
-    assert (told["episodeId"], told["totalTimesteps"]) == ("long", 30)
+    assert (manifest_document["episodeId"], manifest_document["totalTimesteps"]) == ("long", 30)
     spelled = {"first_step": "firstStep", "last_step": "lastStep"}
     listed = [{spelled.get(key, key): value for key, value in asdict(entry).items()} for entry in manifest.chunks]
-    assert told["chunks"] == listed
+    assert manifest_document["chunks"] == listed
     for entry in manifest.chunks:
         chunk = tmp_path / entry.uri
         assert driver.answer("load", chunk) == described(load_wshard(chunk))

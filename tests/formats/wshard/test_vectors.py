@@ -1,4 +1,4 @@
-"""If this fails, files that other laboratories recorded read wrong here, or ours have another name than theirs."""
+"""If this fails, files of other laboratories are misread, or get another identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.formats.wshard.scenes import VECTORS, needs_vectors, vector
 from tests.reference import wshard_reader as reference
-from warpdata.formats.wshard.libraries import crc32c, xxh64
+from warpdata.formats.wshard.codecs import crc32c, xxh64
 from warpdata.wshard import DType, identity, load_wshard, open_wshard, save_wshard, unpack_residual
 
 pytestmark = needs_vectors
@@ -26,7 +26,7 @@ IDENTITIES = {
 
 
 @pytest.mark.parametrize("name", IDENTITIES)
-def test_identities_are_the_known_ones(name: str, tmp_path: Path) -> None:
+def test_identities_match(name: str, tmp_path: Path) -> None:
     found = identity(vector(name))
     assert found.startswith(IDENTITIES[name])
     assert found == reference.identity(reference.read_blocks(vector(name).read_bytes()))
@@ -36,7 +36,7 @@ def test_identities_are_the_known_ones(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", IDENTITIES)
-def test_both_readers_see_the_same_values(name: str) -> None:
+def test_both_readers_return_the_same_values(name: str) -> None:
     blocks = reference.read_blocks(vector(name).read_bytes())
     with open_wshard(vector(name)) as file:
         assert file.blocks == tuple(blocks)
@@ -50,7 +50,7 @@ def test_both_readers_see_the_same_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in IDENTITIES if name != "per_block_compressed"])
-def test_a_rewrite_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
+def test_rewrite_is_identical(name: str, tmp_path: Path) -> None:
     save_wshard(load_wshard(vector(name)), tmp_path / "again.wshard")
     assert (tmp_path / "again.wshard").read_bytes() == vector(name).read_bytes()
 

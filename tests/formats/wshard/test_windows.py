@@ -1,4 +1,4 @@
-"""If this fails, training sees other steps than were recorded, or a short window costs the whole file."""
+"""If this fails, training reads other steps than were recorded, or a short window reads the whole file."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 class CountingSource:
-    """Bytes in memory that remember which of them were asked for."""
+    """Bytes in memory that record the ranges that are read."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.size = len(data)
-        self.asked: list[tuple[int, int]] = []
+        self.size_bytes = len(data)
+        self.requested: list[tuple[int, int]] = []
 
-    def read_range(self, start: int, end: int) -> bytes:
-        self.asked.append((start, end))
-        return self._data[start:end]
+    def read_range(self, start: int, end: int) -> memoryview:
+        self.requested.append((start, end))
+        return memoryview(self._data)[start:end]
 
 
 @pytest.fixture(scope="module", params=OPTIONS, ids=str)
@@ -48,7 +48,7 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_a_window_is_a_slice(file: Path, data: st.DataObject) -> None:
+def test_window_equals_slice(file: Path, data: st.DataObject) -> None:
     with open_wshard(file) as opened:
         name = data.draw(st.sampled_from(opened.blocks))
         whole = opened[name].read()
@@ -59,7 +59,7 @@ def test_a_window_is_a_slice(file: Path, data: st.DataObject) -> None:
         assert window.tobytes() == whole[start:stop].tobytes()
 
 
-def test_types_and_shapes_are_those_declared(file: Path) -> None:
+def test_types_and_shapes_match_the_declaration(file: Path) -> None:
     episode = full_episode()
     with open_wshard(file) as opened:
         for name, channel in episode.lanes().items():
@@ -91,16 +91,16 @@ def big_episode() -> Episode:
     return Episode("big", 1000, observations={f"c{n}": Channel(f"c{n}", camera[:, :, : n + 1]) for n in range(8)})
 
 
-def test_uncompressed_windows_touch_only_their_bytes(tmp_path: Path) -> None:
+def test_uncompressed_windows_read_only_their_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(big_episode(), path)
     source = CountingSource(path.read_bytes())
     file = open_wshard(source)
-    assert source.asked == [(0, 65536)], "header, index and metadata of a usual file come in one request"
+    assert source.requested == [(0, 65536)], "one request covers header, index and metadata"
     file["signal/c7"].window(500, 516)
     entry = file["signal/c7"].entry
     width = 32 * 8
-    assert source.asked[1:] == [(entry.offset + 500 * width, entry.offset + 516 * width)]
+    assert source.requested[1:] == [(entry.offset + 500 * width, entry.offset + 516 * width)]
 
 
 def test_windows_of_time_chunks_decode_only_their_chunks(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_windows_of_time_chunks_decode_only_their_chunks(tmp_path: Path) -> None
     file = open_wshard(source)
     reader = file["signal/c7"]
     np.testing.assert_array_equal(reader.window(500, 516), episode.observations["c7"].data[500:516])
-    read = sum(end - start for start, end in source.asked[1:])
+    read = sum(end - start for start, end in source.requested[1:])
     assert read < reader.entry.stored_bytes / 10
     block = reference.read_blocks(data)["signal/c7"]
     assert block.flags == 1 | 2 | 8
@@ -131,7 +131,7 @@ def test_threads_share_an_open_file(tmp_path: Path) -> None:
         assert all(np.array_equal(got, data[at : at + 20]) for at, got in zip(starts, windows, strict=True))
 
 
-def test_an_identity_takes_one_chunk_of_memory(tmp_path: Path) -> None:
+def test_identity_needs_memory_for_one_chunk(tmp_path: Path) -> None:
     camera = np.zeros((400, 256, 256), np.uint8)
     path = tmp_path / "a.wshard"
     save_wshard(Episode("big", 400, observations={"c": Channel("c", camera)}), path, seal=True)
@@ -144,7 +144,7 @@ def test_an_identity_takes_one_chunk_of_memory(tmp_path: Path) -> None:
     assert peak_bytes < camera.nbytes / 4
 
 
-def test_a_damaged_chunk_harms_no_other(tmp_path: Path) -> None:
+def test_damaged_chunk_affects_no_other(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(big_episode(), path, compression="zstd", time_chunk_steps=16)
     data = bytearray(path.read_bytes())
@@ -165,14 +165,14 @@ def test_a_damaged_chunk_harms_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 41), (41, 41)])
-def test_windows_outside_are_refused(tmp_path: Path, start: int, stop: int) -> None:
+def test_windows_out_of_range_are_refused(tmp_path: Path, start: int, stop: int) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(full_episode(), path)
     with open_wshard(path) as file, pytest.raises(BadInputError, match="not within the 40"):
         file["signal/state"].window(start, stop)
 
 
-def test_a_block_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_block(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(full_episode(), path)
     with open_wshard(path) as file:
@@ -181,7 +181,7 @@ def test_a_block_that_is_not_there(tmp_path: Path) -> None:
             file["signal/nothing"]
 
 
-def test_a_source_that_gives_too_little_is_noticed(tmp_path: Path) -> None:
+def test_short_read_of_a_source_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     save_wshard(big_episode(), path)
     source = CountingSource(path.read_bytes())

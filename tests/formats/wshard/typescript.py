@@ -1,4 +1,4 @@
-"""The TypeScript library, built once for all tests that ask it something, and episodes in its words."""
+"""The built TypeScript library, and the description of episodes that its driver returns."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ INSTALL = ("install", "--no-package-lock", "--no-audit", "--no-fund", "--fetch-r
 OLDEST_NODE = 20
 
 
-def modules_are_there() -> bool:
-    """Whether somebody has installed exactly the packages that are asked for."""
+def has_packages() -> bool:
+    """Return whether exactly the required packages are installed."""
     wanted = json.loads((PACKAGE / "package.json").read_text())
     for name, version in {**wanted["dependencies"], **wanted["devDependencies"]}.items():
         found = PACKAGE / "node_modules" / name / "package.json"
@@ -35,7 +35,7 @@ def modules_are_there() -> bool:
 
 
 def build(target: Path) -> str | None:
-    """Build the library into an empty folder. Returns why that cannot be done here, if so."""
+    """Build the library into an empty directory. Return the reason if that is not possible."""
     npm = shutil.which("npm")
     if not NODE:
         return "node is not installed"
@@ -46,7 +46,7 @@ def build(target: Path) -> str | None:
         shutil.copy(PACKAGE / name, target / name)
     for name in ("src", "test"):
         shutil.copytree(PACKAGE / name, target / name)
-    if modules_are_there():
+    if has_packages():
         (target / "node_modules").symlink_to(PACKAGE / "node_modules")
     elif npm is None:
         return "npm is not installed"
@@ -56,19 +56,19 @@ def build(target: Path) -> str | None:
         except subprocess.TimeoutExpired:
             return "npm does not answer"
         if code:
-            said = next((line for line in output.splitlines() if line.startswith("npm error")), "no reason given")
-            return f"npm cannot install the packages: {said}"
+            reason = next((line for line in output.splitlines() if line.startswith("npm error")), "no reason given")
+            return f"npm cannot install the packages: {reason}"
     code, output = run([NODE, str(target / "node_modules" / "typescript" / "bin" / "tsc")], BUILD_S, target)
     assert code == 0, output
     return None
 
 
-def run(command: list[str], timeout_s: int, folder: Path, **environment: str) -> tuple[int, str]:
-    """The exit code, and all that was printed."""
+def run(command: list[str], timeout_s: int, directory: Path, **environment: str) -> tuple[int, str]:
+    """Return the exit code, and all output."""
     done = subprocess.run(
         command,
         check=False,
-        cwd=folder,
+        cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -79,7 +79,7 @@ def run(command: list[str], timeout_s: int, folder: Path, **environment: str) ->
 
 
 def described(episode: Episode) -> dict[str, Any]:
-    """An episode in the words of the driver."""
+    """Describe an episode like the driver does."""
     series = (episode.rewards, episode.terminations, episode.truncations, episode.timestamps_ns)
     base = episode.timebase
     step = None if base.dt_ns is None else str(base.dt_ns)

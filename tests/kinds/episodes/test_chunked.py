@@ -166,8 +166,8 @@ def same_values(mine: StoredEpisode, other: StoredEpisode, data: st.DataObject) 
     names = ["signal/rgb", "signal/imu", "ctrl", "reward", "done", "time/timestamps_ns"]
     assert set(mine.blocks) == {name for name in other.blocks if not name.startswith("meta/")}
     for name in names:
-        rows = mine[name].meaning.rows
-        assert mine[name].meaning == other[name].meaning
+        rows = mine[name].block_type.rows
+        assert mine[name].block_type == other[name].block_type
         assert np.array_equal(mine[name].read(), other[name].read())
         low = data.draw(st.integers(0, rows))
         high = data.draw(st.integers(low, rows))

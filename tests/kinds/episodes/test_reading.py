@@ -192,7 +192,7 @@ def test_opening_more_episodes_sends_no_request(tmp_path: Path) -> None:
     episodes = open_dataset(connection, parse_address("a/robot")).episodes()
     first = counters.snapshot().requests
     assert [episode.info.length for episode in episodes] == [1000] * 3
-    assert episodes["e1"]["c03"].meaning.rows == 1000
+    assert episodes["e1"]["c03"].block_type.rows == 1000
     assert episodes.table().to_arrow().num_rows == 3
     assert counters.snapshot().requests - first == 1, "the index, once"
     before = counters.snapshot()

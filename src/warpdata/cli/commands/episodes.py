@@ -102,13 +102,14 @@ def _ls(
 
 def _file_row(episode: OpenEpisode) -> dict[str, Any]:
     info = episode.info
+    declared = [name for name in episode.file.blocks if episode.file[name].block_type.is_declared]
     return {
         "id": info.id,
         "env_id": info.env_id,
         "length": info.length,
         "timebase": info.timebase.type,
         "tick_hz": info.timebase.hz,
-        "channels": [_channel(episode, name) for name in episode.file.blocks if episode.file[name].meaning.is_declared],
+        "channels": [_channel(episode, name) for name in declared],
         "byte_size": episode.size_bytes,
         "metadata": dict(info.metadata),
         "path": episode.source,

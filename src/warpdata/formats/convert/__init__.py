@@ -1,6 +1,6 @@
-"""Episodes from and into other formats, each with a report of what was kept, changed and lost.
+"""Conversion of episodes from and to other formats, with a report of the fields kept, changed and lost.
 
-docs/guides/converting.md shows how. Libraries of other formats are extras, loaded when they are needed.
+docs/guides/converting.md has examples. Libraries of other formats are extras, imported on first use.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from warpdata.formats.convert.hdf5_export import export_hdf5
 from warpdata.formats.convert.hdf5_import import import_hdf5
 from warpdata.formats.convert.lerobot_export import export_lerobot
 from warpdata.formats.convert.lerobot_import import import_lerobot
-from warpdata.formats.convert.mcap_export import export_mcap
+from warpdata.formats.convert.mcap import export_mcap
 from warpdata.formats.convert.npz import export_npz, import_npz
-from warpdata.formats.convert.report import ConversionReport, Fate
+from warpdata.formats.convert.report import ConversionReport, FieldOutcome
 
 if TYPE_CHECKING:
-    from warpdata.formats.convert.gymnasium_recorder import RecordEpisodes
+    from warpdata.formats.convert.gymnasium import RecordEpisodes
 
 
 __all__ = [
     "FORMATS",
     "ConversionReport",
-    "Fate",
+    "FieldOutcome",
     "RecordEpisodes",
     "convert",
     "export_hdf5",
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Its base class is Gymnasium's, so the class can not be made where that is not installed.
+    # Its base class is Gymnasium's, so the class cannot exist without that library.
     if name == "RecordEpisodes":
-        return importlib.import_module("warpdata.formats.convert.gymnasium_recorder").RecordEpisodes
+        return importlib.import_module("warpdata.formats.convert.gymnasium").RecordEpisodes
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""All that an episode file holds, by name, so that a report can speak of each thing once.
+"""The fields of an episode file by name, so that a report has one line for each.
 
-A field is a block by its name, a member of `meta/episode` as `meta/episode.env_id`, or what the declaration
-of a channel adds, as `signal/imu.attributes`. `meta/wshard` says nothing about an episode.
+A field is a block by its name, a member of `meta/episode` such as `meta/episode.env_id`, or the further members of a
+channel's declaration, such as `signal/imu.attributes`. `meta/wshard` describes no episode and is not a field.
 """
 
 from __future__ import annotations
@@ -17,39 +17,41 @@ from warpdata.errors import BadInputError, EpisodeCorruptedError
 from warpdata.formats.wshard import BlockReader, ChannelSpec, DType, EpisodeInfo, WShardFile, open_wshard
 
 __all__ = [
+    "META_BLOCKS",
     "Array",
     "attributes_field",
-    "fields_of",
-    "info_of",
+    "find_spec",
+    "is_encoded",
     "is_stepwise",
-    "opened",
-    "row_windows",
-    "spec_of",
-    "widened",
+    "iterate_rows",
+    "list_fields",
+    "open_episode",
+    "require_info",
+    "widen_bf16",
 ]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-META = ("meta/wshard", "meta/episode", "meta/channels")
+META_BLOCKS = ("meta/wshard", "meta/episode", "meta/channels")
 
 
-def opened(path: Path) -> WShardFile:
-    """The episode file; a journal is refused with a word about what to do."""
+def open_episode(path: Path) -> WShardFile:
+    """Open an episode file; refuse a journal with a hint."""
     if path.name.endswith(".partial"):
-        hint = "Call warpdata.formats.wshard.recover on it first."
+        hint = "Call warpdata.wshard.recover on it first."
         raise BadInputError(f"{path} is the journal of a recording, not an episode", hint=hint)
     return open_wshard(path)
 
 
-def info_of(file: WShardFile) -> EpisodeInfo:
+def require_info(file: WShardFile) -> EpisodeInfo:
     if file.info is None:
         raise EpisodeCorruptedError("there is no block 'meta/episode'")
     return file.info
 
 
-def fields_of(file: WShardFile) -> list[str]:
-    """Every field of the file. `meta/episode.episode_id` is always there."""
-    info = info_of(file)
+def list_fields(file: WShardFile) -> list[str]:
+    """Return every field of the file. `meta/episode.episode_id` is always present."""
+    info = require_info(file)
     found = ["meta/episode.episode_id"]
     members: dict[str, object] = {
         "env_id": info.env_id,
@@ -60,40 +62,45 @@ def fields_of(file: WShardFile) -> list[str]:
     found += [f"meta/episode.{name}" for name, value in members.items() if value]
     found += [f"meta/episode.{name}" for name in info.attributes]
     for block in file.blocks:
-        if block in META:
+        if block in META_BLOCKS:
             continue
         found.append(block)
-        spec = spec_of(info, block)
+        spec = find_spec(info, block)
         if spec is not None and (spec.attributes or spec.id != block.partition("/")[2]):
             found.append(attributes_field(block))
     return found
 
 
 def attributes_field(block: str) -> str:
-    """The name of what a declaration says beside type and shape: attributes, and an id that is not the block's."""
+    """Return the field for a declaration's attributes, and for an id that differs from the block name."""
     return f"{block}.attributes"
 
 
-def spec_of(info: EpisodeInfo, block: str) -> ChannelSpec | None:
+def find_spec(info: EpisodeInfo, block: str) -> ChannelSpec | None:
     return info.channels.get(block) or info.lanes.get(block)
 
 
+def is_encoded(file: WShardFile, block: str) -> bool:
+    """Return whether the block holds encoded video or images."""
+    spec = find_spec(require_info(file), block)
+    return spec is not None and "encoding" in spec.attributes
+
+
 def is_stepwise(file: WShardFile, block: str) -> bool:
-    """Whether the block is an array with one row for each step."""
-    info, meaning = info_of(file), file[block].meaning
-    spec = spec_of(info, block)
-    encoded = spec is not None and "encoding" in spec.attributes
-    return meaning.is_declared and not encoded and meaning.rows == info.length
+    """Return whether the block is an array with one row for each step."""
+    block_type = file[block].block_type
+    has_steps = block_type.rows == require_info(file).length
+    return block_type.is_declared and not is_encoded(file, block) and has_steps
 
 
-def row_windows(reader: BlockReader) -> Iterator[tuple[int, Array]]:
-    """All rows of a block in pieces, each with the number of its first row; checked at the end.
+def iterate_rows(reader: BlockReader) -> Iterator[tuple[int, Array]]:
+    """Yield all rows of a block in pieces, each with the number of its first row; verified at the end.
 
-    Memory is a piece: some MiB, or a whole block where it is compressed in one frame. bf16 comes as its bits.
+    Memory is one piece: a few MiB, or a whole block that is compressed in one frame. bf16 comes as its bits.
     """
-    meaning = reader.meaning
-    dtype = np.dtype("<u2") if meaning.dtype is DType.BF16 else meaning.dtype.numpy
-    row_bytes = prod(meaning.shape) * meaning.dtype.size_bytes
+    block_type = reader.block_type
+    dtype = np.dtype("<u2") if block_type.dtype is DType.BF16 else block_type.dtype.numpy
+    row_bytes = prod(block_type.shape) * block_type.dtype.size_bytes
     if not row_bytes:
         yield 0, reader.read()
         return
@@ -102,12 +109,12 @@ def row_windows(reader: BlockReader) -> Iterator[tuple[int, Array]]:
         data = piece if not left else memoryview(left + bytes(piece))
         count = len(data) // row_bytes
         if count:
-            rows = np.frombuffer(data[: count * row_bytes], dtype).reshape(count, *meaning.shape)
-            # Any byte but 0 is true, and others would be surprised by it.
+            rows = np.frombuffer(data[: count * row_bytes], dtype).reshape(count, *block_type.shape)
+            # Any non-zero byte is true here, but other readers expect 1.
             yield first, rows.view(np.uint8) != 0 if dtype == np.bool_ else rows
         first, left = first + count, bytes(data[count * row_bytes :])
 
 
-def widened(bits: Array) -> Array:
-    """bf16 as float32, from its bits; every value is exact."""
+def widen_bf16(bits: Array) -> Array:
+    """Convert the bits of bf16 to float32, exactly."""
     return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)

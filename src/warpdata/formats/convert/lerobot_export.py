@@ -1,12 +1,11 @@
-"""Episodes into a LeRobot v3 dataset: rows as Parquet, pictures without loss, films as they are.
+"""Export of episodes into a LeRobot v3 dataset: rows as Parquet, lossless images, unchanged videos.
 
-All episodes must have the same features. What LeRobot has no place for goes along in a column `wshard` of the
-table of episodes, which it passes over.
+All episodes must have the same features. Everything that LeRobot cannot hold goes into a column `wshard` of the table
+of episodes, which LeRobot ignores.
 """
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,21 +17,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warpdata.errors import BadInputError, SchemaMismatchError
-from warpdata.formats.convert.episode_fields import Array, fields_of, info_of, is_stepwise, opened, spec_of, widened
-from warpdata.formats.convert.lerobot_images import picture_times
+from warpdata.formats.convert.episode_fields import (
+    find_spec,
+    is_encoded,
+    is_stepwise,
+    list_fields,
+    open_episode,
+    require_info,
+    widen_bf16,
+)
 from warpdata.formats.convert.lerobot_layout import (
     DATA_PATH,
     DEFAULT_FEATURES,
     EPISODES_PATH,
     VIDEO_PATH,
-    column_of,
+    FeatureStats,
+    array_to_column,
+    image_column,
+    image_times,
     tasks_table,
 )
-from warpdata.formats.convert.lerobot_stats import Stats
-from warpdata.formats.convert.libraries import load
-from warpdata.formats.convert.output_dir import free_name, staged
-from warpdata.formats.convert.report import ConversionReport, Ledger
+from warpdata.formats.convert.output import make_unique, new_output
+from warpdata.formats.convert.report import ConversionLog, ConversionReport
 from warpdata.formats.convert.sidecar import write_sidecar
+from warpdata.formats.media import encode_png
 from warpdata.formats.wshard import DType, FrameReader, WShardFile, frames_block
 from warpdata.limits import MIB
 
@@ -42,33 +50,33 @@ _NAMED = {"reward": "next.reward", "done": "next.done", "truncated": "next.trunc
 _CHUNK_FILES = 1000
 _DATA_FILE_MIB = 100
 _TOLERANCE_S = 1e-4
-_MOST_DIMENSIONS = 5
-_COUNTED_FRAMES = 8
-"""So many encoded frames of each episode are decoded for the statistics."""
+_MAX_DIMENSIONS = 5
+_SAMPLED_FRAMES = 8
+"""Number of encoded frames of each episode that are decoded for the statistics."""
 
 
 def export_lerobot(
     sources: Iterable[str | Path], target: str | Path, *, fps: float | None = None, task: str | None = None
 ) -> ConversionReport:
-    """Write episodes as one dataset, a folder. Memory is one episode.
+    """Write episodes as one dataset, a directory. Memory is one episode.
 
-    `fps` is that of the episodes' timebase unless told. `task` is the text that LeRobot wants for each episode;
-    by default what `metadata` calls `task`, or the id of the environment.
+    The default `fps` is that of the episodes' timebase. `task` is the text of each episode in LeRobot; by default the
+    member `task` of `metadata`, or the id of the environment.
     """
-    ledger = Ledger("wshard", "lerobot")
-    with staged(Path(target)) as making:
-        writer = _Writer(making, fps, task, ledger)
+    log = ConversionLog("wshard", "lerobot")
+    with new_output(Path(target)) as staged:
+        writer = _Writer(staged, fps, task, log)
         for source in sources:
-            with opened(Path(source)) as file:
+            with open_episode(Path(source)) as file:
                 writer.add(file)
         writer.finish()
-    ledger.wrote(Path(target))
-    return ledger.report()
+    log.wrote(Path(target))
+    return log.report()
 
 
 @dataclass(frozen=True, slots=True)
 class _Feature:
-    """How a block is told: `kind` is LeRobot's dtype, also `image` or `video`."""
+    """The feature of a block. `kind` is LeRobot's dtype, including `image` and `video`."""
 
     name: str
     kind: str
@@ -81,14 +89,14 @@ class _Feature:
 
 @dataclass(slots=True)
 class _Writer:
-    """A dataset in the making."""
+    """Writes one dataset, episode by episode."""
 
     root: Path
     fps: float | None
     task: str | None
-    ledger: Ledger
+    log: ConversionLog
     features: dict[str, _Feature] | None = None
-    stats: dict[str, Stats] = field(default_factory=dict)
+    stats: dict[str, FeatureStats] = field(default_factory=dict)
     tasks: dict[str, int] = field(default_factory=dict)
     episodes: list[dict[str, Any]] = field(default_factory=list)
     rows: int = 0
@@ -97,20 +105,21 @@ class _Writer:
     data_number: int = 0
 
     def add(self, file: WShardFile) -> None:
-        info, number = info_of(file), len(self.episodes)
+        info, number = require_info(file), len(self.episodes)
         if not info.length:
-            raise BadInputError(f"the episode {info.id!r} has no steps, and LeRobot has no such episodes")
-        self._agree_on_rate(file)
+            raise BadInputError(f"the episode {info.id!r} has no steps, which LeRobot does not support")
+        self._check_rate(file)
         features = _features(file, self.fps or 1)
         if self.features is None:
             self.features = features
         elif self.features != features:
-            odd = sorted({*self.features.items()} ^ {*features.items()}, key=str)
+            differing = sorted({*self.features.items()} ^ {*features.items()}, key=str)
+            names = ", ".join(block for block, _ in differing)
             raise SchemaMismatchError(
-                f"the episode {info.id!r} has other features than the first: {', '.join(block for block, _ in odd)}",
-                hint="Episodes of one LeRobot dataset have the same features; export them apart.",
+                f"the episode {info.id!r} has other features than the first: {names}",
+                hint="Episodes of one LeRobot dataset have the same features. Export them separately.",
             )
-        self.ledger.open(fields_of(file))
+        self.log.open(list_fields(file))
         entry: dict[str, Any] = {"episode_index": number, "length": info.length}
         columns = self._columns(file, features, entry)
         before = info.attributes.get("lerobot")
@@ -118,17 +127,19 @@ class _Writer:
         self.robot_type = self.robot_type or hints.get("robot_type")
         listed = hints.get("tasks") or ()
         task = str(self.task or info.metadata.get("task") or next(iter(listed), None) or info.env_id or "unknown")
-        columns["task_index"] = column_of(np.full(info.length, self.tasks.setdefault(task, len(self.tasks)), np.int64))
+        columns["task_index"] = array_to_column(
+            np.full(info.length, self.tasks.setdefault(task, len(self.tasks)), np.int64)
+        )
         self._write_rows(pa.table(columns), entry)
         paths = {block: feature.name for block, feature in features.items() if feature.name in entry["kept"]}
         entry |= {"tasks": [task], "wshard": write_sidecar(file, paths)}
         del entry["kept"]
         self.episodes.append(entry)
-        self._settle(file, features, paths)
-        self.ledger.close(info.length)
+        self._record_outcomes(file, features, paths)
+        self.log.close(info.length)
 
     def finish(self) -> None:
-        """Close the rows, and write what tells about them."""
+        """Close the rows, and write the metadata."""
         if self.data is None or self.features is None:
             raise BadInputError("there are no episodes to write")
         self.data.close()
@@ -139,13 +150,13 @@ class _Writer:
         path.parent.mkdir(parents=True)
         pq.write_table(pa.Table.from_pylist(listed), path)
         found = {name: stats.document() for name, stats in self.stats.items()}
-        self._write_json("stats.json", {name: told for name, told in found.items() if told is not None})
+        self._write_json("stats.json", {name: document for name, document in found.items() if document is not None})
         features = {feature.name: feature.document() for feature in self.features.values()}
         features |= {name: {"dtype": kind, "shape": [1], "names": None} for name, kind in DEFAULT_FEATURES.items()}
         for feature in self.features.values():
             if feature.kind == "video":
                 features[feature.name]["info"] = {"video.fps": self.fps}
-        has_films = any(feature.kind == "video" for feature in self.features.values())
+        has_videos = any(feature.kind == "video" for feature in self.features.values())
         info = {
             "codebase_version": "v3.0",
             "robot_type": self.robot_type,
@@ -158,7 +169,7 @@ class _Writer:
             "fps": self.fps,
             "splits": {"train": f"0:{len(self.episodes)}"},
             "data_path": DATA_PATH,
-            "video_path": VIDEO_PATH if has_films else None,
+            "video_path": VIDEO_PATH if has_videos else None,
             "features": features,
         }
         self._write_json("info.json", info)
@@ -167,55 +178,59 @@ class _Writer:
         text = json.dumps(document, indent=4, ensure_ascii=False)
         (self.root / "meta" / name).write_text(text, encoding="utf-8")
 
-    def _agree_on_rate(self, file: WShardFile) -> None:
-        rate = info_of(file).timebase.hz
+    def _check_rate(self, file: WShardFile) -> None:
+        rate = require_info(file).timebase.hz
         if self.fps is None:
             if rate is None:
-                hint = "Say it with fps=…"
-                raise BadInputError(f"the episode {info_of(file).id!r} does not tell its rate", hint=hint)
+                hint = "Pass fps=…."
+                raise BadInputError(f"the episode {require_info(file).id!r} has no rate", hint=hint)
             self.fps = rate
         if float(self.fps).is_integer():
             self.fps = int(self.fps)
         if rate is not None and rate != self.fps:
-            raise SchemaMismatchError(f"the episode {info_of(file).id!r} has {rate} steps in a second, not {self.fps}")
+            raise SchemaMismatchError(
+                f"the episode {require_info(file).id!r} has {rate} steps per second, not {self.fps}"
+            )
 
     def _columns(self, file: WShardFile, features: dict[str, _Feature], entry: dict[str, Any]) -> dict[str, pa.Array]:
-        length, number = info_of(file).length, len(self.episodes)
+        length, number = require_info(file).length, len(self.episodes)
         columns: dict[str, pa.Array] = {}
         entry["kept"] = set()
         for block, feature in features.items():
             entry["kept"].add(feature.name)
-            stats = self.stats.setdefault(feature.name, Stats(is_picture=feature.kind in ("image", "video")))
-            if _is_encoded(file, block):
-                for frame in FrameReader(file, block).frames(0, min(length, _COUNTED_FRAMES)):
+            stats = self.stats.setdefault(feature.name, FeatureStats(is_image=feature.kind in ("image", "video")))
+            if is_encoded(file, block):
+                for frame in FrameReader(file, block).frames(0, min(length, _SAMPLED_FRAMES)):
                     stats.add(frame[None])
                 if feature.kind == "video":
-                    self._write_film(file, block, feature.name, entry)
+                    self._write_video(file, block, feature.name, entry)
                 else:
-                    columns[feature.name] = _pictures(_encoded(file, block))
+                    columns[feature.name] = image_column(_encoded(file, block))
                 continue
             reader = file[block]
             rows = reader.read()
-            if reader.meaning.dtype is DType.BF16:
-                rows = widened(rows)
+            if reader.block_type.dtype is DType.BF16:
+                rows = widen_bf16(rows)
             stats.add(rows)
-            columns[feature.name] = _pictures(_as_png(rows)) if feature.kind == "image" else column_of(rows)
+            columns[feature.name] = (
+                image_column(map(encode_png, rows)) if feature.kind == "image" else array_to_column(rows)
+            )
         steps = np.arange(length, dtype=np.int64)
-        columns["timestamp"] = column_of((steps / float(self.fps or 1)).astype(np.float32))
-        columns["frame_index"] = column_of(steps)
-        columns["episode_index"] = column_of(np.full(length, number, np.int64))
-        columns["index"] = column_of(steps + self.rows)
+        columns["timestamp"] = array_to_column((steps / float(self.fps or 1)).astype(np.float32))
+        columns["frame_index"] = array_to_column(steps)
+        columns["episode_index"] = array_to_column(np.full(length, number, np.int64))
+        columns["index"] = array_to_column(steps + self.rows)
         return columns
 
-    def _write_film(self, file: WShardFile, block: str, name: str, entry: dict[str, Any]) -> None:
-        """A film of an episode is a file of its own, to the byte what the block holds."""
+    def _write_video(self, file: WShardFile, block: str, name: str, entry: dict[str, Any]) -> None:
+        """Write the bytes of the block as a video file of its own."""
         chunk, number = divmod(len(self.episodes), _CHUNK_FILES)
         path = self.root / VIDEO_PATH.format(video_key=name, chunk_index=chunk, file_index=number)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as out:
             for piece in file[block].pieces():
                 out.write(piece)
-        length = info_of(file).length
+        length = require_info(file).length
         entry |= {
             f"videos/{name}/chunk_index": chunk,
             f"videos/{name}/file_index": number,
@@ -241,37 +256,39 @@ class _Writer:
             self.data.close()
             self.data, self.data_number = None, self.data_number + 1
 
-    def _settle(self, file: WShardFile, features: dict[str, _Feature], paths: dict[str, str]) -> None:
-        for name in fields_of(file):
+    def _record_outcomes(self, file: WShardFile, features: dict[str, _Feature], paths: dict[str, str]) -> None:
+        for name in list_fields(file):
             feature = features.get(name)
             if feature is not None and name in paths:
-                if file[name].meaning.dtype is DType.BF16:
-                    self.ledger.changed(name, f"bf16 became float32 in {feature.name}; every value is exact")
+                if file[name].block_type.dtype is DType.BF16:
+                    self.log.changed(name, f"bf16 became float32 in {feature.name}; every value is exact")
                 else:
-                    as_what = ", as it is" if _is_encoded(file, name) else ", as PNG" if feature.kind == "image" else ""
-                    self.ledger.kept(name, f"as {feature.name}{as_what}")
+                    form = ", unchanged" if is_encoded(file, name) else ", as PNG" if feature.kind == "image" else ""
+                    self.log.kept(name, f"as {feature.name}{form}")
             elif name.startswith("frames/") and name.removeprefix("frames/") in features:
-                self.ledger.kept(name, "it follows from the encoded frames")
+                self.log.kept(name, "it follows from the encoded frames")
             elif name in file:
-                self.ledger.lost(name, "LeRobot has arrays with one row for each step, and films of as many frames")
+                self.log.lost(
+                    name, "LeRobot holds arrays with one row for each step, and videos with one frame for each step"
+                )
             elif name.endswith(".attributes") and name.removesuffix(".attributes") not in paths:
-                self.ledger.lost(name, "with its block")
+                self.log.lost(name, "with its block")
             else:
-                self.ledger.kept(name, "in the column wshard of the episodes")
+                self.log.kept(name, "in the column wshard of the episodes")
 
 
 def _features(file: WShardFile, fps: float) -> dict[str, _Feature]:
-    """The blocks that LeRobot can hold, in the order of the file."""
+    """Return the blocks that LeRobot can hold, in the order of the file."""
     taken = set(DEFAULT_FEATURES)
-    lone = [block for block in file.blocks if block.startswith("action/")]
+    actions = [block for block in file.blocks if block.startswith("action/")]
     out: dict[str, _Feature] = {}
     for block in file.blocks:
         if block.startswith(("meta/", "frames/")):
             continue
         kind, shape = _kind(file, block, fps)
         if kind:
-            wanted = "action" if lone == [block] else _name(block)
-            out[block] = _Feature(free_name(wanted, taken), kind, shape)
+            wanted = "action" if actions == [block] else _name(block)
+            out[block] = _Feature(make_unique(wanted, taken), kind, shape)
     return out
 
 
@@ -284,45 +301,40 @@ def _name(block: str) -> str:
 
 
 def _kind(file: WShardFile, block: str, fps: float) -> tuple[str, tuple[int, ...]]:
-    """LeRobot's dtype and shape for a block; nothing where it has none."""
-    if _is_encoded(file, block):
-        return _film_kind(file, block, fps)
-    meaning = file[block].meaning
-    if not is_stepwise(file, block) or 0 in meaning.shape or len(meaning.shape) > _MOST_DIMENSIONS:
+    """Return LeRobot's dtype and shape for a block; an empty dtype if there is none."""
+    if is_encoded(file, block):
+        return _encoded_kind(file, block, fps)
+    meaning = file[block].block_type
+    if not is_stepwise(file, block) or 0 in meaning.shape or len(meaning.shape) > _MAX_DIMENSIONS:
         return "", ()
-    is_picture = meaning.dtype is DType.U8 and len(meaning.shape) == 3 and meaning.shape[2] == 3
-    if block.startswith("signal/") and is_picture:
+    is_image = meaning.dtype is DType.U8 and len(meaning.shape) == 3 and meaning.shape[2] == 3
+    if block.startswith("signal/") and is_image:
         return "image", meaning.shape
     dtype = np.dtype(np.float32) if meaning.dtype is DType.BF16 else meaning.dtype.numpy
     return dtype.name, meaning.shape
 
 
-def _is_encoded(file: WShardFile, block: str) -> bool:
-    spec = spec_of(info_of(file), block)
-    return spec is not None and "encoding" in spec.attributes
-
-
-def _film_kind(file: WShardFile, block: str, fps: float) -> tuple[str, tuple[int, ...]]:
-    spec = spec_of(info_of(file), block)
+def _encoded_kind(file: WShardFile, block: str, fps: float) -> tuple[str, tuple[int, ...]]:
+    spec = find_spec(require_info(file), block)
     if spec is None or frames_block(block) not in file or not block.startswith("signal/"):
         return "", ()
     if spec.attributes["encoding"] in ("jpeg", "png"):
-        return _pictures_kind(file, block, fps)
+        return _images_kind(file, block, fps)
     if spec.attributes.get("container") != "mov":
         return "", ()
     times = FrameReader(file, block).index.times_ns / 1e9
-    length = info_of(file).length
-    on_time = len(times) == length and bool((abs(times - np.arange(length) / fps) < _TOLERANCE_S).all())
+    length = require_info(file).length
+    is_on_time = len(times) == length and bool((abs(times - np.arange(length) / fps) < _TOLERANCE_S).all())
     shape = spec.attributes.get("frame_shape")
-    if not on_time or not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+    if not is_on_time or not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
         return "", ()
     return "video", tuple(size for size in shape if isinstance(size, int))
 
 
-def _pictures_kind(file: WShardFile, block: str, fps: float) -> tuple[str, tuple[int, ...]]:
-    """Encoded pictures go along as they are, where there is one for each step and an import finds the same times."""
+def _images_kind(file: WShardFile, block: str, fps: float) -> tuple[str, tuple[int, ...]]:
+    """Return the kind of encoded images: `image` if there is one for each step, at the times that an import derives."""
     reader = FrameReader(file, block)
-    if reader.index.times_ns.tolist() != picture_times(info_of(file).length, fps):
+    if reader.index.times_ns.tolist() != image_times(require_info(file).length, fps):
         return "", ()
     return "image", reader.frame(0).shape
 
@@ -331,16 +343,3 @@ def _encoded(file: WShardFile, block: str) -> Iterator[bytes]:
     reader = FrameReader(file, block)
     for number in range(len(reader)):
         yield reader.encoded(number)
-
-
-def _as_png(rows: Array) -> Iterator[bytes]:
-    images = load("PIL.Image")
-    for row in rows:
-        out = io.BytesIO()
-        images.fromarray(row).save(out, "PNG", compress_level=1)
-        yield out.getvalue()
-
-
-def _pictures(encoded: Iterable[bytes]) -> pa.Array:
-    cells = [{"bytes": data, "path": None} for data in encoded]
-    return pa.array(cells, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))

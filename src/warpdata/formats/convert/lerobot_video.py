@@ -1,86 +1,47 @@
-"""Films of a LeRobot dataset, of which one file may hold many episodes: cut without encoding where that is possible."""
+"""Videos of a LeRobot dataset, of which one file may hold many episodes: cut without encoding if possible."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from warpdata.errors import InvalidSourceError
+from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.formats.convert.episode_fields import Array
-from warpdata.formats.convert.libraries import load
-from warpdata.formats.wshard import index_film
+from warpdata.formats.media import VideoReader, cut_video
+from warpdata.formats.wshard import index_video
 
-__all__ = ["FilmPart", "cut_film", "frame_count", "read_frames"]
+__all__ = ["VideoPart", "count_frames"]
 
 
 @dataclass(frozen=True, slots=True)
-class FilmPart:
-    """The frames of one episode within a film."""
+class VideoPart:
+    """The frames of one episode in a video file."""
 
     path: Path
     first: int
-    count: int
+    frame_count: int
+
+    def cut(self, target: Path) -> bool:
+        """Write the part to an MP4 without encoding. False, without a file: it does not begin with a key frame."""
+        try:
+            return cut_video(self.path, self.first, self.frame_count, target)
+        except BadInputError as error:
+            raise InvalidSourceError(error.message) from error
+
+    def decode(self) -> Array:
+        """Decode all frames of the part."""
+        with VideoReader(self.path.open("rb"), str(self.path)) as video:
+            frames = list(video.frames(self.first, self.first + self.frame_count))
+        if len(frames) != self.frame_count:
+            raise InvalidSourceError(f"{self.path} ends before frame {self.first + self.frame_count}")
+        return np.stack(frames)
 
 
-def frame_count(path: Path) -> int:
-    """How many frames a film has, from its packets."""
-    rows, _ = index_film(path, "film", is_verified=False)
+def count_frames(path: Path) -> int:
+    """Count the frames of a video from its packets."""
+    rows, _ = index_video(path, "video", is_verified=False)
     found = rows.attributes["frame_count"]
     assert isinstance(found, int)
     return found
-
-
-def cut_film(part: FilmPart, target: Path) -> bool:
-    """Write the part as a film of its own, packet by packet as they are.
-
-    `False`, and nothing is written, where it does not begin with a key frame, or leans on frames outside.
-    """
-    av = load("av")
-    with _opened(av, part.path) as source:
-        packets = [(packet.pts, packet.is_keyframe, packet.is_discard) for packet in _packets(source)]
-    shown = sorted(pts for pts, _, is_hidden in packets if not is_hidden)
-    wanted = set(shown[part.first : part.first + part.count])
-    places = [number for number, (pts, _, _) in enumerate(packets) if pts in wanted]
-    if len(places) != part.count or not places:
-        raise InvalidSourceError(f"{part.path} has {len(shown)} frames; {part.first + part.count} are told")
-    begin, first = places[0], min(wanted)
-    if places[-1] - begin + 1 != part.count or packets[begin][:2] != (first, True):
-        return False
-    # Read again, so that no more than a packet is in memory.
-    with _opened(av, part.path) as source, av.open(str(target), "w", format="mp4") as out:
-        made = out.add_stream_from_template(source.streams.video[0], opaque=True)
-        for packet in islice(_packets(source), begin, begin + part.count):
-            packet.pts -= first
-            packet.dts = None if packet.dts is None else packet.dts - first
-            packet.stream = made
-            out.mux(packet)
-    return True
-
-
-def _opened(av: Any, path: Path) -> Any:
-    return av.open(str(path), options={"protocol_whitelist": "file", "format_whitelist": "mov"})
-
-
-def _packets(source: Any) -> Iterator[Any]:
-    """Packets with a frame in them, in the order of the file."""
-    return (packet for packet in source.demux(source.streams.video[0]) if packet.pts is not None and packet.size)
-
-
-def read_frames(part: FilmPart) -> Array:
-    """All frames of the part, decoded."""
-    av = load("av")
-    out: list[Any] = []
-    with _opened(av, part.path) as source:
-        for number, frame in enumerate(source.decode(video=0)):
-            if number >= part.first + part.count:
-                break
-            if number >= part.first:
-                out.append(frame.to_ndarray(format="rgb24"))
-    if len(out) != part.count:
-        raise InvalidSourceError(f"{part.path} ends before frame {part.first + part.count}")
-    return np.stack(out)

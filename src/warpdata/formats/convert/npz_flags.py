@@ -1,8 +1,7 @@
-"""How rewards and endings are told in a Dreamer NPZ, both ways.
+"""Rewards and endings in a Dreamer NPZ, in both directions.
 
-An NPZ says `is_last` and `is_terminal` where an episode says `truncated` and `done`, and repeats itself in
-`is_first` and `discount`. Those two are dropped where they follow from the others, and kept as observations
-where they do not.
+An NPZ has `is_last` and `is_terminal` for the `truncated` and `done` of an episode, and the redundant `is_first` and
+`discount`. An import drops these two if they follow from the others, and keeps them as observations otherwise.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from warpdata.formats.convert.episode_fields import Array, info_of
-from warpdata.formats.convert.report import Ledger
+from warpdata.formats.convert.episode_fields import Array, require_info
+from warpdata.formats.convert.report import ConversionLog
 from warpdata.formats.wshard import WShardFile
 
-__all__ = ["LIKE_FLAGS", "TakenFlags", "derived_flags", "is_mistakable", "taken_flags"]
+__all__ = ["FLAG_NAMES", "EpisodeFlags", "looks_like_flag", "make_flags", "parse_flags"]
 
-LIKE_FLAGS = ("is_first", "is_last", "discount")
-"""Observations with these names are kept, where an import tells them from flags."""
+FLAG_NAMES = ("is_first", "is_last", "discount")
+"""Names of flags that an observation may have too, if an import can distinguish it."""
 
 
-def derived_flags(file: WShardFile, own: set[str], ledger: Ledger) -> dict[str, Array]:
-    """The arrays that every NPZ has. Those named in `own` are written already, as observations of these names."""
-    info = info_of(file)
+def make_flags(file: WShardFile, written: set[str], log: ConversionLog) -> dict[str, Array]:
+    """Return the arrays that every NPZ has, except those already written as observations."""
+    info = require_info(file)
     length = info.length
     done = file["done"].read() if "done" in file else None
     truncated = file["truncated"].read() if "truncated" in file else None
@@ -33,35 +32,35 @@ def derived_flags(file: WShardFile, own: set[str], ledger: Ledger) -> dict[str, 
         last = last.copy()
         last[-1] = True
     if done is None:
-        ledger.added("is_terminal", "the episode does not say where it terminates: false everywhere")
+        log.added("is_terminal", "the episode has no terminations: false everywhere")
     else:
-        ledger.kept("done", "as is_terminal")
+        log.kept("done", "as is_terminal")
     if truncated is not None:
-        if "is_last" in own or not np.array_equal(truncated, last & ~ended):
-            ledger.changed("truncated", "an NPZ tells it as is_last where not is_terminal, and always at the last step")
+        if "is_last" in written or not np.array_equal(truncated, last & ~ended):
+            log.changed("truncated", "an NPZ has is_last without is_terminal for it, and always at the last step")
         else:
-            ledger.kept("truncated", "as is_last")
+            log.kept("truncated", "as is_last")
     out: dict[str, Array] = {"is_terminal": ended}
     if "reward" in file:
         out["reward"] = file["reward"].read()
-        ledger.kept("reward")
+        log.kept("reward")
     else:
         out["reward"] = np.zeros(length, np.float32)
-        ledger.added("reward", "the episode has none: zeros")
+        log.added("reward", "the episode has none: zeros")
     first = np.arange(length) == 0
     if info.chunk is not None and info.chunk.first_step:
         first[:] = False
-    made = {"is_first": first, "is_last": last, "discount": 1 - ended.astype(np.float32)}
-    for name, values in made.items():
-        if name not in own:
+    flags = {"is_first": first, "is_last": last, "discount": 1 - ended.astype(np.float32)}
+    for name, values in flags.items():
+        if name not in written:
             out[name] = values
-            ledger.added(name, "it follows from the endings" if name != "is_first" else "true at the first step")
+            log.added(name, "it follows from the endings" if name != "is_first" else "true at the first step")
     return out
 
 
-def is_mistakable(file: WShardFile, name: str, values: Array) -> bool:
-    """Whether an import would take an observation with this name and these values for a flag."""
-    length = info_of(file).length
+def looks_like_flag(file: WShardFile, name: str, values: Array) -> bool:
+    """Return whether an import would read an observation with this name and these values as a flag."""
+    length = require_info(file).length
     if values.shape != (length,):
         return False
     ended = file["done"].read() if "done" in file else np.zeros(length, np.bool_)
@@ -71,8 +70,8 @@ def is_mistakable(file: WShardFile, name: str, values: Array) -> bool:
 
 
 @dataclass(slots=True)
-class TakenFlags:
-    """What the arrays of an NPZ say in an episode's own words. `used` are those that are accounted for."""
+class EpisodeFlags:
+    """The series of an episode, from the arrays of an NPZ. `used` are the arrays that have an outcome."""
 
     reward: Array | None = None
     done: Array | None = None
@@ -81,31 +80,31 @@ class TakenFlags:
     used: set[str] = field(default_factory=set)
 
 
-def taken_flags(arrays: dict[str, Array], length: int, ledger: Ledger) -> TakenFlags:
-    """Take what has a meaning, and leave the rest to be observations."""
-    out = TakenFlags()
+def parse_flags(arrays: dict[str, Array], length: int, log: ConversionLog) -> EpisodeFlags:
+    """Parse the reserved arrays. All others become observations."""
+    out = EpisodeFlags()
     fit = {name: array for name, array in arrays.items() if array.shape == (length,)}
-    _take_reward(fit, out, ledger)
+    _parse_reward(fit, out, log)
     terminal = fit.get("is_terminal")
     if terminal is not None and _is_boolean(terminal):
         out.done = terminal != 0
-        _settle("is_terminal", terminal, "done", out, ledger)
+        _record("is_terminal", terminal, "done", out, log)
     ended = np.zeros(length, np.bool_) if out.done is None else out.done
     last = fit.get("is_last")
     if last is not None and _is_boolean(last) and _follows(last != 0, ended):
         out.truncated = (last != 0) & ~ended
-        _settle("is_last", last, "done and truncated", out, ledger)
+        _record("is_last", last, "done and truncated", out, log)
     if "timestamps_ns" in fit and fit["timestamps_ns"].dtype == np.dtype("<i8"):
         out.timestamps_ns = fit["timestamps_ns"]
-        _settle("timestamps_ns", fit["timestamps_ns"], "time/timestamps_ns", out, ledger)
+        _record("timestamps_ns", fit["timestamps_ns"], "time/timestamps_ns", out, log)
     for name in ("is_first", "discount"):
         if name in fit and _is_implied(name, fit[name], ended):
             out.used.add(name)
-            ledger.kept(name, "it follows from the others, and is made anew by an export")
+            log.kept(name, "it follows from the others, and an export writes it again")
     return out
 
 
-def _take_reward(fit: dict[str, Array], out: TakenFlags, ledger: Ledger) -> None:
+def _parse_reward(fit: dict[str, Array], out: EpisodeFlags, log: ConversionLog) -> None:
     reward = fit.get("reward")
     if reward is None:
         return
@@ -113,23 +112,23 @@ def _take_reward(fit: dict[str, Array], out: TakenFlags, ledger: Ledger) -> None
         out.reward = reward.astype(np.float32)
     out.used.add("reward")
     if reward.dtype == np.dtype("<f4"):
-        ledger.kept("reward")
+        log.kept("reward")
     elif np.array_equal(out.reward.astype(np.float64), reward.astype(np.float64), equal_nan=True):
-        ledger.changed("reward", f"{reward.dtype} became float32; every value is exact")
+        log.changed("reward", f"{reward.dtype} became float32; every value is exact")
     else:
-        ledger.changed("reward", f"{reward.dtype} became float32, and was rounded")
+        log.changed("reward", f"{reward.dtype} became float32; values are rounded")
 
 
-def _settle(name: str, array: Array, where: str, out: TakenFlags, ledger: Ledger) -> None:
+def _record(name: str, array: Array, where: str, out: EpisodeFlags, log: ConversionLog) -> None:
     out.used.add(name)
     if array.dtype in (np.dtype(np.bool_), np.dtype("<i8")) and (array.dtype != np.int64 or name == "timestamps_ns"):
-        ledger.kept(name, f"as {where}")
+        log.kept(name, f"as {where}")
     else:
-        ledger.changed(name, f"{array.dtype} became bool; every value is exact")
+        log.changed(name, f"{array.dtype} became bool; every value is exact")
 
 
 def _is_implied(name: str, values: Array, ended: Array) -> bool:
-    """Whether a flag follows from the endings. Bits are compared, so that -0.0 does not pass for 0.0."""
+    """Return whether a flag follows from the endings. Compares bits, so that -0.0 differs from 0.0."""
     implied = np.arange(len(ended)) == 0 if name == "is_first" else 1 - ended.astype(np.float32)
     return values.dtype == implied.dtype and values.tobytes() == implied.tobytes()
 
@@ -139,5 +138,5 @@ def _is_boolean(array: Array) -> bool:
 
 
 def _follows(last: Array, ended: Array) -> bool:
-    """Whether an export would say the same: an end is last, and so is the last step."""
+    """Return whether an export would write the same: every end is last, and so is the last step."""
     return bool((last | ~ended).all()) and (not len(last) or bool(last[-1]))

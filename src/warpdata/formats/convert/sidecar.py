@@ -1,7 +1,7 @@
-"""What a foreign format has no words for, as one JSON text that it carries along for us.
+"""The parts of an episode that a foreign format cannot hold, as one JSON text inside the foreign file.
 
-It holds the members of `meta/episode`, and of each block what tells how to make it again from what the
-foreign file holds. Other readers pass over it. What is read from it is as hostile as any other input.
+It holds the members of `meta/episode`, and for each block the data needed to rebuild it from the foreign file. Other
+readers ignore it. A sidecar is foreign input, and checked like any other.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warpdata.errors import CorruptError, InvalidSourceError
-from warpdata.formats.convert.episode_fields import META, info_of, spec_of
+from warpdata.formats.convert.episode_fields import META_BLOCKS, find_spec, require_info
 from warpdata.formats.wshard import ChunkPlace, DType, Episode, Timebase, WShardFile
 from warpdata.primitives.strict_json import decode_json
 
-__all__ = ["Kept", "Sidecar", "read_sidecar", "write_sidecar"]
+__all__ = ["Sidecar", "SidecarBlock", "read_sidecar", "write_sidecar"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """How a block lies in the foreign file. `dtype` is `None` for bytes that are not understood."""
+class SidecarBlock:
+    """The location and type of a block in the foreign file. `dtype` is None for uninterpreted bytes."""
 
     path: str
     dtype: DType | None
@@ -34,24 +34,24 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """An episode without its arrays, and where those are."""
+    """An episode without its arrays, and the locations of its blocks."""
 
     episode: Episode
-    blocks: Mapping[str, Kept]
+    blocks: Mapping[str, SidecarBlock]
 
 
 def write_sidecar(file: WShardFile, paths: Mapping[str, str]) -> str:
-    """`paths` says where each block went that the foreign file holds."""
-    info = info_of(file)
+    """Return the sidecar. `paths` has the location of each block that the foreign file holds."""
+    info = require_info(file)
     blocks: dict[str, Any] = {}
     for block, path in paths.items():
-        entry, spec, meaning = file[block].entry, spec_of(info, block), file[block].meaning
-        told: dict[str, Any] = {"path": path, "content_type": entry.content_type, "tags": entry.tags}
-        if meaning.is_declared:
-            told.update(dtype=str(meaning.dtype), shape=list(meaning.shape))
+        entry, spec, block_type = file[block].entry, find_spec(info, block), file[block].block_type
+        item: dict[str, Any] = {"path": path, "content_type": entry.content_type, "tags": entry.tags}
+        if block_type.is_declared:
+            item.update(dtype=str(block_type.dtype), shape=list(block_type.shape))
         if spec is not None:
-            told.update(id=spec.id, attributes=spec.attributes)
-        blocks[block] = told
+            item.update(id=spec.id, attributes=spec.attributes)
+        blocks[block] = item
     timebase = info.timebase
     document: dict[str, Any] = {
         "v": 1,
@@ -69,14 +69,14 @@ def write_sidecar(file: WShardFile, paths: Mapping[str, str]) -> str:
 
 
 def read_sidecar(text: object, where: str) -> Sidecar:
-    """`InvalidSourceError` for a text that nobody of us wrote."""
+    """Parse a sidecar; `InvalidSourceError` if it is not valid."""
     try:
         if not isinstance(text, str):
             raise TypeError("it is not text")
         document = decode_json(text.encode(), where)
         if document["v"] != 1:
             raise ValueError(f"it has the version {document['v']!r}")
-        blocks = {str(name): _kept(item) for name, item in document["blocks"].items() if name not in META}
+        blocks = {str(name): _parse_block(item) for name, item in document["blocks"].items() if name not in META_BLOCKS}
         timebase, place = document["timebase"], document.get("chunk")
         episode = Episode(
             str(document["episode_id"]),
@@ -92,9 +92,9 @@ def read_sidecar(text: object, where: str) -> Sidecar:
     return Sidecar(episode, blocks)
 
 
-def _kept(item: Mapping[str, Any]) -> Kept:
+def _parse_block(item: Mapping[str, Any]) -> SidecarBlock:
     dtype = item.get("dtype")
-    return Kept(
+    return SidecarBlock(
         str(item["path"]),
         None if dtype is None else DType(dtype),
         tuple(int(size) for size in item.get("shape", ())),

@@ -1,23 +1,31 @@
-"""Images, audio and video: decoding and probing."""
+"""Images, audio and video: decoding, headers, packets. Nothing here knows stores or datasets."""
 
-from warpdata.formats.media.decode import (
-    AudioInfo,
+from warpdata.formats.media.audio import AudioInfo, audio_info, decode_audio
+from warpdata.formats.media.image import decode_image, decode_rgb, encode_png, image_size, image_to_array
+from warpdata.formats.media.video import (
+    PacketReader,
     VideoInfo,
+    VideoPacket,
     VideoReader,
-    audio_info,
-    decode_audio,
-    decode_image,
-    image_size,
-    image_to_array,
+    cut_video,
+    decode_packets,
+    open_packets,
 )
 
 __all__ = [
     "AudioInfo",
+    "PacketReader",
     "VideoInfo",
+    "VideoPacket",
     "VideoReader",
     "audio_info",
+    "cut_video",
     "decode_audio",
     "decode_image",
+    "decode_packets",
+    "decode_rgb",
+    "encode_png",
     "image_size",
     "image_to_array",
+    "open_packets",
 ]

@@ -1,6 +1,6 @@
-"""A file that is read by a C library through callbacks, and what becomes of its failures.
+"""A binary file that a C library reads through callbacks, with its failures kept for the caller.
 
-Knows no library: whoever hands the file to one puts `decoding` around the call.
+Libraries such as FFmpeg swallow exceptions of their callbacks. `CallbackFile.decoding` raises them afterwards.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import BinaryIO
 
 from warpdata.errors import MediaDecodeError, WarpError
 
-__all__ = ["WatchedFile", "reason_of"]
+__all__ = ["CallbackFile", "describe_error"]
 
 
-class WatchedFile:
-    """A file whose failures are kept and raised later: C libraries swallow what their callbacks raise.
+class CallbackFile:
+    """A file whose failures are stored, and raised on the other side of the library.
 
-    It holds its own position, so that a place that can not be sought, read from damaged bytes, is the
-    library's failure and not the file's. It has no `name`: the libraries would trust its ending.
+    It holds its own position: a seek outside the file, read from damaged bytes, is a failure of the library and
+    not of the file. It has no `name`, because the libraries would trust the suffix.
     """
 
     def __init__(self, file: BinaryIO, member: str) -> None:
@@ -35,7 +35,7 @@ class WatchedFile:
         try:
             self._file.seek(self._at)
             data = self._file.read(size)
-        except BaseException as error:  # noqa: BLE001 - raised by `decoding`, on the other side of the library
+        except BaseException as error:  # noqa: BLE001 - `decoding` raises it
             self._failure = error
             return b""
         self._at += len(data)
@@ -53,14 +53,14 @@ class WatchedFile:
 
     @contextmanager
     def decoding(self) -> Iterator[None]:
-        """A failure of the file is raised as it was, one of the library as `MediaDecodeError`."""
+        """Raise a failure of the file unchanged, and a failure of the library as `MediaDecodeError`."""
         try:
             yield
         except Exception as error:
             self._raise_failure()
             if isinstance(error, WarpError | MemoryError):
                 raise
-            raise MediaDecodeError(f"{self.member} can not be decoded: {reason_of(error)}") from error
+            raise MediaDecodeError(f"{self.member} cannot be decoded: {describe_error(error)}") from error
         self._raise_failure()
 
     def _raise_failure(self) -> None:
@@ -69,6 +69,6 @@ class WatchedFile:
             raise failure
 
 
-def reason_of(error: Exception) -> str:
-    """In words, also where an exception has none."""
+def describe_error(error: Exception) -> str:
+    """Return the message of an exception, or its type if it has no message."""
     return str(getattr(error, "strerror", None) or error or type(error).__name__)

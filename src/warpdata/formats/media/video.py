@@ -1,227 +1,309 @@
-"""Frames of a film by number, exact also where frame rates vary and frames lean on later ones.
+"""Video: frames by number or time, encoded packets, and cuts without encoding. The only user of PyAV.
 
-Packets are read once, without decoding, to learn when each frame is shown and where decoding can
-start. Whether that was right is checked with each frame that is decoded. Knows FFmpeg only by the
-objects it is handed; errors of theirs pass through.
+Only containers that hold their own bytes are opened: no playlists, no other files, no network. Sizes in a header
+are compared with `limits` before memory is allocated.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import count, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from warpdata.errors import LimitExceededError, MediaDecodeError
-from warpdata.limits import MAX_VIDEO_FRAMES
+from warpdata.errors import BadInputError, MediaDecodeError, UnsupportedFormatError, WarpError
+from warpdata.formats.media.callback_file import CallbackFile
+from warpdata.formats.media.image import Array, check_pixels
+from warpdata.formats.media.video_seek import SeekableVideo
+from warpdata.limits import MAX_IMAGE_PIXELS
+from warpdata.primitives.extras import require
 
 if TYPE_CHECKING:
-    from av import VideoFrame
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-__all__ = ["Film", "Timeline"]
+__all__ = ["PacketReader", "VideoInfo", "VideoPacket", "VideoReader", "cut_video", "decode_packets", "open_packets"]
 
-_FRAME_PER_PACKET = frozenset({"av1", "ffv1", "h264", "hevc", "mjpeg", "mpeg4", "png", "prores", "rawvideo", "vp9"})
-_MPEG4_SKIP_BYTES = 19
-"""A packet of MPEG-4 that is not longer may say "as before" and give no frame."""
-_PROBED_FRAMES = 8
-"""So many are decoded to see that packets and frames agree."""
-
-
-class Film:
-    """The frames of one video stream. `reopen` gives the stream at its beginning, each time it is called."""
-
-    def __init__(self, reopen: Callable[[], tuple[InputContainer, VideoStream]], name: str) -> None:
-        self._reopen = reopen
-        self._name = name
-        self._opened: tuple[InputContainer, VideoStream] | None = None
-        self._is_fresh = False
-        self._timeline: Timeline | None = None
-        self._running: Iterator[VideoFrame] | None = None
-        self._next = 0
-        self._last: tuple[int, VideoFrame] | None = None
-
-    def look(self) -> tuple[InputContainer, VideoStream]:
-        """The stream at its beginning, for what its header says."""
-        opened = self._rewind()
-        self._is_fresh = True
-        return opened
-
-    def forget(self) -> None:
-        """As if it had never been opened. For after a failure: the timeline may come from half a file."""
-        self._timeline = None
-        self._free()
-
-    def timeline(self) -> Timeline:
-        """Made when it is first asked for, at the cost of one pass over the file."""
-        if self._timeline is None:
-            read, is_sure = _read_timeline(*self._rewind(), self._name)
-            self._timeline = read if is_sure else self._count(read)
-            self.fetch(min(_PROBED_FRAMES, self._timeline.length) - 1)
-        return self._timeline
-
-    def fetch(self, index: int) -> VideoFrame | None:
-        """The frame with that number, or `None` if there is none.
-
-        When what is decoded is not what the timeline says, a slower way is taken: first, frames are
-        counted by decoding all of them; at last, each access begins at the beginning.
-        """
-        while index >= 0 and (self._last is None or self._last[0] != index):
-            try:
-                if not self._advance(index):
-                    return None
-            except _OtherFramesError:
-                timeline = self._timeline
-                if timeline is None or not timeline.starts:
-                    raise MediaDecodeError(f"{self._name}: decoding it again gives other frames") from None
-                self._running = None
-                self._timeline = self._count(timeline) if timeline.from_packets else replace(timeline, starts=())
-        return self._last[1] if self._last is not None and index >= 0 else None
-
-    def _advance(self, index: int) -> bool:
-        """Decodes up to that frame and keeps it; `False` at the end of the film."""
-        timeline = self._timeline
-        if timeline is not None and index >= timeline.length:
-            return False
-        number, start = timeline.start_of(index) if timeline is not None else (0, None)
-        if self._running is None or not number <= self._next <= index:
-            self._running, self._next = self._decode_from(start), number
-        for frame in self._running:
-            at, self._next = self._next, self._next + 1
-            if timeline is not None and timeline.pts is not None and timeline.pts[at] != frame.pts:
-                raise _OtherFramesError
-            if at == index:
-                self._last = (index, frame)
-                return True
-        self._running = None
-        if timeline is not None:
-            raise _OtherFramesError
-        return False
-
-    def _decode_from(self, start: tuple[int, int] | None) -> Iterator[VideoFrame]:
-        """Frames from a key packet on, given by its pts and dts, or all of them."""
-        if start is None:
-            return _decode(*self._rewind(), None)
-        container, stream = self._opened or self._rewind()
-        try:
-            container.seek(start[1], stream=stream)
-        except Exception as error:
-            raise _OtherFramesError from error
-        return _decode(container, stream, start[0])
-
-    def _free(self) -> None:
-        self._running = self._last = None
-        if self._opened is not None:
-            self._opened[0].close()
-            self._opened = None
-
-    def _rewind(self) -> tuple[InputContainer, VideoStream]:
-        if self._opened is None or not self._is_fresh:
-            self._free()
-            self._opened = self._reopen()
-        self._is_fresh = False
-        return self._opened
-
-    def _count(self, read: Timeline) -> Timeline:
-        """The timeline as decoding everything tells it."""
-        pts = array("q")
-        length = 0
-        for frame in self._decode_from(None):
-            length += 1
-            _check_length(length, self._name)
-            if frame.pts is not None:
-                pts.append(frame.pts)
-        if len(pts) < length or not _ascends(pts):
-            return replace(read, length=length, pts=None, starts=(), from_packets=False)
-        return replace(read, length=length, pts=pts, from_packets=False)
-
-
-def _decode(container: InputContainer, stream: VideoStream, key_pts: int | None) -> Iterator[VideoFrame]:
-    """Frames from the key packet with that time on.
-
-    One that is decoded after the key packet but shown before it may lean on what is not there.
-    """
-    waits = key_pts is not None
-    for packet in container.demux(stream):
-        waits = waits and not (packet.is_keyframe and packet.pts == key_pts)
-        for frame in [] if waits else packet.decode():
-            if key_pts is None or frame.pts is None or frame.pts >= key_pts:
-                yield frame
-
-
-class _OtherFramesError(Exception):
-    """What was decoded is not what the timeline says."""
+_VIDEO_FORMATS = "mov,matroska,avi,mpegts,mpeg,flv,ogg,asf,ivf"
+"""Containers that hold their own bytes. Playlists are absent: they name files and addresses."""
+_PACKET_FORMATS = "mov,matroska"
+"""Containers that store each packet contiguously."""
+_PACKET_CODECS = frozenset({"av1", "ffv1", "h264", "hevc", "mjpeg", "png", "prores", "vp9"})
+"""Codecs in which a packet is a frame."""
+_DECODERS = {"av1": ("libdav1d", "libaom-av1")}
+"""Decoders that run everywhere: FFmpeg's own for AV1 needs a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
-    """When each frame is shown, and the key packets at which decoding can start, as (pts, dts).
+class VideoInfo:
+    """Properties from the header of a video; None where the header has no value.
 
-    Times are multiples of `unit_s`, and a player counts them from `begin`. `pts` is `None` where frames
-    have no times to rely on.
+    `frame_count` may include frames that are never shown; `len` of a reader is exact. With a variable rate, `fps`
+    is a mean or an estimate.
     """
 
-    length: int
-    pts: array[int] | None
-    starts: tuple[tuple[int, int], ...]
-    from_packets: bool
-    unit_s: Fraction | None
-    begin: int
-
-    def shown_at(self, seconds: float) -> int | None:
-        """The last frame that began by then: -1 before the first, `None` where that is not known."""
-        if self.pts is None or self.unit_s is None:
-            return None
-        return bisect_right(self.pts, seconds, key=self.seconds) - 1
-
-    def seconds(self, pts: int) -> float:
-        """As a player counts."""
-        return float((pts - self.begin) * (self.unit_s or 0))
-
-    def start_of(self, index: int) -> tuple[int, tuple[int, int] | None]:
-        """Where to start decoding for that frame: the number of the frame that comes first, and the packet."""
-        if self.pts is None:
-            return 0, None
-        at = bisect_right(self.starts, self.pts[index], key=lambda start: start[0]) - 1
-        return (0, None) if at < 0 else (bisect_left(self.pts, self.starts[at][0]), self.starts[at])
+    width: int
+    height: int
+    fps: float | None
+    duration_s: float | None
+    frame_count: int | None
+    codec: str
 
 
-def _read_timeline(container: InputContainer, stream: VideoStream, name: str) -> tuple[Timeline, bool]:
-    """The timeline as the packets tell it, and whether each packet is sure to become one frame."""
-    pts = array("q")
-    starts = []
-    codec = stream.codec_context.codec.canonical_name
-    shortest = _MPEG4_SKIP_BYTES if codec == "mpeg4" else 0
-    is_sure = codec in _FRAME_PER_PACKET
-    for packet in container.demux(stream):
-        if packet.is_corrupt:
-            raise MediaDecodeError(f"{name}: the file ends in the middle of a frame")
-        if packet.pts is None:
-            is_sure = is_sure and packet.size == 0
+class VideoReader:
+    """Frames of a video by number or time, as RGB: height × width × 3, uint8. For one thread at a time.
+
+    Frames are numbered in the order in which they are shown. The first access by number or time reads the whole
+    file once, without decoding it. Later accesses decode from the preceding key frame. Rotation tags are not
+    applied. FFmpeg conceals damage inside the stream, like players do. The reader owns the file and closes it.
+    """
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._name = name
+        self._file = file
+        self._source = CallbackFile(file, name)
+        self._video = SeekableVideo(functools.partial(_open_stream, self._source), name)
+        with self._decoding():
+            self._info = _describe(*self._video.open(), name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Return the exact number of frames."""
+        with self._decoding():
+            return self._video.timeline().length
+
+    @property
+    def info(self) -> VideoInfo:
+        return self._info
+
+    def close(self) -> None:
+        """Free the decoder and close the file."""
+        self._video.reset()
+        self._file.close()
+
+    def frame(self, index: int) -> Array:
+        """Return the frame with this number, counted from 0."""
+        with self._decoding():
+            self._video.timeline()
+            found = self._video.frame(index)
+            if found is not None:
+                return found.to_ndarray(format="rgb24")
+        raise BadInputError(f"{self._name}: there is no frame {index}; it has {len(self)}, numbered from 0")
+
+    def frame_at(self, seconds: float) -> Array:
+        """Return the frame that a player shows at this time: the last one that began by then."""
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise BadInputError(f"{self._name}: {seconds} s is not a valid time")
+        with self._decoding():
+            index = self._video.timeline().frame_at(seconds)
+        if index is None:
+            raise UnsupportedFormatError(f"{self._name}: its frames have no times")
+        if index < 0:
+            raise BadInputError(f"{self._name}: no frame is shown yet at {seconds} s")
+        return self.frame(index)
+
+    def frames(self, start: int = 0, stop: int | None = None, step: int = 1) -> Iterator[Array]:
+        """Yield frames in order, decoded on demand, up to `stop` or the end of the video.
+
+        From 0 with step 1, this needs no pass over the whole file first.
+        """
+        if start < 0 or step < 1 or (stop is not None and stop < 0):
+            raise BadInputError(f"{self._name}: frames from {start} to {stop} by {step} cannot be counted from 0")
+        return self._walk(count(start, step) if stop is None else range(start, stop, step), start > 0 or step > 1)
+
+    def _walk(self, numbers: Iterable[int], jumps: bool) -> Iterator[Array]:
+        for number in numbers:
+            with self._decoding():
+                if jumps:
+                    self._video.timeline()
+                found = self._video.frame(number)
+                if found is None:
+                    return
+                pixels = found.to_ndarray(format="rgb24")
+            yield pixels
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        """Reset the decoder after a failure, because its state is unknown."""
+        try:
+            with self._source.decoding():
+                yield
+        except BaseException:
+            self._video.reset()
+            raise
+
+
+def _open_stream(source: CallbackFile) -> tuple[InputContainer, VideoStream]:
+    av = require("av", purpose=f"decoding {source.member}", extra="video")
+    source.seek(0)
+    container: InputContainer = _open_container(av, source, _VIDEO_FORMATS)
+    for stream in container.streams.video:
+        if not stream.disposition & av.stream.Disposition.attached_pic:
+            if stream.codec_context is None:
+                raise UnsupportedFormatError(f"{source.member}: this FFmpeg cannot decode its video")
+            stream.codec_context.options = {"max_pixels": str(MAX_IMAGE_PIXELS)}
+            return container, stream
+    raise MediaDecodeError(f"{source.member} has no video stream")
+
+
+def _open_container(av: Any, source: Any, formats: str, protocols: str = "") -> Any:
+    options = {"format_whitelist": formats, "protocol_whitelist": protocols}
+    return av.open(source, "r", options=options, metadata_errors="replace")
+
+
+def _describe(container: InputContainer, stream: VideoStream, name: str) -> VideoInfo:
+    check_pixels((stream.width, stream.height), name)
+    rate = stream.average_rate or stream.guessed_rate
+    duration = None if container.duration is None else container.duration / 1e6
+    if stream.duration is not None and stream.time_base:
+        duration = float(stream.duration * stream.time_base)
+    return VideoInfo(
+        width=stream.width,
+        height=stream.height,
+        fps=float(rate) if rate else None,
+        duration_s=duration,
+        frame_count=stream.frames or None,
+        codec=stream.codec_context.codec.canonical_name,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VideoPacket:
+    """One encoded frame. The container stores its bytes at or shortly after `offset`."""
+
+    data: bytes
+    offset: int
+    time_ns: int
+    is_key: bool
+    is_hidden: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PacketReader:
+    """The first video stream of a container. `packets()` may be called once."""
+
+    codec: str
+    container: str
+    height: int
+    width: int
+    extradata: bytes
+    packets: Callable[[], Iterator[VideoPacket]]
+
+
+@contextmanager
+def open_packets(path: Path) -> Iterator[PacketReader]:
+    """Open a video of which each packet is one frame, stored contiguously; `UnsupportedFormatError` otherwise."""
+    av = require("av", purpose=f"reading {path}", extra="video")
+    with _video_errors(str(path)), path.open("rb") as file, _open_container(av, file, _PACKET_FORMATS) as container:
+        stream = next((found for found in container.streams.video), None)
+        context = stream.codec_context if stream is not None else None
+        if stream is None or context is None or context.codec.canonical_name not in _PACKET_CODECS:
+            raise UnsupportedFormatError(f"{path} has no video of which each packet is a frame")
+        yield PacketReader(
+            context.codec.canonical_name,
+            container.format.name.partition(",")[0],
+            stream.height,
+            stream.width,
+            bytes(context.extradata or b""),
+            lambda: map(_read_packet, _nonempty_packets(container, stream)),
+        )
+
+
+def _nonempty_packets(container: Any, stream: Any) -> Iterator[Any]:
+    return (packet for packet in container.demux(stream) if packet.pts is not None and packet.size)
+
+
+def _read_packet(packet: Any) -> VideoPacket:
+    time_ns = round(packet.pts * Fraction(packet.time_base) * 10**9)
+    return VideoPacket(bytes(packet), packet.pos or 0, time_ns, packet.is_keyframe, packet.is_discard)
+
+
+def decode_packets(
+    codec: str, extradata: bytes, packets: Iterable[tuple[int, bool, bytes]]
+) -> Iterator[tuple[int | None, Callable[[], Array]]]:
+    """Decode packets of (pts, is_key, data), and yield the pts of each frame with a function that returns its pixels.
+
+    Frames come in the order in which they are shown. Errors of FFmpeg are raised as `MediaDecodeError`.
+    """
+    av = require("av", purpose="decoding video frames", extra="video")
+    with _video_errors("the video"):
+        context = _create_decoder(av, codec)
+        if extradata:
+            context.extradata = extradata
+        context.options = {"max_pixels": str(MAX_IMAGE_PIXELS)}
+        # With threads, a decoder reads further ahead, and dav1d can hang when it is freed in the middle of a video.
+        context.thread_count = 1
+        for pts, is_key, data in packets:
+            packet = av.Packet(data)
+            packet.pts, packet.is_keyframe = pts, is_key
+            for frame in context.decode(packet):
+                yield frame.pts, functools.partial(_to_rgb, frame)
+        for frame in context.decode(None):
+            yield frame.pts, functools.partial(_to_rgb, frame)
+
+
+def _to_rgb(frame: Any) -> Array:
+    with _video_errors("the video"):
+        pixels: Array = frame.to_ndarray(format="rgb24")
+        return pixels
+
+
+def _create_decoder(av: Any, codec: str) -> Any:
+    # The name comes from a file, and FFmpeg has decoders for much more than video.
+    for name in _DECODERS.get(codec, (codec,)) if codec in _PACKET_CODECS else ():
+        try:
+            return av.CodecContext.create(name, "r")
+        except (ValueError, av.FFmpegError):
             continue
-        if packet.is_keyframe:
-            starts.append((packet.pts, packet.pts if packet.dts is None else packet.dts))
-        if not packet.is_discard:
-            pts.append(packet.pts)
-            _check_length(len(pts), name)
-        is_sure = is_sure and packet.size > shortest
-    ordered = array("q", sorted(pts))
-    starts.sort()
-    is_sure = is_sure and _ascends(ordered) and bool(starts) and starts[0][0] <= ordered[0]
-    begin = ordered[0] if ordered else 0
-    if container.start_time is not None and stream.time_base:
-        begin = min(begin, round(Fraction(container.start_time, 1_000_000) / stream.time_base))
-    return Timeline(len(ordered), ordered, tuple(starts), True, stream.time_base, begin), is_sure
+    raise UnsupportedFormatError(f"this FFmpeg cannot decode {codec!r}")
 
 
-def _check_length(length: int, name: str) -> None:
-    if length > MAX_VIDEO_FRAMES:
-        raise LimitExceededError(f"{name} has more than {MAX_VIDEO_FRAMES} frames")
+def cut_video(path: Path, first: int, frame_count: int, target: Path) -> bool:
+    """Write frames of an MP4 to a new MP4, packet by packet, without encoding.
+
+    False, without a file: the part does not begin with a key frame, or depends on frames outside of it.
+    `BadInputError` if the video has fewer frames.
+    """
+    av = require("av", purpose=f"cutting {path}", extra="video")
+    with _open_container(av, str(path), "mov", "file") as source:
+        read = _nonempty_packets(source, source.streams.video[0])
+        packets = [(packet.pts, packet.is_keyframe, packet.is_discard) for packet in read]
+    shown = sorted(pts for pts, _, is_hidden in packets if not is_hidden)
+    wanted = set(shown[first : first + frame_count])
+    positions = [number for number, (pts, _, _) in enumerate(packets) if pts in wanted]
+    if len(positions) != frame_count or not positions:
+        raise BadInputError(f"{path} has {len(shown)} frames; at least {first + frame_count} were expected")
+    begin, begin_pts = positions[0], min(wanted)
+    if positions[-1] - begin + 1 != frame_count or packets[begin][:2] != (begin_pts, True):
+        return False
+    # A second pass, so that only one packet is in memory.
+    with _open_container(av, str(path), "mov", "file") as source, av.open(str(target), "w", format="mp4") as out:
+        stream = out.add_stream_from_template(source.streams.video[0], opaque=True)
+        for packet in islice(_nonempty_packets(source, source.streams.video[0]), begin, begin + frame_count):
+            packet.pts -= begin_pts
+            packet.dts = None if packet.dts is None else packet.dts - begin_pts
+            packet.stream = stream
+            out.mux(packet)
+    return True
 
 
-def _ascends(pts: array[int]) -> bool:
-    return all(before < after for before, after in pairwise(pts))
+@contextmanager
+def _video_errors(name: str) -> Iterator[None]:
+    """Map errors of FFmpeg to `MediaDecodeError`."""
+    av = require("av", purpose=f"decoding {name}", extra="video")
+    try:
+        yield
+    except (WarpError, GeneratorExit):
+        raise
+    except (av.FFmpegError, ValueError, OSError) as error:
+        raise MediaDecodeError(f"{name} cannot be decoded: {error}") from error

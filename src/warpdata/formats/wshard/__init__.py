@@ -1,46 +1,38 @@
-"""WShard: one episode in one file. A file format that stands alone: it knows nothing of datasets or stores.
+"""WShard: one episode in one file. The format knows nothing of datasets; it needs the extra `warpdata[wshard]`.
 
-docs/specs/wshard.md is the normative text. Needs the extra `warpdata[wshard]`.
+docs/specs/wshard.md is the normative text.
 """
 
-from warpdata.formats.wshard.block_type import Meaning
-from warpdata.formats.wshard.byte_source import ByteSource, HeadedSource
-from warpdata.formats.wshard.chunk_join import (
-    JoinedBlock,
-    JoinedFile,
-    cut_rows,
-    join_episodes,
-    join_metadata,
-    joined_identity,
-)
+from warpdata.formats.wshard.block_type import BlockType
+from warpdata.formats.wshard.chunk_join import JoinedBlock, JoinedFile, cut_rows, join_episodes, join_metadata
 from warpdata.formats.wshard.chunked import (
     ChunkedEpisodeWriter,
     ChunkEntry,
     ChunkManifest,
     is_chunk_manifest,
     load_chunk_manifest,
+    validate_chunk_continuity,
 )
 from warpdata.formats.wshard.codecs import Codec
-from warpdata.formats.wshard.continuity import validate_chunk_continuity
-from warpdata.formats.wshard.dtypes import Array, DType
-from warpdata.formats.wshard.frames import FrameIndex, frames_block
-from warpdata.formats.wshard.identity import identity
+from warpdata.formats.wshard.dtypes import Array, DType, pack_residual, unpack_residual
+from warpdata.formats.wshard.frame_index import FrameIndex, frames_block
+from warpdata.formats.wshard.identity import identity, joined_identity
 from warpdata.formats.wshard.load import load_wshard
 from warpdata.formats.wshard.metadata import ChannelSpec, EpisodeInfo
 from warpdata.formats.wshard.model import Block, Channel, ChunkPlace, Episode, Origin, Timebase
 from warpdata.formats.wshard.reader import BlockReader, WShardFile, open_wshard
 from warpdata.formats.wshard.recovery import Recovery, recover
-from warpdata.formats.wshard.residual import pack_residual, unpack_residual
-from warpdata.formats.wshard.row_source import RowSource, compose_wshard
-from warpdata.formats.wshard.save import save_wshard
+from warpdata.formats.wshard.save import RowSource, compose_wshard, save_wshard
+from warpdata.formats.wshard.source import HeadedSource
 from warpdata.formats.wshard.stream_writer import WShardStreamWriter
-from warpdata.formats.wshard.video import FrameReader, index_film, index_pictures
+from warpdata.formats.wshard.video import FrameReader, index_images, index_video
+from warpdata.storage import RangeSource
 
 __all__ = [
     "Array",
     "Block",
     "BlockReader",
-    "ByteSource",
+    "BlockType",
     "Channel",
     "ChannelSpec",
     "ChunkEntry",
@@ -56,8 +48,8 @@ __all__ = [
     "HeadedSource",
     "JoinedBlock",
     "JoinedFile",
-    "Meaning",
     "Origin",
+    "RangeSource",
     "Recovery",
     "RowSource",
     "Timebase",
@@ -67,8 +59,8 @@ __all__ = [
     "cut_rows",
     "frames_block",
     "identity",
-    "index_film",
-    "index_pictures",
+    "index_images",
+    "index_video",
     "is_chunk_manifest",
     "join_episodes",
     "join_metadata",

@@ -1,7 +1,7 @@
-"""What the bytes of a block mean: element type, shape of a step, number of rows.
+"""The type of a block: element type, shape of a step, number of rows.
 
-A declaration decides; then the names that the format itself defines; otherwise bytes stay bytes. Nothing
-is guessed from a size alone. Implements "Meaning of blocks" of docs/specs/wshard.md.
+A declaration takes precedence; then the names that the format defines; otherwise the bytes are uint8. Nothing is
+inferred from a size alone. Implements "Block types" of docs/specs/wshard.md.
 """
 
 from __future__ import annotations
@@ -12,25 +12,46 @@ from dataclasses import dataclass
 from warpdata.errors import EpisodeCorruptedError
 from warpdata.formats.wshard.dtypes import DType
 from warpdata.formats.wshard.metadata import ChannelSpec, EpisodeInfo
-from warpdata.formats.wshard.model import is_of_own_length
+from warpdata.formats.wshard.model import has_own_length
 
-__all__ = ["DONE", "REWARD", "TIMESTAMPS", "TRUNCATED", "Meaning", "default_lane", "meaning_of"]
+__all__ = [
+    "DONE",
+    "GROUPS",
+    "REWARD",
+    "SERIES",
+    "SERIES_DTYPES",
+    "TIMESTAMPS",
+    "TRUNCATED",
+    "BlockType",
+    "default_lane",
+    "find_block_type",
+]
 
 REWARD, DONE, TRUNCATED = "reward", "done", "truncated"
 TICKS, TIMESTAMPS = "time/ticks", "time/timestamps_ns"
-_SERIES = {
+SERIES = {REWARD: "rewards", DONE: "terminations", TRUNCATED: "truncations", TIMESTAMPS: "timestamps_ns"}
+"""Blocks with one value for each step, and the field of `Episode` that holds each."""
+SERIES_DTYPES = {
     REWARD: DType.F32,
     DONE: DType.BOOL,
     TRUNCATED: DType.BOOL,
     TICKS: DType.I32,
     TIMESTAMPS: DType.I64,
 }
+GROUPS = {
+    "signal": "observations",
+    "action": "actions",
+    "omen": "omens",
+    "uncert": "uncertainties",
+    "residual": "residuals",
+}
+"""Prefixes of channel blocks, and the field of `Episode` that holds each."""
 _LATENT = {"omen/latent_action/": DType.F32, "omen/latent_action_codebook/": DType.I32}
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
-    """`rows` steps of `shape`. Where `is_declared` is false the bytes are uint8, one to a row."""
+class BlockType:
+    """`rows` steps of `shape`. Without a declaration the bytes are uint8, one to a row."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -42,36 +63,36 @@ class Meaning:
         return math.prod(self.shape) * self.dtype.size_bytes
 
 
-def meaning_of(name: str, size_bytes: int, info: EpisodeInfo | None) -> Meaning:
-    """`EpisodeCorruptedError` where a declaration and the size of the block contradict each other."""
-    raw = Meaning(DType.U8, (), size_bytes, is_declared=False)
+def find_block_type(name: str, size_bytes: int, info: EpisodeInfo | None) -> BlockType:
+    """Return the type of a block; `EpisodeCorruptedError` if a declaration contradicts its size."""
+    raw = BlockType(DType.U8, (), size_bytes, is_declared=False)
     if info is None:
         return raw
     spec = info.channels.get(name) or info.lanes.get(name)
     if spec is not None:
         return _declared(spec, size_bytes, info.length)
-    if name in _SERIES:
-        return _checked(name, Meaning(_SERIES[name], (), info.length), size_bytes)
+    if name in SERIES_DTYPES:
+        return _checked(name, BlockType(SERIES_DTYPES[name], (), info.length), size_bytes)
     found = default_lane(name, size_bytes, info)
-    return Meaning(found[0], found[1], info.length) if found else raw
+    return BlockType(found[0], found[1], info.length) if found else raw
 
 
 def default_lane(name: str, size_bytes: int, info: EpisodeInfo) -> tuple[DType, tuple[int, ...]] | None:
-    """Element type and step shape of a prediction that nobody declared, where its name tells them."""
+    """Return the element type and step shape that follow from the name of an undeclared prediction."""
     for prefix, dtype in _LATENT.items():
         if name.startswith(prefix):
             return _latent(dtype, size_bytes, info.length)
     lane, _, rest = name.partition("/")
     if lane not in ("omen", "uncert"):
         return None
-    # Channels and models may both contain slashes; the longest channel is the one meant.
+    # Channels and models may both contain slashes; the longest matching channel id counts.
     spec, at = None, rest.rfind("/")
     while spec is None and at > 0:
-        # A long name of nothing but slashes has many beginnings; few of them are as long as any id.
+        # A long name of slashes has many prefixes, but few of them are as long as an id.
         if at in info.id_lengths:
             spec = info.by_id.get(rest[:at])
         at = rest.rfind("/", 0, at)
-    if spec is None or is_of_own_length(spec.attributes) or spec.step_bytes * info.length != size_bytes:
+    if spec is None or has_own_length(spec.attributes) or spec.step_bytes * info.length != size_bytes:
         return None
     return spec.dtype, spec.shape
 
@@ -84,18 +105,17 @@ def _latent(dtype: DType, size_bytes: int, length: int) -> tuple[DType, tuple[in
     return dtype, () if dtype is DType.I32 and width == 1 else (width,)
 
 
-def _declared(spec: ChannelSpec, size_bytes: int, length: int) -> Meaning:
+def _declared(spec: ChannelSpec, size_bytes: int, length: int) -> BlockType:
     if "encoding" in spec.attributes:
-        return Meaning(DType.U8, (), size_bytes)
-    if is_of_own_length(spec.attributes) and spec.step_bytes:
+        return BlockType(DType.U8, (), size_bytes)
+    if has_own_length(spec.attributes) and spec.step_bytes:
         length = size_bytes // spec.step_bytes
-    return _checked(spec.block, Meaning(spec.dtype, spec.shape, length), size_bytes)
+    return _checked(spec.block, BlockType(spec.dtype, spec.shape, length), size_bytes)
 
 
-def _checked(name: str, meaning: Meaning, size_bytes: int) -> Meaning:
-    if meaning.rows * meaning.step_bytes != size_bytes:
-        raise EpisodeCorruptedError(
-            f"block {name!r} has {size_bytes} bytes, and {meaning.rows} steps of {meaning.dtype}"
-            f"{list(meaning.shape)} take {meaning.rows * meaning.step_bytes}"
-        )
-    return meaning
+def _checked(name: str, block_type: BlockType, size_bytes: int) -> BlockType:
+    expected_bytes = block_type.rows * block_type.step_bytes
+    if expected_bytes != size_bytes:
+        steps = f"{block_type.rows} steps of {block_type.dtype}{list(block_type.shape)}"
+        raise EpisodeCorruptedError(f"block {name!r} has {size_bytes} bytes; {steps} take {expected_bytes}")
+    return block_type

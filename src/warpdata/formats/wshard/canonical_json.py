@@ -1,7 +1,7 @@
-"""JSON of metadata blocks: read strictly, written in one spelling.
+"""JSON of metadata blocks: read strictly, written in one canonical form.
 
-The spelling is that of the sealed identity: keys sorted by their UTF-8 bytes, no spaces, only the escapes
-that RFC 8785 asks for. Implements "JSON" of docs/specs/wshard.md.
+The canonical form defines the identity of an episode: keys sorted by their UTF-8 bytes, no spaces, and only the
+escapes of RFC 8785. Implements "JSON" of docs/specs/wshard.md.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ JsonObject: TypeAlias = Mapping[str, Json]
 
 
 def encode_json(value: Json) -> bytes:
-    """`BadInputError` for what no reader accepts: NaN, an integer beyond float64, half a surrogate pair, endless
-    nesting, other types.
+    """Encode a value in canonical form.
+
+    `BadInputError` for values that no reader accepts: NaN, integers beyond float64, lone surrogates, deep nesting,
+    other types.
     """
     try:
         _check(value, 0)
         text = json.dumps(
-            value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
+            value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_to_dict
         )
         data = text.encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInputError(f"the metadata cannot be written as JSON: {error}") from error
     if len(data) > WSHARD_MAX_JSON_BYTES:
-        raise LimitExceededError(f"{len(data)} bytes of metadata are more than {WSHARD_MAX_JSON_BYTES}")
+        raise LimitExceededError(f"the metadata has {len(data)} bytes; the most is {WSHARD_MAX_JSON_BYTES}")
     return data
 
 
 def decode_object(data: bytes | memoryview, what: str) -> dict[str, Any]:
-    """One JSON object: no key twice, no NaN, nothing beyond float64, no endless nesting."""
+    """Decode one JSON object without duplicate keys, NaN, numbers beyond float64, or deep nesting."""
     if len(data) > WSHARD_MAX_JSON_BYTES:
         raise LimitExceededError(f"{what} has {len(data)} bytes; the most is {WSHARD_MAX_JSON_BYTES}")
     try:
@@ -51,12 +53,12 @@ def decode_object(data: bytes | memoryview, what: str) -> dict[str, Any]:
 
 
 def is_count(value: object, most: int) -> bool:
-    """Whether this is an integer from 0 to `most`. `True` is not."""
+    """Return whether the value is an integer from 0 to `most`. `True` is not."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def same_json(left: Json, right: Json) -> bool:
-    """Whether both are spelled alike, so that 1 and 1.0 and true differ."""
+    """Return whether both values have the same canonical form, so that 1, 1.0 and true differ."""
     return encode_json(left) == encode_json(right)
 
 
@@ -72,11 +74,11 @@ def _check(value: object, depth: int) -> None:
         for item in value:
             _check(item, depth + 1)
     elif isinstance(value, int) and not fits_float64(value):
-        raise ValueError("an integer is beyond the range of float64")
+        raise ValueError("an integer does not fit in float64")
 
 
-def _plain(value: object) -> object:
-    """Read-only mappings are written like any other."""
+def _to_dict(value: object) -> object:
+    """Convert read-only mappings, which `json` does not accept."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,177 +1,185 @@
-"""Decoded time chunks that were verified, kept for windows to come: windows overlap, and chunks are decoded whole.
+"""Decoded and verified time chunks, cached for later windows: windows overlap, and chunks decode as a whole.
 
-Each block of an open file keeps a little, all of a process together no more than a bound. The oldest chunks of a
-block go first, and those of blocks that were not read for a while. Of a block that is read again and again all is
-kept in one array, so that a window is a slice of it. Implements "Kept chunks" of docs/specs/wshard.md.
+Each block of an open file has its own bound, and the process has one for all blocks. The oldest chunks of a block are
+evicted first, and blocks that were not read recently before others. A block that is read repeatedly is cached as one
+array, so that a window is a slice of it. Implements "Chunk cache" of docs/specs/wshard.md.
+
+A `ByteLRU` does not fit: there are two bounds, and reads take no lock.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import weakref
 from collections import OrderedDict, deque
 
 from warpdata.formats.wshard.dtypes import Array
-from warpdata.limits import WSHARD_KEPT_BYTES
+from warpdata.limits import GIB, MIB
+from warpdata.primitives.fork import register_after_fork
 
-__all__ = ["KEPT", "KeptChunks", "Shelf"]
+__all__ = ["BLOCK_CACHE_BYTES", "CHUNK_CACHE", "BlockCache", "ChunkCache"]
+
+BLOCK_CACHE_BYTES = 8 * MIB
+"""Default bound for one block."""
+_PROCESS_CACHE_BYTES = 2 * GIB
 
 
-class KeptChunks:
-    """All that a process keeps. Safe to share between threads."""
+class ChunkCache:
+    """The chunks of all blocks of a process. Safe to share between threads."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.size_bytes = 0
-        self._blocks: OrderedDict[int, _Block] = OrderedDict()
+        self._blocks: OrderedDict[int, _Entry] = OrderedDict()
         self._numbers = itertools.count()
-        # A shelf ends whenever its last user does, also in the middle of what is done here under the lock.
-        # So its end only leaves word, and whoever comes next clears it away.
-        self._ended: deque[int] = deque()
+        # The garbage collector may finalize a block while a thread holds the lock. So the finalizer only queues the
+        # number, and the next insertion removes the entry.
+        self._finalized: deque[int] = deque()
         self._lock = threading.Lock()
+        register_after_fork(self._reset_after_fork)
 
-    def shelf(self, limit_bytes: int) -> Shelf:
-        """Room for the chunks of one block; what is on it goes when it does."""
-        number, block = next(self._numbers), _Block(limit_bytes)
-        shelf = Shelf(self, number, block)
-        weakref.finalize(shelf, self._ended.append, number).atexit = False
-        return shelf
+    def open_block(self, max_bytes: int) -> BlockCache:
+        """Return a cache for one block. Its chunks are dropped when it is garbage-collected."""
+        number, entry = next(self._numbers), _Entry(max_bytes)
+        block = BlockCache(self, number, entry)
+        weakref.finalize(block, self._finalized.append, number).atexit = False
+        return block
 
-    def keep(self, number: int, block: _Block, chunk: int, data: memoryview) -> None:
-        if len(data) > min(block.limit_bytes, self.limit_bytes):
+    def put(self, number: int, entry: _Entry, chunk: int, data: memoryview) -> None:
+        if len(data) > min(entry.max_bytes, self.max_bytes):
             return
         with self._lock:
-            while self._ended:
-                self._clear(self._ended.popleft())
-            if chunk in block.chunks or block.rows is not None:
+            self._remove_finalized()
+            if chunk in entry.chunks or entry.rows is not None:
                 return  # another thread was faster
-            self._blocks[number] = block
-            block.chunks[chunk] = data
-            self._count(block, len(data))
-            while block.size_bytes > block.limit_bytes:
-                self._drop_oldest(block)
+            self._blocks[number] = entry
+            entry.chunks[chunk] = data
+            self._add_bytes(entry, len(data))
+            while entry.size_bytes > entry.max_bytes:
+                self._evict_oldest(entry)
             self._shrink()
 
-    def keep_rows(self, number: int, block: _Block, rows: Array) -> None:
-        """All of a block, in place of its chunks."""
+    def put_rows(self, number: int, entry: _Entry, rows: Array) -> None:
+        """Cache a whole block in place of its chunks."""
         with self._lock:
-            while self._ended:
-                self._clear(self._ended.popleft())
-            if block.rows is not None:
+            self._remove_finalized()
+            if entry.rows is not None:
                 return  # another thread was faster
-            self._blocks[number] = block
-            block.chunks.clear()
-            block.rows = rows
-            self._count(block, rows.nbytes - block.size_bytes)
+            self._blocks[number] = entry
+            entry.chunks.clear()
+            entry.rows = rows
+            self._add_bytes(entry, rows.nbytes - entry.size_bytes)
             self._shrink()
 
     def clear(self, number: int) -> None:
         with self._lock:
-            self._clear(number)
+            self._remove(number)
 
-    def begin_anew(self) -> None:
-        """After a fork: another thread may have been in the middle of something, and is not here to end it."""
+    def _reset_after_fork(self) -> None:
+        """Start empty. A thread of the parent may have held the lock in the middle of an update."""
         self._lock = threading.Lock()
-        for block in self._blocks.values():
-            block.chunks.clear()
-            block.rows = None
-            block.size_bytes = 0
+        for entry in self._blocks.values():
+            entry.chunks.clear()
+            entry.rows = None
+            entry.size_bytes = 0
         self._blocks.clear()
-        self._ended.clear()
+        self._finalized.clear()
         self.size_bytes = 0
 
     def _shrink(self) -> None:
-        """Drop chunks of the block that comes first, unless it was read since it last came first."""
-        while self.size_bytes > self.limit_bytes:
-            number, block = next(iter(self._blocks.items()))
-            if block.was_read:
-                block.was_read = False
+        """Evict chunks of the first block, unless it was read since it last came first."""
+        while self.size_bytes > self.max_bytes:
+            number, entry = next(iter(self._blocks.items()))
+            if entry.was_read:
+                entry.was_read = False
                 self._blocks.move_to_end(number)
                 continue
-            self._drop_oldest(block)
-            if not block.size_bytes:
+            self._evict_oldest(entry)
+            if not entry.size_bytes:
                 del self._blocks[number]
 
-    def _drop_oldest(self, block: _Block) -> None:
-        if block.rows is not None:
-            block.rows = None
-            self._count(block, -block.size_bytes)
+    def _evict_oldest(self, entry: _Entry) -> None:
+        if entry.rows is not None:
+            entry.rows = None
+            self._add_bytes(entry, -entry.size_bytes)
         else:
-            self._count(block, -len(block.chunks.popitem(last=False)[1]))
+            self._add_bytes(entry, -len(entry.chunks.popitem(last=False)[1]))
 
-    def _count(self, block: _Block, change: int) -> None:
-        block.size_bytes += change
+    def _add_bytes(self, entry: _Entry, change: int) -> None:
+        entry.size_bytes += change
         self.size_bytes += change
 
-    def _clear(self, number: int) -> None:
-        block = self._blocks.pop(number, None)
-        if block is not None:
-            block.chunks.clear()
-            block.rows = None
-            self._count(block, -block.size_bytes)
+    def _remove_finalized(self) -> None:
+        while self._finalized:
+            self._remove(self._finalized.popleft())
+
+    def _remove(self, number: int) -> None:
+        entry = self._blocks.pop(number, None)
+        if entry is not None:
+            entry.chunks.clear()
+            entry.rows = None
+            self._add_bytes(entry, -entry.size_bytes)
 
 
-class _Block:
-    """What is kept of one block, the oldest first."""
+class _Entry:
+    """The cached chunks of one block, oldest first, or all of its rows."""
 
-    __slots__ = ("chunks", "limit_bytes", "rows", "size_bytes", "taken_bytes", "was_read")
+    __slots__ = ("chunks", "max_bytes", "read_bytes", "rows", "size_bytes", "was_read")
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self.chunks: OrderedDict[int, memoryview] = OrderedDict()
         self.rows: Array | None = None
-        self.limit_bytes = limit_bytes
+        self.max_bytes = max_bytes
         self.size_bytes = 0
-        self.taken_bytes = 0
+        self.read_bytes = 0
         self.was_read = False
 
 
-class Shelf:
-    """The chunks of one block, by number. A chunk was verified before it is put here."""
+class BlockCache:
+    """The chunks of one block, by number. Callers verify a chunk before they put it."""
 
-    __slots__ = ("__weakref__", "_all", "_block", "_number")
+    __slots__ = ("__weakref__", "_cache", "_entry", "_number")
 
-    def __init__(self, kept: KeptChunks, number: int, block: _Block) -> None:
-        self._all = kept
+    def __init__(self, cache: ChunkCache, number: int, entry: _Entry) -> None:
+        self._cache = cache
         self._number = number
-        self._block = block
+        self._entry = entry
 
-    def find(self, chunk: int) -> memoryview | None:
-        """Takes no lock, as most windows come through here: one look into a dictionary is whole by itself."""
-        self._block.was_read = True
-        return self._block.chunks.get(chunk)
+    def get(self, chunk: int) -> memoryview | None:
+        """Return a chunk. Takes no lock: one dictionary lookup is atomic."""
+        self._entry.was_read = True
+        return self._entry.chunks.get(chunk)
 
-    def keep(self, chunk: int, data: memoryview) -> None:
-        self._all.keep(self._number, self._block, chunk, data)
+    def put(self, chunk: int, data: memoryview) -> None:
+        self._cache.put(self._number, self._entry, chunk, data)
 
     @property
     def rows(self) -> Array | None:
-        """The whole block, if all of it is kept."""
-        self._block.was_read = True
-        return self._block.rows
+        """The whole block, if it is cached as one array."""
+        self._entry.was_read = True
+        return self._entry.rows
 
-    def deserves_all(self, taken_bytes: int, block_bytes: int) -> bool:
-        """Windows took so many bytes more: have they taken as much as the block has, and is there room for all of it?
+    def should_load_all(self, read_bytes: int, block_bytes: int) -> bool:
+        """Count bytes that windows read, and return whether to cache the whole block now.
 
-        Room that others have is not taken from them: they may be read as often. Counting begins anew after that.
+        True once windows have read as many bytes as the block has, and the block fits without evicting others: those
+        may be read as often. The count starts again after that.
         """
-        block = self._block
-        block.taken_bytes += taken_bytes
-        if block.taken_bytes < block_bytes:
+        entry = self._entry
+        entry.read_bytes += read_bytes
+        if entry.read_bytes < block_bytes:
             return False
-        block.taken_bytes = 0
-        free_bytes = self._all.limit_bytes - self._all.size_bytes + block.size_bytes
-        return block_bytes <= min(block.limit_bytes, free_bytes)
+        entry.read_bytes = 0
+        free_bytes = self._cache.max_bytes - self._cache.size_bytes + entry.size_bytes
+        return block_bytes <= min(entry.max_bytes, free_bytes)
 
-    def keep_rows(self, rows: Array) -> None:
-        """The whole block, every chunk of it verified."""
-        self._all.keep_rows(self._number, self._block, rows)
+    def put_rows(self, rows: Array) -> None:
+        """Cache the whole block, every chunk of it verified."""
+        self._cache.put_rows(self._number, self._entry, rows)
 
     def clear(self) -> None:
-        self._all.clear(self._number)
+        self._cache.clear(self._number)
 
 
-KEPT = KeptChunks(WSHARD_KEPT_BYTES)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=KEPT.begin_anew)
+CHUNK_CACHE = ChunkCache(_PROCESS_CACHE_BYTES)

@@ -1,29 +1,30 @@
-"""Episodes in several files: chunks that each stand alone, and a manifest that ties them together.
+"""Episodes in several files: chunks that are complete files, and a manifest that lists them.
 
-Implements "Chunked episodes" of docs/specs/wshard.md.
+Implements "Chunked episodes" and "Continuity" of docs/specs/wshard.md.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from warpdata.errors import BadInputError, EpisodeCorruptedError, UnsupportedFormatError
-from warpdata.formats.wshard.byte_source import ByteSource, PathLike
 from warpdata.formats.wshard.canonical_json import Json, decode_object, encode_json, is_count
 from warpdata.formats.wshard.codecs import CompressionName
 from warpdata.formats.wshard.container import JSON_CONTENT, MAGIC, ROLE_MANIFEST
 from warpdata.formats.wshard.container_writer import ContainerOptions, plan_bytes, write_container
 from warpdata.formats.wshard.dtypes import DType
 from warpdata.formats.wshard.model import ChunkPlace, Episode
-from warpdata.formats.wshard.reader import open_container
+from warpdata.formats.wshard.reader import open_container, open_wshard
 from warpdata.formats.wshard.save import save_wshard
+from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_STEPS
 from warpdata.primitives.hashing import fingerprint_file, is_digest
+from warpdata.storage import RangeSource
 
 __all__ = [
     "META_MANIFEST",
@@ -32,16 +33,18 @@ __all__ = [
     "ChunkedEpisodeWriter",
     "is_chunk_manifest",
     "load_chunk_manifest",
+    "validate_chunk_continuity",
 ]
 
 META_MANIFEST = "meta/manifest"
 _ROLE_AT = 5
+_MAX_SHOWN_PROBLEMS = 10
 _FILE_NAME = re.compile(r"[^/\\\x00:]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkEntry:
-    """One chunk. Steps go from `first_step` to `last_step`, both included, counted over the whole episode."""
+    """One chunk, with the steps `first_step` to `last_step`, both included, counted over the whole episode."""
 
     index: int
     uri: str
@@ -54,7 +57,7 @@ class ChunkEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChunkManifest:
-    """What a manifest says. Whether it is whole and in order is for `validate_chunk_continuity`."""
+    """The content of a manifest. `validate_chunk_continuity` checks that it is complete and in order."""
 
     episode_id: str
     env_id: str
@@ -64,15 +67,15 @@ class ChunkManifest:
 
 
 class ChunkedEpisodeWriter:
-    """Writes chunks of one episode into `folder`, in order, and then their manifest.
+    """Writes the chunks of one episode into `directory`, in order, and then their manifest.
 
-    A chunk is an `Episode` of up to `chunk_size_t` steps with the channels of the first. `total_chunks` is
-    written into the chunks where it is known beforehand.
+    A chunk is an `Episode` of up to `chunk_size_t` steps with the same channels as the first one. `total_chunks`, if
+    known, is written into each chunk.
     """
 
     def __init__(
         self,
-        folder: PathLike,
+        directory: PathLike,
         episode_id: str,
         *,
         chunk_size_t: int = 1000,
@@ -80,20 +83,22 @@ class ChunkedEpisodeWriter:
         total_chunks: int | None = None,
     ) -> None:
         if not is_file_name(episode_id) or chunk_size_t < 1:
-            raise BadInputError(f"the episode id {episode_id!r} or chunk_size_t={chunk_size_t} cannot name chunks")
-        self._folder, self._id, self._most = Path(folder), episode_id, chunk_size_t
+            raise BadInputError(
+                f"episode_id={episode_id!r} or chunk_size_t={chunk_size_t} is not valid for a chunked episode"
+            )
+        self._directory, self._id, self._max_steps = Path(directory), episode_id, chunk_size_t
         self._compression, self._total = compression, total_chunks
         self._env_id = ""
         self._shape: Mapping[str, tuple[DType, tuple[int, ...]]] | None = None
         self._chunks: list[ChunkEntry] = []
 
     def write_chunk(self, chunk: Episode) -> ChunkEntry:
-        """Save the next chunk. Its id must be that of the episode; its place is given to it here."""
+        """Save the next chunk. Its id must be that of the episode; its `chunk` field is set here."""
         self._check(chunk)
         index, first = len(self._chunks), sum(entry.length for entry in self._chunks)
         uri = f"{self._id}_chunk_{index:04d}.wshard"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / uri
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / uri
         placed = replace(chunk, chunk=ChunkPlace(index, self._total, first))
         save_wshard(placed, path, compression=self._compression)
         digest = fingerprint_file(path).blob.hash
@@ -102,36 +107,37 @@ class ChunkedEpisodeWriter:
         return entry
 
     def finalize_manifest(self) -> ChunkManifest:
-        """Write `{episode_id}_manifest.wshard` and return what it says."""
+        """Write `{episode_id}_manifest.wshard` and return its content."""
         count = len(self._chunks)
         if not count or (self._total is not None and self._total != count):
-            raise BadInputError(f"{count} chunks were written, {self._total or 'some'} were promised")
+            raise BadInputError(f"{count} chunks were written, {self._total or 'at least 1'} were expected")
         chunks = tuple(replace(entry, total=count) for entry in self._chunks)
         steps = sum(entry.length for entry in chunks)
         manifest = ChunkManifest(self._id, self._env_id, count, steps, chunks)
         plan = plan_bytes(META_MANIFEST, encode_json(_document(manifest)), JSON_CONTENT)
-        path = self._folder / f"{self._id}_manifest.wshard"
+        path = self._directory / f"{self._id}_manifest.wshard"
         write_container(path, [plan], ContainerOptions(role=ROLE_MANIFEST))
         return manifest
 
     def _check(self, chunk: Episode) -> None:
-        if chunk.id != self._id or not 1 <= chunk.length <= self._most:
+        if chunk.id != self._id or not 1 <= chunk.length <= self._max_steps:
             raise BadInputError(
-                f"a chunk of {chunk.id!r} with {chunk.length} steps is not one of {self._id!r} with 1 to {self._most}"
+                f"the chunk has the id {chunk.id!r} and {chunk.length} steps; {self._id!r} and 1 to "
+                f"{self._max_steps} steps were expected"
             )
         shape = {name: (channel.stored_dtype, channel.step_shape) for name, channel in chunk.lanes().items()}
         if self._shape is None:
             self._shape, self._env_id = shape, chunk.env_id
-        counted = {name: value for name, value in shape.items() if not name.startswith("residual/")}
+        layout = {name: value for name, value in shape.items() if not name.startswith("residual/")}
         before = {name: value for name, value in self._shape.items() if not name.startswith("residual/")}
-        if counted != before or chunk.env_id != self._env_id:
+        if layout != before or chunk.env_id != self._env_id:
             raise BadInputError(f"chunk {len(self._chunks)} has other channels or another environment than the first")
         if self._total is not None and len(self._chunks) >= self._total:
-            raise BadInputError(f"{self._total} chunks were promised, and this is one more")
+            raise BadInputError(f"total_chunks is {self._total}, and this is one more")
 
 
-def load_chunk_manifest(path: PathLike | ByteSource) -> ChunkManifest:
-    """Read a manifest of chunks. Checks its form, not its continuity."""
+def load_chunk_manifest(path: PathLike | RangeSource) -> ChunkManifest:
+    """Read a manifest of chunks. Checks its structure, not its continuity."""
     with open_container(path) as file:
         if file.header.role != ROLE_MANIFEST:
             raise UnsupportedFormatError(f"the file has the role {file.header.role:#04x}, not that of a manifest")
@@ -140,16 +146,16 @@ def load_chunk_manifest(path: PathLike | ByteSource) -> ChunkManifest:
         document = decode_object(file.read_json(META_MANIFEST), META_MANIFEST)
     listed = document.get("chunks")
     if not isinstance(listed, list) or len(listed) > WSHARD_MAX_CHUNKS:
-        raise EpisodeCorruptedError(f"{META_MANIFEST} has no proper list of chunks")
+        raise EpisodeCorruptedError(f"{META_MANIFEST} has no valid list of chunks")
     name, env = document.get("episode_id"), document.get("env_id", "")
     if not isinstance(name, str) or not isinstance(env, str):
-        raise EpisodeCorruptedError(f"{META_MANIFEST} has no proper episode_id or env_id")
+        raise EpisodeCorruptedError(f"{META_MANIFEST} has no valid episode_id or env_id")
     total, steps = _count(document, "total_chunks"), _count(document, "total_timesteps")
     return ChunkManifest(name, env, total, steps, tuple(_entry(item) for item in listed))
 
 
 def is_chunk_manifest(path: PathLike) -> bool:
-    """Whether a file begins as a manifest of chunks does. What cannot be read is none."""
+    """Return whether a file begins like a manifest of chunks. False if it cannot be read."""
     with suppress(OSError), Path(path).open("rb") as file:
         head = file.read(_ROLE_AT + 1)
         return head.startswith(MAGIC) and head[_ROLE_AT:] == bytes([ROLE_MANIFEST])
@@ -157,7 +163,7 @@ def is_chunk_manifest(path: PathLike) -> bool:
 
 
 def is_file_name(text: str) -> bool:
-    """Whether this names a file in a folder, and cannot lead out of it."""
+    """Return whether the text is a file name without directories."""
     return _FILE_NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
@@ -166,7 +172,7 @@ def _entry(item: Any) -> ChunkEntry:
         raise EpisodeCorruptedError(f"{META_MANIFEST} lists {item!r} as a chunk")
     uri, digest, span = item.get("uri"), item.get("sha256"), item.get("timestep_range")
     if not isinstance(uri, str) or not is_file_name(uri):
-        raise EpisodeCorruptedError(f"the chunk uri {uri!r} is not the name of a file beside the manifest")
+        raise EpisodeCorruptedError(f"the chunk uri {uri!r} is not a file name beside the manifest")
     if not isinstance(digest, str) or not is_digest(digest):
         raise EpisodeCorruptedError(f"chunk {uri!r} has the sha256 {digest!r}")
     if not (isinstance(span, list) and len(span) == 2 and all(is_count(step, WSHARD_MAX_STEPS) for step in span)):
@@ -200,3 +206,51 @@ def _document(manifest: ChunkManifest) -> Json:
             for entry in manifest.chunks
         ],
     }
+
+
+def validate_chunk_continuity(manifest: ChunkManifest, directory: PathLike | None = None) -> None:
+    """Raise `EpisodeCorruptedError` naming every gap and contradiction. With `directory`, verify the files too."""
+    problems = list(_find_gaps(manifest))
+    if directory is not None:
+        for entry in manifest.chunks:
+            problems.extend(_find_file_problems(entry, manifest, Path(directory)))
+    if problems:
+        more = f"; and {len(problems) - _MAX_SHOWN_PROBLEMS} more" if len(problems) > _MAX_SHOWN_PROBLEMS else ""
+        shown = "; ".join(problems[:_MAX_SHOWN_PROBLEMS])
+        raise EpisodeCorruptedError(f"episode {manifest.episode_id!r}: {shown}{more}")
+
+
+def _find_gaps(manifest: ChunkManifest) -> Iterator[str]:
+    if manifest.total_chunks != len(manifest.chunks) or not manifest.chunks:
+        yield f"total_chunks is {manifest.total_chunks}, {len(manifest.chunks)} are listed"
+    following = 0
+    for position, entry in enumerate(manifest.chunks):
+        if entry.index != position:
+            yield f"chunk {entry.index} is at position {position}"
+        if entry.total != manifest.total_chunks:
+            yield f"chunk {entry.index} says that there are {entry.total} chunks"
+        if entry.first_step != following:
+            yield f"chunk {entry.index} begins at step {entry.first_step} instead of {following}"
+        if entry.last_step - entry.first_step + 1 != entry.length or not entry.length:
+            yield f"chunk {entry.index} has {entry.length} steps from {entry.first_step} to {entry.last_step}"
+        following = entry.last_step + 1
+    if sum(entry.length for entry in manifest.chunks) != manifest.total_timesteps:
+        yield f"the lengths do not add up to {manifest.total_timesteps}"
+    if len({entry.uri for entry in manifest.chunks}) != len(manifest.chunks):
+        yield "one file is listed twice"
+
+
+def _find_file_problems(entry: ChunkEntry, manifest: ChunkManifest, directory: Path) -> Iterator[str]:
+    path = directory / entry.uri
+    if not path.is_file():
+        yield f"{entry.uri} is missing"
+        return
+    if fingerprint_file(path).blob.hash != entry.sha256:
+        yield f"{entry.uri} is not the file that was listed"
+        return
+    with open_wshard(path) as file:
+        info = file.info
+    if info is None or (info.id, info.length) != (manifest.episode_id, entry.length):
+        yield f"{entry.uri} does not hold {entry.length} steps of this episode"
+    elif info.chunk is not None and (info.chunk.index, info.chunk.first_step) != (entry.index, entry.first_step):
+        yield f"{entry.uri} says that it has another position in the episode"

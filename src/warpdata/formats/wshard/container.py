@@ -1,7 +1,7 @@
-"""The container: header, index and names, as values. Bytes in, values out; no files here.
+"""The container: header, index and names. Bytes in, values out; no files here.
 
-Everything a file says about itself is compared with the file before it is believed. Implements
-"Container" of docs/specs/wshard.md.
+Every offset, size and count in a file is checked against the file before use. Implements "Container" of
+docs/specs/wshard.md.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warpdata.errors import EpisodeCorruptedError, LimitExceededError, UnsupportedFormatError
-from warpdata.formats.wshard.codecs import Codec, check_expansion
-from warpdata.formats.wshard.libraries import xxh64
+from warpdata.formats.wshard.codecs import Codec, check_expansion, xxh64
 from warpdata.limits import WSHARD_MAX_ENTRIES, WSHARD_MAX_NAMES_BYTES
 
 __all__ = [
@@ -23,7 +22,7 @@ __all__ = [
     "MAGIC",
     "ROLE_EPISODE",
     "ROLE_MANIFEST",
-    "Entry",
+    "BlockEntry",
     "Header",
     "encode_entry",
     "encode_header",
@@ -75,8 +74,8 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One block: where it lies and what was promised of it. `offset` counts from the start of the file."""
+class BlockEntry:
+    """The index entry of one block. `offset` counts from the start of the file."""
 
     name: str
     codec: Codec
@@ -94,9 +93,9 @@ class Entry:
 
 
 def parse_header(data: bytes | memoryview, file_bytes: int) -> Header:
-    """Check the header against itself and against the size of the file."""
+    """Parse the header, and check it against the size of the file."""
     if len(data) < HEADER_BYTES:
-        raise EpisodeCorruptedError(f"{file_bytes} bytes are too few for a header of {HEADER_BYTES}")
+        raise EpisodeCorruptedError(f"the file has {file_bytes} bytes; its header alone takes {HEADER_BYTES}")
     magic, version, role, flags, alignment, codec, entry_size, count, names, blocks, schema, total = _HEADER.unpack(
         data[:HEADER_BYTES]
     )
@@ -105,11 +104,11 @@ def parse_header(data: bytes | memoryview, file_bytes: int) -> Header:
     if version != VERSION:
         raise UnsupportedFormatError(f"the container has version {version}; this library reads version {VERSION}")
     if flags & BIG_ENDIAN:
-        raise UnsupportedFormatError("the file says that it is big-endian; this library reads little-endian files")
+        raise UnsupportedFormatError("the file is big-endian; this library reads little-endian files")
     if entry_size != ENTRY_BYTES:
         raise UnsupportedFormatError(f"index entries have {entry_size} bytes; this library reads {ENTRY_BYTES}")
     if alignment not in ALIGNMENTS or codec not in (0, 1, 2):
-        raise EpisodeCorruptedError(f"alignment {alignment} or compression {codec} is none that the format has")
+        raise EpisodeCorruptedError(f"alignment {alignment} or compression {codec} does not exist in the format")
     if total != file_bytes:
         raise EpisodeCorruptedError(f"the header promises {total} bytes, the file has {file_bytes}")
     header = Header(role, flags, alignment, Codec(codec), count, names, blocks, schema, total)
@@ -120,21 +119,23 @@ def parse_header(data: bytes | memoryview, file_bytes: int) -> Header:
             f"index end {header.index_end}, names {names}, data {blocks}, schema {schema} do not fit in {total} bytes"
         )
     if names - header.index_end > _MAX_GAP_BYTES:
-        raise EpisodeCorruptedError(f"{names - header.index_end} bytes lie between the index and the names")
+        raise EpisodeCorruptedError(f"there are {names - header.index_end} bytes between the index and the names")
     if blocks - names > WSHARD_MAX_NAMES_BYTES:
-        raise LimitExceededError(f"names take {blocks - names} bytes; the most is {WSHARD_MAX_NAMES_BYTES}")
+        raise LimitExceededError(f"the names take {blocks - names} bytes; the most is {WSHARD_MAX_NAMES_BYTES}")
     return header
 
 
-def parse_index(header: Header, data: memoryview) -> tuple[Entry, ...]:
-    """The entries, in the order of the index. `data` is the file up to its data section."""
+def parse_index(header: Header, data: memoryview) -> tuple[BlockEntry, ...]:
+    """Parse the entries, in the order of the index. `data` is the file up to its data section."""
     names = data[header.names_offset : header.data_offset]
     if any(data[header.index_end : header.names_offset]):
-        raise EpisodeCorruptedError("there is something between the index and the names")
+        raise EpisodeCorruptedError("the gap between the index and the names is not zero")
     index = data[HEADER_BYTES : header.index_end]
-    # Names may share bytes, so that few bytes could be very many names.
-    if (told := sum(row[2] for row in _ENTRY.iter_unpack(index))) > WSHARD_MAX_NAMES_BYTES:
-        raise LimitExceededError(f"the names of all blocks take {told} bytes; the most is {WSHARD_MAX_NAMES_BYTES}")
+    # Names may share bytes, so a small file could hold very many long names.
+    if (name_bytes := sum(row[2] for row in _ENTRY.iter_unpack(index))) > WSHARD_MAX_NAMES_BYTES:
+        raise LimitExceededError(
+            f"the names of all blocks take {name_bytes} bytes; the most is {WSHARD_MAX_NAMES_BYTES}"
+        )
     rows = _ENTRY.iter_unpack(index)
     entries = tuple(_parse_entry(row, header, names) for row in rows)
     if len({entry.name for entry in entries}) != len(entries):
@@ -143,13 +144,13 @@ def parse_index(header: Header, data: memoryview) -> tuple[Entry, ...]:
     return entries
 
 
-def _parse_entry(row: tuple[int, ...], header: Header, names: memoryview) -> Entry:
+def _parse_entry(row: tuple[int, ...], header: Header, names: memoryview) -> BlockEntry:
     hashed, name_at, name_bytes, flags, offset, stored, size, checksum, last = row
     if name_at + name_bytes > len(names) or not name_bytes:
-        raise EpisodeCorruptedError(f"a name at {name_at}+{name_bytes} lies outside the {len(names)} bytes of names")
+        raise EpisodeCorruptedError(f"a name at {name_at}+{name_bytes} is outside the {len(names)} bytes of names")
     raw = bytes(names[name_at : name_at + name_bytes])
     if xxh64(raw) != hashed:
-        raise EpisodeCorruptedError(f"the name {raw[:80]!r} does not have the hash {hashed:016x}")
+        raise EpisodeCorruptedError(f"the name {raw[:80]!r} does not match the hash {hashed:016x}")
     try:
         name = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -157,37 +158,39 @@ def _parse_entry(row: tuple[int, ...], header: Header, names: memoryview) -> Ent
     what = f"block {name!r}"
     codec = _codec(flags, header, what)
     if offset < header.data_offset or offset + stored > header.total_bytes:
-        raise EpisodeCorruptedError(f"{what} at {offset}+{stored} lies outside the data section")
+        raise EpisodeCorruptedError(f"{what} at {offset}+{stored} is outside the data section")
     if header.alignment and offset % header.alignment:
         raise EpisodeCorruptedError(f"{what} at {offset} is not aligned to {header.alignment}")
     is_chunked = bool(flags & _CHUNKED)
     if codec is Codec.NONE:
         if stored != size:
-            raise EpisodeCorruptedError(f"{what} is not compressed, yet stores {size} bytes in {stored}")
+            raise EpisodeCorruptedError(f"{what} is not compressed, but stores {size} bytes in {stored}")
     elif not is_chunked:
         check_expansion(codec, stored, size, what)
-    return Entry(name, codec, is_chunked, offset, stored, size, checksum, last & 0xFFFF, last >> 16)
+    return BlockEntry(name, codec, is_chunked, offset, stored, size, checksum, last & 0xFFFF, last >> 16)
 
 
 def _codec(flags: int, header: Header, what: str) -> Codec:
     if flags & ~(_COMPRESSED | _ZSTD | _LZ4 | _CHUNKED):
-        raise UnsupportedFormatError(f"{what} has the flags {flags:#06x}, which this library does not know")
+        raise UnsupportedFormatError(f"{what} has the unknown flags {flags:#06x}")
     named = flags & (_ZSTD | _LZ4)
     if not flags & _COMPRESSED:
         if flags:
             raise EpisodeCorruptedError(f"{what} has the flags {flags:#06x}: a codec, but not compressed")
         return Codec.NONE
     if named == _ZSTD | _LZ4:
-        raise EpisodeCorruptedError(f"{what} is said to be both zstd and lz4")
+        raise EpisodeCorruptedError(f"{what} has the flags of both zstd and lz4")
     codec = {_ZSTD: Codec.ZSTD, _LZ4: Codec.LZ4}.get(named, header.default_codec)
     if codec is Codec.NONE:
-        raise EpisodeCorruptedError(f"{what} is compressed, and nothing says how")
+        raise EpisodeCorruptedError(
+            f"{what} is compressed, but nothing says how: neither its flags nor the header name a codec"
+        )
     if flags & _CHUNKED and codec is not Codec.ZSTD:
-        raise UnsupportedFormatError(f"{what} has time chunks in {codec.name.lower()}; only zstd has them")
+        raise UnsupportedFormatError(f"{what} has time chunks in {codec.name.lower()}; only zstd supports them")
     return codec
 
 
-def _check_overlap(entries: Sequence[Entry]) -> None:
+def _check_overlap(entries: Sequence[BlockEntry]) -> None:
     end, before = 0, ""
     for entry in sorted(entries, key=lambda entry: (entry.offset, entry.end)):
         if entry.offset < end:
@@ -212,7 +215,7 @@ def encode_header(header: Header) -> bytes:
     )
 
 
-def encode_entry(entry: Entry, name_offset: int) -> bytes:
+def encode_entry(entry: BlockEntry, name_offset: int) -> bytes:
     raw = entry.name.encode("utf-8")
     flags = {Codec.NONE: 0, Codec.ZSTD: _COMPRESSED | _ZSTD, Codec.LZ4: _COMPRESSED | _LZ4}[entry.codec]
     flags |= _CHUNKED if entry.is_chunked else 0

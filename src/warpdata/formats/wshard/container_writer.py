@@ -1,8 +1,8 @@
-"""Write a container strictly: entries in the order of their offsets, no overlap, zeros between, sizes true.
+"""Writing of containers: entries in the order of their offsets, no overlap, zeros in between.
 
-One code path serves episodes in memory and episodes assembled from a journal: a block is a name, a size
-and a way to go through its bytes, perhaps twice. The file appears under its name whole or not at all.
-Implements "Writing" of docs/specs/wshard.md.
+Episodes in memory and episodes assembled from a journal share this code: a block is a name, a size and an iterable
+over its bytes, which may be iterated twice. The file appears atomically. Implements "Writing" of
+docs/specs/wshard.md.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from warpdata.errors import BadInputError, LimitExceededError
-from warpdata.formats.wshard.atomic_file import appearing
-from warpdata.formats.wshard.codecs import Codec, Compression, compress, zstd_compressor
+from warpdata.errors import BadInputError, LimitExceededError, WarpError
+from warpdata.formats.wshard.codecs import Codec, Compression, compress, crc32c, make_zstd_compressor
 from warpdata.formats.wshard.container import (
     ALIGNMENTS,
     HAS_CHECKSUMS,
@@ -24,32 +23,42 @@ from warpdata.formats.wshard.container import (
     JSON_CONTENT,
     LITTLE_ENDIAN,
     ROLE_EPISODE,
-    Entry,
+    BlockEntry,
     Header,
     encode_entry,
     encode_header,
 )
 from warpdata.formats.wshard.identity import META_IDENTITY, seal_bytes
-from warpdata.formats.wshard.libraries import crc32c
 from warpdata.formats.wshard.seek_table import encode_chunks
 from warpdata.limits import (
     WSHARD_MAX_CHUNKS,
     WSHARD_MAX_DECODED_BYTES,
     WSHARD_MAX_ENTRIES,
     WSHARD_MAX_NAMES_BYTES,
-    WSHARD_MIN_COMPRESS_BYTES,
 )
+from warpdata.primitives.atomic_file import replacing
+from warpdata.storage import explain_os_error
 
-__all__ = ["BlockPlan", "ContainerOptions", "check_names", "is_decodable", "plan_bytes", "write_container"]
+__all__ = [
+    "UNCOMPRESSED",
+    "BlockPlan",
+    "ContainerOptions",
+    "check_names",
+    "is_decodable",
+    "plan_bytes",
+    "write_container",
+]
 
-PLAIN = Compression(Codec.NONE)
+UNCOMPRESSED = Compression(Codec.NONE)
+_MIN_COMPRESSED_BYTES = 64
+"""Smaller blocks stay uncompressed, because compression would not shrink them."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """A block to be written. `pieces` may be called more than once and gives the same bytes each time.
+    """A block to be written. Each call of `pieces` iterates over the same bytes.
 
-    `chunk_bytes` cuts a zstd block into time chunks of that many bytes; 0 leaves it whole.
+    `chunk_bytes` splits a zstd block into time chunks of this size; 0 writes a single frame.
     """
 
     name: str
@@ -57,13 +66,13 @@ class BlockPlan:
     pieces: Callable[[], Iterable[memoryview]]
     content_type: int = 0
     tags: int = 0
-    compression: Compression = PLAIN
+    compression: Compression = UNCOMPRESSED
     chunk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerOptions:
-    """How the file as a whole is laid out. `is_durable` syncs it before it appears."""
+    """Options of the whole file. With `is_durable` it is synced before it appears."""
 
     role: int = ROLE_EPISODE
     alignment: int = 64
@@ -73,26 +82,31 @@ class ContainerOptions:
 
 
 def plan_bytes(name: str, data: bytes | memoryview, content_type: int = 0, tags: int = 0) -> BlockPlan:
-    """A plan for bytes that are in memory."""
+    """Return a plan for bytes in memory."""
     view = memoryview(data)
     return BlockPlan(name, view.nbytes, lambda: (view,), content_type, tags)
 
 
 def write_container(path: Path, plans: Sequence[BlockPlan], options: ContainerOptions) -> str | None:
-    """Write all blocks and rename into place. Returns the identity where the file is sealed.
+    """Write all blocks and rename the file into place. Return the identity if the file is sealed.
 
-    An existing file is replaced. Memory is one piece, whatever the blocks hold; lz4 takes a whole block.
+    Replaces an existing file. Memory is one piece, or a whole block for lz4.
     """
     names = [plan.name for plan in plans] + ([META_IDENTITY] if options.is_sealed else [])
     check_names(names, options)
     for plan in plans:
         _check_codec(plan)
-    with appearing(path, options.is_durable) as file:
-        return _Layout(file, names, options).write(plans)
+    try:
+        with replacing(path, is_durable=options.is_durable) as file:
+            return _Layout(file, names, options).write(plans)
+    except OSError as error:
+        if isinstance(error, WarpError):
+            raise
+        raise explain_os_error(error, path) from error
 
 
 class _Layout:
-    """A file in the making: the index is kept until the blocks are down."""
+    """A file that is being written: blocks first, then the header and the index."""
 
     def __init__(self, file: BinaryIO, names: Sequence[str], options: ContainerOptions) -> None:
         self._file, self._options = file, options
@@ -103,40 +117,40 @@ class _Layout:
         self._header = Header(
             options.role, flags, options.alignment, options.default_codec, len(names), names_offset, data_offset, 0, 0
         )
-        self._entries: list[Entry] = []
+        self._entries: list[BlockEntry] = []
         self._hashes: dict[str, str] = {}
 
     def write(self, plans: Sequence[BlockPlan]) -> str | None:
         end = self._header.data_offset
         for plan in plans:
-            end = self._add(plan, end)
+            end = self._write_block(plan, end)
         sealed = None
         if self._options.is_sealed:
             seal = seal_bytes(self._hashes)
-            end = self._add(plan_bytes(META_IDENTITY, seal, JSON_CONTENT), end)
+            end = self._write_block(plan_bytes(META_IDENTITY, seal, JSON_CONTENT), end)
             sealed = hashlib.sha256(seal).hexdigest()
         self._file.truncate(end)
         self._write_index(end)
         return sealed
 
-    def _add(self, plan: BlockPlan, end: int) -> int:
-        """Write one block at the next free place and return where it ends."""
+    def _write_block(self, plan: BlockPlan, end: int) -> int:
+        """Write one block at the next aligned offset, and return its end."""
         start = self._aligned(end)
-        # Blocks of no bytes still get offsets of their own, as offsets must ascend.
+        # Empty blocks get offsets of their own too, because offsets must ascend.
         if self._entries and start == self._entries[-1].offset:
             start = self._aligned(start + 1)
         hasher = hashlib.sha256() if self._options.is_sealed else None
         meter = _Meter(plan, hasher)
-        codec = _chosen(plan)
-        stored = self._put(start, _encoded(plan, codec, meter.pass_through()))
+        codec = _pick_codec(plan)
+        stored = self._write_at(start, _encode(plan, codec, meter.pass_through()))
         if codec is not Codec.NONE and stored >= plan.size_bytes:
             codec, meter = Codec.NONE, _Meter(plan, hashlib.sha256() if hasher else None)
-            stored = self._put(start, meter.pass_through())
+            stored = self._write_at(start, meter.pass_through())
         if meter.size_bytes != plan.size_bytes:
             raise BadInputError(f"block {plan.name!r} has {meter.size_bytes} bytes instead of {plan.size_bytes}")
         is_chunked = bool(plan.chunk_bytes) and codec is Codec.ZSTD
         self._entries.append(
-            Entry(
+            BlockEntry(
                 plan.name,
                 codec,
                 is_chunked,
@@ -152,8 +166,8 @@ class _Layout:
             self._hashes[plan.name] = meter.hasher.hexdigest()
         return start + stored
 
-    def _put(self, start: int, pieces: Iterable[bytes | memoryview]) -> int:
-        # Whatever lies between the last block and this one reads as zeros.
+    def _write_at(self, start: int, pieces: Iterable[bytes | memoryview]) -> int:
+        # Truncating first makes the gap between the blocks read as zeros.
         self._file.truncate(start)
         self._file.seek(start)
         return sum(self._file.write(piece) for piece in pieces)
@@ -184,7 +198,7 @@ class _Layout:
 
 
 class _Meter:
-    """Counts, checks and hashes a block's bytes as they pass."""
+    """Counts, checksums and hashes the bytes of a block while they are written."""
 
     def __init__(self, plan: BlockPlan, hasher: Any) -> None:
         self._plan, self.hasher = plan, hasher
@@ -199,41 +213,41 @@ class _Meter:
             yield piece
 
 
-def _chosen(plan: BlockPlan) -> Codec:
-    return Codec.NONE if plan.size_bytes < WSHARD_MIN_COMPRESS_BYTES else plan.compression.codec
+def _pick_codec(plan: BlockPlan) -> Codec:
+    return Codec.NONE if plan.size_bytes < _MIN_COMPRESSED_BYTES else plan.compression.codec
 
 
 def _check_codec(plan: BlockPlan) -> None:
-    """Refuse what no reader would decode, before anything is written."""
-    codec = _chosen(plan)
+    """Refuse a block that no reader would decode, before anything is written."""
+    codec = _pick_codec(plan)
     if codec is Codec.NONE:
         return
     if plan.chunk_bytes and codec is not Codec.ZSTD:
         raise BadInputError(f"block {plan.name!r} cannot have time chunks in {codec.name.lower()}, only in zstd")
     if not is_decodable(plan.size_bytes, plan.chunk_bytes):
-        pieces = f"time chunks of {plan.chunk_bytes}" if plan.chunk_bytes else "one piece"
+        pieces = f"time chunks of {plan.chunk_bytes}" if plan.chunk_bytes else "one frame"
         raise LimitExceededError(
-            f"block {plan.name!r} has {plan.size_bytes} bytes in {pieces}; readers take at most {WSHARD_MAX_CHUNKS} "
-            f"chunks, of at most {WSHARD_MAX_DECODED_BYTES} bytes",
+            f"block {plan.name!r} has {plan.size_bytes} bytes in {pieces}; readers accept at most {WSHARD_MAX_CHUNKS} "
+            f"chunks of at most {WSHARD_MAX_DECODED_BYTES} bytes",
             hint="Leave it uncompressed, choose other time chunks, or split the episode with ChunkedEpisodeWriter.",
         )
 
 
 def is_decodable(size_bytes: int, chunk_bytes: int) -> bool:
-    """Whether readers take a compressed block of this size, in chunks of so many bytes, or whole where that is 0."""
+    """Return whether readers accept a compressed block of this size, in one frame if `chunk_bytes` is 0."""
     if not chunk_bytes:
         return size_bytes <= WSHARD_MAX_DECODED_BYTES
     chunk_count = -(-size_bytes // chunk_bytes)
     return min(size_bytes, chunk_bytes) <= WSHARD_MAX_DECODED_BYTES and chunk_count <= WSHARD_MAX_CHUNKS
 
 
-def _encoded(plan: BlockPlan, codec: Codec, pieces: Iterator[memoryview]) -> Iterator[bytes | memoryview]:
+def _encode(plan: BlockPlan, codec: Codec, pieces: Iterator[memoryview]) -> Iterator[bytes | memoryview]:
     if codec is Codec.NONE:
         yield from pieces
     elif plan.chunk_bytes:
         yield from encode_chunks(pieces, plan.chunk_bytes, plan.compression.level)
     elif codec is Codec.ZSTD:
-        stream = zstd_compressor(plan.compression.level).compressobj(size=plan.size_bytes)
+        stream = make_zstd_compressor(plan.compression.level).compressobj(size=plan.size_bytes)
         for piece in pieces:
             yield stream.compress(piece)
         yield stream.flush()
@@ -242,7 +256,7 @@ def _encoded(plan: BlockPlan, codec: Codec, pieces: Iterator[memoryview]) -> Ite
 
 
 def check_names(names: Sequence[str], options: ContainerOptions) -> None:
-    """`BadInputError` unless a file may have blocks of these names."""
+    """Raise `BadInputError` unless a file may have blocks of these names."""
     if options.alignment not in ALIGNMENTS:
         raise BadInputError(f"the alignment {options.alignment} is not one of 0, 16, 32, 64")
     if len(set(names)) != len(names):
@@ -254,4 +268,6 @@ def check_names(names: Sequence[str], options: ContainerOptions) -> None:
     if any(not 0 < length < 2**16 for length in lengths):
         raise BadInputError("a block name is empty or longer than 65,535 bytes")
     if len(names) > WSHARD_MAX_ENTRIES or sum(lengths) > WSHARD_MAX_NAMES_BYTES:
-        raise LimitExceededError(f"{len(names)} blocks are more than a file may have")
+        raise LimitExceededError(
+            f"the file would have {len(names)} blocks with {sum(lengths)} bytes of names, which exceeds the limits"
+        )

@@ -1,7 +1,7 @@
-"""The 13 element types, and how bytes become arrays of them.
+"""The 13 element types, conversion between bytes and arrays, and packed residual bits.
 
-Elements are little-endian. A view is made where the bytes lie well for it, a copy otherwise; either way
-the values are the same. Implements "Element types" of docs/specs/wshard.md.
+Elements are little-endian. Decoding makes a view if the bytes are aligned, and a copy otherwise. Implements
+"Element types" and "Residuals" of docs/specs/wshard.md.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from math import prod
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.errors import BadInputError, EpisodeCorruptedError
-from warpdata.formats.wshard.libraries import bfloat16, np
+from warpdata.primitives.extras import require
 
-__all__ = ["Array", "DType", "decode_array", "encode_array"]
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = require("numpy", purpose="the WShard format", extra="wshard")
+
+__all__ = ["Array", "DType", "decode_array", "encode_array", "np", "pack_residual", "unpack_residual"]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
 class DType(StrEnum):
-    """An element type, by the name that files use."""
+    """An element type, by its name in files."""
 
     F32 = "f32"
     F64 = "f64"
@@ -43,14 +48,14 @@ class DType(StrEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy dtype; for bf16 that of `ml_dtypes`, or uint16 where it is not installed."""
+        """The NumPy dtype; for bf16 that of `ml_dtypes`, or uint16 if that library is not installed."""
         if self is DType.BF16:
-            return bfloat16() or np.dtype("<u2")
+            return _bfloat16() or np.dtype("<u2")
         return np.dtype(_CODES[self])
 
     @classmethod
     def of(cls, dtype: np.dtype[Any]) -> DType:
-        """The element type of an array. uint16 is u16, never bf16: only a declaration can say that."""
+        """Return the element type of an array. uint16 is u16, never bf16: only a declaration can say bf16."""
         if dtype.name == "bfloat16":
             return cls.BF16
         for name, code in _CODES.items():
@@ -76,10 +81,19 @@ _CODES = {
 _SIZES = {DType(name): np.dtype(code).itemsize for name, code in _CODES.items()} | {DType.BF16: 2}
 
 
-def decode_array(data: memoryview | bytes, dtype: DType, shape: Sequence[int]) -> Array:
-    """An array over the bytes, without a copy where they are aligned. Read-only when it is a view.
+def _bfloat16() -> np.dtype[Any] | None:
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    found: np.dtype[Any] = np.dtype(str(ml_dtypes.bfloat16.__name__))
+    return found
 
-    Any byte but 0 is a true boolean. `EpisodeCorruptedError` if the bytes do not fill the shape.
+
+def decode_array(data: memoryview | bytes, dtype: DType, shape: Sequence[int]) -> Array:
+    """Return an array over the bytes, a read-only view if they are aligned, else a copy.
+
+    Any non-zero byte is a true boolean. `EpisodeCorruptedError` if the bytes do not fill the shape.
     """
     view = memoryview(data)
     if prod(shape) * dtype.size_bytes != view.nbytes:
@@ -87,8 +101,8 @@ def decode_array(data: memoryview | bytes, dtype: DType, shape: Sequence[int]) -
     try:
         if dtype is DType.BOOL:
             flat = np.frombuffer(view, np.uint8)
-            odd = flat.size and int(flat.max()) > 1
-            return ((flat != 0) if odd else flat.view(np.bool_)).reshape(shape)
+            has_other_bytes = flat.size and int(flat.max()) > 1
+            return ((flat != 0) if has_other_bytes else flat.view(np.bool_)).reshape(shape)
         array: Array = np.frombuffer(view, dtype.numpy)
         return (array if array.flags.aligned else array.copy()).reshape(shape)
     except ValueError as error:
@@ -96,7 +110,7 @@ def decode_array(data: memoryview | bytes, dtype: DType, shape: Sequence[int]) -
 
 
 def encode_array(data: Array, dtype: DType) -> memoryview:
-    """The array's bytes as a file holds them, in C order; a view where it already lies so."""
+    """Return the array's bytes in C order, little-endian; a view if the array already has that layout."""
     array = np.ascontiguousarray(data)
     fits = {dtype.numpy, np.dtype("<u2")} if dtype is DType.BF16 else {dtype.numpy}
     if array.dtype.newbyteorder("<") not in fits:
@@ -104,3 +118,34 @@ def encode_array(data: Array, dtype: DType) -> memoryview:
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
         array = array.astype(array.dtype.newbyteorder("<"))
     return array.reshape(-1).view(np.uint8).data
+
+
+def pack_residual(signal: Array) -> Array:
+    """Pack the sign of the second difference of a signal of [T] or [T, D]: ceil(T/8) bytes for each dimension.
+
+    A bit is 1 exactly if 2·x[i] > x[i−1] + x[i+1], computed in float64. The first and the last step are 0.
+    """
+    if signal.ndim not in (1, 2):
+        raise BadInputError(f"a residual needs a signal of [T] or [T, D], not of {list(signal.shape)}")
+    if not signal.size:
+        return np.zeros(0, np.uint8)
+    rows = np.asarray(signal, np.float64).reshape(len(signal), -1).T
+    bits = np.zeros(rows.shape, np.bool_)
+    if rows.shape[1] > 2:
+        with np.errstate(invalid="ignore", over="ignore"):
+            bits[:, 1:-1] = 2 * rows[:, 1:-1] - rows[:, :-2] - rows[:, 2:] > 0
+    return np.packbits(bits, axis=1, bitorder="little").reshape(-1)
+
+
+def unpack_residual(packed: Array, length: int) -> Array:
+    """Return the bits as booleans of [D, T].
+
+    The number of bytes determines D; some writers pack the first dimension only. Without steps, D is 0.
+    """
+    width = -(-length // 8)
+    flat = np.asarray(packed, np.uint8).reshape(-1)
+    if length == flat.size == 0:
+        return np.zeros((0, 0), np.bool_)
+    if width < 1 or flat.size % width:
+        raise EpisodeCorruptedError(f"{flat.size} bytes are not residuals of {length} steps, {width} bytes each")
+    return np.unpackbits(flat.reshape(-1, width), axis=1, count=length, bitorder="little").view(np.bool_)

@@ -1,8 +1,7 @@
-"""The journal of an episode that is being recorded: records that are each whole or not there.
+"""The journal of a running recording: an append-only file of records.
 
-An append-only file. Each record carries a checksum of its header and one of its payload, so that what a
-crash tore is recognised, and what was written before it is believed. Implements "Journal" of
-docs/specs/wshard.md.
+Each record has a checksum of its header and one of its payload. Readers detect a record that a crash left incomplete,
+and accept the records before it. Implements "Journal" of docs/specs/wshard.md.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import Any
 
 from warpdata.errors import EpisodeCorruptedError
 from warpdata.formats.wshard.canonical_json import decode_object
-from warpdata.formats.wshard.libraries import crc32c
+from warpdata.formats.wshard.codecs import crc32c
 from warpdata.formats.wshard.metadata import ChannelSpec, parse_channel
-from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_MAX_CHANNELS, WSHARD_MAX_JSON_BYTES, WSHARD_MAX_RECORD_BYTES
+from warpdata.limits import MIB, WSHARD_MAX_CHANNELS, WSHARD_MAX_JSON_BYTES, WSHARD_MAX_RECORD_BYTES
 from warpdata.primitives.cached_property import cached_property
 
 __all__ = ["JOURNAL_MAGIC", "Journal", "RecordKind", "append_record", "parse_begin", "read_journal"]
@@ -30,10 +29,11 @@ _RECORD = struct.Struct("<4sB3xIQIQI")
 _CHECKSUM = struct.Struct("<I")
 RECORD_BYTES = _RECORD.size + _CHECKSUM.size
 _WRITEV_PARTS = 512
+_READ_BYTES = 1 * MIB
 
 
 class RecordKind(IntEnum):
-    """What a record holds: what is recorded, some steps, or the word that the episode is complete."""
+    """The content of a record: the description of the episode, some steps, or the end mark."""
 
     BEGIN = 1
     STEPS = 2
@@ -52,10 +52,10 @@ class _Head:
 
 @dataclass(frozen=True)
 class Journal:
-    """What a journal holds, up to the first byte that cannot be believed.
+    """The valid records of a journal.
 
-    `parts` are the series of one steps record, one after another. `problem` says why reading stopped before
-    the end of the file; `lost_bytes` is what lies behind.
+    A steps record holds the series of `parts`, one after another. `problem` is the reason why reading stopped before
+    the end of the file, and `lost_bytes` the number of bytes after that.
     """
 
     document: dict[str, Any]
@@ -70,11 +70,11 @@ class Journal:
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
-        """Where each part begins in a record of one step."""
+        """The offset of each part in a record of one step."""
         return tuple(accumulate((part.step_bytes for part in self.parts), initial=0))
 
     def pieces(self, handle: int, number: int) -> Iterator[memoryview]:
-        """The bytes of one part over all steps, record by record."""
+        """Yield the bytes of one part over all steps, record by record."""
         before = self._starts[number]
         width = self.parts[number].step_bytes
         if not width:
@@ -86,34 +86,34 @@ class Journal:
 def append_record(
     handle: int, kind: RecordKind, sequence: int, steps: tuple[int, int], parts: Sequence[memoryview]
 ) -> int:
-    """Append one record in as few writes as the system allows; returns its size.
+    """Append one record in as few writes as the system allows, and return its size.
 
-    `steps` are the first step and how many.
+    `steps` are the first step and the number of steps.
     """
     checksum = payload_bytes = 0
     for part in parts:
         checksum = crc32c(part, checksum)
         payload_bytes += part.nbytes
     head = _RECORD.pack(JOURNAL_MAGIC, kind, sequence, steps[0], steps[1], payload_bytes, checksum)
-    waiting = [memoryview(head + _CHECKSUM.pack(crc32c(head))), *(part for part in parts if part.nbytes)]
-    while waiting:
-        written = os.writev(handle, waiting[:_WRITEV_PARTS])
-        while waiting and written >= waiting[0].nbytes:
-            written -= waiting.pop(0).nbytes
+    pending = [memoryview(head + _CHECKSUM.pack(crc32c(head))), *(part for part in parts if part.nbytes)]
+    while pending:
+        written = os.writev(handle, pending[:_WRITEV_PARTS])
+        while pending and written >= pending[0].nbytes:
+            written -= pending.pop(0).nbytes
         if written:
-            waiting[0] = waiting[0][written:]
+            pending[0] = pending[0][written:]
     return RECORD_BYTES + payload_bytes
 
 
 def read_journal(handle: int) -> Journal:
-    """Read and check every record; memory is sixteen bytes for each, and one piece.
+    """Read and verify every record. Memory is 16 bytes for each record.
 
-    `EpisodeCorruptedError` only where not even the first record can be believed.
+    `EpisodeCorruptedError` only if the first record is not valid.
     """
     size = os.fstat(handle).st_size
     head, problem = _read_head(handle, 0, 0, size)
     if head is None or head.kind != RecordKind.BEGIN or head.payload_bytes > WSHARD_MAX_JSON_BYTES:
-        raise EpisodeCorruptedError(f"this is not a journal, or its beginning is lost: {problem or 'no beginning'}")
+        raise EpisodeCorruptedError(f"the journal has no valid first record: {problem or 'another kind of record'}")
     document, parts = parse_begin(_pread(handle, RECORD_BYTES, head.payload_bytes))
     step_bytes = sum(part.step_bytes for part in parts)
     at, sequence, steps, is_complete = RECORD_BYTES + head.payload_bytes, 1, 0, False
@@ -122,7 +122,7 @@ def read_journal(handle: int) -> Journal:
         head, problem = _read_head(handle, at, sequence, size)
         if head is None:
             break
-        problem = _misfit(head, steps, step_bytes)
+        problem = _find_mismatch(head, steps, step_bytes)
         if problem is not None:
             break
         is_complete = head.kind == RecordKind.END
@@ -134,15 +134,15 @@ def read_journal(handle: int) -> Journal:
 
 
 def parse_begin(payload: bytes) -> tuple[dict[str, Any], tuple[ChannelSpec, ...]]:
-    """What the first record says: its document, and the parts of a step."""
-    document = decode_object(payload, "the beginning of the journal")
+    """Parse the first record: its document, and the parts of a step."""
+    document = decode_object(payload, "the first record of the journal")
     return document, _parts(document)
 
 
 def _read_head(handle: int, at: int, sequence: int, size: int) -> tuple[_Head | None, str | None]:
-    """One record's header, when it and its payload are whole."""
+    """Return the header of a record if the record is valid, else the problem."""
     if size - at < RECORD_BYTES:
-        return None, f"{size - at} bytes at {at} are less than a record"
+        return None, f"the {size - at} bytes at {at} are too few for a record"
     raw = _pread(handle, at, RECORD_BYTES)
     magic, *rest = _RECORD.unpack(raw[: _RECORD.size])
     head = _Head(*rest)
@@ -151,23 +151,23 @@ def _read_head(handle: int, at: int, sequence: int, size: int) -> tuple[_Head | 
     if head.sequence != sequence:
         return None, f"the record at {at} has the number {head.sequence} instead of {sequence}"
     if head.payload_bytes > min(WSHARD_MAX_RECORD_BYTES, size - at - RECORD_BYTES):
-        return None, f"the record at {at} promises {head.payload_bytes} bytes that are not there"
+        return None, f"the record at {at} promises {head.payload_bytes} bytes, which the file does not have"
     checksum, end = 0, at + RECORD_BYTES + head.payload_bytes
-    for start in range(at + RECORD_BYTES, end, COPY_CHUNK_BYTES):
-        checksum = crc32c(_pread(handle, start, min(COPY_CHUNK_BYTES, end - start)), checksum)
+    for start in range(at + RECORD_BYTES, end, _READ_BYTES):
+        checksum = crc32c(_pread(handle, start, min(_READ_BYTES, end - start)), checksum)
     if checksum != head.payload_checksum:
         return None, f"the record at {at} has a damaged payload"
     return head, None
 
 
-def _misfit(head: _Head, steps: int, step_bytes: int) -> str | None:
-    """Why a sound record does not follow from those before it."""
+def _find_mismatch(head: _Head, steps: int, step_bytes: int) -> str | None:
+    """Return the reason why a valid record cannot follow those before it."""
     if head.kind not in (RecordKind.STEPS, RecordKind.END):
-        return f"a record of the kind {head.kind} stands among the steps"
+        return f"there is a record of the kind {head.kind} among the steps"
     if head.first_step != steps:
         return f"a record begins at step {head.first_step} instead of {steps}"
-    ending = head.kind == RecordKind.END
-    if head.payload_bytes != head.step_count * step_bytes or ending == bool(head.step_count):
+    is_end = head.kind == RecordKind.END
+    if head.payload_bytes != head.step_count * step_bytes or is_end == bool(head.step_count):
         return f"a record of {head.step_count} steps has {head.payload_bytes} bytes"
     return None
 
@@ -178,11 +178,11 @@ def _parts(document: dict[str, Any]) -> tuple[ChannelSpec, ...]:
     if isinstance(version, bool) or version != 1:
         raise EpisodeCorruptedError(f"the journal has the version {version!r}")
     if not isinstance(listed, list) or not isinstance(document.get("episode"), dict):
-        raise EpisodeCorruptedError("the journal does not say what it records")
+        raise EpisodeCorruptedError("the journal does not describe its episode and parts")
     if len(listed) > WSHARD_MAX_CHANNELS:
         raise EpisodeCorruptedError(f"the journal records {len(listed)} parts; the most is {WSHARD_MAX_CHANNELS}")
     if not all(isinstance(item, dict) for item in listed):
-        raise EpisodeCorruptedError("the journal lists something that is not a part")
+        raise EpisodeCorruptedError("the journal lists a part that is not an object")
     return tuple(parse_channel(item) for item in listed)
 
 
@@ -191,6 +191,6 @@ def _pread(handle: int, offset: int, count: int) -> bytes:
     while len(data) < count:
         more = os.pread(handle, count - len(data), offset + len(data))
         if not more:
-            raise EpisodeCorruptedError(f"the journal shrank while it was read, at byte {offset + len(data)}")
+            raise EpisodeCorruptedError(f"the journal was truncated at byte {offset + len(data)} while it was read")
         data += more
     return data

@@ -1,7 +1,6 @@
-"""Metadata blocks in all their forms, old and new, as one value.
+"""Parsing of the metadata blocks, in all their forms, into one value.
 
-Nothing here trusts a number: lengths, shapes and counts are bounded before anybody multiplies them.
-Implements "Metadata" of docs/specs/wshard.md.
+Lengths, shapes and counts are bounded before they are multiplied. Implements "Metadata" of docs/specs/wshard.md.
 """
 
 from __future__ import annotations
@@ -18,7 +17,16 @@ from warpdata.formats.wshard.model import ChunkPlace, Timebase
 from warpdata.limits import WSHARD_MAX_CHANNELS, WSHARD_MAX_DIMENSIONS, WSHARD_MAX_STEPS
 from warpdata.primitives.cached_property import cached_property
 
-__all__ = ["META_CHANNELS", "META_EPISODE", "META_WSHARD", "ChannelSpec", "EpisodeInfo", "parse_channel", "parse_info"]
+__all__ = [
+    "KNOWN_MEMBERS",
+    "META_CHANNELS",
+    "META_EPISODE",
+    "META_WSHARD",
+    "ChannelSpec",
+    "EpisodeInfo",
+    "parse_channel",
+    "parse_info",
+]
 
 META_WSHARD, META_EPISODE, META_CHANNELS = "meta/wshard", "meta/episode", "meta/channels"
 KNOWN_MEMBERS = {
@@ -41,7 +49,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class ChannelSpec:
-    """What a declaration says of one block: its element type and the shape of one step."""
+    """The declaration of one block: its element type and the shape of one step."""
 
     id: str
     dtype: DType
@@ -56,7 +64,7 @@ class ChannelSpec:
 
 @dataclass(frozen=True)
 class EpisodeInfo:
-    """All that the metadata blocks say. `channels` and `lanes` are keyed by block name, in file order."""
+    """The content of the metadata blocks. `channels` and `lanes` are keyed by block name, in file order."""
 
     id: str
     env_id: str
@@ -70,17 +78,17 @@ class EpisodeInfo:
 
     @cached_property
     def by_id(self) -> Mapping[str, ChannelSpec]:
-        """Channels by their ids; the first of those that share one."""
+        """Channels by id; the first one if several share an id."""
         return {spec.id: spec for spec in reversed([*self.channels.values()])}
 
     @cached_property
     def id_lengths(self) -> frozenset[int]:
-        """How many characters ids have."""
+        """The lengths of all channel ids, in characters."""
         return frozenset(map(len, self.by_id))
 
 
 def parse_info(blocks: Mapping[str, bytes]) -> EpisodeInfo:
-    """Read `meta/episode`, with `meta/wshard` and `meta/channels` where they exist."""
+    """Parse `meta/episode`, with `meta/wshard` and `meta/channels` if they exist."""
     if META_EPISODE not in blocks:
         raise EpisodeCorruptedError(f"there is no block {META_EPISODE!r}")
     episode = decode_object(blocks[META_EPISODE], META_EPISODE)
@@ -116,15 +124,15 @@ def _check_version(shard: dict[str, Any]) -> None:
 
 
 def _timebase(of_episode: Any, of_shard: Any) -> Timebase:
-    """`meta/episode` wins; a rate in `meta/wshard` serves where it agrees with the rounded `dt_ns`."""
-    mine, other = _one_timebase(of_episode, META_EPISODE), _one_timebase(of_shard, META_WSHARD)
-    if mine is None:
-        return other or Timebase()
-    exact = other.tick_hz if other is not None and mine.type == other.type == "ticks" else None
-    if mine.tick_hz is None and exact is not None:
-        agrees = mine.dt_ns is None or abs(mine.dt_ns * exact / 1e9 - 1) < _ROUNDING
-        return Timebase(mine.type, exact if agrees else None, mine.dt_ns)
-    return mine
+    """Prefer `meta/episode`; take the rate of `meta/wshard` if it agrees with the rounded `dt_ns`."""
+    timebase, fallback = _one_timebase(of_episode, META_EPISODE), _one_timebase(of_shard, META_WSHARD)
+    if timebase is None:
+        return fallback or Timebase()
+    exact = fallback.tick_hz if fallback is not None and timebase.type == fallback.type == "ticks" else None
+    if timebase.tick_hz is None and exact is not None:
+        agrees = timebase.dt_ns is None or abs(timebase.dt_ns * exact / 1e9 - 1) < _ROUNDING
+        return Timebase(timebase.type, exact if agrees else None, timebase.dt_ns)
+    return timebase
 
 
 def _one_timebase(value: Any, what: str) -> Timebase | None:
@@ -133,21 +141,21 @@ def _one_timebase(value: Any, what: str) -> Timebase | None:
     if not isinstance(value, dict) or value.get("type", "ticks") not in ("ticks", "timestamps_ns"):
         raise EpisodeCorruptedError(f"{what} has the timebase {value!r}")
     rate, step = value.get("tick_hz"), value.get("dt_ns")
-    sound = rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0 <= rate < math.inf)
-    if not sound or (step is not None and not is_count(step, 2**63 - 1)):
+    is_rate = rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0 <= rate < math.inf)
+    if not is_rate or (step is not None and not is_count(step, 2**63 - 1)):
         raise EpisodeCorruptedError(f"{what} has the timebase {value!r}")
     try:
-        # Writers put 0 where they mean that there is none.
+        # Some writers put 0 for an unknown rate.
         return Timebase(value.get("type", "ticks"), float(rate) if rate else None, step or None)
     except OverflowError as error:
-        raise EpisodeCorruptedError(f"{what} has a rate beyond measure") from error
+        raise EpisodeCorruptedError(f"the rate of {what} does not fit in float64") from error
 
 
 def _place(episode: dict[str, Any], length: int) -> ChunkPlace | None:
     index, total, span = episode.get("chunk_index"), episode.get("total_chunks"), episode.get("timestep_range")
     for count in (index, total):
         if count is not None and not is_count(count, WSHARD_MAX_STEPS):
-            raise EpisodeCorruptedError(f"{META_EPISODE} says that this is chunk {index!r} of {total!r}")
+            raise EpisodeCorruptedError(f"{META_EPISODE} is chunk {index!r} of {total!r}")
     first = 0
     if span is not None:
         if not (
@@ -155,7 +163,7 @@ def _place(episode: dict[str, Any], length: int) -> ChunkPlace | None:
         ):
             raise EpisodeCorruptedError(f"{META_EPISODE} has the timestep_range {span!r}")
         first, last = span
-        # The end is exclusive in old whole episodes, and inclusive in chunks.
+        # The end is exclusive in old complete episodes, and inclusive in chunks.
         if last - first not in (length, length - 1):
             raise EpisodeCorruptedError(f"{META_EPISODE} has {length} steps in the timestep_range {span!r}")
     return None if index is None and total is None and not first else ChunkPlace(index, total, first)
@@ -167,7 +175,7 @@ def _parse_channels(data: bytes | None) -> tuple[dict[str, ChannelSpec], dict[st
     document = decode_object(data, META_CHANNELS)
     listed = document.get("channels")
     if "channels" not in document:
-        # The older form: full names are the keys.
+        # In the older form, block names are the keys.
         listed = [{"signal_block": name, **_object(value)} for name, value in document.items() if name != "lanes"]
     return _by_block(listed), _by_block(document.get("lanes", []))
 
@@ -184,12 +192,12 @@ def _by_block(listed: Any) -> dict[str, ChannelSpec]:
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise EpisodeCorruptedError(f"{META_CHANNELS} has {value!r} where a channel is described")
+        raise EpisodeCorruptedError(f"{META_CHANNELS} has {value!r} instead of the object of a channel")
     return value
 
 
 def parse_channel(item: dict[str, Any]) -> ChannelSpec:
-    """One declaration, as `meta/channels` lists it."""
+    """Parse one declaration of `meta/channels`."""
     rest = dict(item)
     block, name = rest.pop("signal_block", None), rest.pop("id", None)
     if name is None and isinstance(block, str):
@@ -200,7 +208,7 @@ def parse_channel(item: dict[str, Any]) -> ChannelSpec:
     dtype, shape = rest.pop("dtype", None), rest.pop("shape", [])
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise UnsupportedFormatError(f"channel {name!r} has the dtype {dtype!r}, which the format does not have")
-    sound = isinstance(shape, list) and len(shape) <= WSHARD_MAX_DIMENSIONS
-    if not sound or not all(is_count(size, _MAX_DIMENSION) for size in shape):
+    is_shape = isinstance(shape, list) and len(shape) <= WSHARD_MAX_DIMENSIONS
+    if not is_shape or not all(is_count(size, _MAX_DIMENSION) for size in shape):
         raise EpisodeCorruptedError(f"channel {name!r} has the shape {shape!r}")
     return ChannelSpec(name, DType(dtype), tuple(shape), block, rest)

@@ -1,7 +1,6 @@
-"""What an episode is, in memory. Values only: no files, no bytes of the format.
+"""An episode in memory. Values only: no files, no bytes of the format.
 
-An `Episode` that was loaded remembers where it came from (`origin`), so that saving it again changes
-nothing that was not changed on purpose.
+A loaded `Episode` remembers its file (`origin`), so that saving it again changes only what the user changed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from warpdata.errors import BadInputError
 from warpdata.formats.wshard.canonical_json import JsonObject
 from warpdata.formats.wshard.dtypes import Array, DType
 
-__all__ = ["Block", "Channel", "ChunkPlace", "Episode", "Origin", "Timebase"]
+__all__ = ["Block", "Channel", "ChunkPlace", "Episode", "Origin", "Timebase", "has_own_length"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Timebase:
 
     @property
     def hz(self) -> float | None:
-        """Steps per second; `tick_hz` wins over `dt_ns`, which is rounded."""
+        """Steps per second. `tick_hz` takes precedence over `dt_ns`, which is rounded."""
         if self.type != "ticks":
             return None
         if self.tick_hz:
@@ -38,10 +37,10 @@ class Timebase:
 class Channel:
     """One stream of values: an array whose first axis is time.
 
-    `dtype` says how it is stored; `None` means as the array is. bf16 kept in uint16 needs it.
-    `attributes` are further members of its declaration, such as `modality` or `sampling_rate_hz`. A
-    channel that no declaration describes has its bytes as uint8. `decoded` is what the declaration of an
-    encoded channel says of one decoded frame, its type and shape, which the bytes do not show.
+    `dtype` is the stored type; None means the type of the array. It is required for bf16 in a uint16 array.
+    `attributes` are further members of the declaration, such as `modality` or `sampling_rate_hz`. A channel without
+    a declaration has its bytes as uint8. `decoded` is the declared type and shape of one decoded frame of an encoded
+    channel.
     """
 
     id: str
@@ -62,7 +61,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Bytes that are kept without being understood, with all that their entry said about them."""
+    """Bytes that are stored without interpretation, with the content type and tags of their index entry."""
 
     data: bytes
     content_type: int = 0
@@ -71,7 +70,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlace:
-    """Where a chunk stands in its episode. `first_step` counts from the start of the whole episode."""
+    """The position of a chunk in its episode. `first_step` counts from the start of the whole episode."""
 
     index: int | None
     total: int | None
@@ -80,10 +79,10 @@ class ChunkPlace:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file an episode was loaded from: order, types and tags of its blocks, and what was spelled how."""
+    """The file of a loaded episode: order, content types and tags of its blocks, and bytes to write back verbatim."""
 
     layout: tuple[tuple[str, int, int], ...]
-    kept: Mapping[str, bytes]
+    verbatim: Mapping[str, bytes]
     is_sealed: bool
 
 
@@ -92,7 +91,7 @@ class Episode:
     """A time-indexed bundle of observations, actions, rewards and endings.
 
     `omens` are keyed `channel/model`, `uncertainties` `channel/model/type`, `residuals` `channel/sign2nddiff`
-    (packed bits, see `unpack_residual`). `metadata` is the user's; `attributes` are further members of
+    (packed bits, see `unpack_residual`). `metadata` belongs to the user; `attributes` are further members of
     `meta/episode`. `extra` holds every other block.
     """
 
@@ -117,7 +116,7 @@ class Episode:
     origin: Origin | None = field(default=None, repr=False)
 
     def lanes(self) -> dict[str, Channel]:
-        """Every channel by the name of its block."""
+        """Return every channel by the name of its block."""
         groups = (
             ("signal", self.observations),
             ("action", self.actions),
@@ -128,12 +127,12 @@ class Episode:
         return {f"{prefix}/{name}": channel for prefix, group in groups for name, channel in group.items()}
 
     def check(self) -> None:
-        """`BadInputError` unless every array has the length that the episode claims."""
+        """Raise `BadInputError` unless every array has the length of the episode."""
         for name, channel in self.lanes().items():
             if channel.data.ndim < 1:
                 raise BadInputError(f"channel {name!r} is a scalar; its first axis must be time")
-            counted = channel.is_declared and not name.startswith("residual/")
-            if counted and not is_of_own_length(channel.attributes) and len(channel.data) != self.length:
+            has_steps = channel.is_declared and not name.startswith("residual/")
+            if has_steps and not has_own_length(channel.attributes) and len(channel.data) != self.length:
                 raise BadInputError(f"channel {name!r} has {len(channel.data)} steps, the episode {self.length}")
         series = {
             "rewards": self.rewards,
@@ -145,9 +144,9 @@ class Episode:
             if array is not None and array.shape != (self.length,):
                 raise BadInputError(f"{name} has the shape {array.shape}, the episode {self.length} steps")
         if self.timebase.type == "timestamps_ns" and self.timestamps_ns is None:
-            raise BadInputError("the timebase is timestamps_ns, and there are no timestamps")
+            raise BadInputError("the timebase is timestamps_ns, but the episode has no timestamps")
 
 
-def is_of_own_length(attributes: JsonObject) -> bool:
-    """Whether a channel need not have one row per step: it has a rate of its own, or is an encoded stream."""
+def has_own_length(attributes: JsonObject) -> bool:
+    """Return whether a channel may have another number of rows than steps: its own rate, or an encoded stream."""
     return "sampling_rate_hz" in attributes or "encoding" in attributes

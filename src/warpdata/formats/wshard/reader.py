@@ -1,7 +1,7 @@
-"""Open a file without reading it: header and index now, exactly the bytes asked for later.
+"""Reading of files: the header and the index on open, and exactly the requested bytes later.
 
-Arrays are views of the mapped file where the block is uncompressed and lies well; they stay valid after
-the file is closed. Implements "Reading" of docs/specs/wshard.md.
+Arrays of uncompressed, aligned blocks are views of the mapped file, and stay valid after it is closed. Implements
+"Reading" of docs/specs/wshard.md.
 """
 
 from __future__ import annotations
@@ -17,38 +17,41 @@ from warpdata.errors import (
     NotFoundError,
     UnsupportedFormatError,
 )
-from warpdata.formats.wshard.block_type import Meaning, meaning_of
-from warpdata.formats.wshard.byte_source import ByteSource, HeadSource, PathLike, open_source
-from warpdata.formats.wshard.chunk_cache import KEPT
-from warpdata.formats.wshard.codecs import Codec, check_distances, decompress
+from warpdata.formats.wshard.block_type import BlockType, find_block_type
+from warpdata.formats.wshard.chunk_cache import BLOCK_CACHE_BYTES, CHUNK_CACHE
+from warpdata.formats.wshard.codecs import Codec, check_match_offsets, crc32c, decompress
 from warpdata.formats.wshard.container import (
     HEADER_BYTES,
     ROLE_EPISODE,
     ROLE_MANIFEST,
-    Entry,
+    BlockEntry,
     Header,
     parse_header,
     parse_index,
 )
-from warpdata.formats.wshard.dtypes import Array, DType, decode_array
-from warpdata.formats.wshard.libraries import crc32c, np
+from warpdata.formats.wshard.dtypes import Array, DType, decode_array, np
 from warpdata.formats.wshard.metadata import META_CHANNELS, META_EPISODE, META_WSHARD, EpisodeInfo, parse_info
 from warpdata.formats.wshard.seek_table import SeekTable, read_seek_table
-from warpdata.limits import COPY_CHUNK_BYTES, WSHARD_KEPT_BLOCK_BYTES, WSHARD_MAX_JSON_BYTES
+from warpdata.formats.wshard.source import BufferedSource, PathLike, open_source
+from warpdata.limits import MIB, WSHARD_MAX_JSON_BYTES
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.suggest import suggest
+from warpdata.storage import RangeSource
 
 __all__ = ["BlockReader", "WShardFile", "open_container", "open_wshard"]
 
+_PIECE_BYTES = 1 * MIB
 
-def open_wshard(path: PathLike | ByteSource, *, kept_bytes: int = WSHARD_KEPT_BLOCK_BYTES) -> WShardFile:
-    """Open an episode: a path, or anything with `size` and `read_range(start, end)`.
 
-    Reads the header and the index, nothing else. `kept_bytes` bounds the decoded time chunks that windows of each
-    block leave in memory for windows to come; 0 keeps none.
+def open_wshard(path: PathLike | RangeSource, *, cache_bytes: int = BLOCK_CACHE_BYTES) -> WShardFile:
+    """Open an episode: a path, or an object with `size_bytes` and `read_range(start, end)`.
+
+    Reads the header and the index, nothing else. `cache_bytes` bounds the decoded time chunks that are cached for
+    windows of each block; 0 caches none.
     """
-    if isinstance(kept_bytes, bool) or not isinstance(kept_bytes, int) or kept_bytes < 0:
-        raise BadInputError(f"kept_bytes={kept_bytes!r} is not a number of bytes", hint="Use 0 to keep nothing.")
-    file = open_container(path, kept_bytes)
+    if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+        raise BadInputError(f"cache_bytes={cache_bytes!r} is not a number of bytes", hint="Use 0 for no cache.")
+    file = open_container(path, cache_bytes)
     if file.header.role != ROLE_EPISODE:
         hint = "This is a manifest of chunks: use load_chunk_manifest." if file.header.role == ROLE_MANIFEST else None
         raise UnsupportedFormatError(
@@ -57,20 +60,22 @@ def open_wshard(path: PathLike | ByteSource, *, kept_bytes: int = WSHARD_KEPT_BL
     return file
 
 
-def open_container(path: PathLike | ByteSource, kept_bytes: int = 0) -> WShardFile:
+def open_container(path: PathLike | RangeSource, cache_bytes: int = 0) -> WShardFile:
     """Open a container of any role."""
     source = open_source(path)
-    header = parse_header(source.read_range(0, min(HEADER_BYTES, source.size)), source.size)
-    return WShardFile(source, header, parse_index(header, source.read_range(0, header.data_offset)), kept_bytes)
+    header = parse_header(source.read_range(0, min(HEADER_BYTES, source.size_bytes)), source.size_bytes)
+    return WShardFile(source, header, parse_index(header, source.read_range(0, header.data_offset)), cache_bytes)
 
 
 class WShardFile:
     """An open file: its block names, and a reader for each. Also a context manager."""
 
-    def __init__(self, source: HeadSource, header: Header, entries: tuple[Entry, ...], kept_bytes: int = 0) -> None:
+    def __init__(
+        self, source: BufferedSource, header: Header, entries: tuple[BlockEntry, ...], cache_bytes: int = 0
+    ) -> None:
         self.header = header
-        self.kept_bytes = kept_bytes
-        self._source: HeadSource | None = source
+        self.cache_bytes = cache_bytes
+        self._source: BufferedSource | None = source
         self._entries = {entry.name: entry for entry in entries}
         self._readers: dict[str, BlockReader] = {}
         self._info: EpisodeInfo | None = None
@@ -82,7 +87,7 @@ class WShardFile:
 
     @property
     def info(self) -> EpisodeInfo | None:
-        """What the metadata blocks say, read on first use; `None` where the file has no `meta/episode`."""
+        """The parsed metadata blocks, read on first use; None if the file has no `meta/episode`."""
         if self._info is None and META_EPISODE in self._entries:
             names = [name for name in (META_WSHARD, META_EPISODE, META_CHANNELS) if name in self._entries]
             self._info = parse_info({name: self.read_json(name) for name in names})
@@ -95,14 +100,17 @@ class WShardFile:
         reader = self._readers.get(name)
         if reader is None:
             if name not in self._entries:
-                raise NotFoundError(f"there is no block {name!r}", hint=f"There are: {', '.join(self.blocks[:20])}.")
+                hint = suggest(name, self._entries, label="Blocks", shown=20)
+                raise NotFoundError(f"there is no block {name!r}", hint=hint)
             reader = self._readers[name] = BlockReader(self, self._entries[name])
         return reader
 
     def read_json(self, name: str) -> bytes:
-        """The bytes of a metadata block, which must be small."""
+        """Return the bytes of a metadata block, whose size is bounded."""
         if self._entries[name].size_bytes > WSHARD_MAX_JSON_BYTES:
-            raise EpisodeCorruptedError(f"block {name!r} has {self._entries[name].size_bytes} bytes of metadata")
+            raise EpisodeCorruptedError(
+                f"block {name!r} has {self._entries[name].size_bytes} bytes; the most is {WSHARD_MAX_JSON_BYTES}"
+            )
         return bytes(self[name].raw())
 
     def read_range(self, start: int, end: int) -> memoryview:
@@ -112,18 +120,18 @@ class WShardFile:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether ranges are views of a mapped file."""
+        """True if ranges are views of a mapped file."""
         return self._source is not None and self._source.is_mapped
 
     def close(self) -> None:
-        """Forget the file. Arrays that were read from it stay valid."""
+        """Close the file and drop its cache. Arrays that were read from it stay valid."""
         self._source = None
-        self.forget()
+        self.clear_cache()
 
-    def forget(self) -> None:
-        """Let go of what was read of blocks and kept, for whoever has reason to read it again."""
+    def clear_cache(self) -> None:
+        """Drop cached chunks and seek tables of all blocks, so that the next read fetches them again."""
         for reader in self._readers.values():
-            reader.forget()
+            reader.clear_cache()
 
     def __enter__(self) -> Self:
         return self
@@ -132,8 +140,8 @@ class WShardFile:
         self.close()
 
 
-class _Form(NamedTuple):
-    """What every window of a block needs to know, put together once."""
+class _WindowLayout(NamedTuple):
+    """The properties of a block that every window needs, computed once."""
 
     rows: int
     step_bytes: int
@@ -146,53 +154,52 @@ class BlockReader:
     """One block of an open file."""
 
     def __init__(
-        self, file: WShardFile, entry: Entry, meaning: Meaning | None = None, table: SeekTable | None = None
+        self, file: WShardFile, entry: BlockEntry, block_type: BlockType | None = None, table: SeekTable | None = None
     ) -> None:
         self._file = file
         self.entry = entry
-        self._meaning = meaning
+        self._block_type = block_type
         self._table = table
         self._mapped: Array | None = None
         self._is_checked = False
-        self._shelf = KEPT.shelf(file.kept_bytes) if entry.is_chunked and file.kept_bytes else None
+        self._cache = CHUNK_CACHE.open_block(file.cache_bytes) if entry.is_chunked and file.cache_bytes else None
 
     @property
     def name(self) -> str:
         return self.entry.name
 
     @property
-    def meaning(self) -> Meaning:
-        """Element type, step shape and rows. Reads the metadata blocks on first use."""
-        if self._meaning is None:
-            self._meaning = meaning_of(self.entry.name, self.entry.size_bytes, self._file.info)
-        return self._meaning
+    def block_type(self) -> BlockType:
+        """Element type, step shape and number of rows. Reads the metadata blocks on first use."""
+        if self._block_type is None:
+            self._block_type = find_block_type(self.entry.name, self.entry.size_bytes, self._file.info)
+        return self._block_type
 
     def read(self) -> Array:
-        """The whole block, checked, in its declared type and shape; as uint8 where none is declared."""
-        meaning = self.meaning
-        return decode_array(self.raw(), meaning.dtype, (meaning.rows, *meaning.shape))
+        """Read and verify the whole block, in its declared type and shape; as uint8 without a declaration."""
+        block_type = self.block_type
+        return decode_array(self.raw(), block_type.dtype, (block_type.rows, *block_type.shape))
 
     def window(self, start: int, stop: int, *, out: Array | None = None) -> Array:
-        """Rows `start` to `stop`, as `read()[start:stop]` would give them; written into `out` if that is given.
+        """Return rows `start` to `stop`, equal to `read()[start:stop]`, written into `out` if given.
 
-        Uncompressed: only these bytes are touched, and no checksum can cover them. With time chunks: only
-        the chunks they lie in are decoded, each checked, and kept for windows to come; of a local file's block that
-        is read again and again all is kept, and windows are views of it. Otherwise the whole block is decoded and
-        checked.
+        Uncompressed: reads only these bytes, which no checksum covers. With time chunks: decodes and verifies only
+        their chunks, and caches them. A block of a local file that is read repeatedly is cached as one array, and
+        windows are views of it. Otherwise: decodes and verifies the whole block.
         """
-        form = self._form
-        if not 0 <= start <= stop <= form.rows:
-            raise BadInputError(f"rows {start}…{stop} are not within the {form.rows} of {self.entry.name!r}")
+        layout = self._layout
+        if not 0 <= start <= stop <= layout.rows:
+            raise BadInputError(f"rows {start}…{stop} are not within the {layout.rows} of {self.entry.name!r}")
         if out is not None:
-            if out.shape != (stop - start, *form.shape) or out.dtype != form.dtype:
-                rows = f"{form.dtype}{[stop - start, *form.shape]}"
-                raise BadInputError(f"out is {out.dtype}{list(out.shape)}, and the rows are {rows}")
-            kept = None if self._shelf is None else self._shelf.rows
-            if kept is not None:
-                out[...] = kept[start:stop]
-            elif form.is_decoded_in_place and out.flags.c_contiguous and stop > start:
+            if out.shape != (stop - start, *layout.shape) or out.dtype != layout.dtype:
+                rows = f"{layout.dtype}{[stop - start, *layout.shape]}"
+                raise BadInputError(f"out is {out.dtype}{list(out.shape)}, but the rows are {rows}")
+            cached = None if self._cache is None else self._cache.rows
+            if cached is not None:
+                out[...] = cached[start:stop]
+            elif layout.is_decoded_in_place and out.flags.c_contiguous and stop > start:
                 bytes_out = memoryview(out).cast("B")  # type: ignore[arg-type]
-                self._read_chunks(start * form.step_bytes, bytes_out)
+                self._read_chunks(start * layout.step_bytes, bytes_out)
             else:
                 out[...] = self._window(start, stop)
             return out
@@ -200,52 +207,51 @@ class BlockReader:
 
     def _window(self, start: int, stop: int) -> Array:
         if self._mapped is None and self._file.is_mapped:
-            self._map(self.meaning)
-        rows = self._mapped if self._shelf is None else self._shelf.rows
+            self._map(self.block_type)
+        rows = self._mapped if self._cache is None else self._cache.rows
         if rows is not None:
             return rows[start:stop]
-        meaning = self.meaning
-        low, high = start * meaning.step_bytes, stop * meaning.step_bytes
+        block_type = self.block_type
+        low, high = start * block_type.step_bytes, stop * block_type.step_bytes
         if self.entry.is_chunked:
-            room = self._seek_table().room(self.entry, low, high)
-            self._read_chunks(low, room)
-            data = room.toreadonly()
+            decoded = self._seek_table().allocate(self.entry, low, high)
+            self._read_chunks(low, decoded)
+            data = decoded.toreadonly()
         else:
             data = self._slice(low, high)
-        return decode_array(data, meaning.dtype, (stop - start, *meaning.shape))
+        return decode_array(data, block_type.dtype, (stop - start, *block_type.shape))
 
     def _read_chunks(self, low: int, out: memoryview) -> None:
-        table = self._seek_table()
-        table.read_into(self.entry, low, out, self._file.read_range, self._shelf)
-        shelf = self._shelf
-        if shelf is not None and self._file.is_mapped and shelf.deserves_all(out.nbytes, self.entry.size_bytes):
-            with suppress(EpisodeCorruptedError):  # damage elsewhere is told to whoever reads there
-                whole = table.room(self.entry, 0, self.entry.size_bytes)
-                table.read_into(self.entry, 0, whole, self._file.read_range, shelf)
-                rows = decode_array(whole.toreadonly(), self.meaning.dtype, (self._form.rows, *self._form.shape))
-                shelf.keep_rows(rows)
+        table, cache = self._seek_table(), self._cache
+        table.read_into(self.entry, low, out, self._file.read_range, cache)
+        if cache is not None and self._file.is_mapped and cache.should_load_all(out.nbytes, self.entry.size_bytes):
+            with suppress(EpisodeCorruptedError):  # damage in other chunks is reported when they are read
+                whole = table.allocate(self.entry, 0, self.entry.size_bytes)
+                table.read_into(self.entry, 0, whole, self._file.read_range, cache)
+                shape = (self._layout.rows, *self._layout.shape)
+                cache.put_rows(decode_array(whole.toreadonly(), self.block_type.dtype, shape))
 
     @cached_property
-    def _form(self) -> _Form:
-        meaning = self.meaning
-        dtype = meaning.dtype.numpy
-        # A boolean may be any byte but 0, and bfloat16 is no type that a view of bytes knows.
-        is_in_place = self.entry.is_chunked and dtype.kind in "iuf" and meaning.step_bytes > 0
-        return _Form(meaning.rows, meaning.step_bytes, meaning.shape, dtype, is_in_place)
+    def _layout(self) -> _WindowLayout:
+        block_type = self.block_type
+        dtype = block_type.dtype.numpy
+        # Booleans may be any non-zero byte, and a memoryview cannot hold bfloat16.
+        is_in_place = self.entry.is_chunked and dtype.kind in "iuf" and block_type.step_bytes > 0
+        return _WindowLayout(block_type.rows, block_type.step_bytes, block_type.shape, dtype, is_in_place)
 
-    def forget(self) -> None:
-        """Let go of the chunks that were kept, and of the table that says where chunks lie."""
+    def clear_cache(self) -> None:
+        """Drop the cached chunks and the seek table."""
         self._table = None
-        if self._shelf is not None:
-            self._shelf.clear()
+        if self._cache is not None:
+            self._cache.clear()
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
-        """The bytes of the file that `window(start, stop)` reads, for whoever fetches them beforehand.
+        """Return the byte range of the file that `window(start, stop)` reads, so that callers can prefetch it.
 
-        With time chunks the table that says where they lie is read first, once.
+        With time chunks, the first call reads the seek table.
         """
         entry = self.entry
-        low, high = (row * self.meaning.step_bytes for row in (start, stop))
+        low, high = (row * self.block_type.step_bytes for row in (start, stop))
         if entry.codec is Codec.NONE:
             return entry.offset + low, entry.offset + high
         if not entry.is_chunked:
@@ -255,30 +261,30 @@ class BlockReader:
 
     @property
     def table_span(self) -> tuple[int, int] | None:
-        """Where the table of time chunks lies in the file; `None` where there are none."""
+        """The byte range of the seek table in the file; None without time chunks."""
         return (self.entry.end - self._seek_table().size_bytes, self.entry.end) if self.entry.is_chunked else None
 
-    def over(self, source: ByteSource) -> BlockReader:
-        """The same block with its bytes from elsewhere, such as a range fetched beforehand. Nothing is parsed anew."""
+    def with_source(self, source: RangeSource) -> BlockReader:
+        """Return a reader of the same block over another source, such as a prefetched range, without parsing again."""
         file = WShardFile(open_source(source), self._file.header, ())
-        return BlockReader(file, self.entry, self.meaning, self._table)
+        return BlockReader(file, self.entry, self.block_type, self._table)
 
-    def _map(self, meaning: Meaning) -> None:
-        """Remember the block as one array over the mapped file: a window is then a slice, and reads nothing else.
+    def _map(self, block_type: BlockType) -> None:
+        """Store the block as one array over the mapped file, so that a window is a slice.
 
-        Not for booleans, whose bytes must be looked at, nor where they do not lie well.
+        Not for booleans, whose bytes must be inspected, nor for unaligned blocks.
         """
         entry = self.entry
         if (
             entry.codec is Codec.NONE
-            and meaning.dtype is not DType.BOOL
-            and entry.offset % meaning.dtype.size_bytes == 0
+            and block_type.dtype is not DType.BOOL
+            and entry.offset % block_type.dtype.size_bytes == 0
         ):
             data = self._slice(0, entry.size_bytes)
-            self._mapped = decode_array(data, meaning.dtype, (meaning.rows, *meaning.shape))
+            self._mapped = decode_array(data, block_type.dtype, (block_type.rows, *block_type.shape))
 
     def raw(self) -> memoryview:
-        """The uncompressed bytes, checked against the checksum once."""
+        """Return the decoded bytes. The checksum of an uncompressed block is verified once."""
         data = self._slice(0, self.entry.size_bytes)
         if not self._is_checked or self.entry.codec is not Codec.NONE:
             self._check(crc32c(data))
@@ -286,7 +292,7 @@ class BlockReader:
         return data
 
     def pieces(self) -> Iterator[memoryview]:
-        """The uncompressed bytes piece by piece, checked at the end; one frame or lz4 block comes as one."""
+        """Yield the decoded bytes, and verify the checksum at the end. A single frame or lz4 block is one piece."""
         checksum = 0
         for piece in self._pieces():
             checksum = crc32c(piece, checksum)
@@ -300,8 +306,8 @@ class BlockReader:
         elif entry.codec is not Codec.NONE:
             yield self._slice(0, entry.size_bytes)
         else:
-            for start in range(0, entry.size_bytes, COPY_CHUNK_BYTES):
-                yield self._slice(start, min(start + COPY_CHUNK_BYTES, entry.size_bytes))
+            for start in range(0, entry.size_bytes, _PIECE_BYTES):
+                yield self._slice(start, min(start + _PIECE_BYTES, entry.size_bytes))
 
     def _slice(self, low: int, high: int) -> memoryview:
         entry = self.entry
@@ -312,20 +318,20 @@ class BlockReader:
         stored, what = self._file.read_range(entry.offset, entry.end), f"block {entry.name!r}"
         data = decompress(stored, entry.codec, entry.size_bytes, what)
         if entry.codec is Codec.LZ4 and not self._has_checksum:
-            check_distances(stored, what)
+            check_match_offsets(stored, what)
         if low or high != entry.size_bytes:
             self._check(crc32c(data))
         return memoryview(data)[low:high]
 
     def _seek_table(self) -> SeekTable:
-        table = self._table  # another thread may forget it
+        table = self._table  # another thread may clear the cache
         if table is None:
             table = self._table = read_seek_table(self.entry, self._file.read_range)
         return table
 
     @property
     def _has_checksum(self) -> bool:
-        # A zero means "absent" only where the header does not promise checksums.
+        # A zero means "absent" only if the header does not promise checksums.
         return self.entry.checksum != 0 or self._file.header.has_checksums
 
     def _check(self, checksum: int) -> None:

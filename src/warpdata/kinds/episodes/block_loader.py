@@ -198,7 +198,7 @@ class BlockLoader:
             out[...] = rows
             return out
         if fetched is not None:
-            return reader.reader.over(fetched).window(first, last, out=out)
+            return reader.reader.with_source(fetched).window(first, last, out=out)
         return (reader.reader if keeps_chunks else reader.uncached_reader).window(first, last, out=out)
 
     @cached_property

@@ -64,15 +64,15 @@ class ChannelReader(StepAlignment):
     def __init__(self, episode: FileEpisode, channel: ChannelLayout, *, is_chunk: bool = False) -> None:
         self.episode = episode
         self.reader: BlockReader = episode.file[channel.block]
-        meaning = self.reader.meaning
-        is_as_indexed = (channel.dtype, channel.shape) == (str(meaning.dtype), meaning.shape)
-        if not is_as_indexed or (channel.rate_hz is None and meaning.rows != episode.length):
+        block_type = self.reader.block_type
+        is_as_indexed = (channel.dtype, channel.shape) == (str(block_type.dtype), block_type.shape)
+        if not is_as_indexed or (channel.rate_hz is None and block_type.rows != episode.length):
             raise EpisodeCorruptedError(
                 f"the index and the file disagree about {channel.block!r} of episode {episode.id!r}"
             )
         has_rate = channel.rate_hz is not None and not is_chunk
-        super().__init__(episode.length, _align_rows(episode, channel, meaning.rows) if has_rate else None)
-        self.step_bytes = meaning.step_bytes
+        super().__init__(episode.length, _align_rows(episode, channel, block_type.rows) if has_rate else None)
+        self.step_bytes = block_type.step_bytes
         self.is_whole = self.reader.entry.codec is not Codec.NONE and not self.reader.entry.is_chunked
         """True if reading any row decodes the whole block."""
         self._mapped: memoryview | None = None
@@ -91,21 +91,21 @@ class ChannelReader(StepAlignment):
         """A reader of the same rows that caches no decoded chunks. Replaced when a corrupt copy is dropped."""
         generation = self.episode.source.generation
         if self._uncached is None or self._uncached[1] != generation:
-            self._uncached = self.reader.over(self.episode.source), generation
+            self._uncached = self.reader.with_source(self.episode.source), generation
         return self._uncached[0]
 
     def _map_rows(self) -> None:
         """View the rows of the mapped file as an array, if possible."""
-        entry, meaning, self._mapped = self.reader.entry, self.reader.meaning, self.episode.source.mapped
+        entry, block_type, self._mapped = self.reader.entry, self.reader.block_type, self.episode.source.mapped
         self._block = self.episode.source.block_at(entry.offset, entry.end)
         if self._mapped is None or entry.codec is not Codec.NONE or self._block is None or not entry.size_bytes:
             self._array = None
             return
         # Any byte but 0 is a true boolean. A uint8 becomes a boolean when it is copied into a batch.
-        dtype = np.dtype(np.uint8) if str(meaning.dtype) == "bool" else meaning.dtype.numpy
+        dtype = np.dtype(np.uint8) if str(block_type.dtype) == "bool" else block_type.dtype.numpy
         flat = np.frombuffer(self._mapped[entry.offset : entry.end], dtype)
         self._offset_in_block = entry.offset - self._block.start
-        self._array = flat.reshape(meaning.rows, *meaning.shape)
+        self._array = flat.reshape(block_type.rows, *block_type.shape)
 
     @property
     def is_mapped(self) -> bool:
@@ -182,7 +182,7 @@ class ChunkedChannelReader(StepAlignment):
             rows = [chunk.length for chunk in episode.chunks]
             super().__init__(episode.length, None)
         else:
-            rows = [self._part(number).reader.meaning.rows for number in range(len(episode.chunks))]
+            rows = [self._part(number).reader.block_type.rows for number in range(len(episode.chunks))]
             super().__init__(episode.length, _align_rows(episode, channel, sum(rows)))
         self._starts = [0, *accumulate(rows)]
 

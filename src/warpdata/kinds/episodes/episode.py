@@ -216,7 +216,7 @@ class FileEpisode(StoredEpisode):
             readers = {name: self[name] for name in channels}
             spans = [(reader.entry.offset, reader.entry.end) for reader in readers.values()]
             fetched = self.source.fetch(spans)
-            return {name: reader.over(fetched).read() for name, reader in readers.items()}
+            return {name: reader.with_source(fetched).read() for name, reader in readers.items()}
 
         return self.retry_corrupt(read)
 
@@ -225,7 +225,7 @@ class FileEpisode(StoredEpisode):
 
         def load() -> Episode:
             if wanted is None:
-                return load_wshard(self.source.fetch([(0, self.source.size)]))
+                return load_wshard(self.source.fetch([(0, self.source.size_bytes)]))
             entries = [self.file[name].entry for name in wanted]
             return load_wshard(self.source.fetch([(entry.offset, entry.end) for entry in entries]), wanted)
 
@@ -245,7 +245,7 @@ class FileEpisode(StoredEpisode):
         def drop_copy() -> bool:
             if not self.source.invalidate(generation):
                 return False
-            self.file.forget()
+            self.file.clear_cache()
             return True
 
         return retry_corrupt(read, drop_copy, EpisodeCorruptedError)

@@ -184,16 +184,18 @@ def _describe(file: WShardFile, identity: str, check_bytes: int) -> EpisodeDescr
 
 def _channels(readers: Sequence[BlockReader], info: EpisodeInfo) -> Iterator[ChannelLayout]:
     for reader in readers:
-        name, meaning = reader.entry.name, reader.meaning
+        name, block_type = reader.entry.name, reader.block_type
         spec = info.channels.get(name) or info.lanes.get(name)
-        if name.startswith("meta/") or not meaning.is_declared or (spec and "encoding" in spec.attributes):
+        if name.startswith("meta/") or not block_type.is_declared or (spec and "encoding" in spec.attributes):
             continue
         rate = spec.attributes.get("sampling_rate_hz") if spec else None
         own_rate = float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) and rate > 0 else None
-        if own_rate is None and meaning.rows != info.length:
+        if own_rate is None and block_type.rows != info.length:
             continue  # its rows cannot be aligned with the steps
         is_whole = reader.entry.codec is not Codec.NONE and not reader.entry.is_chunked
-        yield ChannelLayout(spec.id if spec else name, name, str(meaning.dtype), meaning.shape, own_rate, is_whole)
+        yield ChannelLayout(
+            spec.id if spec else name, name, str(block_type.dtype), block_type.shape, own_rate, is_whole
+        )
 
 
 def _pieces(file: WShardFile, readers: Sequence[BlockReader]) -> tuple[Piece, ...]:

@@ -99,7 +99,7 @@ class EpisodeSource:
         self._block_starts = [block.start for block in self._blocks]
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         return self._blob.byte_size
 
     @property
@@ -230,8 +230,8 @@ class PrefetchedSource:
         self._starts = [span[0] for span, _ in self._buffers]
 
     @property
-    def size(self) -> int:
-        return self._source.size
+    def size_bytes(self) -> int:
+        return self._source.size_bytes
 
     def read_range(self, start: int, end: int) -> memoryview:
         at = bisect_right(self._starts, start) - 1

@@ -1,0 +1,40 @@
+"""Targets of a conversion: they appear complete or not at all, and never replace an existing path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from warpdata.errors import AlreadyExistsError, StorageError, WarpError
+from warpdata.primitives.atomic_file import staged_path
+
+__all__ = ["make_unique", "new_output", "to_file_name"]
+
+
+@contextmanager
+def new_output(path: Path) -> Iterator[Path]:
+    """Yield a temporary name for a file or directory, which is renamed to `path` at the end, or removed."""
+    if path.exists():
+        raise AlreadyExistsError(f"{path} already exists", hint="Pass another target, or move it.")
+    try:
+        with staged_path(path) as staged:
+            yield staged
+    except OSError as error:
+        if isinstance(error, WarpError):
+            raise
+        raise StorageError(f"{path}: {error.strerror or error}") from error
+
+
+def make_unique(name: str, taken: set[str]) -> str:
+    """Append underscores until the name is not in `taken`, and add it there."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def to_file_name(text: str) -> str:
+    """Replace the characters that a file name cannot have by underscores."""
+    name = "".join(c if c.isalnum() or c in "-_. " else "_" for c in text).strip(" .")
+    return name[:200] or "episode"
