@@ -15,19 +15,17 @@ from datetime import UTC, datetime
 
 from warpdata.repository.catalog import Address, Catalog, VersionRef, is_sound, key_policy
 from warpdata.settings import Settings, load_settings
-from warpdata.storage import MetadataCache, MetadataCacheFiles, Reader, Writer, normalize_url, open_store
-from warpdata.storage.cache import (
-    FILL_EAGERLY,
-    FILL_FOR_MEDIA,
-    FILL_FOR_TABLES,
-    BlobCache,
-    CachedReader,
+from warpdata.storage import (
     IOMetrics,
+    MetadataCache,
+    MetadataCacheFiles,
     MeteredReader,
-    Mode,
-    OfflineReader,
-    parse_mode,
+    Reader,
+    Writer,
+    normalize_url,
+    open_store,
 )
+from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Mode, OfflineReader, parse_mode
 
 __all__ = ["Session", "VersionAddress", "connect", "open_cache"]
 
@@ -101,9 +99,12 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
     if chosen is Mode.LOCAL:
         offline = OfflineReader(url, cache, MetadataCacheFiles(url, remembered), _OFFLINE)
         return Session(writer, offline, settings, mode=chosen, counters=counters, cache=cache)
-    tables, media = (FILL_EAGERLY, FILL_EAGERLY) if chosen is Mode.HYBRID else (FILL_FOR_TABLES, FILL_FOR_MEDIA)
+    is_hybrid = chosen is Mode.HYBRID
+    tables, media = (FetchPolicy.EAGER,) * 2 if is_hybrid else (FetchPolicy.TABLES, FetchPolicy.MEDIA)
     cached = CachedReader(MetadataCache(asked, remembered, key_policy, is_sound), cache, tables)
-    return Session(writer, cached, settings, mode=chosen, media=cached.under(media), counters=counters, cache=cache)
+    return Session(
+        writer, cached, settings, mode=chosen, media=cached.with_policy(media), counters=counters, cache=cache
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,15 @@ def register_after_fork(callback: _Callback) -> None:
     """
     key = next(_keys)
     if isinstance(callback, MethodType):
-        _callbacks[key] = weakref.WeakMethod(callback, lambda _: _callbacks.pop(key, None))
+        function, callbacks = callback.__func__, _callbacks  # at exit, globals may be gone before the object
+        owner = weakref.ref(callback.__self__, lambda _: callbacks.pop(key, None))
+        _callbacks[key] = lambda: _bind(function, owner())
     else:
         _callbacks[key] = lambda: callback
+
+
+def _bind(function: Callable[..., object], owner: object | None) -> _Callback | None:
+    return None if owner is None else lambda: function(owner)
 
 
 def _run_callbacks() -> None:

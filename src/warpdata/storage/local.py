@@ -40,8 +40,8 @@ from warpdata.limits import (
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.storage.handles import Handle, Handles
 from warpdata.storage.keys import check_key
-from warpdata.storage.ranges import check_spans
-from warpdata.storage.types import ByteRange, GetResult, ObjectInfo
+from warpdata.primitives.ranges import ByteRange, check_ranges
+from warpdata.storage.types import GetResult, ObjectInfo
 from warpdata.storage.upload_source import read_rechecked
 
 __all__ = ["LocalStore"]
@@ -89,7 +89,7 @@ class LocalStore:
     def read_ranges(
         self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
     ) -> list[memoryview]:
-        check_spans(spans)
+        check_ranges(spans)
         with self._translated(key):
             handle = self._handle(key)
             if all(span.size_bytes <= SMALL_READ_BYTES for span in spans):

@@ -41,8 +41,8 @@ from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.storage.error_mapping import explain, is_surely_unsent, was_retried
 from warpdata.storage.fork_guard import note_use
 from warpdata.storage.keys import check_key
-from warpdata.storage.ranges import coalesce, split_reply
-from warpdata.storage.types import ByteRange, GetResult, ObjectInfo
+from warpdata.primitives.ranges import ByteRange, coalesce, split_reply
+from warpdata.storage.types import GetResult, ObjectInfo
 from warpdata.storage.upload_source import read_rechecked
 
 if TYPE_CHECKING:

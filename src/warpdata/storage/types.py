@@ -14,20 +14,9 @@ from typing import Protocol, runtime_checkable
 
 from warpdata.limits import COALESCE_GAP_BYTES
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
+from warpdata.primitives.ranges import ByteRange
 
 __all__ = ["ByteRange", "GetResult", "ObjectInfo", "Reader", "Writer"]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ByteRange:
-    """Half-open: `start` is in, `end` is out."""
-
-    start: int
-    end: int
-
-    @property
-    def size_bytes(self) -> int:
-        return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from tests.storage.cache.scenes import Clock, noise, write_entry
 from warpdata.limits import CACHE_IDLE_S, CACHE_REST_S
 from warpdata.primitives.hashing import Blob, sha256_hex
 from warpdata.storage.cache import BlobCache, Refusal
-from warpdata.storage.cache.locks import Handle
+from warpdata.storage.cache.locks import LockFile
 from warpdata.storage.cache.partial import Part
-from warpdata.storage.cache.quota import Ledger
+from warpdata.storage.cache.quota import Quota
 
 LIMIT = 20_000
 CONTENTS = [noise(seed, size) for seed, size in enumerate([0, 1, 500, 3000, 3000, 7000, 7000, 9000, LIMIT, 30_000])]
@@ -51,7 +51,7 @@ class Folder(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, view=st.integers(0, 1), eager=st.booleans())
     def fill(self, number: int, view: int, eager: bool) -> None:
-        had_entry = self.views[view].is_entry(BLOBS[number].hash)
+        had_entry = self.views[view].contains(BLOBS[number].hash)
         done = write_entry(self.views[view], CONTENTS[number], eager=eager)
         if done is not None:
             assert not had_entry
@@ -107,7 +107,7 @@ class Folder(RuleBasedStateMachine):
         """What is checked in full is right, however the file was treated, unless it was checked before."""
         view_of_it = self.views[view]
         view_of_it.opened._checked.clear()
-        entry = view_of_it.find_whole(BLOBS[number].hash)
+        entry = view_of_it.find_intact(BLOBS[number].hash)
         if entry is not None:
             assert entry.view == CONTENTS[number]
 
@@ -132,7 +132,7 @@ class Folder(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, view=st.integers(0, 1))
     def drop(self, number: int, view: int) -> None:
-        self.views[view].drop(BLOBS[number].hash)
+        self.views[view].remove(BLOBS[number].hash)
         assert self.views[view].find(BLOBS[number].hash) is None
 
     @rule(view=st.integers(0, 1), limit=st.integers(0, LIMIT))
@@ -144,7 +144,7 @@ class Folder(RuleBasedStateMachine):
 
     @rule(view=st.integers(0, 1))
     def verify(self, view: int) -> None:
-        there = {number for number, blob in enumerate(BLOBS) if self.views[view].is_entry(blob.hash)}
+        there = {number for number, blob in enumerate(BLOBS) if self.views[view].contains(blob.hash)}
         digests = {damage.digest for damage in self.views[view].verify()}
         damaged = {number for number, blob in enumerate(BLOBS) if blob.hash in digests}
         assert damaged <= self.rotten
@@ -183,7 +183,7 @@ class Folder(RuleBasedStateMachine):
     def the_total_is_never_too_low(self) -> None:
         if not hasattr(self, "folder") or not (self.shelves / "ledger").exists():
             return
-        with Ledger(self.shelves / "ledger").locked() as account:
+        with Quota(self.shelves / "ledger").transaction() as account:
             total = account.total_bytes
         if total is not None:
             stats = self.views[0].stats()
@@ -197,7 +197,7 @@ class Folder(RuleBasedStateMachine):
 
 
 def _is_live(path: Path) -> bool:
-    handle = Handle.open(path, os.O_RDWR)
+    handle = LockFile.open(path, os.O_RDWR)
     is_free = handle.try_lock(exclusive=True)
     handle.close()
     return not is_free
