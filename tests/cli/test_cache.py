@@ -42,7 +42,7 @@ def pets(on_s3: str, tmp_path: Path) -> dict[str, bytes]:
 
 def cached_files() -> Iterator[Path]:
     """The data files of the cache, by their names of 64 digits."""
-    return (path for path in (open_cache().folder / "blobs").glob("??/*") if len(path.name) == 64)
+    return (path for path in (open_cache().directory / "blobs").glob("??/*") if len(path.name) == 64)
 
 
 def test_from_a_folder_to_working_without_a_network(pets: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_the_cache_is_measured_shrunk_and_emptied(pets: dict[str, bytes]) -> Non
     warmed = ask("warm", "acme/pets")["fetched_bytes"]
     full = ask("cache", "stats")
     assert (full["entries"], full["size_bytes"], full["parts"]) == (6, warmed, 0)
-    assert full["folder"] == str(open_cache().folder)
+    assert full["folder"] == str(open_cache().directory)
     assert "6 files" in run("cache", "stats").stdout
     assert ask("cache", "gc")["evicted_entries"] == 0
     # In this process the warmed files may still count as in use, so another one collects.

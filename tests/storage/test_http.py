@@ -98,7 +98,7 @@ def test_a_stream_of_many_requests_is_whole(
 
 
 def _ask_for_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warpdata.storage.object_store.STREAM_REQUEST_BYTES", SLOW_PIECE_BYTES)
+    monkeypatch.setattr("warpdata.storage.object_store._STREAM_REQUEST_BYTES", SLOW_PIECE_BYTES)
     monkeypatch.setattr("warpdata.storage.object_store.STREAM_CHUNK_BYTES", SLOW_PIECE_BYTES)
 
 

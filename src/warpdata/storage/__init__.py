@@ -1,16 +1,17 @@
-"""Bytes survive and have a name: stores, byte ranges, verified blobs.
+"""Stores: objects by key, byte ranges, verified blobs, and metrics.
 
 Knows nothing of datasets. docs/specs/store.md is the normative text.
 """
 
 from warpdata.primitives.ranges import ByteRange, RangeRequest, coalesce, split_reply
-from warpdata.storage.blobs import read_blob, verify_blob
 from warpdata.storage.from_url import normalize_url, open_store, resolve_s3
 from warpdata.storage.local import LocalStore
 from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, MetadataCacheFiles
 from warpdata.storage.metrics import IOMetrics, IOStats, MeteredReader
 from warpdata.storage.object_store import ObjectStore
 from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer
+from warpdata.storage.verified_read import read_blob, read_verified, retry_corrupt, verify_blob
+from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = [
     "ByteRange",
@@ -26,12 +27,15 @@ __all__ = [
     "ObjectStore",
     "RangeRequest",
     "Reader",
+    "ReaderWrapper",
     "Writer",
     "coalesce",
     "normalize_url",
     "open_store",
     "read_blob",
+    "read_verified",
     "resolve_s3",
+    "retry_corrupt",
     "split_reply",
     "verify_blob",
 ]

@@ -14,7 +14,6 @@ import pytest
 
 from tests.storage.cache.scenes import (
     Scene,
-    eventually,
     members,
     noise,
     read_members,

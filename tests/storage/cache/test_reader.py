@@ -273,7 +273,7 @@ def test_an_incomplete_blob_leaves_no_files(scene: Scene, how: str) -> None:
     reader: CachedReader | None = scene.reader(FetchPolicy.EAGER)
     assert reader is not None
     reader.read_range(blob_key(blob.hash), ByteRange(0, 10))
-    eventually(lambda: scene.has_partial(blob) or scene.cache.contains(blob.hash))
+    eventually(scene.is_idle)
     scene.cache.remove(blob.hash)
     scene.store.open.clear()
     other, _ = scene.blob(40 * MIB, seed=2)

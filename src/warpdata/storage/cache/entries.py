@@ -36,7 +36,7 @@ _SWEEP_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class CacheEntry:
-    """A blob on this machine. Its bytes had the right SHA-256 when they were written; `is_intact` finds later damage."""
+    """A blob on this machine. Its SHA-256 was right when it was committed; `is_intact` finds later damage."""
 
     digest: str
     path: Path

@@ -193,7 +193,7 @@ def _list_by_suffix(directory: Path) -> dict[str, dict[str, os.stat_result]]:
     by_suffix: dict[str, dict[str, os.stat_result]] = {"": {}, ".ok": {}, ".part": {}, ".new": {}, ".map": {}}
     with suppress(FileNotFoundError), os.scandir(directory) as listing:
         for item in listing:
-            suffix = os.path.splitext(item.name)[1]
+            suffix = Path(item.name).suffix
             if suffix in by_suffix and is_digest(item.name[:64]) and item.name[64:65] in ("", "."):
                 with suppress(FileNotFoundError):
                     by_suffix[suffix][item.name] = item.stat(follow_symlinks=False)

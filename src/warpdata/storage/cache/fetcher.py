@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import partial as partial_call
 from itertools import islice
 
 from warpdata.errors import BlobCorruptedError, CorruptError, StorageError, StoreTimeoutError, WarpError
@@ -265,7 +266,7 @@ class BlobFetcher:
             partials.changed.wait_for(lambda: not self._task_count, _CLOSE_S)
             opened = [(state, state.partial) for state in partials.states.values() if state.partial is not None]
         for state, partial in opened:
-            self._guard(state, partial, lambda state=state, partial=partial: self._close_partial(state, partial))
+            self._guard(state, partial, partial_call(self._close_partial, state, partial))
         with partials.lock:
             partials.queue.clear()
         self._cache.save_counts()
@@ -320,7 +321,7 @@ class BlobFetcher:
             partial = state.partial
             if partial is None and not state.is_opening:
                 state.is_opening = True
-                return lambda state=state: self._open_queued(state)
+                return partial_call(self._open_queued, state)
             step = None if partial is None else self._next_step(state, partial)
             if step is not None:
                 return step
