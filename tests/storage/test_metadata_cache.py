@@ -221,18 +221,18 @@ def test_a_folder_that_cannot_be_made_is_done_without(origin: FaultyStore, tmp_p
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("call", ["mkdir", "fdopen", "replace"])
-def test_a_disk_that_refuses_is_done_without(
+@pytest.mark.parametrize("call", ["os.mkdir", "warpdata.storage.metadata_cache.replacing", "os.replace"])
+def test_a_disk_that_fails_is_bypassed(
     cache: MetadataCache, folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, call: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, refuse)
+        patch.setattr(call, refuse)
         assert cache.read(PINNED).data == DATA[PINNED]
         assert cache.read(HINT).data == DATA[HINT]
-    assert _entries(folder) == [], "and nothing half-written stays"
+    assert _entries(folder) == [], "no partial file is left"
     assert cache.read(PINNED).data == DATA[PINNED]
 
 

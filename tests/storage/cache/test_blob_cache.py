@@ -194,7 +194,7 @@ def test_a_partial_blob_is_no_entry(scene: Scene) -> None:
 
 
 def test_an_entry_can_be_used_and_evicted_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also while the process that commits it still waits for the disk."""
+    """Even while the process that commits it still waits for the disk."""
     seen: list[bool] = []
 
     def look(fd: int) -> None:

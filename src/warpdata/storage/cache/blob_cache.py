@@ -10,7 +10,6 @@ import errno
 import hashlib
 import logging
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from warpdata.limits import STREAM_CHUNK_BYTES
 from warpdata.primitives.atomic_file import sync_directory
 from warpdata.primitives.hashing import Blob, OnBytes, ignore_bytes, sha256_hex
 from warpdata.primitives.ranges import ByteRange
+from warpdata.storage import IOMetrics, IOStats
 from warpdata.storage.cache.entries import CacheEntry, OpenEntries, read_record
 from warpdata.storage.cache.eviction import EvictionResult, LruEvictor, scan_cache
 from warpdata.storage.cache.layout import CacheLayout, PartialPaths, Record, encode_record
@@ -29,7 +29,6 @@ from warpdata.storage.cache.locks import HAS_RANGE_LOCKS, LockFile
 from warpdata.storage.cache.partial import PartialBlob, PartialState, new_map, read_map_size
 from warpdata.storage.cache.quota import Quota, QuotaTransaction
 from warpdata.storage.cache.stats import CacheStats, add_to_totals
-from warpdata.storage.metrics import IOMetrics, IOStats
 
 __all__ = ["BACKOFF_S", "BlobCache", "CorruptEntry", "Refusal"]
 
@@ -248,7 +247,7 @@ class BlobCache:
 
     def _try_put(self, blob: Blob, content: bytes) -> Refusal:
         """Return `PRESENT` if the bytes are cached now."""
-        partial = self.open_partial(blob.hash, f"put-{secrets.token_hex(8)}", blob.byte_size, eager=True)
+        partial = self.open_partial(blob.hash, f"put-{os.urandom(8).hex()}", blob.byte_size, eager=True)
         if isinstance(partial, Refusal):
             return partial
         try:

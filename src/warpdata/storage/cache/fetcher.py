@@ -7,7 +7,6 @@ A disk that fails is never reported to a reader. Implements "Fetching" of docs/s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -20,11 +19,11 @@ from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Blob, OnBytes, blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.ranges import ByteRange
+from warpdata.storage import Reader
 from warpdata.storage.cache.blob_cache import BlobCache, Refusal
 from warpdata.storage.cache.open_partials import BlobState, OpenPartials
 from warpdata.storage.cache.partial import UNIT_BYTES, PartialBlob, PartialState
 from warpdata.storage.cache.policy import FetchPolicy
-from warpdata.storage.types import Reader
 
 __all__ = ["BlobFetcher", "Filled"]
 
@@ -355,9 +354,9 @@ class BlobFetcher:
                     self._partials.queue.pop(state.digest, None)
 
     def _fetch_piece(self, partial: PartialBlob, claimed: Sequence[ByteRange]) -> None:
-        begun = time.monotonic()
+        begun = self._cache.clock()
         self._fetch(partial, claimed)
-        elapsed_s, (fast_s, slow_s) = time.monotonic() - begun, _PIECE_S
+        elapsed_s, (fast_s, slow_s) = self._cache.clock() - begun, _PIECE_S
         if elapsed_s < fast_s:
             self._piece_bytes = min(_MAX_PIECE_BYTES, 2 * self._piece_bytes)
         elif elapsed_s > slow_s:
@@ -404,15 +403,16 @@ class _Silence:
     def __init__(self, partial: PartialBlob) -> None:
         self._partial = partial
         self.present_bytes = partial.present_bytes()
-        self._since = time.monotonic()
+        self._silent_s = 0.0
 
     def wait(self, timeout_s: float) -> bool:
         """Wait a moment. False: nothing arrived for `timeout_s`, or the partial blob has ended."""
         self._partial.wait(_POLL_S)
-        now, present_bytes = time.monotonic(), self._partial.present_bytes()
+        self._silent_s += _POLL_S
+        present_bytes = self._partial.present_bytes()
         if present_bytes != self.present_bytes:
-            self.present_bytes, self._since = present_bytes, now
-        return now - self._since < timeout_s and self._partial.state is PartialState.LIVE
+            self.present_bytes, self._silent_s = present_bytes, 0.0
+        return self._silent_s < timeout_s and self._partial.state is PartialState.LIVE
 
 
 class _Progress:

@@ -23,7 +23,7 @@ if sys.platform != "win32":
 __all__ = ["HAS_RANGE_LOCKS", "LockFile"]
 
 HAS_RANGE_LOCKS = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
-"""Range locks that belong to an open file exist only on Linux. Elsewhere they belong to a process."""
+"""Only Linux has range locks that belong to an open file. On other systems they belong to a process."""
 
 _FLOCK = "hhqqi4x"
 """`struct flock` of Linux: type, whence, start, length, process id."""

@@ -11,11 +11,10 @@ from pathlib import Path
 from warpdata.errors import LimitExceededError, NotCachedError, UnsupportedError
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
 from warpdata.primitives.ranges import ByteRange
+from warpdata.storage import GetResult, MetadataCacheFiles, ObjectInfo
 from warpdata.storage.cache.blob_cache import BlobCache
 from warpdata.storage.cache.entries import CacheEntry
 from warpdata.storage.cache.reader import digest_of
-from warpdata.storage.metadata_cache import MetadataCacheFiles
-from warpdata.storage.types import GetResult, ObjectInfo
 
 __all__ = ["OfflineReader"]
 

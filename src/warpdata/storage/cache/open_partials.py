@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from warpdata.errors import StorageError, StoreFullError, WarpError
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key, sha256_hex
+from warpdata.storage import Reader
 from warpdata.storage.cache.blob_cache import BACKOFF_S, BlobCache, Refusal
 from warpdata.storage.cache.partial import PartialBlob
 from warpdata.storage.cache.policy import FetchPolicy
-from warpdata.storage.types import Reader
 
 __all__ = ["BlobState", "OpenPartials"]
 

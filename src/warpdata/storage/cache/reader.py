@@ -18,13 +18,12 @@ from warpdata.errors import LimitExceededError
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_PAGE_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
 from warpdata.primitives.hashing import Blob, OnBytes, blob_key, ignore_bytes, is_digest
 from warpdata.primitives.ranges import ByteRange, coalesce, split_reply
+from warpdata.storage import GetResult, Reader, ReaderWrapper
 from warpdata.storage.cache.blob_cache import BlobCache
 from warpdata.storage.cache.entries import CacheEntry
 from warpdata.storage.cache.fetcher import BlobFetcher, Filled
 from warpdata.storage.cache.partial import UNIT_BYTES
 from warpdata.storage.cache.policy import FetchPolicy
-from warpdata.storage.types import GetResult, Reader
-from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = ["CachedReader", "digest_of"]
 

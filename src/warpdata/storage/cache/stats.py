@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from warpdata.storage import IOStats
 from warpdata.storage.cache.locks import LockFile
-from warpdata.storage.metrics import IOStats
 
 __all__ = ["CacheStats", "add_to_totals", "read_totals"]
 
