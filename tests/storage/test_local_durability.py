@@ -160,7 +160,7 @@ def test_a_file_the_system_cuts_short_is_typed_and_leaves_nothing(
     _assert_untouched(store, root)
 
 
-def test_a_directory_of_somebody_else_is_denied(store: LocalStore, root: Path, tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_denied(store: LocalStore, root: Path, tmp_path: Path) -> None:
     """In a process without root's powers, which no mode bits stop."""
     store.create("a/k", b"private")
     root.chmod(0)

@@ -165,7 +165,8 @@ class BlobCache:
             return Refusal.BACKOFF
         if self.contains(digest):
             return Refusal.PRESENT
-        paths = self._layout.partial(digest, source if HAS_RANGE_LOCKS else f"{source}-{os.getpid()}")
+        name = source if HAS_RANGE_LOCKS else f"{source}-{os.urandom(8).hex()}"  # not shared without range locks
+        paths = self._layout.partial(digest, name)
         if size_bytes is None and not paths.map.exists():
             return Refusal.UNKNOWN_SIZE
         paths.map.parent.mkdir(parents=True, exist_ok=True)

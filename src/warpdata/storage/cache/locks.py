@@ -22,11 +22,12 @@ if sys.platform != "win32":
 
 __all__ = ["HAS_RANGE_LOCKS", "LockFile"]
 
-HAS_RANGE_LOCKS = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
-"""Only Linux has range locks that belong to an open file. On other systems they belong to a process."""
+HAS_RANGE_LOCKS = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK") and sys.maxsize > 2**32
+"""Range locks of an open file, which Linux has. On other systems range locks belong to a process."""
 
+_ATTEMPTS = 10
 _FLOCK = "hhqqi4x"
-"""`struct flock` of Linux: type, whence, start, length, process id."""
+"""`struct flock` of 64-bit Linux: type, whence, start, length, process id."""
 
 
 class LockFile:
@@ -71,22 +72,24 @@ class LockFile:
     def lock_range(self, start: int, end: int) -> tuple[int, int] | None:
         """Lock the numbers `start … end - 1`. None: locked. Else the numbers that another open file has locked.
 
-        The numbers need not be bytes of the file. A range locked by this open file does not conflict.
+        The numbers need not be bytes of the file. A range locked by this open file does not conflict. Without range
+        locks, nothing conflicts.
         """
-        if sys.platform != "linux":
-            raise OSError(errno.ENOSYS, "this system has no range locks of open files")
+        if sys.platform != "linux" or not HAS_RANGE_LOCKS:
+            return None
         else:
             wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
-            while True:
+            for _ in range(_ATTEMPTS):
                 with suppress(BlockingIOError, PermissionError):
                     fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, wanted)
                     return None
                 kind, _, first, count, _ = struct.unpack(_FLOCK, fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, wanted))
-                if kind != fcntl.F_UNLCK:
+                if kind != fcntl.F_UNLCK:  # else the other lock has just ended
                     return max(start, first), min(end, first + count) if count else end
+            return start, end
 
     def unlock_range(self, start: int, end: int) -> None:
-        if sys.platform == "linux":
+        if sys.platform == "linux" and HAS_RANGE_LOCKS:
             with suppress(OSError):
                 released = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, start, end - start, 0)
                 fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, released)
