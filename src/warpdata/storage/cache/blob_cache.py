@@ -27,7 +27,7 @@ from warpdata.storage.cache.eviction import EvictionResult, LruEvictor, scan_cac
 from warpdata.storage.cache.layout import CacheLayout, PartialPaths, Record, encode_record
 from warpdata.storage.cache.locks import HAS_RANGE_LOCKS, LockFile
 from warpdata.storage.cache.partial import PartialBlob, PartialState, new_map, read_map_size
-from warpdata.storage.cache.quota import Quota, QuotaTransaction
+from warpdata.storage.cache.quota import TIMEOUT_S, Quota, QuotaTransaction
 from warpdata.storage.cache.stats import CacheStats, add_to_totals
 
 __all__ = ["BACKOFF_S", "BlobCache", "CorruptEntry", "Refusal"]
@@ -36,6 +36,8 @@ _LOG = logging.getLogger("warpdata.storage.cache")
 BACKOFF_S = 60.0
 """No blob is filled for this long after the disk failed."""
 _PUT_ATTEMPTS = 3
+_OPEN_TIMEOUT_S = 2.0
+"""A read does not wait longer for the quota: a process may be stopped while it holds the lock."""
 
 
 class Refusal(Enum):
@@ -43,7 +45,7 @@ class Refusal(Enum):
 
     PRESENT = "the blob is cached already"
     UNKNOWN_SIZE = "the size of the blob is not known"
-    BUSY = "another process is filling the blob in another way"
+    BUSY = "another process blocks the cache, or fills the blob with another size"
     TOO_LARGE = "the blob is larger than the cache"
     NO_SPACE = "the cache is full of entries in use"
     BACKOFF = "the cache could not be written a moment ago"
@@ -170,17 +172,11 @@ class BlobCache:
         if size_bytes is None and not paths.map.exists():
             return Refusal.UNKNOWN_SIZE
         paths.map.parent.mkdir(parents=True, exist_ok=True)
-        with self._quota.transaction() as quota:
-            if self.contains(digest):
-                return Refusal.PRESENT
-            units = LockFile.open(paths.map, os.O_RDWR | os.O_CREAT)
-            if not units.try_lock(exclusive=True):
-                return _join(digest, size_bytes, paths, units)
-            self._discard_unused(quota, paths, units)
-            if size_bytes is None:
-                paths.map.unlink()
-                return Refusal.UNKNOWN_SIZE
-            return self._create(quota, Blob(digest, size_bytes), paths, units, eager=eager)
+        try:
+            with self._quota.transaction(TIMEOUT_S if eager else _OPEN_TIMEOUT_S) as quota:
+                return self._join_or_create(quota, digest, size_bytes, paths, eager=eager)
+        except BlockingIOError:
+            return Refusal.BUSY
 
     def commit(self, partial: PartialBlob, quick: str) -> bool:
         """Turn a complete partial blob whose SHA-256 is right into an entry. False: another reader was first."""
@@ -259,6 +255,20 @@ class BlobCache:
             self.abandon(partial)
             raise
         return Refusal.PRESENT
+
+    def _join_or_create(
+        self, quota: QuotaTransaction, digest: str, size_bytes: int | None, paths: PartialPaths, *, eager: bool
+    ) -> PartialBlob | Refusal:
+        if self.contains(digest):
+            return Refusal.PRESENT
+        units = LockFile.open(paths.map, os.O_RDWR | os.O_CREAT)
+        if not units.try_lock(exclusive=True):
+            return _join(digest, size_bytes, paths, units)
+        self._discard_unused(quota, paths, units)
+        if size_bytes is None:
+            paths.map.unlink()
+            return Refusal.UNKNOWN_SIZE
+        return self._create(quota, Blob(digest, size_bytes), paths, units, eager=eager)
 
     def _create(
         self, quota: QuotaTransaction, blob: Blob, paths: PartialPaths, units: LockFile, *, eager: bool

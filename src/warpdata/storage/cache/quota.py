@@ -15,12 +15,12 @@ from pathlib import Path
 
 from warpdata.storage.cache.locks import LockFile
 
-__all__ = ["Quota", "QuotaTransaction"]
+__all__ = ["TIMEOUT_S", "Quota", "QuotaTransaction"]
 
 _MAGIC = b"warp-cache-1"
 _LINE_BYTES = 40
 _POLL_S = 0.002
-_TIMEOUT_S = 30.0
+TIMEOUT_S = 30.0
 
 
 class QuotaTransaction:
@@ -50,8 +50,8 @@ class Quota:
         self._path = path
 
     @contextmanager
-    def transaction(self, timeout_s: float = _TIMEOUT_S) -> Iterator[QuotaTransaction]:
-        """Lock the total and write it back in any case. `OSError` if the lock stays taken."""
+    def transaction(self, timeout_s: float = TIMEOUT_S) -> Iterator[QuotaTransaction]:
+        """Lock the total and write it back in any case. `BlockingIOError` if the lock stays taken."""
         file = self._lock(timeout_s)
         try:
             transaction = QuotaTransaction(file)
