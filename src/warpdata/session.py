@@ -14,19 +14,17 @@ from datetime import UTC, datetime
 
 from warpdata.repository.catalog import Address, Catalog, VersionRef, is_sound, key_policy
 from warpdata.settings import Settings, load_settings
-from warpdata.storage import MetadataCache, MetadataCacheFiles, Reader, Writer, normalize_url, open_store
-from warpdata.storage.cache import (
-    FILL_EAGERLY,
-    FILL_FOR_MEDIA,
-    FILL_FOR_TABLES,
-    BlobCache,
-    CachedReader,
+from warpdata.storage import (
     IOMetrics,
+    MetadataCache,
+    MetadataCacheFiles,
     MeteredReader,
-    Mode,
-    OfflineReader,
-    parse_mode,
+    Reader,
+    Writer,
+    normalize_url,
+    open_store,
 )
+from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Mode, OfflineReader, parse_mode
 
 __all__ = ["Session", "VersionAddress", "connect", "open_cache"]
 
@@ -100,9 +98,10 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
     metadata_dir = settings.cache_dir / "metadata"
     if cache_mode is Mode.LOCAL:
         return replace(session, reader=OfflineReader(url, cache, MetadataCacheFiles(url, metadata_dir), _OFFLINE))
-    tables, media = (FILL_EAGERLY, FILL_EAGERLY) if cache_mode is Mode.HYBRID else (FILL_FOR_TABLES, FILL_FOR_MEDIA)
+    is_hybrid = cache_mode is Mode.HYBRID
+    tables, media = (FetchPolicy.EAGER,) * 2 if is_hybrid else (FetchPolicy.TABLES, FetchPolicy.MEDIA)
     cached = CachedReader(MetadataCache(metered, metadata_dir, key_policy, is_sound), cache, tables)
-    return replace(session, reader=cached, media=cached.under(media))
+    return replace(session, reader=cached, media=cached.with_policy(media))
 
 
 @dataclass(frozen=True, slots=True)

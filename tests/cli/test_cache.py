@@ -42,7 +42,7 @@ def pets(on_s3: str, tmp_path: Path) -> dict[str, bytes]:
 
 def cached_files() -> Iterator[Path]:
     """Yield the cached blobs, whose names have 64 digits."""
-    return (path for path in (open_cache().folder / "blobs").glob("??/*") if len(path.name) == 64)
+    return (path for path in (open_cache().directory / "blobs").glob("??/*") if len(path.name) == 64)
 
 
 def test_warmed_dataset_is_readable_without_network(pets: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_stats_gc_and_clear(pets: dict[str, bytes]) -> None:
     warmed = ask("warm", "acme/pets")["fetched_bytes"]
     full = ask("cache", "stats")
     assert (full["entries"], full["size_bytes"], full["parts"]) == (6, warmed, 0)
-    assert full["folder"] == str(open_cache().folder)
+    assert full["folder"] == str(open_cache().directory)
     assert "6 files" in run("cache", "stats").stdout
     assert ask("cache", "gc")["evicted_entries"] == 0
     # The warmed files may still be in use in this process, so another process evicts.

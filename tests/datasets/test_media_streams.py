@@ -15,7 +15,7 @@ from tests.web_server import WebServer, serving
 from warpdata.datasets.artifacts import for_selection
 from warpdata.session import connect
 from warpdata.settings import Settings, load_settings
-from warpdata.storage.cache import FILL_FOR_EPOCHS, FILL_FOR_MEDIA, FILL_FOR_TABLES, CachedReader, Mode
+from warpdata.storage.cache import CachedReader, FetchPolicy, Mode
 
 COUNT = 400
 MEMBER_BYTES = 20_000
@@ -78,12 +78,12 @@ def test_repeated_epochs_do_not_fetch_more(settings: Settings, server: WebServer
 @pytest.mark.parametrize(
     ("share", "member_bytes", "expected"),
     [
-        (0.01, 50_000, FILL_FOR_TABLES),
-        (0.1, 50_000, FILL_FOR_TABLES),
-        (0.1, 5_000, FILL_FOR_EPOCHS),
-        (0.25, 5e6, FILL_FOR_EPOCHS),
-        (1.0, 50_000, FILL_FOR_EPOCHS),
-        (0.0, 50_000, FILL_FOR_TABLES),
+        (0.01, 50_000, FetchPolicy.TABLES),
+        (0.1, 50_000, FetchPolicy.TABLES),
+        (0.1, 5_000, FetchPolicy.EPOCHS),
+        (0.25, 5e6, FetchPolicy.EPOCHS),
+        (1.0, 50_000, FetchPolicy.EPOCHS),
+        (0.0, 50_000, FetchPolicy.TABLES),
     ],
 )
 def test_dense_members_are_fetched_as_whole_shards(
@@ -96,7 +96,7 @@ def test_dense_members_are_fetched_as_whole_shards(
     settle(share)
     assert chosen.media_reader.policy == expected
     assert isinstance(session.media_reader, CachedReader)
-    assert session.media_reader.policy == FILL_FOR_MEDIA, "other readers of the store keep their policy"
+    assert session.media_reader.policy == FetchPolicy.MEDIA, "other readers of the store keep their policy"
 
 
 def test_media_larger_than_the_cache_are_not_fetched_whole(settings: Settings) -> None:
@@ -105,7 +105,7 @@ def test_media_larger_than_the_cache_are_not_fetched_whole(settings: Settings) -
     assert isinstance(chosen.media_reader, CachedReader)
     assert settle is not None
     settle(1.0)
-    assert chosen.media_reader.policy == FILL_FOR_MEDIA
+    assert chosen.media_reader.policy == FetchPolicy.MEDIA
 
 
 def test_other_modes_keep_their_policy(settings: Settings) -> None:

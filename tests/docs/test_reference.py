@@ -22,7 +22,7 @@ PYTHON = ROOT / "docs" / "reference" / "python.md"
 PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 ANSWERS = {
     "warpdata.repository.catalog": ("Label",),
-    "warpdata.storage.cache": ("IOStats",),
+    "warpdata.storage": ("IOStats",),
     "warpdata.datasets": (
         "ArtifactInfo",
         "Session",

@@ -37,7 +37,7 @@ from warpdata.testing.store_suite import LISTS, READS, WRITES
 
 @pytest.mark.s3
 @pytest.mark.parametrize("wrong", ["secret", "key id"])
-def test_wrong_credentials_are_told_from_missing_rights(s3_server: S3Endpoint, s3_url: str, wrong: str) -> None:
+def test_wrong_credentials_and_missing_permissions_differ(s3_server: S3Endpoint, s3_url: str, wrong: str) -> None:
     if wrong == "secret":
         endpoint = replace(s3_server, secret_access_key="not-the-secret")
     else:
@@ -68,7 +68,7 @@ def test_a_reader_may_read_and_not_write(s3_server: S3Endpoint, s3_url: str, tmp
 
 
 @pytest.mark.s3
-def test_a_missing_bucket_is_told_from_a_missing_object(s3_server: S3Endpoint) -> None:
+def test_a_missing_bucket_and_a_missing_object_differ(s3_server: S3Endpoint) -> None:
     lost = open_store("s3://no-such-bucket-anywhere/root", s3_server.settings())
     for act in (READS["read"], READS["read_range"], READS["stream"], *LISTS.values()):
         with pytest.raises(ObjectNotFoundError, match="no bucket") as caught:
@@ -76,7 +76,7 @@ def test_a_missing_bucket_is_told_from_a_missing_object(s3_server: S3Endpoint) -
         assert caught.value.hint
 
 
-# Is anybody there?
+# Unreachable servers
 
 
 def test_a_refused_connection_is_unavailable() -> None:
@@ -94,7 +94,7 @@ def test_a_write_that_could_not_be_sent_is_not_unknown() -> None:
             act(store, "k")
 
 
-def test_a_name_nobody_knows_is_unavailable() -> None:
+def test_an_unknown_host_is_unavailable() -> None:
     store = open_store("s3://bucket/root", _settings("http://no-such-host.invalid:9", max_retries=0))
     with pytest.raises(StoreUnavailableError):
         store.read("k")
@@ -195,7 +195,7 @@ def test_a_read_that_keeps_failing_is_unavailable(answers: Sequence[Answer]) -> 
         _open(port, max_retries=1).read("k")
 
 
-def test_an_answer_nobody_expected_is_a_plain_storage_error() -> None:
+def test_an_unexpected_reply_is_a_plain_storage_error() -> None:
     with _playing_server([_reply("418 I'm a teapot")]) as (port, _):
         with pytest.raises(StorageError, match="418") as caught:
             _open(port, max_retries=0).read("k")
@@ -227,7 +227,7 @@ def _closed_port() -> int:
 
 @contextmanager
 def _hanging_server() -> Iterator[int]:
-    """Connections are accepted, by the system, and nobody ever answers."""
+    """Accept connections and never reply."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         yield listener.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""If these fail, a store published on a plain web server cannot be read, or is believed when it lies."""
+"""If these fail, a store on a plain web server cannot be read, or its wrong replies are trusted."""
 
 from __future__ import annotations
 
@@ -65,10 +65,8 @@ def test_ranges_equal_slices(store: Writer) -> None:
 
 
 @pytest.mark.parametrize(("gap", "sent"), [(0, 4), (10, 3), (50_000, 2), (1_000_000, 1)])
-def test_neighbours_share_a_request_up_to_the_gap_and_no_farther(
-    server: WebServer, store: Writer, gap: int, sent: int
-) -> None:
-    """Also where the library below would merge them: somebody who asks for small gaps pays for each byte."""
+def test_ranges_within_the_gap_share_a_request(server: WebServer, store: Writer, gap: int, sent: int) -> None:
+    """The library would merge ranges itself, but a caller that chooses a small gap pays for each byte."""
     spans = [ByteRange(start, start + 10) for start in (40_000, 10, 110_000, 30)]
     parts = store.read_ranges("a/k", spans, gap_bytes=gap)
     assert [bytes(part) for part in parts] == [DATA[span.start : span.end] for span in spans]
@@ -98,7 +96,7 @@ def test_a_stream_of_many_requests_is_whole(
 
 
 def _ask_for_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warpdata.storage.object_store.STREAM_REQUEST_BYTES", SLOW_PIECE_BYTES)
+    monkeypatch.setattr("warpdata.storage.object_store._STREAM_REQUEST_BYTES", SLOW_PIECE_BYTES)
     monkeypatch.setattr("warpdata.storage.object_store.STREAM_CHUNK_BYTES", SLOW_PIECE_BYTES)
 
 

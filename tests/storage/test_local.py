@@ -54,11 +54,11 @@ def test_large_ranges_of_a_local_object_are_mapped_not_copied(tmp_path: Path) ->
     assert bytes(whole) == content, "a view outlives the name it was read by"
 
 
-def test_a_blob_that_was_stored_anew_is_seen_after_distrust(tmp_path: Path) -> None:
+def test_a_blob_that_was_made_again_is_seen_after_invalidate(tmp_path: Path) -> None:
     store, key = LocalStore(tmp_path), blob_key(sha256_hex(b"right"))
     store.create(key, b"wrong")
     assert bytes(store.read_range(key, ByteRange(0, 5))) == b"wrong"
-    assert not store.invalidate(key), "the file is the one that was read: there is nothing nearer"
+    assert not store.invalidate(key), "the open file is the current one"
     assert bytes(store.read_range(key, ByteRange(0, 5))) == b"wrong"
     store.delete(key)
     store.create(key, b"right")
@@ -89,7 +89,7 @@ def test_few_files_stay_open(tmp_path: Path) -> None:
 
 
 def test_an_object_has_the_mode_of_any_new_file(tmp_path: Path) -> None:
-    """Others may read a shared store as far as the user's umask allows."""
+    """Other users may read a shared store if the umask allows it."""
     plain = tmp_path / "plain"
     plain.touch()
     store = LocalStore(tmp_path / "store")

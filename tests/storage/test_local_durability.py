@@ -62,9 +62,9 @@ def test_bytes_are_synced_before_their_name_and_the_name_after(
     real_fsync = os.fsync
 
     def fsync(handle: int) -> None:
-        folders = [path for path in (tmp_path, root, root / "a") if path.is_dir()]
-        synced = [path.name for path in folders if os.path.samestat(path.stat(), os.fstat(handle))]
-        events.append(f"sync folder {synced[0]}" if synced else "sync file")
+        directories = [path for path in (tmp_path, root, root / "a") if path.is_dir()]
+        synced = [path.name for path in directories if os.path.samestat(path.stat(), os.fstat(handle))]
+        events.append(f"sync directory {synced[0]}" if synced else "sync file")
         real_fsync(handle)
 
     def naming(real: Callable[..., None]) -> Callable[..., None]:
@@ -79,12 +79,12 @@ def test_bytes_are_synced_before_their_name_and_the_name_after(
     monkeypatch.setattr(os, "replace", naming(os.replace))
     WRITES[name](store, tmp_path)
     assert events == [
-        f"sync folder {tmp_path.name}",  # the root is new
-        "sync folder store",  # so is the staging folder
+        f"sync directory {tmp_path.name}",  # the root is new
+        "sync directory store",  # so is the directory of temporary files
+        "sync directory store",  # and the directory of the object
         "sync file",
-        "sync folder store",  # and the object's
         "name",
-        "sync folder a",
+        "sync directory a",
     ]
 
 
@@ -160,7 +160,7 @@ def test_a_file_the_system_cuts_short_is_typed_and_leaves_nothing(
     _assert_untouched(store, root)
 
 
-def test_a_directory_of_somebody_else_is_denied(store: LocalStore, root: Path, tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_denied(store: LocalStore, root: Path, tmp_path: Path) -> None:
     """In a process without root's powers, which no mode bits stop."""
     store.create("a/k", b"private")
     root.chmod(0)

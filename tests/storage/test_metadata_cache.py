@@ -1,4 +1,4 @@
-"""If these fail, people see versions that are no longer current, or believe bytes that rotted on their disk."""
+"""If these fail, users see outdated versions, or get corrupt bytes from their disk."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _policy(key: str) -> KeyPolicy:
     return POLICIES.get(key, KeyPolicy.FOREVER)
 
 
-def _believe(key: str, data: bytes) -> bool:
-    return not data.startswith(b"damaged")
+def _is_valid(key: str, data: bytes) -> bool:
+    return not data.startswith(b"corrupt")
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cache(origin: FaultyStore, folder: Path) -> MetadataCache:
-    return MetadataCache(origin, folder, _policy, _believe)
+    return MetadataCache(origin, folder, _policy, _is_valid)
 
 
 def _entries(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-# What is kept, and for how long
+# Validity
 
 
 def test_it_is_a_reader(cache: MetadataCache) -> None:
@@ -63,7 +63,7 @@ def test_it_is_a_reader(cache: MetadataCache) -> None:
 
 def test_what_never_changes_is_fetched_once(origin: FaultyStore, folder: Path) -> None:
     for _ in range(3):
-        again = MetadataCache(origin, folder, _policy, _believe)  # as in another process, on another day
+        again = MetadataCache(origin, folder, _policy, _is_valid)  # as in another process
         assert again.read(PINNED) == again.read(PINNED)
         assert again.read(PINNED).data == DATA[PINNED]
     assert origin.counts() == {"read": 1}
@@ -77,27 +77,27 @@ def test_what_may_change_is_asked_about_each_time(cache: MetadataCache, origin: 
     assert origin.counts() == {"read": 1, "read_if_changed": 5, "replace": 1}
 
 
-def test_what_must_be_current_is_never_kept(cache: MetadataCache, origin: FaultyStore, folder: Path) -> None:
+def test_objects_that_must_be_current_are_not_cached(cache: MetadataCache, origin: FaultyStore, folder: Path) -> None:
     assert [cache.read(HEAD).data for _ in range(3)] == [b"head"] * 3
     assert origin.counts() == {"read": 3}
     assert _entries(folder) == []
 
 
-def test_absence_is_not_remembered(cache: MetadataCache, origin: FaultyStore) -> None:
+def test_absence_is_not_cached(cache: MetadataCache, origin: FaultyStore) -> None:
     with pytest.raises(ObjectNotFoundError):
         cache.read("manifests/v2.json")
     origin.create("manifests/v2.json", b"published a moment later")
     assert cache.read("manifests/v2.json").data == b"published a moment later"
 
 
-def test_what_is_gone_is_not_found_even_if_kept(cache: MetadataCache, origin: FaultyStore) -> None:
+def test_a_deleted_object_is_not_found(cache: MetadataCache, origin: FaultyStore) -> None:
     cache.read(HINT)
     origin.delete(HINT)
     with pytest.raises(ObjectNotFoundError):
         cache.read(HINT)
 
 
-def test_a_large_object_is_not_kept(cache: MetadataCache, origin: FaultyStore, folder: Path) -> None:
+def test_a_large_object_is_not_cached(cache: MetadataCache, origin: FaultyStore, folder: Path) -> None:
     for key, size in (("largest", MAX_PAGE_BYTES), ("too large", MAX_PAGE_BYTES + 1)):
         origin.create(key, bytes(size))
         origin.clear()
@@ -110,7 +110,7 @@ def test_two_stores_share_a_folder_and_nothing_else(tmp_path: Path, folder: Path
     for name in ("one", "two"):
         store = LocalStore(tmp_path / name)
         store.create(PINNED, name.encode())
-        assert MetadataCache(store, folder, _policy, _believe).read(PINNED).data == name.encode()
+        assert MetadataCache(store, folder, _policy, _is_valid).read(PINNED).data == name.encode()
 
 
 def test_everything_else_is_passed_on(cache: MetadataCache, origin: FaultyStore) -> None:
@@ -138,24 +138,24 @@ def test_everything_else_is_passed_on(cache: MetadataCache, origin: FaultyStore)
 def test_a_flipped_bit_is_noticed_and_healed(cache: MetadataCache, origin: FaultyStore, folder: Path, key: str) -> None:
     cache.read(key)
     (entry,) = _entries(folder)
-    sound = entry.read_bytes()
+    valid = entry.read_bytes()
     rng = Random(7)
-    for position in range(len(sound)):
-        rotten = bytearray(sound)
-        rotten[position] ^= 1 << rng.randrange(8)
-        entry.write_bytes(rotten)
+    for position in range(len(valid)):
+        corrupt = bytearray(valid)
+        corrupt[position] ^= 1 << rng.randrange(8)
+        entry.write_bytes(corrupt)
         origin.clear()
         assert cache.read(key).data == DATA[key], f"byte {position}"
-        assert origin.counts() == {"read": 1}, f"byte {position} was believed"
-        assert entry.read_bytes() == sound, f"byte {position} was not healed"
+        assert origin.counts() == {"read": 1}, f"byte {position} was trusted"
+        assert entry.read_bytes() == valid, f"byte {position} was not repaired"
 
 
 @pytest.mark.parametrize("key", [PINNED, HINT])
 def test_a_cut_or_padded_entry_is_noticed(cache: MetadataCache, origin: FaultyStore, folder: Path, key: str) -> None:
     cache.read(key)
     (entry,) = _entries(folder)
-    sound = entry.read_bytes()
-    for wrong in [*(sound[:length] for length in range(len(sound))), sound + b"\0", sound * 2]:
+    valid = entry.read_bytes()
+    for wrong in [*(valid[:length] for length in range(len(valid))), valid + b"\0", valid * 2]:
         entry.write_bytes(wrong)
         origin.clear()
         assert cache.read(key).data == DATA[key]
@@ -174,7 +174,7 @@ def test_an_entry_in_the_wrong_place_is_noticed(cache: MetadataCache, origin: Fa
 
 @pytest.mark.parametrize("key", [PINNED, HINT])
 def test_what_is_distrusted_is_fetched_again(cache: MetadataCache, origin: FaultyStore, folder: Path, key: str) -> None:
-    assert cache.invalidate(key) is False, "nothing was remembered yet"
+    assert cache.invalidate(key) is False, "nothing was cached yet"
     cache.read(key)
     assert cache.invalidate(key) is True
     assert _entries(folder) == []
@@ -184,23 +184,23 @@ def test_what_is_distrusted_is_fetched_again(cache: MetadataCache, origin: Fault
 
 
 def test_distrust_is_passed_on(origin: FaultyStore, folder: Path) -> None:
-    class Nearer(FaultyStore):
+    class WithCopy(FaultyStore):
         def invalidate(self, key: str) -> bool:
             return key == PINNED
 
-    cache = MetadataCache(Nearer(origin), folder, _policy, _believe)
+    cache = MetadataCache(WithCopy(origin), folder, _policy, _is_valid)
     assert (cache.invalidate(PINNED), cache.invalidate(HINT)) == (True, False)
 
 
-def test_what_is_remembered_can_be_seen_without_the_store(cache: MetadataCache, folder: Path, tmp_path: Path) -> None:
+def test_cached_objects_can_be_read_without_the_store(cache: MetadataCache, folder: Path, tmp_path: Path) -> None:
     cache.read(PINNED)
     cache.read(HINT)
-    kept = MetadataCacheFiles(cache.url, folder)
+    files = MetadataCacheFiles(cache.url, folder)
     for key in (PINNED, HINT):
-        found = kept.load(key)
+        found = files.load(key)
         assert found is not None
         assert found.data == DATA[key]
-    assert kept.load(HEAD) is None
+    assert files.load(HEAD) is None
     assert MetadataCacheFiles((tmp_path / "elsewhere").as_uri(), folder).load(PINNED) is None
 
 
@@ -213,30 +213,30 @@ def test_the_folder_may_vanish_at_any_time(cache: MetadataCache, folder: Path) -
         shutil.rmtree(folder)
 
 
-def test_a_folder_that_cannot_be_made_is_done_without(origin: FaultyStore, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_bypassed(origin: FaultyStore, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"not a folder")
-    cache = MetadataCache(origin, tmp_path / "file" / "cache", _policy, _believe)
+    cache = MetadataCache(origin, tmp_path / "file" / "cache", _policy, _is_valid)
     assert [cache.read(key).data for key in (PINNED, PINNED, HINT)] == [DATA[PINNED], DATA[PINNED], DATA[HINT]]
     assert origin.counts() == {"read": 3}
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("call", ["mkdir", "fdopen", "replace"])
-def test_a_disk_that_refuses_is_done_without(
+@pytest.mark.parametrize("call", ["os.mkdir", "warpdata.storage.metadata_cache.replacing", "os.replace"])
+def test_a_disk_that_fails_is_bypassed(
     cache: MetadataCache, folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, call: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, refuse)
+        patch.setattr(call, refuse)
         assert cache.read(PINNED).data == DATA[PINNED]
         assert cache.read(HINT).data == DATA[HINT]
-    assert _entries(folder) == [], "and nothing half-written stays"
+    assert _entries(folder) == [], "no partial file is left"
     assert cache.read(PINNED).data == DATA[PINNED]
 
 
-def test_an_entry_that_cannot_be_read_is_done_without(cache: MetadataCache, folder: Path) -> None:
+def test_an_entry_that_cannot_be_read_is_bypassed(cache: MetadataCache, folder: Path) -> None:
     cache.read(PINNED)
     (entry,) = _entries(folder)
     entry.unlink()
@@ -244,9 +244,9 @@ def test_an_entry_that_cannot_be_read_is_done_without(cache: MetadataCache, fold
     assert cache.read(PINNED).data == DATA[PINNED]
 
 
-def test_many_may_read_at_once(origin: FaultyStore, folder: Path) -> None:
+def test_threads_may_read_at_once(origin: FaultyStore, folder: Path) -> None:
     def read(number: int) -> bytes:
-        return MetadataCache(origin, folder, _policy, _believe).read((PINNED, HINT)[number % 2]).data
+        return MetadataCache(origin, folder, _policy, _is_valid).read((PINNED, HINT)[number % 2]).data
 
     with ThreadPoolExecutor(8) as pool:
         seen = list(pool.map(read, range(64)))
@@ -254,10 +254,10 @@ def test_many_may_read_at_once(origin: FaultyStore, folder: Path) -> None:
     assert len(_entries(folder)) == 2
 
 
-def test_a_damaged_reply_is_passed_on_but_never_kept(origin: FaultyStore, cache: MetadataCache) -> None:
+def test_a_corrupt_reply_is_passed_on_but_never_kept(origin: FaultyStore, cache: MetadataCache) -> None:
     """Otherwise one bad answer would outlive the repair of the store."""
-    sound = origin.read(PINNED).data
-    origin.replace(PINNED, b"damaged" + sound)
-    assert cache.read(PINNED).data == b"damaged" + sound
-    origin.replace(PINNED, sound)
-    assert cache.read(PINNED).data == sound
+    valid = origin.read(PINNED).data
+    origin.replace(PINNED, b"corrupt" + valid)
+    assert cache.read(PINNED).data == b"corrupt" + valid
+    origin.replace(PINNED, valid)
+    assert cache.read(PINNED).data == valid

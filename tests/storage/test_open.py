@@ -84,7 +84,7 @@ def test_what_names_no_store_is_refused(url: str) -> None:
     assert repr(url) in caught.value.message
 
 
-def test_an_unknown_scheme_is_told_the_known_ones() -> None:
+def test_an_unknown_scheme_is_refused_with_a_hint() -> None:
     with pytest.raises(BadInputError) as caught:
         normalize_url("ftp://host")
     assert caught.value.hint
@@ -97,7 +97,7 @@ def test_s3_needs_a_bucket(url: str) -> None:
         open_store(url, _settings())
 
 
-def test_opening_creates_nothing_and_asks_nobody(tmp_path: Path) -> None:
+def test_opening_creates_nothing_and_sends_no_request(tmp_path: Path) -> None:
     assert isinstance(open_store(str(tmp_path / "lake"), _settings()), LocalStore)
     assert isinstance(open_store("s3://bucket/prefix", _settings()), ObjectStore)
     assert isinstance(open_store("https://192.0.2.1/nobody", _settings()), ObjectStore)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from warpdata.errors import BadInputError
 from warpdata.limits import COALESCE_GAP_BYTES
-from warpdata.storage import ByteRange, Request, coalesce, split_reply
+from warpdata.storage import ByteRange, RangeRequest, coalesce, split_reply
 
 SIZE = 400
 DATA = bytes(number % 251 for number in range(SIZE))
@@ -23,7 +23,7 @@ gaps = st.integers(0, 50)
 
 
 @given(spans_of_data, gaps)
-def test_replies_cut_apart_are_the_ranges_asked_for(spans: list[ByteRange], gap: int) -> None:
+def test_split_replies_are_the_wanted_ranges(spans: list[ByteRange], gap: int) -> None:
     requests = coalesce(spans, gap)
     replies = [memoryview(DATA)[request.span.start : request.span.end] for request in requests]
     assert [bytes(part) for part in split_reply(spans, requests, replies)] == [
@@ -61,31 +61,31 @@ def test_nothing_is_fetched_but_ranges_and_small_gaps(spans: list[ByteRange], ga
 
 
 @given(spans_of_data.flatmap(lambda spans: st.tuples(st.just(spans), st.permutations(spans))), gaps)
-def test_the_order_asked_in_changes_no_request(both: tuple[list[ByteRange], list[ByteRange]], gap: int) -> None:
+def test_the_order_of_ranges_changes_no_request(both: tuple[list[ByteRange], list[ByteRange]], gap: int) -> None:
     one, other = both
     assert [request.span for request in coalesce(one, gap)] == [request.span for request in coalesce(other, gap)]
 
 
-def test_parts_share_the_reply_instead_of_copying_it() -> None:
+def test_split_replies_are_views() -> None:
     spans = [ByteRange(0, 4), ByteRange(2, 6)]
     reply = memoryview(DATA)[:6]
-    assert all(part.obj is DATA for part in split_reply(spans, coalesce(spans), [reply]))
+    assert all(part.obj is DATA for part in split_reply(spans, coalesce(spans, 0), [reply]))
 
 
-def test_the_gap_that_is_worth_a_request() -> None:
+def test_a_gap_of_exactly_the_limit_is_merged() -> None:
     near, far = ByteRange(10 + COALESCE_GAP_BYTES, 11 + COALESCE_GAP_BYTES), ByteRange(0, 10)
-    assert coalesce([near, far]) == [Request(ByteRange(0, near.end), (1, 0))]
+    assert coalesce([near, far], COALESCE_GAP_BYTES) == [RangeRequest(ByteRange(0, near.end), (1, 0))]
     beyond = ByteRange(near.start + 1, near.end + 1)
-    assert coalesce([beyond, far]) == [Request(far, (1,)), Request(beyond, (0,))]
+    assert coalesce([beyond, far], COALESCE_GAP_BYTES) == [RangeRequest(far, (1,)), RangeRequest(beyond, (0,))]
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 4), (-1, 3), (-5, -2)])
-def test_a_range_that_runs_backwards_is_refused(start: int, end: int) -> None:
+def test_a_descending_range_is_refused(start: int, end: int) -> None:
     with pytest.raises(BadInputError, match=f"{start}…{end}"):
-        coalesce([ByteRange(0, 1), ByteRange(start, end)])
+        coalesce([ByteRange(0, 1), ByteRange(start, end)], 0)
 
 
-def test_a_missing_reply_is_our_own_mistake() -> None:
+def test_a_missing_reply_is_an_error() -> None:
     spans = [ByteRange(0, 4)]
     with pytest.raises(ValueError, match="zip"):
-        split_reply(spans, coalesce(spans), [])
+        split_reply(spans, coalesce(spans, 0), [])

@@ -50,7 +50,7 @@ def test_a_root_sees_nothing_of_its_neighbours(s3_server: S3Endpoint, s3_url: st
 
 
 def test_a_given_up_upload_is_ended_on_the_server(store: Writer, s3_server: S3Endpoint, tmp_path: Path) -> None:
-    """Parts of an upload that nobody ends stay on the bill for ever."""
+    """The provider bills parts of an unfinished upload until it is aborted."""
     source = tmp_path / "source.bin"
     source.write_bytes(b"x" * (SINGLE_PUT_BYTES * 2))
     fingerprint = fingerprint_file(source)
@@ -63,7 +63,7 @@ def test_a_given_up_upload_is_ended_on_the_server(store: Writer, s3_server: S3En
     assert _open_uploads(s3_server, prefix) == [f"{prefix}/left open"], "the server shows what is open"
 
 
-def test_a_signed_url_opens_one_object_to_anybody(store: Writer) -> None:
+def test_a_signed_url_reads_one_object_without_credentials(store: Writer) -> None:
     store.create("a/with space", b"public for a minute")
     url = store.signed_url("a/with space", 60)
     with urllib.request.urlopen(url, timeout=10) as reply:  # noqa: S310  (our own server's)

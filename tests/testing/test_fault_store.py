@@ -39,7 +39,7 @@ def _work(store: Writer) -> None:
 
 
 STATES = [{}, {"a"}, {"a"}, {"a", "b"}, {"a", "b"}, {"a", "b"}, {"b"}]
-"""What is in the store after so many operations of `_work`."""
+"""The keys in the store after each number of operations of `_work`."""
 
 
 def _keys(store: Writer) -> set[str]:

@@ -1,4 +1,4 @@
-"""If these fail, test runs leave servers behind, or share one that belongs to somebody else."""
+"""If these fail, test runs leave servers behind, or share a server of another run."""
 
 from __future__ import annotations
 

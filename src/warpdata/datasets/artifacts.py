@@ -13,11 +13,11 @@ from weakref import WeakValueDictionary
 
 from warpdata.errors import ArtifactNotFoundError, UnsupportedError
 from warpdata.kinds.artifacts import Artifact, ArtifactEntry, Origin
-from warpdata.limits import CACHE_ROOM_FRACTION, MEMBER_GAP_BYTES
+from warpdata.limits import MEMBER_GAP_BYTES
 from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import LoadPage, Manifest
 from warpdata.session import Session, connect, open_cache
-from warpdata.storage.cache import FILL_FOR_EPOCHS, FILL_FOR_TABLES, CachedReader, Mode, keep_bytes
+from warpdata.storage.cache import TARGET_FRACTION, CachedReader, FetchPolicy, Mode
 
 if TYPE_CHECKING:
     from warpdata.datasets.dataset import Dataset
@@ -107,10 +107,10 @@ def _for_epochs(session: Session, size_bytes: int) -> Session:
     Then shards are fetched whole from the beginning, so that processes that read them at once share the fetching.
     """
     reader = session.media_reader
-    limit = 0 if session.cache is None else int(session.cache.limit_bytes * CACHE_ROOM_FRACTION)
+    limit = 0 if session.cache is None else int(session.cache.limit_bytes * TARGET_FRACTION)
     if session.mode is not Mode.AUTO or not isinstance(reader, CachedReader) or size_bytes > limit:
         return session
-    return replace(session, media=reader.under(FILL_FOR_EPOCHS))
+    return replace(session, media=reader.with_policy(FetchPolicy.EPOCHS))
 
 
 def for_selection(session: Session, size_bytes: int, member_bytes: float) -> tuple[Session, OnSelectivity | None]:
@@ -122,11 +122,11 @@ def for_selection(session: Session, size_bytes: int, member_bytes: float) -> tup
     reader = session.media_reader
     if session.mode is not Mode.AUTO or not isinstance(reader, CachedReader):
         return session, None
-    sparing, plenty = reader.under(FILL_FOR_TABLES), _for_epochs(session, size_bytes).media_reader
+    sparing, plenty = reader.with_policy(FetchPolicy.TABLES), _for_epochs(session, size_bytes).media_reader
     assert isinstance(plenty, CachedReader), "it only has another policy"
 
     def settle(share: float) -> None:
-        sparing.policy = plenty.policy if _is_dense(share, member_bytes) else FILL_FOR_TABLES
+        sparing.policy = plenty.policy if _is_dense(share, member_bytes) else FetchPolicy.TABLES
 
     return replace(session, media=sparing), settle
 
@@ -144,4 +144,4 @@ def _extract(session: Session, content: bytes) -> Path:
             "mode 'remote' writes nothing to disk, so there is no path",
             hint="Use read_bytes() or open(), or mode='auto'.",
         )
-    return keep_bytes(session.cache or open_cache(session.settings), content)
+    return (session.cache or open_cache(session.settings)).put(content)

@@ -35,7 +35,8 @@ from warpdata.repository.catalog import (
 from warpdata.repository.manifest import Difference, LoadPage, Manifest, ShardList, compare, iter_shards, kept_blobs
 from warpdata.session import Session, connect
 from warpdata.settings import Settings
-from warpdata.storage.cache import CachedReader, IOStats, Mode
+from warpdata.storage import IOStats
+from warpdata.storage.cache import CachedReader, Mode
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,13 +1,14 @@
-"""Bytes survive and have a name: stores, byte ranges, verified blobs.
+"""Stores: objects by key, byte ranges, verified blobs, and metrics.
 
 Knows nothing of datasets. docs/specs/store.md is the normative text.
 """
 
-from warpdata.storage.blobs import read_blob, verify_blob
+from warpdata.primitives.ranges import ByteRange, RangeRequest, coalesce, split_reply
 from warpdata.storage.buffered import BufferedBlob
 from warpdata.storage.from_url import normalize_url, open_store, resolve_s3
 from warpdata.storage.local import LocalStore
 from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, MetadataCacheFiles
+from warpdata.storage.metrics import IOMetrics, IOStats, MeteredReader
 from warpdata.storage.object_store import ObjectStore
 from warpdata.storage.range_source import (
     ConcurrentSource,
@@ -19,9 +20,8 @@ from warpdata.storage.range_source import (
     RangeSource,
     explain_os_error,
 )
-from warpdata.storage.ranges import Request, check_spans, coalesce, split_reply
-from warpdata.storage.types import ByteRange, GetResult, ObjectInfo, Reader, Writer
-from warpdata.storage.verified_read import read_verified, retry_corrupt
+from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer
+from warpdata.storage.verified_read import read_blob, read_verified, retry_corrupt, verify_blob
 from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = [
@@ -31,21 +31,23 @@ __all__ = [
     "DirectSource",
     "FileRangeSource",
     "GetResult",
+    "IOMetrics",
+    "IOStats",
     "InvalidatableSource",
     "KeyPolicy",
     "LocalStore",
     "MappableSource",
     "MetadataCache",
     "MetadataCacheFiles",
+    "MeteredReader",
     "ObjectInfo",
     "ObjectRangeSource",
     "ObjectStore",
+    "RangeRequest",
     "RangeSource",
     "Reader",
     "ReaderWrapper",
-    "Request",
     "Writer",
-    "check_spans",
     "coalesce",
     "explain_os_error",
     "normalize_url",

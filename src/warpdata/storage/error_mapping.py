@@ -1,7 +1,7 @@
-"""What the object-store library's failures mean, in our words.
+"""Typed errors for failures of the object-store library.
 
-The library reports most failures as one class whose text carries the detail, so this is the one
-place that reads that text. An unknown text becomes a plain `StorageError`, never a guess.
+The library reports most failures as one class whose text carries the detail. Only this module reads that text. An
+unknown text becomes a plain `StorageError`, never a guess.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["explain", "is_surely_unsent", "was_retried"]
 
 _BAD_IDENTITY = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401 Unauthorized")
 _METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "169.254.170.", "metadata.google.internal")
-_GONE = ("kind: Connect", "ConnectError", "dns error", "IncompleteMessage", "non-2xx status code: 5")
-_BEYOND_THE_END = ("416 Range Not Satisfiable", "Wanted range starting at")
+_UNREACHABLE = ("kind: Connect", "ConnectError", "dns error", "IncompleteMessage", "non-2xx status code: 5")
+_PAST_THE_END = ("416 Range Not Satisfiable", "Wanted range starting at")
 
 
 def explain(error: Exception, key: str, url: str) -> WarpError:
-    """The typed error for a failure on `key` of the store at `url`."""
+    """Return the typed error for a failure on `key` of the store at `url`."""
     text = str(error)
     fact = f"{url}: {text.splitlines()[0] if text else type(error).__name__}"
     return (
@@ -43,17 +43,17 @@ def explain(error: Exception, key: str, url: str) -> WarpError:
 
 
 def is_surely_unsent(error: BaseException | None) -> bool:
-    """Whether the request never reached a server, so that it cannot land later.
+    """Return whether the request never reached a server, so that it cannot take effect later.
 
-    After a retry nobody can tell: an earlier try may have been heard. Nor can anybody after a
-    `ConnectionReset`, which comes from a server that may have taken the request first.
+    After a retry that is unknown: an earlier attempt may have arrived. It is unknown after a `ConnectionReset` too,
+    because the server may have accepted the request first.
     """
     text = str(error)
     return "kind: Connect," in text and "retries: 0," in text
 
 
 def was_retried(error: BaseException | None) -> bool:
-    """Whether the library sent the request more than once before it gave up with this error."""
+    """Return whether the library sent the request more than once before this error."""
     return " retries, max_retries: " in str(error)
 
 
@@ -71,7 +71,7 @@ def _denied(name: str, text: str, key: str, url: str) -> DeniedError | None:
     if name == "PermissionDeniedError" or "403 Forbidden" in text or "(code: AccessDenied)" in text:
         return AccessDeniedError(
             f"{url} forbids access to {key!r}",
-            hint="Ask whoever owns the bucket for the right to read (or write) it.",
+            hint="Ask the owner of the bucket for permission to read or write it.",
         )
     return None
 
@@ -83,13 +83,13 @@ def _missing_bucket(text: str, url: str) -> NotFoundError | None:
 
 
 def _too_short(text: str, key: str, url: str) -> CorruptError | None:
-    if not any(mark in text for mark in _BEYOND_THE_END):
+    if not any(mark in text for mark in _PAST_THE_END):
         return None
-    return CorruptError(f"{key!r} in {url} ends before the bytes asked for")
+    return CorruptError(f"{key!r} in {url} ends before the requested bytes")
 
 
 def _unsupported(name: str, text: str, url: str) -> UnsupportedError | None:
-    """Plain web servers cannot list, and some cannot serve a part of a file."""
+    """Return an error for operations of plain web servers: listings, and ranges on some of them."""
     if "performing PROPFIND" in text and ("501 Not Implemented" in text or "405 Method Not Allowed" in text):
         return UnsupportedError(f"{url} cannot be listed", hint="Name the version or the object you want.")
     if name == "NotSupportedError":
@@ -98,8 +98,8 @@ def _unsupported(name: str, text: str, url: str) -> UnsupportedError | None:
 
 
 def _unreachable(text: str, fact: str) -> StorageError | None:
-    if any(mark in text for mark in _GONE):
+    if any(mark in text for mark in _UNREACHABLE):
         return StoreUnavailableError(fact, hint="Check the endpoint and the network; `warp doctor` tests both.")
     if "TimedOut" in text or "operation timed out" in text or "kind: Timeout" in text:
-        return StoreTimeoutError(fact, hint="The endpoint is slow or hangs; WARP_TIMEOUT_S sets the patience.")
+        return StoreTimeoutError(fact, hint="The endpoint is slow or hangs; WARP_TIMEOUT_S sets the time-out.")
     return None

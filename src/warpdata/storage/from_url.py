@@ -1,4 +1,4 @@
-"""From a root URL to a store. The only place that knows which URL scheme means which backend."""
+"""Stores by their root URL. Only this module maps URL schemes to backends."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["normalize_url", "open_store", "resolve_s3"]
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
 _memory_stores: dict[str, MemoryStore] = {}
-"""Memory stores live as long as the process and are shared by name, like files are by path."""
+"""Memory stores live as long as the process. Their name identifies them, as a path identifies a file."""
 
 
 def normalize_url(url: str) -> str:
-    """The one spelling of a root: paths become `file://` URLs, trailing slashes go."""
+    """Return the canonical URL of a root: paths become `file://` URLs, without trailing slashes."""
     if not url or "\0" in url:
         raise BadInputError(f"store {url!r} is neither a URL nor a path")
     if "://" not in url:
@@ -46,7 +46,7 @@ def normalize_url(url: str) -> str:
 
 
 def _normalize_file_url(url: str) -> str:
-    """Refuse what would quietly become another directory: `file://data` names a host, not a folder."""
+    """Refuse URLs that would silently mean another directory: `file://data` names a host."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path or parts.query or parts.fragment:
         raise BadInputError(
@@ -56,7 +56,7 @@ def _normalize_file_url(url: str) -> str:
 
 
 def open_store(url: str, settings: Settings) -> Writer:
-    """Open the store at `url`. Makes no request and creates nothing."""
+    """Open the store at `url`. Sends no request and creates nothing."""
     url = normalize_url(url)
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -71,7 +71,7 @@ def open_store(url: str, settings: Settings) -> Writer:
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """Timeouts and retries, in the library's words."""
+    """Time-outs and retries, as options of the library."""
 
     options: dict[str, Any]
     retry: dict[str, Any]
@@ -112,7 +112,7 @@ def _open_s3(url: str, bucket: str, prefix: str, settings: Settings, client: _Cl
         if not s3.allow_http:
             raise BadInputError(
                 f"the S3 endpoint {s3.endpoint_url} is plain http, which sends data unprotected",
-                hint="Set AWS_ALLOW_HTTP=true to use it all the same.",
+                hint="Set AWS_ALLOW_HTTP=true to allow it.",
             )
         options["allow_http"] = True
     config: dict[str, Any] = {
@@ -138,7 +138,7 @@ def _open_s3(url: str, bucket: str, prefix: str, settings: Settings, client: _Cl
 
 
 def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
-    """GCS, Azure and HTTP find their credentials by the library's own standard rules."""
+    """Open GCS, Azure or HTTP, with credentials found by the library."""
     from obstore.exceptions import BaseError
     from obstore.store import HTTPStore, from_url
 
@@ -157,9 +157,9 @@ def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
 
 
 def resolve_s3(s3: S3Settings) -> S3Settings:
-    """Fill in keys and region from the named profile, and refuse when nobody could sign.
+    """Fill in keys and region from the profile; `AuthenticationError` if there are no credentials.
 
-    Keys in the environment win over a profile, as they do in Amazon's own tools.
+    Keys in the environment take precedence over a profile, as in the AWS CLI.
     """
     profile = _read_profile(s3)
     s3 = replace(
@@ -191,7 +191,7 @@ def resolve_s3(s3: S3Settings) -> S3Settings:
 
 
 def _read_profile(s3: S3Settings) -> dict[str, str]:
-    """The profile's entries; the credentials file wins over the config file."""
+    """Return the settings of the profile. The credentials file takes precedence over the config file."""
     name = s3.profile or "default"
     merged: dict[str, str] = {}
     sources = ((s3.config_file, name if name == "default" else f"profile {name}"), (s3.credentials_file, name))

@@ -1,9 +1,9 @@
 """A store in a local directory: durable, create-only, mappable.
 
-Written by hand because the object-store library's local backend neither syncs what it writes nor
-exposes the setting. A write goes to a temporary file under `.tmp/`, is synced, and is hard-linked
-into place: the link either makes the key or fails because it exists, so a half-written object is
-never visible and two writers never both win. Implements "Local stores" of docs/specs/store.md.
+The local backend of the object-store library neither syncs its writes nor offers a setting for it. Here, bytes go
+to a temporary file under `.tmp/`, are synced, and get their name by a hard link. The link either makes the key or
+fails because the key exists, so readers see whole objects and two writers never both succeed. Implements "Local
+stores" of docs/specs/store.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from warpdata.errors import (
     AccessDeniedError,
@@ -33,20 +32,23 @@ from warpdata.errors import (
 from warpdata.limits import (
     COALESCE_GAP_BYTES,
     COPY_CHUNK_BYTES,
+    KIB,
+    MAX_OPEN_HANDLES,
     MAX_SMALL_OBJECT_BYTES,
-    SMALL_READ_BYTES,
     STREAM_CHUNK_BYTES,
 )
+from warpdata.primitives.atomic_file import AtomicFile, make_directories, sync_directory
+from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
-from warpdata.storage.handles import Handle, Handles
-from warpdata.storage.keys import check_key
-from warpdata.storage.ranges import check_spans
-from warpdata.storage.types import ByteRange, GetResult, ObjectInfo
-from warpdata.storage.upload_source import read_rechecked
+from warpdata.primitives.ranges import ByteRange, check_ranges
+from warpdata.storage.types import GetResult, ObjectInfo, check_key
+from warpdata.storage.verified_read import read_verified_chunks
 
 __all__ = ["LocalStore"]
 
 _TEMPORARY = ".tmp"
+_SMALL_READ_BYTES = 256 * KIB
+"""Smaller ranges are copied by one system call, larger ones are mapped."""
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -55,7 +57,7 @@ class LocalStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._handles = Handles()
+        self._files: ByteLRU[str, _OpenFile] = ByteLRU(max_entries=MAX_OPEN_HANDLES)
 
     @property
     def url(self) -> str:
@@ -78,27 +80,27 @@ class LocalStore:
         return None if fetched.etag == etag else fetched
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
-        handle = self._handles.get(key)
-        if handle is None or not 0 <= span.start <= span.end <= span.start + SMALL_READ_BYTES:
+        file = self._files.get(key)
+        if file is None or not 0 <= span.start <= span.end <= span.start + _SMALL_READ_BYTES:
             return self.read_ranges(key, [span])[0]
         try:
-            return memoryview(handle.read(key, span.start, span.end))
+            return memoryview(file.read(key, span.start, span.end))
         except OSError as error:
             raise self._explain(error, key) from error
 
     def read_ranges(
         self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
     ) -> list[memoryview]:
-        check_spans(spans)
+        check_ranges(spans)
         with self._translated(key):
-            handle = self._handle(key)
-            if all(span.size_bytes <= SMALL_READ_BYTES for span in spans):
-                return [memoryview(handle.read(key, span.start, span.end)) for span in spans]
-            size = os.fstat(handle.fileno()).st_size
+            file = self._open_file(key)
+            if all(span.size_bytes <= _SMALL_READ_BYTES for span in spans):
+                return [memoryview(file.read(key, span.start, span.end)) for span in spans]
+            size = os.fstat(file.fd).st_size
             for span in spans:
                 if span.end > size:
-                    raise CorruptError(f"{key!r} has {size} bytes; bytes {span.start}…{span.end} are not there")
-            mapped = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+                    raise CorruptError(f"{key!r} has {size} bytes, so it has no bytes {span.start}…{span.end}")
+            mapped = memoryview(mmap.mmap(file.fd, 0, access=mmap.ACCESS_READ))
             return [mapped[span.start : span.end] for span in spans]
 
     def stream(self, key: str) -> Iterator[memoryview]:
@@ -110,17 +112,17 @@ class LocalStore:
         with self._translated(key):
             status = self._path(key).stat()
             if stat.S_ISDIR(status.st_mode):
-                raise IsADirectoryError(errno.EISDIR, "is a folder")
+                raise IsADirectoryError(errno.EISDIR, "is a directory")
         return ObjectInfo(key, status.st_size, _etag(status))
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         base = self._path(prefix) if prefix else self._root
         found: list[Path] = []
         with self._translated(prefix):
-            for folder, folders, files in os.walk(base, onerror=_raise_unless_absent):
-                if folder == str(self._root):
-                    folders[:] = [name for name in folders if name != _TEMPORARY]
-                found.extend(Path(folder, name) for name in files)
+            for directory, names, files in os.walk(base, onerror=_raise_unless_absent):
+                if directory == str(self._root):
+                    names[:] = [name for name in names if name != _TEMPORARY]
+                found.extend(Path(directory, name) for name in files)
         for key, path in sorted((path.relative_to(self._root).as_posix(), path) for path in found):
             with suppress(FileNotFoundError):
                 status = path.stat()
@@ -138,12 +140,12 @@ class LocalStore:
         return True
 
     def invalidate(self, key: str) -> bool:
-        """A handle may outlive its file, when the object was taken away and stored anew."""
-        path, handle = self._path(key), self._handles.drop(key)
-        if handle is None:
+        """Close the open file. True: it was not the current one, because the object was deleted and made again."""
+        path, file = self._path(key), self._files.pop(key)
+        if file is None:
             return False
         with suppress(OSError):
-            return not os.path.samestat(os.fstat(handle.fileno()), path.stat())
+            return not os.path.samestat(os.fstat(file.fd), path.stat())
         return False
 
     def signed_url(self, key: str, expires_s: int) -> str:
@@ -152,41 +154,38 @@ class LocalStore:
     def create(self, key: str, data: bytes) -> bool:
         if self._exists(key):
             return False
-        with self._staged(key) as (file, staged):
-            file.write(data)
-            return self._publish(file, staged, self._path(key))
+        with self._staged(key) as staged:
+            staged.file.write(data)
+            return self._publish(staged)
 
     def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
         if self._exists(key):
             return False
-        with self._staged(key) as (file, staged):
-            file.writelines(read_rechecked(path, fingerprint, COPY_CHUNK_BYTES, on_bytes))
-            return self._publish(file, staged, self._path(key))
+        with self._staged(key) as staged:
+            staged.file.writelines(read_verified_chunks(path, fingerprint, COPY_CHUNK_BYTES, on_bytes))
+            return self._publish(staged)
 
     def replace(self, key: str, data: bytes) -> None:
-        path = self._path(key)
-        with self._staged(key) as (file, staged):
-            file.write(data)
-            _sync(file)
-            self._make_folder(path.parent)
-            staged.replace(path)
-            _sync_folder(path.parent)
+        with self._staged(key) as staged:
+            staged.file.write(data)
+            make_directories(staged.path.parent)
+            staged.replace()
 
     def delete(self, key: str) -> None:
         with suppress(ObjectNotFoundError), self._translated(key):
             self._path(key).unlink()
 
-    def _handle(self, key: str) -> Handle:
-        """Blobs never change, so theirs stay open; other objects are opened for each read."""
-        kept = self._handles.get(key)
-        if kept is not None:
-            return kept
-        path = self._path(key)
-        handle = self._handles.add(key, path) if key.startswith("blobs/") else Handle(path)
-        if stat.S_ISDIR(os.fstat(handle.fileno()).st_mode):
-            self._handles.drop(key)
-            raise IsADirectoryError(errno.EISDIR, "is a folder")
-        return handle
+    def _open_file(self, key: str) -> _OpenFile:
+        """Open the file of an object. Files of blobs stay open, because blobs never change."""
+        known = self._files.get(key)
+        if known is not None:
+            return known
+        file = _OpenFile(self._path(key))
+        if stat.S_ISDIR(os.fstat(file.fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        if key.startswith("blobs/"):
+            self._files.put(key, file)
+        return file
 
     def _path(self, key: str) -> Path:
         return self._root.joinpath(*check_key(key).split("/"))
@@ -195,48 +194,31 @@ class LocalStore:
         with self._translated(key):
             return self._path(key).exists()
 
-    def _publish(self, file: BinaryIO, staged: Path, path: Path) -> bool:
-        _sync(file)
-        self._make_folder(path.parent)
-        try:
-            path.hardlink_to(staged)
-        except FileExistsError:
+    def _publish(self, staged: AtomicFile) -> bool:
+        make_directories(staged.path.parent)
+        if not staged.create(sync_parent=False):
             return False
         try:
-            _sync_folder(path.parent)
+            sync_directory(staged.path.parent)
         except OSError as error:
-            raise WriteUnknownError(f"{path} was made, but may not survive a power cut: {error}") from error
+            raise WriteUnknownError(f"{staged.path} was made, but may not survive a power cut: {error}") from error
         return True
 
     @contextmanager
-    def _staged(self, key: str) -> Iterator[tuple[BinaryIO, Path]]:
-        """A temporary file inside the root, gone afterwards whatever happens.
+    def _staged(self, key: str) -> Iterator[AtomicFile]:
+        """Open a temporary file inside the root, removed in any case.
 
         Its mode is the user's default, because the object keeps it: a shared store must be readable.
         """
         with self._translated(key, writing=True):
-            folder = self._root / _TEMPORARY
-            self._make_folder(folder)
-            staged = folder / secrets.token_hex(16)
-            try:
-                with staged.open("xb") as file:
-                    yield file, staged
-            finally:
-                staged.unlink(missing_ok=True)
-
-    def _make_folder(self, folder: Path) -> None:
-        """Create missing parents, syncing each so that the new entry survives a power cut."""
-        missing = []
-        while not folder.exists():
-            missing.append(folder)
-            folder = folder.parent
-        for made in reversed(missing):
-            made.mkdir(exist_ok=True)
-            _sync_folder(made.parent)
+            directory = self._root / _TEMPORARY
+            make_directories(directory)
+            with AtomicFile(self._path(key), temporary=directory / secrets.token_hex(16)) as staged:
+                yield staged
 
     @contextmanager
     def _translated(self, key: str, *, writing: bool = False) -> Iterator[None]:
-        """Turn the system's errors into ours. A write that meets no folder has not found an object missing."""
+        """Turn errors of the system into typed errors. A missing directory during a write is no missing object."""
         try:
             yield
         except WarpError:
@@ -257,24 +239,37 @@ class LocalStore:
         return StorageError(f"{where}: {error.strerror or error}")
 
 
+class _OpenFile:
+    """A file that is closed with its last reference, so a read never meets a reused descriptor.
+
+    Reads are by position, so threads and forked processes may share it. A file that is truncated meanwhile gives a
+    short read, never a crash.
+    """
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self.fd)
+
+    def read(self, key: str, start: int, end: int) -> bytes:
+        data = os.pread(self.fd, end - start, start)
+        while len(data) < end - start:
+            more = os.pread(self.fd, end - start - len(data), start + len(data))
+            if not more:
+                raise CorruptError(f"{key!r} ends at byte {start + len(data)}, so it has no bytes {start}…{end}")
+            data += more
+        return data
+
+
 def _raise_unless_absent(error: OSError) -> None:
-    """For `os.walk`, which would otherwise report a folder it may not look into as empty."""
+    """Handle errors of `os.walk`, which would report an unreadable directory as empty."""
     if not isinstance(error, _ABSENT):
         raise error
 
 
 def _etag(status: os.stat_result) -> str:
     return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

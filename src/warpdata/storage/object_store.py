@@ -1,14 +1,13 @@
 """A store in an object store: S3, GCS, Azure, memory, and read-only HTTP, all through `obstore`.
 
-Reads are retried inside the library, with backoff and jitter. A conditional create is not safe to
-retry blindly, so its outcomes are told apart here: made, already there, surely not sent, unknown.
-Implements "Object stores" of docs/specs/store.md.
+The library retries reads, with back-off and jitter. A conditional create is not safe to retry blindly, so its
+outcomes are distinguished here: made, present before, certainly not sent, unknown. Implements "Object stores" of
+docs/specs/store.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
@@ -29,27 +28,29 @@ from warpdata.errors import (
 )
 from warpdata.limits import (
     COALESCE_GAP_BYTES,
-    MAX_PARALLEL_RANGES,
     MAX_SMALL_OBJECT_BYTES,
+    MIB,
     MULTIPART_MAX_PARTS,
-    MULTIPART_PART_BYTES,
     SINGLE_PUT_BYTES,
     STREAM_CHUNK_BYTES,
-    STREAM_REQUEST_BYTES,
 )
+from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.ranges import ByteRange, coalesce, split_reply
 from warpdata.storage.error_mapping import explain, is_surely_unsent, was_retried
-from warpdata.storage.fork_guard import note_use
-from warpdata.storage.keys import check_key
-from warpdata.storage.ranges import coalesce, split_reply
-from warpdata.storage.types import ByteRange, GetResult, ObjectInfo
-from warpdata.storage.upload_source import read_rechecked
+from warpdata.storage.types import GetResult, ObjectInfo, check_key
+from warpdata.storage.verified_read import read_verified_chunks
 
 if TYPE_CHECKING:
     from obstore import Bytes as Buffer
     from obstore.store import ObjectStore as Backend
 
 __all__ = ["ObjectStore"]
+
+_MULTIPART_PART_BYTES = 8 * MIB
+_STREAM_REQUEST_BYTES = 32 * MIB
+_PARALLEL_RANGES = 8
 
 
 class ObjectStore:
@@ -91,16 +92,16 @@ class ObjectStore:
         for request, reply in zip(requests, replies, strict=True):
             if len(reply) != request.span.size_bytes:
                 raise CorruptError(
-                    f"{self._url} answered {len(reply)} bytes for bytes "
+                    f"{self._url} returned {len(reply)} bytes for bytes "
                     f"{request.span.start}…{request.span.end} of {key!r}"
                 )
         return split_reply(spans, requests, [memoryview(reply) for reply in replies])
 
     def _send(self, key: str, spans: Sequence[ByteRange]) -> list[Buffer]:
-        """One reply for each span, which ascend and do not touch.
+        """Return one reply for each range. The ranges ascend and do not touch.
 
-        The library would by itself merge ranges that lie within its own gap, which is ours by default.
-        Closer ones are asked for one by one, side by side.
+        The library merges ranges within its own gap, which equals our default. Closer ranges are therefore requested
+        one by one, in parallel.
         """
         import obstore
 
@@ -112,13 +113,10 @@ class ObjectStore:
         if all(after.start - before.end > COALESCE_GAP_BYTES for before, after in pairwise(spans)):
             starts, ends = [span.start for span in spans], [span.end for span in spans]
             return list(obstore.get_ranges(self._backend, key, starts=starts, ends=ends))
-        with ThreadPoolExecutor(min(len(spans), MAX_PARALLEL_RANGES)) as pool:
-            return list(pool.map(get, spans))
+        return IO_POOL.map_all(get, spans, limit=_PARALLEL_RANGES)
 
     def stream(self, key: str) -> Iterator[memoryview]:
-        """Several requests for a large object, each with a patience of its own: a single one would have
-        to end within the time for one request, however much there is to fetch.
-        """
+        """Yield chunks of several requests: a single one for a large object would exceed the request time-out."""
         import obstore
 
         with self._translated(key):
@@ -129,13 +127,13 @@ class ObjectStore:
                 for chunk in reply.stream(min_chunk_size=STREAM_CHUNK_BYTES):
                     yield memoryview(chunk)
                     sent += len(chunk)
-                    if sent - begun >= STREAM_REQUEST_BYTES:
+                    if sent - begun >= _STREAM_REQUEST_BYTES:
                         break
                 if sent >= size:
                     return
                 if sent == begun:
                     raise CorruptError(f"{key!r} in {self._url} ends at byte {sent} of {size}")
-                options: dict[str, Any] = {"range": (sent, min(sent + STREAM_REQUEST_BYTES, size))}
+                options: dict[str, Any] = {"range": (sent, min(sent + _STREAM_REQUEST_BYTES, size))}
                 if tag is not None:
                     options["if_match"] = tag
                 reply = obstore.get(self._backend, key, options=options)  # type: ignore[arg-type]
@@ -193,15 +191,15 @@ class ObjectStore:
     def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
         size = fingerprint.blob.byte_size
         if size <= SINGLE_PUT_BYTES:
-            return self.create(key, b"".join(read_rechecked(path, fingerprint, SINGLE_PUT_BYTES, on_bytes)))
+            return self.create(key, b"".join(read_verified_chunks(path, fingerprint, SINGLE_PUT_BYTES, on_bytes)))
         import obstore
 
-        part = max(MULTIPART_PART_BYTES, -(-size // MULTIPART_MAX_PARTS))
+        part = max(_MULTIPART_PART_BYTES, -(-size // MULTIPART_MAX_PARTS))
         with self._writing(key):
             obstore.put(
                 self._backend,
                 check_key(key),
-                read_rechecked(path, fingerprint, part, on_bytes),
+                read_verified_chunks(path, fingerprint, part, on_bytes),
                 chunk_size=part,
                 max_concurrency=4,
             )
@@ -235,9 +233,9 @@ class ObjectStore:
 
     @contextmanager
     def _writing(self, key: str) -> Iterator[None]:
-        """As `_translated`, but a failure that may hide a success becomes `WriteUnknownError`.
+        """Translate errors as `_translated` does. A failure that may hide a success becomes `WriteUnknownError`.
 
-        A refusal is an answer only to the first try: an earlier one may have been accepted and not heard.
+        A refusal is an answer only to the first attempt: an earlier one may have succeeded and lost its reply.
         """
         if self._read_only:
             raise ReadOnlyStoreError(f"{self._url} is read-only; {key!r} was not written")
@@ -248,14 +246,14 @@ class ObjectStore:
             is_answer = not isinstance(error, StorageError) and not was_retried(error.__cause__)
             if is_answer or is_surely_unsent(error.__cause__):
                 raise
-            raise WriteUnknownError(f"no answer for the write of {key!r}: {error.message}") from error
+            raise WriteUnknownError(f"no reply to the write of {key!r}: {error.message}") from error
 
     @contextmanager
     def _translated(self, key: str) -> Iterator[None]:
-        """Turn the library's exceptions into ours, whatever the backend."""
+        """Turn the library's exceptions into typed errors, for any backend."""
         from obstore.exceptions import BaseError
 
-        note_use(self._url)
+        check_fork_safe(self._url)
         try:
             yield
         except WarpError:
@@ -266,3 +264,28 @@ class ObjectStore:
             raise ObjectNotFoundError(f"{key!r} is not in {self._url}") from error
         except BaseError as error:
             raise explain(error, key, self._url) from error
+
+
+# The library has threads of its own. A child that is forked after they have started does not have them, and its
+# first request would never end.
+_is_used = False
+_is_orphaned = False
+
+
+def check_fork_safe(url: str) -> None:
+    """Raise `UnsupportedError` in a process that was forked after the library was used. Called before each request."""
+    global _is_used  # noqa: PLW0603 - one flag for the process
+    if _is_orphaned:
+        raise UnsupportedError(
+            f"{url} cannot be read in a process that was forked after the parent had used an object store",
+            hint="Start processes with 'forkserver' or 'spawn': DataLoader(..., multiprocessing_context='forkserver').",
+        )
+    _is_used = True
+
+
+def _after_fork() -> None:
+    global _is_orphaned  # noqa: PLW0603
+    _is_orphaned = _is_used
+
+
+register_after_fork(_after_fork)

@@ -1,7 +1,7 @@
-"""What a store is: two narrow protocols and the small values that cross them.
+"""The contract of a store: two protocols, the values they exchange, and the keys they accept.
 
-`Reader` can look, `Writer` can also add. Code that only reads is handed a `Reader`, so it cannot
-write by mistake. Implements "Operations" of docs/specs/store.md.
+`Reader` reads, `Writer` also adds. Code that only reads takes a `Reader`, so it cannot write by mistake. Implements
+"Operations" of docs/specs/store.md.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from warpdata.limits import COALESCE_GAP_BYTES
+from warpdata.errors import InvalidNameError
+from warpdata.limits import COALESCE_GAP_BYTES, MAX_KEY_LENGTH
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange
 
-__all__ = ["ByteRange", "GetResult", "ObjectInfo", "Reader", "Writer"]
+__all__ = ["ByteRange", "GetResult", "ObjectInfo", "Reader", "Writer", "check_key"]
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """`modified` is the store's own clock when the object was written, where it tells; identity ignores it."""
+    """An object in a listing. `modified` is the store's time of the write, if known; equality ignores it."""
 
     key: str
     size_bytes: int
@@ -31,7 +32,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class GetResult:
-    """A whole small object, and the tag that says whether it has changed since."""
+    """A whole small object, and the tag that changes with its content."""
 
     data: bytes
     etag: str | None
@@ -39,61 +40,63 @@ class GetResult:
 
 @runtime_checkable
 class Reader(Protocol):
-    """Reads under one root. Safe to share between threads. Nothing it returns is verified yet."""
+    """Reads under one root. Safe to share between threads. Nothing it returns is verified."""
 
     @property
     def url(self) -> str:
-        """The root, as a user would write it; never contains secrets."""
+        """The root, as a user writes it; never contains secrets."""
         ...
 
     def read(self, key: str) -> GetResult:
-        """A whole small object; `ObjectNotFoundError` if absent."""
+        """Return a whole small object; `ObjectNotFoundError` if absent."""
         ...
 
     def read_if_changed(self, key: str, etag: str) -> GetResult | None:
-        """None when the object still has this tag."""
+        """Return the object, or None if it still has this tag."""
         ...
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
-        """Exactly these bytes: a shorter answer is an error, never a shorter result."""
+        """Return exactly these bytes: a shorter reply is an error, never a shorter result."""
         ...
 
     def read_ranges(
         self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
     ) -> list[memoryview]:
-        """One result per span, in the order given; neighbours at most `gap_bytes` apart share a request."""
+        """Return one result per range, in order. Ranges at most `gap_bytes` apart share a request."""
         ...
 
     def stream(self, key: str) -> Iterator[memoryview]:
-        """The whole object in bounded chunks."""
+        """Yield the whole object in bounded chunks."""
         ...
 
     def stat(self, key: str) -> ObjectInfo: ...
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Every object under `prefix/`, in key order."""
+        """Yield every object under `prefix/`, in key order."""
         ...
 
     def list_folders(self, prefix: str) -> list[str]:
-        """The names of the immediate sub-folders of `prefix`, sorted."""
+        """Return the names of the immediate subdirectories of `prefix`, sorted."""
         ...
 
     def local_path(self, key: str) -> Path | None:
-        """Where the object lies on this machine, if it does, so that it can be mapped in place."""
+        """Return the path of the object if it is a file of this machine, which can be mapped in place."""
         ...
 
     def is_local(self, key: str) -> bool:
-        """Whether reading it asks no other machine, so that many reads gain nothing from many threads."""
+        """Return whether the object is locally available, so that parallel reads gain nothing."""
         ...
 
     def invalidate(self, key: str) -> bool:
-        """Bytes read under this key did not verify. True: a nearer copy was dropped, now or just before by another
-        thread, so reading again asks the store itself. False: there is nothing nearer.
+        """Drop cached copies of an object whose bytes failed verification.
+
+        True: a copy was dropped, now or just before by another thread, so the next read asks the store. False: there
+        is no copy.
         """
         ...
 
     def signed_url(self, key: str, expires_s: int) -> str:
-        """A URL that lets a browser read the object for a while; `UnsupportedError` where there is none."""
+        """Return a URL that lets a browser read the object for a while; `UnsupportedError` if there is none."""
         ...
 
 
@@ -102,26 +105,35 @@ class Writer(Reader, Protocol):
     """Adds to a root. Every write is atomic: readers see all of an object or nothing."""
 
     def create(self, key: str, data: bytes) -> bool:
-        """Put only if absent. True: this call made it. False: something is there, perhaps made by
-        an earlier try of this very call whose reply was lost; read it back to know.
-        `WriteUnknownError`: no answer came, it may appear yet.
+        """Put only if absent. True: this call made it. False: something is there, perhaps made by an earlier
+        attempt of this call whose reply was lost; read it back to know. `WriteUnknownError`: no reply came, and the
+        object may still appear.
         """
         ...
 
     def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
-        """As `create`, from a file of any size with flat memory.
+        """Put a file of any size only if absent, in constant memory. Results are those of `create`.
 
-        The bytes sent are rechecked against the fingerprint; if the file changed in between, nothing
-        appears in the store and `InvalidSourceError` is raised. `key` must name the content, because
-        stores without conditional multipart uploads may write equal bytes twice. `on_bytes` hears of
-        bytes as they are taken from the file.
+        The bytes are checked against the fingerprint. If the file has changed, nothing appears in the store and
+        `InvalidSourceError` is raised. `key` must name the content, because stores without conditional multipart
+        uploads may write equal bytes twice. `on_bytes` is called with the number of bytes as they are read.
         """
         ...
 
     def replace(self, key: str, data: bytes) -> None:
-        """Overwrite. Only hints may be overwritten; nothing relies on who came last."""
+        """Overwrite. Only hints may be overwritten; nothing depends on the order of writers."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove exactly this key; an absent key is fine."""
+        """Remove exactly this key. An absent key is no error."""
         ...
+
+
+def check_key(key: str) -> str:
+    """Return the key if it is relative, normal and printable; `InvalidNameError` otherwise. No key leaves the root."""
+    if not key or len(key.encode(errors="replace")) > MAX_KEY_LENGTH:
+        raise InvalidNameError(f"store key {key[:80]!r} is empty or longer than {MAX_KEY_LENGTH} bytes")
+    parts = key.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\\" in key or not key.isprintable():
+        raise InvalidNameError(f"store key {key!r} is not a plain relative path")
+    return key

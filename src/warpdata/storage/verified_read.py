@@ -1,18 +1,20 @@
-"""Reads that are verified, and repeated once if a cached copy was corrupt.
+"""Reads that are verified: ranges, whole blobs, and local files on their way into a store.
 
-A cache below may hold a corrupt copy of a blob that is valid in the store. So bytes that fail verification are
-read a second time if dropping a cached copy may help.
+A cache below may hold a corrupt copy of a blob that is valid in the store. Bytes that fail verification are
+therefore read a second time if a cached copy could be dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
-from warpdata.errors import CorruptError
+from warpdata.errors import BlobCorruptedError, CorruptError, InvalidSourceError, ObjectNotFoundError
+from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, blob_key, ignore_bytes, sha256_chunks, sha256_hex
 from warpdata.storage.types import ByteRange, Reader
 
-__all__ = ["read_verified", "retry_corrupt"]
+__all__ = ["read_blob", "read_verified", "read_verified_chunks", "retry_corrupt", "verify_blob"]
 
 T = TypeVar("T")
 
@@ -47,3 +49,62 @@ def retry_corrupt(
         if not invalidate():
             raise
     return read()
+
+
+def read_blob(reader: Reader, blob: Blob) -> bytes:
+    """Return the bytes of a small blob; `BlobCorruptedError` unless they hash to its name."""
+    data = reader.read(blob_key(blob.hash)).data
+    if len(data) != blob.byte_size or sha256_hex(data) != blob.hash:
+        raise BlobCorruptedError(_mismatch(reader, blob), hint="Publish it again, or restore the store.")
+    return data
+
+
+def verify_blob(
+    reader: Reader, blob: Blob, on_bytes: OnBytes = ignore_bytes
+) -> CorruptError | ObjectNotFoundError | None:
+    """Read and hash a blob of any size. Return the problem, or None if the blob is valid."""
+    try:
+        found = sha256_chunks(_counted(reader.stream(blob_key(blob.hash)), on_bytes))
+    except ObjectNotFoundError as error:
+        return error
+    return None if found == blob else BlobCorruptedError(_mismatch(reader, blob))
+
+
+def read_verified_chunks(
+    path: Path, fingerprint: Fingerprint, chunk_bytes: int, on_bytes: OnBytes = ignore_bytes
+) -> Iterator[bytes]:
+    """Yield the bytes of a local file. `InvalidSourceError` if they do not match the fingerprint any more.
+
+    The error comes before the last chunk, so that a consumer never gets all bytes of a changed file. A file that is
+    missing or unreadable has changed too.
+    """
+    import xxhash
+
+    quick, size = xxhash.xxh3_128(), 0
+    try:
+        with path.open("rb", buffering=0) as file:
+            while chunk := file.read(chunk_bytes):
+                quick.update(chunk)
+                size += len(chunk)
+                if size >= fingerprint.blob.byte_size and quick.hexdigest() != fingerprint.quick:
+                    raise _changed(path)
+                yield chunk
+                on_bytes(len(chunk))
+    except OSError as error:
+        raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
+    if quick.hexdigest() != fingerprint.quick:
+        raise _changed(path)
+
+
+def _counted(chunks: Iterator[memoryview], on_bytes: OnBytes) -> Iterator[memoryview]:
+    for chunk in chunks:
+        yield chunk
+        on_bytes(len(chunk))
+
+
+def _mismatch(reader: Reader, blob: Blob) -> str:
+    return f"blob {blob.hash} in {reader.url} does not hold the {blob.byte_size} bytes its name promises"
+
+
+def _changed(path: Path) -> InvalidSourceError:
+    return InvalidSourceError(f"{path} changed while it was being published")

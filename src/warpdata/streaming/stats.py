@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TextIO, TypeAlias, TypeVar
 
-from warpdata.storage.cache import IOStats
+from warpdata.storage import IOStats
 
 __all__ = ["Clock", "StreamStats", "Telemetry"]
 

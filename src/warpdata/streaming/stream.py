@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.primitives.parallel import IO_POOL
-from warpdata.storage.cache import IOStats
+from warpdata.storage import IOStats
 from warpdata.streaming.collate import CollatedBatch, Columns, batch_of_arrays, batch_of_columns, batch_of_rows
 from warpdata.streaming.estimate import EpochEstimate
 from warpdata.streaming.mixture import MixedSource, Mixture, Stop

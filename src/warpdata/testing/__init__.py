@@ -1,7 +1,7 @@
-"""The kit that proves a store: a conformance suite, a store that fails on purpose, a real S3 server.
+"""Test tools for stores: a conformance suite, a store that fails on purpose, a real S3 server.
 
 Needs the `dev` extra. Register `warpdata.testing.store_suite` with `pytest.register_assert_rewrite`
-in a `conftest.py` to have its failures explained.
+in a `conftest.py` for detailed assertion messages.
 """
 
 from warpdata.testing.fault_store import (

@@ -1,8 +1,8 @@
-"""A store that counts what is asked of it, and fails on purpose.
+"""A store that counts operations and fails on purpose.
 
-Wrap any `Writer`. Without a fault it is a counter, for tests that bound the number of requests.
-With one it kills the caller, loses replies or refuses reads at a chosen operation, so that a loop
-over n can try every moment at which the world may end. It does not delay or reorder.
+It wraps any `Writer`. Without a fault it counts, for tests that bound the number of requests. With a fault it kills
+the caller, loses replies or refuses reads at a chosen operation, so that a loop over n covers every moment of a
+crash. It does not delay or reorder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 from warpdata.errors import StoreUnavailableError, WriteUnknownError
 from warpdata.limits import COALESCE_GAP_BYTES
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
-from warpdata.storage import ByteRange, GetResult, ObjectInfo, Writer
+from warpdata.storage import ByteRange, GetResult, ObjectInfo, ReaderWrapper, Writer
 
 __all__ = ["DropReplies", "DropReply", "FailReads", "Fault", "FaultyStore", "KillAt", "Killed", "Operation"]
 
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class Killed(BaseException):
-    """The process died here. Not an `Exception`, so that no handler in the code under test survives it."""
+    """The process died here. Not an `Exception`, so that no handler in the tested code catches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class KillAt:
 
 @dataclass(frozen=True, slots=True)
 class DropReply:
-    """Operation `at`, if it is a write, lands and is reported as unknown."""
+    """Operation `at`, if it is a write, takes effect and is reported as unknown."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class DropReplies:
-    """Each write is reported as unknown with probability `rate`; half of those have landed."""
+    """Each write is reported as unknown with probability `rate`; half of those took effect."""
 
     rate: float
     rng: Random
@@ -66,21 +66,22 @@ Fault = KillAt | DropReply | DropReplies | FailReads
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call. Its number is its place in the log, counted from zero."""
+    """One call. Its number is its index in the log."""
 
     name: str
     key: str
 
 
-class FaultyStore:
+class FaultyStore(ReaderWrapper):
     """Implements `Writer`. Safe to share between threads, which then share one numbering.
 
-    Streams and listings count once, when the first item is asked for. `url`, `local_path` and
-    `invalidate` send nothing and are not counted. After a kill nothing gets through any more, as from a dead process:
-    clean-up code raises `Killed` again and leaves no trace.
+    Streams and listings count once, with their first item. `url`, `local_path`, `is_local` and `invalidate` send
+    nothing and are not counted. After a kill every operation raises `Killed`, as from a dead process, so clean-up
+    code has no effect.
     """
 
     def __init__(self, store: Writer, fault: Fault | None = None) -> None:
+        super().__init__(store)
         self._store = store
         self._fault = fault
         self._lock = threading.Lock()
@@ -89,22 +90,18 @@ class FaultyStore:
 
     @property
     def log(self) -> tuple[Operation, ...]:
-        """Every operation so far, the one that was killed included."""
+        """Every operation so far, including the one that was killed."""
         with self._lock:
             return tuple(self._log)
 
     def counts(self) -> Counter[str]:
-        """How often each operation was asked for, by name."""
+        """Return the number of calls of each operation."""
         return Counter(operation.name for operation in self.log)
 
     def clear(self) -> None:
-        """Forget the log and number from zero again; a death stays a death."""
+        """Clear the log and number from zero again. A killed store stays killed."""
         with self._lock:
             self._log.clear()
-
-    @property
-    def url(self) -> str:
-        return self._store.url
 
     def read(self, key: str) -> GetResult:
         return self._run("read", key, lambda: self._store.read(key))
@@ -132,15 +129,6 @@ class FaultyStore:
     def list_folders(self, prefix: str) -> list[str]:
         return self._run("list_folders", prefix, lambda: self._store.list_folders(prefix))
 
-    def local_path(self, key: str) -> Path | None:
-        return self._store.local_path(key)
-
-    def is_local(self, key: str) -> bool:
-        return self._store.is_local(key)
-
-    def invalidate(self, key: str) -> bool:
-        return self._store.invalidate(key)
-
     def signed_url(self, key: str, expires_s: int) -> str:
         return self._run("signed_url", key, lambda: self._store.signed_url(key, expires_s))
 
@@ -161,7 +149,7 @@ class FaultyStore:
         try:
             result = operation()
         except Exception:
-            after()  # a failure is a reply like any other: it can be lost, and one can die of reading it
+            after()  # a failure is a reply too: it can be lost, and the caller can die while reading it
             raise
         after()
         return result
@@ -176,7 +164,7 @@ class FaultyStore:
         after()
 
     def _begin(self, name: str, key: str) -> Callable[[], None]:
-        """Number the operation, fail it here if it must not take effect, and say what follows its effect."""
+        """Number the operation and fail it if it must not take effect. Return the call that follows its effect."""
         with self._lock:
             if self._is_dead:
                 raise Killed(f"{name} of {key!r} by a process that is already dead")

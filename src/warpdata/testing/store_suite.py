@@ -1,12 +1,12 @@
-"""What every store must do, as tests that any `Writer` inherits.
+"""A conformance suite for stores: tests that any `Writer` inherits.
 
     class TestMyStore(StoreSuite):
         @pytest.fixture
         def store(self, tmp_path: Path) -> Writer:
             return MyStore(tmp_path)
 
-Checks the "Operations" section of docs/specs/store.md and nothing beyond: what a store does on a full
-disk or a dead network is its own affair, and its own tests'.
+The suite checks the "Operations" section of docs/specs/store.md and nothing else. Behaviour on a full disk or a
+broken network belongs to the tests of each store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READS: dict[str, Act] = {
     "stream": lambda store, key: list(store.stream(key)),
     "stat": lambda store, key: store.stat(key),
 }
-JUDGEMENTS: dict[str, Act] = {"invalidate": lambda store, key: store.invalidate(key)}
+INVALIDATIONS: dict[str, Act] = {"invalidate": lambda store, key: store.invalidate(key)}
 LISTS: dict[str, Act] = {
     "list_objects": lambda store, key: list(store.list_objects(key)),
     "list_folders": lambda store, key: store.list_folders(key),
@@ -79,7 +79,7 @@ BAD_KEYS = (
 
 
 class StoreSuite:
-    """Inherit, name the class `Test…`, and provide `store`: an empty root, a fresh one for each test."""
+    """Inherit, name the class `Test…`, and provide `store`: a new empty root for each test."""
 
     @pytest.fixture
     def store(self) -> Writer:
@@ -147,7 +147,7 @@ class StoreSuite:
     @pytest.mark.parametrize("name", READS)
     def test_an_absent_key_is_not_found(self, store: Writer, name: str) -> None:
         store.create("a/there", b"x")
-        for key in ("absent", "a/absent", "absent/there", "a"):  # the last is a folder, which is no object
+        for key in ("absent", "a/absent", "absent/there", "a"):  # the last is a directory, which is no object
             with pytest.raises(ObjectNotFoundError) as caught:
                 READS[name](store, key)
             assert repr(key) in caught.value.message
@@ -296,9 +296,9 @@ class StoreSuite:
 
     # Names
 
-    @pytest.mark.parametrize("name", [*READS, *JUDGEMENTS, *LISTS, *WRITES])
+    @pytest.mark.parametrize("name", [*READS, *INVALIDATIONS, *LISTS, *WRITES])
     def test_a_bad_key_is_refused_before_anything_happens(self, store: Writer, name: str) -> None:
-        act = {**READS, **JUDGEMENTS, **LISTS, **WRITES}[name]
+        act = {**READS, **INVALIDATIONS, **LISTS, **WRITES}[name]
         for key in BAD_KEYS if name in LISTS else ("", *BAD_KEYS):
             with pytest.raises(InvalidNameError):
                 act(store, key)
@@ -326,7 +326,7 @@ class StoreSuite:
             store.create(key, b"x")
         store.delete("a/1")
         store.delete("a/1")
-        store.delete("a/3")  # a folder: no such object, so nothing to do
+        store.delete("a/3")  # a directory: no such object
         store.delete("never/there")
         store.delete("a/2/below an object")
         assert [info.key for info in store.list_objects("")] == ["a/2", "a/3/4"]
@@ -394,7 +394,7 @@ def _file(folder: Path, data: bytes) -> tuple[Path, Fingerprint]:
 
 
 def _noise(seed: int, size: int) -> bytes:
-    """Bytes without a pattern, so that a piece from the wrong place shows."""
+    """Return bytes without a pattern, so that a slice from the wrong offset is detected."""
     return _seeded(seed).randbytes(size)
 
 

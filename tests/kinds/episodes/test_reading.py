@@ -30,7 +30,7 @@ from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.primitives.hashing import blob_key
 from warpdata.repository.catalog import parse_address
 from warpdata.session import Session
-from warpdata.storage.cache import IOMetrics, MeteredReader
+from warpdata.storage import IOMetrics, MeteredReader
 from warpdata.testing import S3Endpoint
 from warpdata.wshard import Channel, Episode, load_wshard, save_wshard
 

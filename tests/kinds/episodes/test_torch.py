@@ -18,7 +18,7 @@ from warpdata.datasets import open_dataset
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.kinds.episodes import Episodes
 from warpdata.repository.catalog import parse_address
-from warpdata.storage.cache import IOMetrics, MeteredReader
+from warpdata.storage import IOMetrics, MeteredReader
 from warpdata.testing import S3Endpoint
 from warpdata.wshard import Channel, Episode
 

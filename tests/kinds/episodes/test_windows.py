@@ -26,7 +26,7 @@ from warpdata.kinds.episodes.window_spec import WindowRequest, make_spec
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 from warpdata.repository.catalog import parse_address
-from warpdata.storage.cache import IOMetrics, MeteredReader
+from warpdata.storage import IOMetrics, MeteredReader
 from warpdata.wshard import Channel, Episode, Timebase, save_wshard
 
 LENGTHS = [23, 1, 40, 0, 7, 12]

@@ -1,4 +1,4 @@
-"""What the tests of the cache stand on: blobs, a clock that is turned by hand, stores that misbehave."""
+"""Stages for the tests of the cache: blobs, a clock that tests set, stores that fail or wait on demand."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from random import Random
 
 from warpdata.limits import COALESCE_GAP_BYTES, KIB, MIB
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
-from warpdata.storage import ByteRange, LocalStore, Reader
-from warpdata.storage.cache import BlobCache, CachedReader, FillPolicy, IOMetrics, MeteredReader
-from warpdata.storage.cache.partial import Part
+from warpdata.storage import ByteRange, IOMetrics, LocalStore, MeteredReader, Reader
+from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy
+from warpdata.storage.cache.partial import PartialBlob
 from warpdata.testing import FaultyStore
 
 __all__ = [
@@ -26,18 +26,21 @@ __all__ = [
     "eventually",
     "members",
     "noise",
+    "open_partial",
     "read_members",
     "run_python",
+    "source_of",
     "start_python",
     "store_blob",
     "write_entry",
+    "write_range",
 ]
 
 MEMBER = 16 * KIB
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that tests set."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -47,7 +50,7 @@ class Clock:
 
 
 class GatedStore(FaultyStore):
-    """Counts bytes, notes every range asked for, and may be made to stand still or to lie."""
+    """Counts bytes and records ranges. Tests can make it block or return wrong bytes."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(LocalStore(root))
@@ -60,7 +63,7 @@ class GatedStore(FaultyStore):
         self.gate = threading.Event()
 
     def hold(self, is_held: Callable[[ByteRange], bool]) -> threading.Event:
-        """Let these reads stand still until the gate is opened, at the latest at the end of the test."""
+        """Block these reads until the gate is set, which the scene does at the latest when it closes."""
         self.before = lambda span: self.gate.wait(30) if is_held(span) else None
         return self.gate
 
@@ -72,7 +75,7 @@ class GatedStore(FaultyStore):
     ) -> list[memoryview]:
         for span in spans:
             self.before(span)
-        assert self.open.wait(30), "a test forgot to open the gate"
+        assert self.open.wait(30), "a test did not open the store"
         found = super().read_ranges(key, spans, gap_bytes=gap_bytes)
         self.bytes_out += sum(map(len, found))
         self.spans += spans
@@ -82,15 +85,18 @@ class GatedStore(FaultyStore):
 class Scene:
     """A store with blobs, an empty cache, and readers in front of it."""
 
-    def __init__(self, folder: Path, limit_bytes: int = 1000 * MIB, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, directory: Path, limit_bytes: int = 1000 * MIB, clock: Callable[[], float] | None = None
+    ) -> None:
+        self.directory = directory
         self.clock = clock or Clock()
         self.counters = IOMetrics()
-        self.store = GatedStore(folder / "store")
-        self.cache = BlobCache(folder / "cache", limit_bytes, self.clock, self.counters)
-        self.shelves = folder / "cache" / "blobs"
+        self.store = GatedStore(directory / "store")
+        self.cache = BlobCache(directory / "cache", limit_bytes, self.clock, self.counters)
+        self.blobs = directory / "cache" / "blobs"
         self.readers: list[CachedReader] = []
 
-    def reader(self, policy: FillPolicy, store: Reader | None = None) -> CachedReader:
+    def reader(self, policy: FetchPolicy, store: Reader | None = None) -> CachedReader:
         made = CachedReader(MeteredReader(store or self.store, self.counters), self.cache, policy)
         self.readers.append(made)
         return made
@@ -99,10 +105,26 @@ class Scene:
         data = noise(seed, size_bytes)
         return store_blob(self.store, data), data
 
+    def path(self, digest: str, suffix: str = "") -> Path:
+        return self.blobs / digest[:2] / f"{digest}{suffix}"
+
     def files(self) -> dict[str, int]:
-        """Everything among the blobs but the ledger, and its size."""
-        found = (path for path in self.shelves.rglob("*") if path.is_file())
-        return {path.name: path.stat().st_size for path in found if path.name != "ledger"}
+        """Return the names and sizes of all files but the quota."""
+        found = {}
+        for path in self.blobs.rglob("*"):
+            if path.name != "ledger":
+                try:
+                    if path.is_file():
+                        found[path.name] = path.stat().st_size
+                except FileNotFoundError:
+                    continue
+        return found
+
+    def has_partial(self, blob: Blob) -> bool:
+        return any(name.startswith(blob.hash) and name.endswith(".part") for name in self.files())
+
+    def is_idle(self) -> bool:
+        return all(reader._fetcher.is_idle for reader in self.readers)
 
     def close(self) -> None:
         self.store.open.set()
@@ -122,21 +144,40 @@ def store_blob(store: FaultyStore, data: bytes) -> Blob:
     return blob
 
 
+def source_of(store: Reader) -> str:
+    """Return the name that partial blobs of this store have."""
+    return sha256_hex(store.url.encode())[:16]
+
+
+def open_partial(cache: BlobCache, blob: Blob, source: str = "0" * 16, *, eager: bool = True) -> PartialBlob:
+    opened = cache.open_partial(blob.hash, source, blob.byte_size, eager=eager)
+    assert isinstance(opened, PartialBlob), opened
+    return opened
+
+
+def write_range(partial: PartialBlob, data: bytes, start: int, end: int) -> None:
+    """Write bytes of a blob as a reader would: claim, write, release."""
+    claimed = partial.claim([ByteRange(start, end)])
+    for span in claimed:
+        partial.write(span, memoryview(data)[span.start : span.end])
+    partial.release(claimed)
+
+
 def write_entry(cache: BlobCache, data: bytes, *, eager: bool = True) -> Blob | None:
-    """Make an entry by hand; None when the cache refused."""
+    """Make an entry without a reader; None when the cache refused."""
     blob = Blob(sha256_hex(data), len(data))
-    part = cache.begin(blob, eager=eager)
-    if not isinstance(part, Part):
+    partial = cache.open_partial(blob.hash, "0" * 16, len(data), eager=eager)
+    if not isinstance(partial, PartialBlob):
         return None
-    part.write(0, memoryview(data))
-    strong, quick = part.hashes()
+    write_range(partial, data, 0, len(data))
+    strong, quick = partial.hashes()
     assert strong == blob.hash
-    cache.commit(part, quick)
+    cache.commit(partial, quick)
     return blob
 
 
 def members(size_bytes: int, seed: int, member_bytes: int = MEMBER) -> list[ByteRange]:
-    """All members of a blob, in random order."""
+    """Return the ranges of all members of a blob, in random order."""
     spans = [ByteRange(start, min(start + member_bytes, size_bytes)) for start in range(0, size_bytes, member_bytes)]
     Random(seed).shuffle(spans)
     return spans
@@ -148,18 +189,18 @@ def read_members(reader: Reader, blob: Blob, data: bytes, spans: Sequence[ByteRa
         assert reader.read_range(key, span) == data[span.start : span.end]
 
 
-def eventually(holds: Callable[[], bool], patience_s: float = 10.0) -> None:
-    """Wait for what threads in the background are about to do."""
+def eventually(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Wait for background tasks."""
     pause = threading.Event()
-    for _ in range(int(patience_s / 0.005)):
+    for _ in range(int(timeout_s / 0.005)):
         if holds():
             return
         pause.wait(0.005)
-    raise AssertionError("it did not happen in time")
+    raise AssertionError("the condition did not become true in time")
 
 
 def start_python(code: str, *arguments: object) -> subprocess.Popen[str]:
-    """Another process that runs the code with these words in `sys.argv`."""
+    """Start another process that runs the code with these arguments in `sys.argv`."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -170,10 +211,10 @@ def start_python(code: str, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def run_python(code: str, *arguments: object, patience_s: float = 60.0, complaints: str = "") -> str:
-    """What it printed. It must end well, and complain about nothing else than expected."""
+def run_python(code: str, *arguments: object, timeout_s: float = 60.0, expected_error: str = "") -> str:
+    """Return the output. The process must succeed, with nothing but the expected text on standard error."""
     process = start_python(code, *arguments)
-    out, err = process.communicate(timeout=patience_s)
+    out, err = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, err
-    assert complaints in err if complaints else err == ""
+    assert expected_error in err if expected_error else err == ""
     return out

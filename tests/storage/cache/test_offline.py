@@ -1,4 +1,4 @@
-"""If these fail, working offline opens a socket, or says "not found" about something that is only not here."""
+"""If these fail, offline reads open a socket, or report an object that is not cached as missing from the store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from warpdata.limits import MIB
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.repository.catalog import is_sound, key_policy
 from warpdata.storage import ByteRange, LocalStore, MetadataCache, MetadataCacheFiles, Reader, read_blob
-from warpdata.storage.cache import BlobCache, Mode, OfflineReader, keep_bytes, parse_mode
+from warpdata.storage.cache import BlobCache, Mode, OfflineReader, parse_mode
 from warpdata.testing import FaultyStore
 
 URL = "s3://lake/root"
@@ -34,8 +34,8 @@ BLOB = Blob(sha256_hex(DATA), len(DATA))
 KEY = blob_key(BLOB.hash)
 
 
-class Elsewhere(FaultyStore):
-    """A store that goes by the name of a remote one."""
+class RemoteStore(FaultyStore):
+    """A local store with the URL of a remote one."""
 
     @property
     def url(self) -> str:
@@ -50,13 +50,13 @@ def cache(tmp_path: Path) -> BlobCache:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Elsewhere:
-    return Elsewhere(LocalStore(tmp_path / "store"))
+def store(tmp_path: Path) -> RemoteStore:
+    return RemoteStore(LocalStore(tmp_path / "store"))
 
 
 @pytest.fixture
-def reader(cache: BlobCache, store: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OfflineReader:
-    """Some small objects were read while online; then the network went away."""
+def reader(cache: BlobCache, store: RemoteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OfflineReader:
+    """Read some small objects online, then refuse every socket."""
     page = b"a page"
     objects = {
         "datasets/acme/pets/latest.json": b"hint",
@@ -98,7 +98,7 @@ def test_a_cached_blob_is_read_in_every_way(reader: OfflineReader) -> None:
         reader.read_range(KEY, ByteRange(2, 1))
 
 
-def test_small_objects_are_as_they_were_last_seen(reader: OfflineReader, store: Elsewhere) -> None:
+def test_small_objects_have_the_content_of_their_last_read(reader: OfflineReader, store: RemoteStore) -> None:
     store.replace("datasets/acme/pets/latest.json", b"moved on")
     fetched = reader.read("datasets/acme/pets/latest.json")
     assert fetched.data == b"hint"
@@ -111,7 +111,7 @@ def test_small_objects_are_as_they_were_last_seen(reader: OfflineReader, store: 
     assert reader.stat("datasets/acme/pets/latest.json").size_bytes == 4
 
 
-def test_what_is_not_here_says_so_and_how_to_get_it(reader: OfflineReader) -> None:
+def test_a_missing_object_raises_with_a_hint(reader: OfflineReader) -> None:
     absent = sha256_hex(b"not here")
     for key in ("datasets/acme/pets/labels/never-read.json", blob_key(absent)):
         asks: list[Any] = [
@@ -124,7 +124,7 @@ def test_what_is_not_here_says_so_and_how_to_get_it(reader: OfflineReader) -> No
         for ask in asks:
             with pytest.raises(NotCachedError) as caught:
                 ask()
-            assert isinstance(caught.value, ObjectNotFoundError), "who probes for the next head sees it absent"
+            assert isinstance(caught.value, ObjectNotFoundError), "a probe for the next head finds none"
             assert URL in caught.value.message
             assert (absent if "blobs/" in key else key) in caught.value.message
             assert caught.value.hint == HINT
@@ -143,8 +143,8 @@ def test_nothing_can_be_listed_or_signed(reader: OfflineReader) -> None:
         reader.signed_url(KEY, 60)
 
 
-def test_damage_is_found_and_then_it_is_not_here(reader: OfflineReader, cache: BlobCache) -> None:
-    (cache.folder / "blobs" / BLOB.hash[:2] / BLOB.hash).write_bytes(noise(2, len(DATA)))
+def test_a_corrupt_copy_is_dropped(reader: OfflineReader, cache: BlobCache) -> None:
+    (cache.directory / "blobs" / BLOB.hash[:2] / BLOB.hash).write_bytes(noise(2, len(DATA)))
     assert reader.read_range(KEY, ByteRange(0, 5)) != DATA[:5]
     assert reader.invalidate(KEY) is True
     with pytest.raises(NotCachedError):
@@ -155,8 +155,8 @@ def test_damage_is_found_and_then_it_is_not_here(reader: OfflineReader, cache: B
         reader.read("datasets/acme/pets/latest.json")
 
 
-def test_a_damaged_whole_is_never_handed_out(reader: OfflineReader, cache: BlobCache) -> None:
-    (cache.folder / "blobs" / BLOB.hash[:2] / BLOB.hash).write_bytes(noise(2, len(DATA)))
+def test_a_corrupt_blob_is_never_returned_whole(reader: OfflineReader, cache: BlobCache) -> None:
+    (cache.directory / "blobs" / BLOB.hash[:2] / BLOB.hash).write_bytes(noise(2, len(DATA)))
     with pytest.raises((NotCachedError, BlobCorruptedError)):
         reader.read(KEY)
     assert reader.local_path(KEY) is None
@@ -177,27 +177,27 @@ def test_modes_have_names(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "AUTO", "offline", "auto "])
-def test_any_other_mode_is_refused_by_name(text: str) -> None:
+def test_an_unknown_mode_is_an_error(text: str) -> None:
     with pytest.raises(BadInputError) as caught:
         parse_mode(text)
     assert repr(text) in caught.value.message
     assert "hybrid" in (caught.value.hint or "")
 
 
-# Keeping
+# Putting bytes
 
 
-def test_bytes_at_hand_become_a_file(cache: BlobCache) -> None:
-    path = keep_bytes(cache, b"decoded")
+def test_put_makes_an_entry(cache: BlobCache) -> None:
+    path = cache.put(b"decoded")
     assert path.read_bytes() == b"decoded"
-    assert keep_bytes(cache, b"decoded") == path
-    assert cache.is_entry(sha256_hex(b"decoded"))
+    assert cache.put(b"decoded") == path
+    assert cache.contains(sha256_hex(b"decoded"))
 
 
-def test_bytes_that_find_no_room_are_an_error(tmp_path: Path) -> None:
+def test_put_raises_if_there_is_no_space(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as caught:
-        keep_bytes(BlobCache(tmp_path / "cache", 10, Clock()), bytes(11))
+        BlobCache(tmp_path / "cache", 10, Clock()).put(bytes(11))
     assert "larger than the cache" in caught.value.message
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError):
-        keep_bytes(BlobCache(tmp_path / "file", MIB, Clock()), b"x")
+        BlobCache(tmp_path / "file", MIB, Clock()).put(b"x")

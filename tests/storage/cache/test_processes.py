@@ -1,4 +1,4 @@
-"""If these fail, processes that share a cache ruin it for one another: too full, too slow, or wrong."""
+"""If these fail, processes that share a cache break it for each other: too full, too slow, or wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 
 from tests.storage.cache.scenes import (
     Scene,
-    eventually,
     members,
     noise,
     read_members,
@@ -25,8 +24,8 @@ from tests.storage.cache.scenes import (
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.hashing import blob_key
 from warpdata.storage import ByteRange
-from warpdata.storage.cache import FILL_FOR_MEDIA, Filled
-from warpdata.storage.cache.quota import Ledger
+from warpdata.storage.cache import FetchPolicy, Filled
+from warpdata.storage.cache.quota import Quota
 
 OPENING = """
 import json, os, sys, threading, time
@@ -40,12 +39,12 @@ from warpdata.storage import ByteRange
 
 
 def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
-    """What each printed; all must have ended well and in silence."""
+    """Return the output of each. All must succeed without a message."""
     out = []
     for process in processes:
-        printed, complaints = process.communicate(timeout=60)
-        assert (process.returncode, complaints) == (0, "")
-        out.append(printed)
+        output, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+        out.append(output)
     return out
 
 
@@ -54,12 +53,12 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
 READ_ALL = (
     OPENING
     + """
-import warpdata.storage.cache.miss
-warpdata.storage.cache.miss.CACHE_STALL_S = 30.0  # a busy machine is not a store that hangs
-folder, digest, size, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-scene = Scene(folder, clock=time.time)
+import warpdata.storage.cache.fetcher
+warpdata.storage.cache.fetcher._STALL_S = 60.0  # a busy machine is not a stalled fetch
+directory, digest, size, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+scene = Scene(directory, clock=time.time)
 scene.store.before = lambda span: time.sleep(0.001 + span.size_bytes / 400e6)
-reader, data = scene.reader(FILL_FOR_MEDIA), noise(0, size)
+reader, data = scene.reader(FetchPolicy.MEDIA), noise(0, size)
 print("ready", flush=True)
 sys.stdin.readline()
 read_members(reader, Blob(digest, size), data, members(size, seed))
@@ -84,18 +83,18 @@ def test_each_byte_of_a_cold_blob_leaves_the_store_about_once(tmp_path: Path, co
         process.stdin.flush()
     fetched = [json.loads(out) for out in finish(processes)]
     assert sum(fetched) <= 1.1 * size, fetched
-    assert scene.cache.is_entry(blob.hash)
+    assert scene.cache.contains(blob.hash)
     assert scene.cache.verify() == []
 
 
-# The limit
+# Limit
 
 FILL_MANY = (
     OPENING
     + """
-folder, seed = Path(sys.argv[1]), int(sys.argv[2])
+directory, seed = Path(sys.argv[1]), int(sys.argv[2])
 os.fsync = lambda fd: None
-cache = BlobCache(folder / "cache", 1_000_000, time.time)
+cache = BlobCache(directory / "cache", 1_000_000, time.time)
 rng, kept = Random(seed), 0
 for turn in range(120):
     data = noise(rng.randrange(300), rng.choice([1000, 30_000, 90_000]))
@@ -107,34 +106,34 @@ print(kept)
 )
 
 
-def test_the_limit_is_kept_by_all_together(tmp_path: Path) -> None:
+def test_all_processes_together_keep_the_limit(tmp_path: Path) -> None:
     scene = Scene(tmp_path, limit_bytes=1_000_000)
     processes = [start_python(FILL_MANY, tmp_path, seed) for seed in range(4)]
-    ledger, highest, looks = Ledger(scene.shelves / "ledger"), 0, 0
+    quota, highest, checks = Quota(scene.blobs / "ledger"), 0, 0
     while any(process.poll() is None for process in processes):
-        if not scene.shelves.exists():
+        if not scene.blobs.exists():
             continue
-        with ledger.locked() as account:
+        with quota.transaction() as transaction:
             sizes = sum(size for name, size in scene.files().items() if not name.endswith((".ok", ".new", ".map")))
-            if account.total_bytes is not None:
-                assert sizes <= account.total_bytes
-        highest, looks = max(highest, sizes), looks + 1
+            if transaction.total_bytes is not None:
+                assert sizes <= transaction.total_bytes
+        highest, checks = max(highest, sizes), checks + 1
         time.sleep(0.005)
     kept = [int(out) for out in finish(processes)]
-    assert looks > 5
+    assert checks > 5
     assert 500_000 < highest <= 1_000_000
     assert sum(kept) > 100
     assert scene.cache.verify() == []
     assert scene.cache.stats().parts == 0
 
 
-# Death
+# Killed processes
 
 DIE_FILLING = (
     OPENING
     + """
-folder, digest, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-scene = Scene(folder, clock=time.time)
+directory, digest, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+scene = Scene(directory, clock=time.time)
 fetched = []
 def pause(span):
     fetched.append(span)
@@ -142,29 +141,27 @@ def pause(span):
         print("filling\\n" if len(fetched) == 3 else "", end="", flush=True)
         time.sleep(60)
 scene.store.before = pause
-scene.reader(FILL_EAGERLY).fill(Blob(digest, size))
+scene.reader(FetchPolicy.EAGER).fill(Blob(digest, size))
 """
 )
 
 
-def test_what_a_killed_process_leaves_is_not_trusted_and_not_in_the_way(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_not_used(tmp_path: Path) -> None:
     scene = Scene(tmp_path, clock=time.time)
     blob, data = scene.blob(40 * MIB)
     process = start_python(DIE_FILLING, tmp_path, blob.hash, 40 * MIB)
     assert process.stdout is not None
     assert process.stdout.readline() == "filling\n"
-    eventually(lambda: scene.cache.progress_elsewhere(blob.hash) is not None)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=10)
-    assert f"{blob.hash}.part" in scene.files()
+    assert scene.has_partial(blob)
     assert scene.cache.find(blob.hash) is None
-    assert scene.cache.progress_elsewhere(blob.hash) is None
-    reader = scene.reader(FILL_FOR_MEDIA)
+    reader = scene.reader(FetchPolicy.MEDIA)
     read_members(reader, blob, data, members(40 * MIB, 1)[:20])
-    assert reader.fill(blob) in (Filled.FETCHED, Filled.PRESENT), "the reads may have filled it already"
-    assert (scene.shelves / blob.hash[:2] / blob.hash).read_bytes() == data
-    with Ledger(scene.shelves / "ledger").locked() as account:
-        assert account.total_bytes == 40 * MIB, "and its room was given back"
+    assert reader.fill(blob) in (Filled.FETCHED, Filled.PRESENT), "the reads may have filled it"
+    assert (scene.blobs / blob.hash[:2] / blob.hash).read_bytes() == data
+    with Quota(scene.blobs / "ledger").transaction() as quota:
+        assert quota.total_bytes == 40 * MIB, "the space of the killed process is free"
     scene.close()
 
 
@@ -175,7 +172,7 @@ HOLD = (
     + """
 scene = Scene(Path(sys.argv[1]), clock=time.time)
 data = noise(int(sys.argv[3]), 100_000)
-reader, key = scene.reader(FILL_FOR_MEDIA), blob_key(sys.argv[2])
+reader, key = scene.reader(FetchPolicy.MEDIA), blob_key(sys.argv[2])
 piece = reader.read_range(key, ByteRange(5, 50_000))
 print("holding", flush=True)
 sys.stdin.readline()
@@ -187,7 +184,7 @@ assert scene.store.counts() == {}, scene.store.counts()
 )
 
 
-def test_what_another_process_reads_is_not_evicted(tmp_path: Path) -> None:
+def test_entries_in_use_by_another_process_are_not_evicted(tmp_path: Path) -> None:
     scene = Scene(tmp_path, clock=time.time)
     held, loose = write_entry(scene.cache, noise(1, 100_000)), write_entry(scene.cache, noise(2, 100_000))
     assert held is not None
@@ -197,20 +194,20 @@ def test_what_another_process_reads_is_not_evicted(tmp_path: Path) -> None:
     assert process.stdout.readline() == "holding\n"
     done = scene.cache.clear()
     assert (done.entries, done.kept_pinned) == (1, 1)
-    assert (scene.cache.is_entry(held.hash), scene.cache.is_entry(loose.hash)) == (True, False)
+    assert (scene.cache.contains(held.hash), scene.cache.contains(loose.hash)) == (True, False)
     process.communicate("done\n", timeout=20)
     assert process.returncode == 0
-    assert scene.cache.clear().entries == 1, "pins go with their process"
+    assert scene.cache.clear().entries == 1, "pins end with their process"
 
 
-def test_reads_go_on_when_an_entry_is_removed_under_them(tmp_path: Path) -> None:
+def test_reads_go_on_when_another_process_removes_the_entry(tmp_path: Path) -> None:
     scene = Scene(tmp_path, clock=time.time)
     held = write_entry(scene.cache, noise(1, 100_000))
     assert held is not None
     process = start_python(HOLD, tmp_path, held.hash, 1)
     assert process.stdout is not None
     assert process.stdout.readline() == "holding\n"
-    assert scene.cache.drop(held.hash)
+    assert scene.cache.remove(held.hash)
     process.communicate("done\n", timeout=20)
     assert process.returncode == 0
 
@@ -225,64 +222,63 @@ scene = Scene(Path(sys.argv[1]), clock=time.time)
 blob, data = scene.blob(24 * 1024 * 1024)
 other, more = scene.blob(2_000_000, 2)
 small, little = scene.blob(50_000, 3)
-reader = scene.reader(FILL_EAGERLY)
+reader = scene.reader(FetchPolicy.EAGER)
 reader.fill(small)
 piece = reader.read_range(blob_key(small.hash), ByteRange(0, 10))
 gate = threading.Event()
-scene.store.before = lambda span: gate.wait(30) if span.size_bytes > 4_000_000 else None
+scene.store.before = lambda span: gate.wait(30) if span.end > 2_000_000 else None
 reader.prefetch([blob])
 eventually(lambda: scene.cache.stats().parts == 1)
 
 def child():
     files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    assert not [path for path in files if path.endswith((".part", "ledger"))], files
-    assert reader._filler.board.find(blob.hash) is None
+    assert not [path for path in files if path.endswith((".part", ".map", "ledger"))], files
+    assert blob.hash not in reader._fetcher._partials.states
     assert piece == little[:10]
     for _ in range(3):
         read_members(reader, small, little, members(50_000, 1))
     assert scene.counters.snapshot().hits > 0
     read_members(reader, other, more, members(2_000_000, 1)[:9])
     assert reader.fill(other) in (Filled.FETCHED, Filled.PRESENT)
-    assert f"{blob.hash}.part" in scene.files(), "the parent's part is the parent's"
-    assert scene.cache.progress_elsewhere(blob.hash) is not None
+    assert scene.has_partial(blob), "the parent still fetches it"
     reader.close()
 
 import warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads around is what is tried here
+warnings.simplefilter("ignore", DeprecationWarning)  # the test forks a process with threads
 context = multiprocessing.get_context("fork")
 children = [context.Process(target=child) for _ in range(3)]
 for each in children: each.start()
 for each in children: each.join(30)
 assert [each.exitcode for each in children] == [0, 0, 0], [each.exitcode for each in children]
 gate.set()
-eventually(lambda: scene.cache.is_entry(blob.hash))
+eventually(lambda: scene.cache.contains(blob.hash))
 read_members(reader, blob, data, members(len(data), 1)[:20])
 assert scene.cache.verify() == []
 reader.close()
 del piece
 eventually(lambda: scene.cache.clear().kept_pinned == 0)
 assert scene.files() == {}, scene.files()
-print("well")
+print("ok")
 """
 )
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_uses_neither_threads_nor_locks_of_its_parent(tmp_path: Path) -> None:
-    assert run_python(FORK, tmp_path) == "well\n"
+    assert run_python(FORK, tmp_path) == "ok\n"
 
 
-# The end
+# Exit
 
 END = (
     OPENING
     + """
 scene = Scene(Path(sys.argv[1]), clock=time.time)
 blob, data = scene.blob(24 * 1024 * 1024)
-reader = scene.reader(FILL_EAGERLY)
+reader = scene.reader(FetchPolicy.EAGER)
 how = sys.argv[2]
 if how == "hanging":
-    scene.store.before = lambda span: time.sleep(30) if span.size_bytes > 4_000_000 else None
+    scene.store.before = lambda span: time.sleep(30) if span.size_bytes > 100_000 else None
 else:
     scene.store.before = lambda span: time.sleep(0.05)
 reader.read_range(blob_key(blob.hash), ByteRange(0, 10))
@@ -295,28 +291,28 @@ if how == "raising":
 
 
 @pytest.mark.parametrize("how", ["busy", "hanging", "raising"])
-def test_a_process_ends_in_silence_with_a_fill_under_way(tmp_path: Path, how: str) -> None:
+def test_a_process_exits_without_messages_during_a_fetch(tmp_path: Path, how: str) -> None:
     begun = time.perf_counter()
-    assert run_python(END, tmp_path, how, patience_s=25) == ""
+    assert run_python(END, tmp_path, how, timeout_s=25) == ""
     assert time.perf_counter() - begun < 20
     assert [name for name in Scene(tmp_path).files() if name.endswith(".part")] == []
 
 
-def test_importing_starts_nothing(tmp_path: Path) -> None:
+def test_an_import_starts_no_thread(tmp_path: Path) -> None:
     code = "import threading, warpdata.storage.cache, os; print(threading.active_count(), os.listdir('.'))"
     assert run_python(f"import os; os.chdir({str(tmp_path)!r}); {code}") == "1 []\n"
 
 
-# Many threads and many processes do the same
+# Threads
 
 
-def test_threads_of_one_process_are_waited_for_like_others(tmp_path: Path) -> None:
-    """Two readers that do not know one another, as in two libraries of one program."""
+def test_independent_readers_of_one_process_share_a_blob(tmp_path: Path) -> None:
+    """Readers that do not know of each other, as in two libraries of one program."""
     scene = Scene(tmp_path, clock=time.time)
     size = 16 * MIB
     blob, data = scene.blob(size)
     scene.store.before = lambda span: time.sleep(span.size_bytes / 200e6)
-    readers = [scene.reader(FILL_FOR_MEDIA) for _ in range(3)]
+    readers = [scene.reader(FetchPolicy.MEDIA) for _ in range(3)]
     threads = [
         threading.Thread(target=read_members, args=(reader, blob, data, members(size, seed)))
         for seed, reader in enumerate(readers)

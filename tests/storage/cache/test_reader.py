@@ -1,9 +1,8 @@
-"""If these fail, a cached read returns other bytes than the store holds, or goes on returning damaged ones."""
+"""If these fail, a cached read returns other bytes than the store holds, or keeps returning corrupt ones."""
 
 from __future__ import annotations
 
 import gc
-import itertools
 import logging
 import shutil
 import threading
@@ -21,16 +20,14 @@ from warpdata.errors import BadInputError, CorruptError, LimitExceededError, Obj
 from warpdata.limits import KIB, MAX_SMALL_OBJECT_BYTES, MIB
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.storage import ByteRange, Reader
-from warpdata.storage.cache import FILL_EAGERLY, FILL_FOR_MEDIA, FILL_FOR_TABLES, CachedReader, Filled, FillPolicy
-
-POLICIES = [FILL_EAGERLY, FILL_FOR_MEDIA, FILL_FOR_TABLES, FillPolicy(3, 0.1, eager=False)]
+from warpdata.storage.cache import CachedReader, FetchPolicy, Filled
 
 
 def test_it_is_a_reader(scene: Scene) -> None:
-    assert isinstance(scene.reader(FILL_EAGERLY), Reader)
+    assert isinstance(scene.reader(FetchPolicy.EAGER), Reader)
 
 
-# The fast path equals the slow one
+# A cached read equals a read of the store
 
 SIZE = 300_000
 SPANS = st.tuples(st.integers(0, SIZE), st.sampled_from([0, 1, 17, 5000, 40_000, SIZE])).map(
@@ -40,13 +37,12 @@ READS = st.one_of(
     st.tuples(st.just("ranges"), st.lists(SPANS, max_size=5), st.sampled_from([0, 1000, MIB])),
     st.tuples(st.sampled_from(["read", "stream", "path", "invalidate", "fill", "forget", "wait", "clear"])),
 )
-_fresh = itertools.count()
 
 
 @settings(max_examples=60)
-@given(policy=st.sampled_from(POLICIES), reads=st.lists(READS, max_size=25))
-def test_whatever_is_read_equals_the_store(
-    tmp_path_factory: pytest.TempPathFactory, policy: FillPolicy, reads: list[tuple[object, ...]]
+@given(policy=st.sampled_from(FetchPolicy), reads=st.lists(READS, max_size=25))
+def test_every_read_equals_the_store(
+    tmp_path_factory: pytest.TempPathFactory, policy: FetchPolicy, reads: list[tuple[object, ...]]
 ) -> None:
     scene = Scene(tmp_path_factory.mktemp("equal"))
     try:
@@ -78,13 +74,13 @@ def test_whatever_is_read_equals_the_store(
         assert scene.counters.snapshot().failed_fills == 0
     finally:
         scene.close()
-        shutil.rmtree(scene.cache.folder.parent)
+        shutil.rmtree(scene.directory)
 
 
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_ranges_that_are_none_are_refused_alike(scene: Scene, is_cached: bool) -> None:
+def test_invalid_ranges_are_refused_in_the_same_way(scene: Scene, is_cached: bool) -> None:
     blob, _ = scene.blob(1000)
-    reader, key = scene.reader(FILL_FOR_MEDIA), blob_key(blob.hash)
+    reader, key = scene.reader(FetchPolicy.MEDIA), blob_key(blob.hash)
     if is_cached:
         reader.fill(blob)
     with pytest.raises(CorruptError):
@@ -98,13 +94,13 @@ def test_ranges_that_are_none_are_refused_alike(scene: Scene, is_cached: bool) -
     assert bytes(reader.read_range(key, ByteRange(4, 4))) == b""
 
 
-def test_other_objects_are_passed_on(scene: Scene) -> None:
-    reader, store = scene.reader(FILL_EAGERLY), scene.store
+def test_other_objects_come_from_the_store(scene: Scene) -> None:
+    reader, store = scene.reader(FetchPolicy.EAGER), scene.store
     digest = sha256_hex(b"x")
     for key in ("datasets/a/latest.json", f"blobs/{digest}", f"other/{digest[:2]}/{digest[2:4]}/{digest}"):
         store.create(key, b"0123456789")
     store.clear()
-    asked: dict[str, Callable[[Reader, str], object]] = {
+    operations: dict[str, Callable[[Reader, str], object]] = {
         "read": lambda reader, key: reader.read(key),
         "read_if_changed": lambda reader, key: reader.read_if_changed(key, "tag"),
         "read_ranges": lambda reader, key: [bytes(part) for part in reader.read_ranges(key, [ByteRange(0, 2)])],
@@ -113,7 +109,7 @@ def test_other_objects_are_passed_on(scene: Scene) -> None:
         "list_objects": lambda reader, key: list(reader.list_objects("")),
         "list_folders": lambda reader, key: reader.list_folders(""),
     }
-    for name, ask in asked.items():
+    for name, ask in operations.items():
         for key in (info.key for info in [*store.list_objects("")]):
             store.clear()
             assert ask(reader, key) == ask(store, key)
@@ -125,7 +121,7 @@ def test_other_objects_are_passed_on(scene: Scene) -> None:
 
 
 def test_an_absent_blob_is_not_found(scene: Scene) -> None:
-    reader, key = scene.reader(FILL_EAGERLY), blob_key(sha256_hex(b"never stored"))
+    reader, key = scene.reader(FetchPolicy.EAGER), blob_key(sha256_hex(b"never stored"))
     for _ in range(3):
         with pytest.raises(ObjectNotFoundError):
             reader.read_range(key, ByteRange(0, 1))
@@ -136,10 +132,10 @@ def test_an_absent_blob_is_not_found(scene: Scene) -> None:
     assert reader.local_path(key) is None
 
 
-def test_whether_a_blob_is_in_the_store_is_asked_of_the_store(scene: Scene) -> None:
-    """Somebody who asks may be about to not upload it."""
+def test_stat_asks_the_store(scene: Scene) -> None:
+    """An upload is skipped if the store has the blob, so the cache must not answer."""
     blob, _ = scene.blob(1000)
-    reader = scene.reader(FILL_EAGERLY)
+    reader = scene.reader(FetchPolicy.EAGER)
     reader.fill(blob)
     scene.store.delete(blob_key(blob.hash))
     with pytest.raises(ObjectNotFoundError):
@@ -149,9 +145,9 @@ def test_whether_a_blob_is_in_the_store_is_asked_of_the_store(scene: Scene) -> N
 # Hits
 
 
-def test_a_hit_asks_nobody_and_copies_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hit_makes_no_system_call_and_no_copy(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     blob, data = scene.blob(100_000)
-    reader, key = scene.reader(FILL_FOR_MEDIA), blob_key(blob.hash)
+    reader, key = scene.reader(FetchPolicy.MEDIA), blob_key(blob.hash)
     reader.fill(blob)
     reader.read_range(key, ByteRange(0, 1))
     scene.store.clear()
@@ -173,7 +169,7 @@ def test_a_hit_asks_nobody_and_copies_nothing(scene: Scene, monkeypatch: pytest.
 
 def test_an_entry_is_read_whole_and_streamed(scene: Scene) -> None:
     blob, data = scene.blob(9 * MIB)
-    reader, key = scene.reader(FILL_FOR_MEDIA), blob_key(blob.hash)
+    reader, key = scene.reader(FetchPolicy.MEDIA), blob_key(blob.hash)
     reader.fill(blob)
     scene.store.clear()
     assert reader.read(key).data == data
@@ -185,41 +181,41 @@ def test_a_large_entry_is_not_read_whole(scene: Scene, monkeypatch: pytest.Monke
     assert MAX_SMALL_OBJECT_BYTES == 64 * MIB
     monkeypatch.setattr("warpdata.storage.cache.reader.MAX_SMALL_OBJECT_BYTES", 100)
     blob, _ = scene.blob(101)
-    reader = scene.reader(FILL_FOR_MEDIA)
+    reader = scene.reader(FetchPolicy.MEDIA)
     reader.fill(blob)
     with pytest.raises(LimitExceededError):
         reader.read(blob_key(blob.hash))
 
 
-# Rot
+# Corruption
 
 
 @pytest.mark.parametrize("where", [0, 50_000, 99_999])
-def test_what_is_distrusted_is_fetched_again_and_healed(scene: Scene, where: int) -> None:
+def test_an_invalidated_entry_is_fetched_again(scene: Scene, where: int) -> None:
     blob, data = scene.blob(100_000)
-    reader, key, span = scene.reader(FILL_FOR_MEDIA), blob_key(blob.hash), ByteRange(where, where + 1)
+    reader, key, span = scene.reader(FetchPolicy.MEDIA), blob_key(blob.hash), ByteRange(where, where + 1)
     reader.fill(blob)
-    path = scene.shelves / blob.hash[:2] / blob.hash
+    path = scene.blobs / blob.hash[:2] / blob.hash
     with path.open("r+b") as file:
         file.seek(where)
         file.write(bytes([data[where] ^ 255]))
-    assert reader.read_range(key, span) != data[where : where + 1], "bytes of a range are not verified here"
+    assert reader.read_range(key, span) != data[where : where + 1], "ranges are not verified here"
     assert reader.invalidate(key) is True
     assert reader.read_range(key, span) == data[where : where + 1]
     assert not path.exists()
-    assert reader.invalidate(key) is False, "there is nothing nearer any more"
+    assert reader.invalidate(key) is False, "no copy is left"
     assert scene.counters.snapshot().healed == 1
     assert reader.fill(blob) is Filled.FETCHED
     assert path.read_bytes() == data
 
 
 @pytest.mark.parametrize("ask", ["local_path", "read", "stream"])
-def test_rot_never_leaves_unseen(scene: Scene, ask: str) -> None:
-    """Who gets a path or a whole does not come back to complain."""
+def test_corrupt_bytes_are_never_returned_whole(scene: Scene, ask: str) -> None:
+    """Callers that get a path or a whole object do not verify it."""
     blob, data = scene.blob(100_000)
-    reader, key = scene.reader(FILL_FOR_MEDIA), blob_key(blob.hash)
+    reader, key = scene.reader(FetchPolicy.MEDIA), blob_key(blob.hash)
     reader.fill(blob)
-    (scene.shelves / blob.hash[:2] / blob.hash).write_bytes(noise(5, 100_000))
+    (scene.blobs / blob.hash[:2] / blob.hash).write_bytes(noise(5, 100_000))
     if ask == "local_path":
         assert reader.local_path(key) == scene.store.local_path(key)
     elif ask == "read":
@@ -229,11 +225,13 @@ def test_rot_never_leaves_unseen(scene: Scene, ask: str) -> None:
     assert scene.counters.snapshot().healed == 1
 
 
-def test_what_can_not_be_removed_is_not_used_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_corrupt_entry_that_cannot_be_removed_is_not_used_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blob, data = scene.blob(100_000)
-    reader, key = scene.reader(FILL_FOR_MEDIA), blob_key(blob.hash)
+    reader, key = scene.reader(FetchPolicy.MEDIA), blob_key(blob.hash)
     reader.fill(blob)
-    (scene.shelves / blob.hash[:2] / blob.hash).write_bytes(noise(5, 100_000))
+    (scene.blobs / blob.hash[:2] / blob.hash).write_bytes(noise(5, 100_000))
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(30, "Read-only file system")
@@ -244,43 +242,43 @@ def test_what_can_not_be_removed_is_not_used_again(scene: Scene, monkeypatch: py
     assert reader.read_range(key, ByteRange(0, 10)) == data[:10]
 
 
-# Ends
+# Close
 
 
-def test_readers_of_a_family_share_what_they_have(scene: Scene) -> None:
+def test_readers_with_other_policies_share_the_cache(scene: Scene) -> None:
     blob, data = scene.blob(100_000)
-    media = scene.reader(FILL_FOR_MEDIA)
-    tables = media.under(FILL_FOR_TABLES)
-    assert (media.policy, tables.policy) == (FILL_FOR_MEDIA, FILL_FOR_TABLES)
+    media = scene.reader(FetchPolicy.MEDIA)
+    tables = media.with_policy(FetchPolicy.TABLES)
+    assert (media.policy, tables.policy) == (FetchPolicy.MEDIA, FetchPolicy.TABLES)
     tables.read_range(blob_key(blob.hash), ByteRange(0, 80_000))
-    eventually(lambda: scene.cache.is_entry(blob.hash))
+    eventually(lambda: scene.cache.contains(blob.hash))
     assert media.read_range(blob_key(blob.hash), ByteRange(5, 9)) == data[5:9]
 
 
-def test_a_closed_reader_reads_on_and_fills_nothing(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_closed_reader_reads_and_fills_nothing(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     blob, data = scene.blob(100_000)
-    reader = scene.reader(FILL_EAGERLY)
+    reader = scene.reader(FetchPolicy.EAGER)
     with caplog.at_level(logging.DEBUG, "warpdata.storage.cache"):
         reader.close()
-    assert "Counts(" in caplog.text
+    assert "IOStats(" in caplog.text
     read_members(reader, blob, data, members(100_000, 1, 10_000))
     reader.prefetch([blob])
     assert scene.files() == {}
-    assert not [thread for thread in threading.enumerate() if thread.name == "warpdata-cache"]
+    assert scene.is_idle()
 
 
-@pytest.mark.parametrize("how", ["close", "forget"])
-def test_an_unfinished_fill_leaves_nothing(scene: Scene, how: str) -> None:
+@pytest.mark.parametrize("how", ["close", "collect garbage"])
+def test_an_incomplete_blob_leaves_no_files(scene: Scene, how: str) -> None:
     blob, _ = scene.blob(20 * MIB)
-    reader: CachedReader | None = scene.reader(FILL_EAGERLY)
+    reader: CachedReader | None = scene.reader(FetchPolicy.EAGER)
     assert reader is not None
     reader.read_range(blob_key(blob.hash), ByteRange(0, 10))
-    eventually(lambda: f"{blob.hash}.part" in scene.files() or scene.cache.is_entry(blob.hash))
-    scene.cache.drop(blob.hash)
+    eventually(scene.is_idle)
+    scene.cache.remove(blob.hash)
     scene.store.open.clear()
-    other, _ = scene.blob(20 * MIB, seed=2)
+    other, _ = scene.blob(40 * MIB, seed=2)
     reader.prefetch([other])
-    eventually(lambda: f"{other.hash}.part" in scene.files())
+    eventually(lambda: scene.has_partial(other))
     if how == "close":
         threading.Timer(0.2, scene.store.open.set).start()
         reader.close()
@@ -290,17 +288,17 @@ def test_an_unfinished_fill_leaves_nothing(scene: Scene, how: str) -> None:
         gc.collect()
         scene.store.open.set()
     eventually(lambda: not [name for name in scene.files() if name.endswith(".part")])
-    assert not scene.cache.is_entry(other.hash)
+    assert not scene.cache.contains(other.hash)
 
 
 @pytest.fixture
-def crowd() -> Iterator[ThreadPoolExecutor]:
+def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as pool:
         yield pool
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_many_threads_see_the_same(scene: Scene, crowd: ThreadPoolExecutor, policy: FillPolicy) -> None:
+@pytest.mark.parametrize("policy", FetchPolicy)
+def test_threads_read_the_same_bytes(scene: Scene, threads: ThreadPoolExecutor, policy: FetchPolicy) -> None:
     blobs = [scene.blob(2 * MIB + 7, seed) for seed in range(4)]
     reader = scene.reader(policy)
 
@@ -316,7 +314,7 @@ def test_many_threads_see_the_same(scene: Scene, crowd: ThreadPoolExecutor, poli
             if rng.random() < 0.02:
                 scene.cache.clear()
 
-    for done in [crowd.submit(read, seed) for seed in range(8)]:
+    for done in [threads.submit(read, seed) for seed in range(8)]:
         done.result()
     counts = scene.counters.snapshot()
     assert (counts.rejected, counts.failed_fills) == (0, 0)
@@ -324,18 +322,18 @@ def test_many_threads_see_the_same(scene: Scene, crowd: ThreadPoolExecutor, poli
 
 def test_a_blob_that_was_evicted_is_filled_again(scene: Scene) -> None:
     blob, _ = scene.blob(100_000)
-    reader = scene.reader(FILL_EAGERLY)
+    reader = scene.reader(FetchPolicy.EAGER)
     for _ in range(3):
         reader.read_range(blob_key(blob.hash), ByteRange(0, 10))
-        eventually(lambda: scene.cache.is_entry(blob.hash))
+        eventually(lambda: scene.cache.contains(blob.hash))
         eventually(lambda: scene.cache.clear().entries == 1)
     assert scene.counters.snapshot().fills == 3
 
 
-def test_an_unknown_size_costs_one_look(scene: Scene) -> None:
+def test_an_unknown_size_costs_one_request(scene: Scene) -> None:
     blob, data = scene.blob(3 * MIB)
-    reader = scene.reader(FILL_FOR_MEDIA)
+    reader = scene.reader(FetchPolicy.MEDIA)
     read_members(reader, blob, data, members(3 * MIB, 3))
-    eventually(lambda: scene.cache.is_entry(blob.hash))
+    eventually(lambda: scene.cache.contains(blob.hash))
     assert scene.store.counts()["stat"] == 1
     assert Blob(blob.hash, scene.files()[blob.hash]) == blob

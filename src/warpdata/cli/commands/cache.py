@@ -16,7 +16,7 @@ from warpdata.cli.options import command, group
 from warpdata.cli.output import note, print_facts, print_json, print_line
 from warpdata.cli.parameters import SizeType
 from warpdata.session import open_cache
-from warpdata.storage.cache import BlobCache, Collected, read_totals
+from warpdata.storage.cache import BlobCache, EvictionResult, read_totals
 
 __all__ = ["cache"]
 
@@ -56,9 +56,9 @@ def _stats(cli: CliContext) -> None:
     opened = _open()
     with cli.progress("Scanning the cache"):
         found = opened.stats()
-    totals = read_totals(opened.folder)
+    totals = read_totals(opened.directory)
     document = {
-        "folder": str(opened.folder),
+        "folder": str(opened.directory),
         "entries": found.entries,
         "size_bytes": found.bytes,
         "limit_bytes": found.limit_bytes,
@@ -72,7 +72,7 @@ def _stats(cli: CliContext) -> None:
     share = f" ({found.bytes / found.limit_bytes:.0%})" if found.limit_bytes else ""
     print_facts(
         {
-            "directory": opened.folder,
+            "directory": opened.directory,
             "size": f"{count_text(found.entries, 'file')}, {bytes_text(found.bytes)}{share}",
             "limit": bytes_text(found.limit_bytes),
             "partial": f"{count_text(found.parts, 'file')}, {bytes_text(found.part_bytes)}" if found.parts else None,
@@ -126,14 +126,14 @@ def _verify(ctx: click.Context, cli: CliContext) -> None:
         damaged = opened.verify(progress.count_bytes(found.bytes))
     if cli.as_json:
         listed = [{"hash": damage.digest, "fact": damage.fact} for damage in damaged]
-        document = {"folder": str(opened.folder), "ok": not damaged, "entries": found.entries}
+        document = {"folder": str(opened.directory), "ok": not damaged, "entries": found.entries}
         print_json({**document, "size_bytes": found.bytes, "damaged": listed})
     else:
         print_line(f"{count_text(found.entries, 'file')}, {bytes_text(found.bytes)} read and hashed")
         for damage in damaged:
             print_line(f"{short(damage.digest)}: {damage.fact}; removed")
     if damaged:
-        print_error(f"removed {count_text(len(damaged), 'corrupt file')} from {opened.folder}")
+        print_error(f"removed {count_text(len(damaged), 'corrupt file')} from {opened.directory}")
         ctx.exit(CORRUPT)
 
 
@@ -162,13 +162,13 @@ def _may_clear(opened: BlobCache) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError("no terminal to ask for confirmation; add --yes to clear the cache")
     found = opened.stats()
-    question = f"Remove {count_text(found.entries, 'file')}, {bytes_text(found.bytes)} in {opened.folder}?"
+    question = f"Remove {count_text(found.entries, 'file')}, {bytes_text(found.bytes)} in {opened.directory}?"
     return click.confirm(question, err=True)
 
 
-def _print_evicted(cli: CliContext, opened: BlobCache, done: Collected) -> None:
+def _print_evicted(cli: CliContext, opened: BlobCache, done: EvictionResult) -> None:
     if cli.as_json:
-        document: dict[str, Any] = {"folder": str(opened.folder), "evicted_entries": done.entries}
+        document: dict[str, Any] = {"folder": str(opened.directory), "evicted_entries": done.entries}
         print_json({**document, "evicted_bytes": done.bytes, "kept_in_use": done.kept_pinned})
         return
     print_line(f"removed {count_text(done.entries, 'file')}, {bytes_text(done.bytes)}")

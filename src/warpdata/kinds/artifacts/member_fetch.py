@@ -92,7 +92,7 @@ def _divided(reader: Reader, pieces: Sequence[Piece], compression: str | None) -
             spans = [_span(pieces[position]) for position in positions]
             far += [
                 _Request(key, request.span, tuple(positions[index] for index in request.serves))
-                for request in coalesce(spans, MEMBER_GAP_BYTES, most_bytes=MEMBER_REQUEST_BYTES)
+                for request in coalesce(spans, MEMBER_GAP_BYTES, max_bytes=MEMBER_REQUEST_BYTES)
             ]
     return near, far
 

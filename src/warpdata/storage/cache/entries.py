@@ -1,7 +1,7 @@
-"""Entries that this process has open: mapped into memory, and pinned so that nobody evicts them.
+"""Entries that this process has open: mapped into memory, and pinned so that no process evicts them.
 
-The mapping holds a copy of the locked descriptor. So an entry stays pinned exactly as long as
-somebody has bytes of it, also after it was forgotten here. Implements "Pins" of docs/specs/cache.md.
+The mapping holds a copy of the locked descriptor. An entry therefore stays pinned while any view of its bytes is
+alive, also after it was dropped here. Implements "Pins" of docs/specs/cache.md.
 """
 
 from __future__ import annotations
@@ -15,21 +15,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warpdata.errors import CorruptError
-from warpdata.limits import CACHE_CHECKED_ENTRIES, CACHE_OPEN_ENTRIES, CACHE_PIECE_BYTES, CACHE_TOUCH_S
-from warpdata.limits import CACHE_UNUSED_PIN_S as UNUSED_PIN_S
+from warpdata.limits import MIB
+from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key
-from warpdata.storage import ByteRange, check_spans
-from warpdata.storage.cache.layout import MAX_RECORD_BYTES, Places, Record, decode_record
-from warpdata.storage.cache.locks import Handle, register_after_fork
+from warpdata.primitives.ranges import ByteRange, check_ranges
+from warpdata.storage.cache.layout import MAX_RECORD_BYTES, CacheLayout, Record, decode_record
+from warpdata.storage.cache.locks import LockFile
 
-__all__ = ["Entry", "OpenEntries", "read_record"]
+__all__ = ["MAX_OPEN", "PIN_S", "TOUCH_S", "CacheEntry", "OpenEntries", "open_entry", "read_record"]
 
+MAX_OPEN = 256
+PIN_S = 60.0
+"""An entry that was not used for this long is unpinned when another is opened."""
+TOUCH_S = 60.0
+"""The last use is written to disk at most this often."""
+_MAX_CHECKED = 65_536
+_HASH_CHUNK_BYTES = 8 * MIB
 _SWEEP_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """A blob on this machine. Its bytes are those that once had the right SHA-256; rot is found by `is_whole`."""
+class CacheEntry:
+    """A blob on this machine. Its SHA-256 was right when it was committed; `is_intact` finds later damage."""
 
     digest: str
     path: Path
@@ -41,69 +48,69 @@ class Entry:
     touched_at: float
 
     def slice(self, span: ByteRange) -> memoryview:
-        start, end = span.start, span.end
+        start, end = span
         if 0 <= start <= end <= self.size_bytes:
             return self.view[start:end]
-        check_spans([span])
-        raise CorruptError(f"blob {self.digest} has {self.size_bytes} bytes; bytes {start}…{end} are not there")
+        check_ranges([span])
+        raise CorruptError(f"blob {self.digest} has {self.size_bytes} bytes, so it has no bytes {start}…{end}")
 
     def slices(self, spans: Sequence[ByteRange]) -> list[memoryview]:
         return [self.slice(span) for span in spans]
 
     def is_in_place(self) -> bool:
-        """Whether its path still leads to it."""
+        """Return whether the path still names this entry."""
         try:
             return self.path.stat().st_ino == self.identity[0]
         except OSError:
             return False
 
-    def is_whole(self) -> bool:
-        """Read everything and compare the fast hash."""
+    def is_intact(self) -> bool:
+        """Read all bytes and compare their XXH3-128."""
         import xxhash
 
         quick = xxhash.xxh3_128()
-        for start in range(0, self.size_bytes, CACHE_PIECE_BYTES):
-            quick.update(self.view[start : start + CACHE_PIECE_BYTES])
+        for start in range(0, self.size_bytes, _HASH_CHUNK_BYTES):
+            quick.update(self.view[start : start + _HASH_CHUNK_BYTES])
         return quick.hexdigest() == self.record.quick
 
 
 class OpenEntries:
-    """Remembers entries by their key in a store. Looking one up costs no call of the system.
+    """The open entries by their key in a store. A lookup of an open entry makes no system call.
 
-    `by_key` may be read without a lock by anybody in a hurry, who then calls `use`.
+    `by_key` may be read without a lock; the reader then calls `use`.
     """
 
-    def __init__(self, places: Places, clock: Callable[[], float]) -> None:
-        self.places = places
+    def __init__(self, layout: CacheLayout, clock: Callable[[], float]) -> None:
+        self.layout = layout
         self._clock = clock
         self._checked: dict[str, tuple[int, int]] = {}
-        self._shunned: set[str] = set()
+        self._quarantined: set[str] = set()
         self._swept_at = 0.0
-        self.by_key: dict[str, Entry] = {}
-        self.after_fork()
-        register_after_fork(self)
+        self.by_key: dict[str, CacheEntry] = {}
+        self._reset_after_fork()
+        register_after_fork(self._reset_after_fork)
 
-    def after_fork(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self.by_key.clear()
 
-    def use(self, entry: Entry) -> None:
-        """Note that the entry was used, on disk at most once a minute."""
+    def use(self, entry: CacheEntry) -> None:
+        """Record that the entry is used, on disk at most once a minute."""
         entry.used_at = now = self._clock()
-        if now - entry.touched_at >= CACHE_TOUCH_S:
+        if now - entry.touched_at >= TOUCH_S:
             self._touch(entry)
 
-    def find(self, digest: str) -> Entry | None:
-        """The entry, opened if need be. `OSError` where the folder or the file can not be used."""
+    def find(self, digest: str) -> CacheEntry | None:
+        """Return the entry, opened if necessary. `OSError` if the directory or the file cannot be used."""
         key = blob_key(digest)
         entry = self.by_key.get(key)
-        if entry is None and digest not in self._shunned:
-            entry = open_entry(self.places, digest, self._clock())
+        if entry is None and digest not in self._quarantined:
+            entry = open_entry(self.layout, digest, self._clock())
             if entry is not None:
                 with self._lock:
                     entry = self.by_key.setdefault(key, entry)
-                    self._make_way(key)
-                if not entry.is_in_place():  # removed while it was opened; who removes it later makes us forget it
+                    self._limit_open(key)
+                if not entry.is_in_place():  # removed while it was opened; a later removal calls `forget` itself
                     self.forget(digest)
                     return None
         if entry is not None:
@@ -111,83 +118,84 @@ class OpenEntries:
         return entry
 
     def forget(self, digest: str) -> bool:
-        """Whether it was remembered."""
+        """Drop an entry from the open ones. Return whether it was open."""
         with self._lock:
             return self.by_key.pop(blob_key(digest), None) is not None
 
-    def shun(self, digest: str) -> None:
-        """Never open it again: it is damaged, and can not be removed."""
-        self._shunned.add(digest)
+    def quarantine(self, digest: str) -> None:
+        """Never open this entry again: it is corrupt and cannot be removed."""
+        self._quarantined.add(digest)
         self.forget(digest)
 
     def release(self, unused_s: float) -> None:
-        """Unpin what has not been used for so long, after noting on disk when it was."""
+        """Unpin the entries that were not used for this long, and write their last use to disk."""
         before = self._clock() - unused_s
         with self._lock:
             for key in [key for key, entry in self.by_key.items() if entry.used_at <= before]:
-                self._let_go(key)
+                self._close(key)
 
-    def is_whole(self, entry: Entry) -> bool:
-        """As the entry says, but only once for each file in the life of this process."""
+    def is_intact(self, entry: CacheEntry) -> bool:
+        """Check the bytes of the entry, but each file only once in the life of this process."""
         if self._checked.get(entry.digest) == entry.identity:
             return True
-        if not entry.is_whole():
+        if not entry.is_intact():
             return False
         with self._lock:
-            if len(self._checked) >= CACHE_CHECKED_ENTRIES:
+            if len(self._checked) >= _MAX_CHECKED:
                 self._checked.clear()
             self._checked[entry.digest] = entry.identity
         return True
 
-    def _make_way(self, newest: str) -> None:
-        """Let go of what is not used any more, now and then; and of some at once when there are too many."""
+    def _limit_open(self, newest: str) -> None:
+        """Close unused entries once in a while, and the least recently used ones when too many are open."""
         now = self._clock()
         if now - self._swept_at >= _SWEEP_S or now < self._swept_at:
             self._swept_at = now
-            for key in [k for k, entry in self.by_key.items() if now - entry.used_at > UNUSED_PIN_S and k != newest]:
-                self._let_go(key)
-        if len(self.by_key) > CACHE_OPEN_ENTRIES:
+            for key in [k for k, entry in self.by_key.items() if now - entry.used_at > PIN_S and k != newest]:
+                self._close(key)
+        if len(self.by_key) > MAX_OPEN:
             others = sorted((key for key in self.by_key if key != newest), key=lambda key: self.by_key[key].used_at)
-            for key in others[: CACHE_OPEN_ENTRIES // 8]:
-                self._let_go(key)
+            for key in others[: MAX_OPEN // 8]:
+                self._close(key)
 
-    def _let_go(self, key: str) -> None:
+    def _close(self, key: str) -> None:
         entry = self.by_key.pop(key)
         if entry.used_at > entry.touched_at:
             self._touch(entry)
 
-    def _touch(self, entry: Entry) -> None:
+    def _touch(self, entry: CacheEntry) -> None:
         entry.touched_at = entry.used_at
-        with suppress(OSError):  # a folder that can only be read keeps no times
-            os.utime(self.places.record(entry.digest), (entry.used_at, entry.used_at))
+        with suppress(OSError):  # a read-only directory keeps no times
+            os.utime(self.layout.record(entry.digest), (entry.used_at, entry.used_at))
 
 
-def open_entry(places: Places, digest: str, now: float) -> Entry | None:
-    """Pin and map the entry; None when there is none, or it is just being evicted."""
-    path = places.data(digest)
+def open_entry(layout: CacheLayout, digest: str, now: float) -> CacheEntry | None:
+    """Pin and map the entry. None: there is none, or another process is evicting it."""
+    path = layout.data(digest)
     try:
-        handle = Handle.open(path, os.O_RDONLY)
+        file = LockFile.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
-    if not handle.try_lock(exclusive=False) or not handle.is_at(path):
+    if not file.try_lock(exclusive=False) or not file.is_at(path):
         return None
-    found = read_record(places, digest)
-    status = os.fstat(handle.fd)
+    found = read_record(layout, digest)
+    status = os.fstat(file.fd)
     if found is None or found[0].size_bytes != status.st_size:
         return None
     record, touched_at = found
     view = memoryview(b"")
     if record.size_bytes:
-        view = memoryview(mmap.mmap(handle.fd, 0, access=mmap.ACCESS_READ))
-    handle.close()
-    return Entry(digest, path, record, view, record.size_bytes, (status.st_ino, status.st_mtime_ns), now, touched_at)
+        view = memoryview(mmap.mmap(file.fd, 0, access=mmap.ACCESS_READ))
+    file.close()
+    identity = (status.st_ino, status.st_mtime_ns)
+    return CacheEntry(digest, path, record, view, record.size_bytes, identity, now, touched_at)
 
 
-def read_record(places: Places, digest: str) -> tuple[Record, float] | None:
-    """The record and when its entry was last used; None when it is not there or not sound."""
+def read_record(layout: CacheLayout, digest: str) -> tuple[Record, float] | None:
+    """Return the record and the time of the entry's last use. None: there is no valid record."""
     try:
-        handle = Handle.open(places.record(digest), os.O_RDONLY)
+        file = LockFile.open(layout.record(digest), os.O_RDONLY)
     except FileNotFoundError:
         return None
-    record = decode_record(digest, os.pread(handle.fd, MAX_RECORD_BYTES, 0))
-    return None if record is None else (record, os.fstat(handle.fd).st_mtime)
+    record = decode_record(digest, os.pread(file.fd, MAX_RECORD_BYTES, 0))
+    return None if record is None else (record, os.fstat(file.fd).st_mtime)

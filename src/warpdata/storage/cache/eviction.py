@@ -1,41 +1,53 @@
-"""Who may stay: room for new blobs, made by evicting those that were used least recently.
+"""Space for new blobs: a scan of the cache directory, and eviction of the least recently used entries.
 
-Every method that is handed an `Account` is called with the ledger's lock held. Implements "Eviction"
-of docs/specs/cache.md.
+A scan makes two system calls for each entry, so it runs when space is needed or a user asks, not for each blob. A
+million entries take about 90 MB of memory. Implements "Eviction" of docs/specs/cache.md.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from warpdata.limits import CACHE_BUSY_REST_S, CACHE_IDLE_S, CACHE_REST_S, CACHE_ROOM_FRACTION
-from warpdata.storage.cache.dir_scan import Survey, survey
+from warpdata.primitives.hashing import is_digest
+from warpdata.storage import IOMetrics
 from warpdata.storage.cache.entries import OpenEntries
-from warpdata.storage.cache.layout import Places
-from warpdata.storage.cache.locks import Handle
-from warpdata.storage.cache.metrics import IOMetrics
-from warpdata.storage.cache.quota import Account
+from warpdata.storage.cache.layout import CacheLayout
+from warpdata.storage.cache.locks import LockFile
+from warpdata.storage.cache.quota import QuotaTransaction
 
-__all__ = ["Collected", "Room"]
+__all__ = ["IDLE_S", "TARGET_FRACTION", "CacheScan", "EvictionResult", "LruEvictor", "scan_cache"]
+
+TARGET_FRACTION = 0.9
+"""Eviction frees space down to this share of the limit, so that not every new blob needs a scan."""
+IDLE_S = 600.0
+"""A policy that is not eager evicts only entries that were not used for this long."""
+_RETRY_S = 60.0
+_EAGER_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """What was evicted; `kept_pinned` entries would have gone, too, but are in use."""
+class EvictionResult:
+    """The evicted entries. `kept_pinned` entries would have been evicted, but are in use."""
 
     entries: int
     bytes: int
     kept_pinned: int
 
 
-class Room:
-    """The room of one cache folder, as this process may use it."""
+class LruEvictor:
+    """Evicts entries of one cache on behalf of this process.
+
+    Every method that takes a `QuotaTransaction` runs while the quota is locked.
+    """
 
     def __init__(self, opened: OpenEntries, limit_bytes: int, clock: Callable[[], float], counters: IOMetrics) -> None:
-        self._places: Places = opened.places
+        self._layout: CacheLayout = opened.layout
         self._opened = opened
         self._limit_bytes = limit_bytes
         self._clock = clock
@@ -43,77 +55,162 @@ class Room:
         self._full_until = {False: 0.0, True: 0.0}
 
     def is_full(self, *, eager: bool) -> bool:
-        """Whether a survey has just shown that nothing can be evicted. It is not repeated for a while."""
+        """Return whether a recent scan found nothing to evict. The scan is not repeated for a while."""
         return self._clock() < self._full_until[eager]
 
-    def reserve(self, account: Account, need: int, *, eager: bool) -> bool:
-        """Whether `need` bytes fit below the limit, now or after evicting. The caller adds them to the account."""
-        if self._fits(account, need):
+    def make_space(self, quota: QuotaTransaction, needed_bytes: int, *, eager: bool) -> bool:
+        """Return whether the bytes fit below the limit, evicting if necessary. The caller adds them to the quota."""
+        if self._fits(quota, needed_bytes):
             return True
-        if account.total_bytes is not None and self.is_full(eager=eager):
+        if quota.total_bytes is not None and self.is_full(eager=eager):
             return False
         now = self._clock()
-        found = survey(self._places, tidy=True)
-        account.total_bytes = found.total_bytes
-        if self._fits(account, need):
+        found = scan_cache(self._layout, clean=True)
+        quota.total_bytes = found.total_bytes
+        if self._fits(quota, needed_bytes):
             return True
-        goal = max(0, int(CACHE_ROOM_FRACTION * self._limit_bytes) - need)
-        self.evict(account, found, goal, idle_s=None if eager else CACHE_IDLE_S)
-        if self._fits(account, need):
+        target = max(0, int(TARGET_FRACTION * self._limit_bytes) - needed_bytes)
+        self.evict(quota, found, target, idle_s=None if eager else IDLE_S)
+        if self._fits(quota, needed_bytes):
             return True
-        self._full_until[eager] = now + (CACHE_BUSY_REST_S if eager else CACHE_REST_S)
+        self._full_until[eager] = now + (_EAGER_RETRY_S if eager else _RETRY_S)
         return False
 
-    def evict(self, account: Account, found: Survey, goal_bytes: int, *, idle_s: float | None) -> Collected:
-        """Remove entries, the least recently used first, until the total is no more than the goal.
+    def evict(
+        self, quota: QuotaTransaction, found: CacheScan, target_bytes: int, *, idle_s: float | None
+    ) -> EvictionResult:
+        """Evict the least recently used entries until the total is at most `target_bytes`.
 
-        With `idle_s`, only those that nobody has used for so long.
+        With `idle_s`, evict only entries that were not used for this long.
         """
         self._opened.release(idle_s or 0.0)
         used_before = math.inf if idle_s is None else self._clock() - idle_s
-        count = size = kept = 0
+        count = size = pinned = 0
         for digest, used_at in found.least_recent_first():
-            if used_at > used_before or (account.total_bytes or 0) <= goal_bytes:
+            if used_at > used_before or (quota.total_bytes or 0) <= target_bytes:
                 break
-            freed = self._evict_one(digest, account)
+            freed = self._evict_one(digest, quota)
             if freed is None:
-                kept += 1
+                pinned += 1
             else:
                 count, size = count + 1, size + freed
         self._counters.add("evictions", count)
         self._counters.add("evicted_bytes", size)
-        return Collected(count, size, kept)
+        return EvictionResult(count, size, pinned)
 
-    def remove(self, account: Account, digest: str) -> bool:
-        """The record goes first: what has no record is no entry, whatever happens next."""
-        self._places.record(digest).unlink(missing_ok=True)
-        data = self._places.data(digest)
+    def remove(self, quota: QuotaTransaction, digest: str) -> bool:
+        """Remove an entry. The record goes first: a file without a record is no entry, whatever happens next."""
+        self._layout.record(digest).unlink(missing_ok=True)
+        data = self._layout.data(digest)
         try:
             size = data.stat().st_size
             data.unlink()
         except FileNotFoundError:
             return False
-        account.add(-size)
+        quota.add(-size)
         return True
 
-    def _fits(self, account: Account, need: int) -> bool:
-        return account.total_bytes is not None and account.total_bytes + need <= self._limit_bytes
+    def _fits(self, quota: QuotaTransaction, needed_bytes: int) -> bool:
+        return quota.total_bytes is not None and quota.total_bytes + needed_bytes <= self._limit_bytes
 
-    def _evict_one(self, digest: str, account: Account) -> int | None:
-        """The bytes that became free, or None if the entry is in use."""
+    def _evict_one(self, digest: str, quota: QuotaTransaction) -> int | None:
+        """Return the number of freed bytes, or None if the entry is in use."""
         try:
-            handle = Handle.open(self._places.data(digest), os.O_RDWR)
+            file = LockFile.open(self._layout.data(digest), os.O_RDWR)
         except FileNotFoundError:
             return 0
         except PermissionError:
             return None
-        if not handle.try_lock(exclusive=True):
+        if not file.try_lock(exclusive=True):
             return None
-        size = handle.size_bytes()
+        size = file.size_bytes()
         try:
-            self.remove(account, digest)
+            self.remove(quota, digest)
         except PermissionError:
             return None
         finally:
-            handle.unlock()
+            file.unlock()
         return size
+
+
+class CacheScan:
+    """The entries of a cache in columns, and the sizes of entries and partial blobs."""
+
+    def __init__(self) -> None:
+        self._used_at = array("d")
+        self._digests = bytearray()
+        self.entry_bytes = 0
+        self.part_bytes = 0
+        self.part_count = 0
+
+    def __len__(self) -> int:
+        return len(self._used_at)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.entry_bytes + self.part_bytes
+
+    def add(self, digest: str, size_bytes: int, used_at: float) -> None:
+        self._used_at.append(used_at)
+        self._digests += bytes.fromhex(digest)
+        self.entry_bytes += size_bytes
+
+    def least_recent_first(self) -> Iterator[tuple[str, float]]:
+        """Yield each digest with the time of its last use."""
+        for index in sorted(range(len(self)), key=self._used_at.__getitem__):
+            yield self._digests[32 * index : 32 * index + 32].hex(), self._used_at[index]
+
+
+def scan_cache(layout: CacheLayout, *, clean: bool = False) -> CacheScan:
+    """Scan all directories. With `clean`, which needs the quota's lock, remove what killed processes left."""
+    found = CacheScan()
+    for directory in layout.shard_dirs():
+        _scan_shard(directory, found, clean=clean)
+    return found
+
+
+def _scan_shard(directory: Path, found: CacheScan, *, clean: bool) -> None:
+    by_suffix = _list_by_suffix(directory)
+    data, records, parts = by_suffix[""], by_suffix[".ok"], by_suffix[".part"]
+    for digest, status in data.items():
+        if f"{digest}.ok" in records:
+            found.add(digest, status.st_size, records[f"{digest}.ok"].st_mtime)
+    for name, status in parts.items():
+        if not (clean and _remove_if_unused(directory / name)):
+            found.part_bytes += status.st_size
+            found.part_count += 1
+    if clean:
+        orphans = [digest for digest in data if f"{digest}.ok" not in records]
+        orphans += [name for name in records if name[:64] not in data]
+        for name in [*orphans, *by_suffix[".new"]]:
+            (directory / name).unlink(missing_ok=True)
+        for name in by_suffix[".map"]:
+            if f"{name.removesuffix('.map')}.part" not in parts:
+                _remove_if_unused((directory / name).with_suffix(".part"))
+
+
+def _list_by_suffix(directory: Path) -> dict[str, dict[str, os.stat_result]]:
+    by_suffix: dict[str, dict[str, os.stat_result]] = {"": {}, ".ok": {}, ".part": {}, ".new": {}, ".map": {}}
+    with suppress(FileNotFoundError), os.scandir(directory) as listing:
+        for item in listing:
+            suffix = Path(item.name).suffix
+            if suffix in by_suffix and is_digest(item.name[:64]) and item.name[64:65] in ("", "."):
+                with suppress(FileNotFoundError):
+                    by_suffix[suffix][item.name] = item.stat(follow_symlinks=False)
+    return by_suffix
+
+
+def _remove_if_unused(path: Path) -> bool:
+    """Remove a partial blob and its map unless a process has the map locked. Return whether they are gone."""
+    map_path = path.with_suffix(".map")
+    try:
+        file = LockFile.open(map_path, os.O_RDWR)
+    except FileNotFoundError:
+        path.unlink(missing_ok=True)
+        return True
+    if not file.try_lock(exclusive=True):
+        return False
+    path.unlink(missing_ok=True)
+    map_path.unlink(missing_ok=True)
+    file.unlock()
+    return True

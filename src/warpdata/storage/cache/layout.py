@@ -1,4 +1,4 @@
-"""Where the files of a cache lie, and the record that makes an entry of one. Knows nothing of locks.
+"""Paths of a cache directory, and the record that turns a file into an entry. Takes no locks.
 
 Implements "Files" of docs/specs/cache.md.
 """
@@ -12,50 +12,58 @@ from pathlib import Path
 
 from warpdata.primitives.hashing import is_digest, sha256_hex
 
-__all__ = ["MAX_RECORD_BYTES", "Places", "Record", "decode_record", "encode_record", "sync_folder"]
+__all__ = ["MAX_RECORD_BYTES", "CacheLayout", "PartialPaths", "Record", "decode_record", "encode_record"]
 
 _MAGIC = "warp-blob-1"
 MAX_RECORD_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """The paths of everything in the cache at `folder`."""
+class PartialPaths:
+    """The two files of a partial blob: its bytes, and the map of the units that are present."""
 
-    folder: Path
+    data: Path
+    map: Path
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """The paths of everything in the cache at `directory`."""
+
+    directory: Path
 
     @property
-    def ledger(self) -> Path:
-        return self.folder / "ledger"
+    def quota(self) -> Path:
+        return self.directory / "ledger"
 
     def data(self, digest: str) -> Path:
-        return self.folder / digest[:2] / digest
+        return self.directory / digest[:2] / digest
 
     def record(self, digest: str) -> Path:
-        return self.folder / digest[:2] / f"{digest}.ok"
+        return self.directory / digest[:2] / f"{digest}.ok"
 
     def staged_record(self, digest: str) -> Path:
-        return self.folder / digest[:2] / f"{digest}.new"
+        return self.directory / digest[:2] / f"{digest}.new"
 
-    def part(self, digest: str) -> Path:
-        return self.folder / digest[:2] / f"{digest}.part"
+    def partial(self, digest: str, source: str) -> PartialPaths:
+        """Return the paths for bytes of one source: unverified bytes are never shared between stores."""
+        stem = f"{digest}.{source}"
+        shard = self.directory / digest[:2]
+        return PartialPaths(shard / f"{stem}.part", shard / f"{stem}.map")
 
-    def map(self, digest: str) -> Path:
-        return self.folder / digest[:2] / f"{digest}.map"
-
-    def shelves(self) -> Iterator[str]:
-        """The folders that hold entries; none where there is no cache yet."""
+    def shard_dirs(self) -> Iterator[Path]:
+        """Yield the directories that hold entries; none if the cache does not exist yet."""
         try:
-            with os.scandir(self.folder) as found:
+            with os.scandir(self.directory) as found:
                 names = sorted(entry.name for entry in found if len(entry.name) == 2 and entry.is_dir())
         except FileNotFoundError:
             return
-        yield from (f"{self.folder}/{name}" for name in names)
+        yield from (self.directory / name for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the bytes of an entry were when they had been checked against their name."""
+    """Size and XXH3-128 of an entry, taken when its SHA-256 was verified."""
 
     size_bytes: int
     quick: str
@@ -63,28 +71,20 @@ class Record:
 
 def encode_record(digest: str, record: Record) -> bytes:
     body = f"{_MAGIC} {record.size_bytes} {record.quick}"
-    return f"{body} {_check(digest, body)}\n".encode()
+    return f"{body} {_checksum(digest, body)}\n".encode()
 
 
 def decode_record(digest: str, data: bytes) -> Record | None:
-    """None unless the record is sound and is this blob's."""
+    """Return the record, or None unless it is valid and belongs to this blob."""
     if len(data) >= MAX_RECORD_BYTES or not data.isascii() or not data.endswith(b"\n"):
         return None
-    body, _, check = data.decode()[:-1].rpartition(" ")
+    body, _, checksum = data.decode()[:-1].rpartition(" ")
     words = body.split(" ")
-    if check != _check(digest, body) or len(words) != 3 or words[0] != _MAGIC or not words[1].isdigit():
+    if checksum != _checksum(digest, body) or len(words) != 3 or words[0] != _MAGIC or not words[1].isdigit():
         return None
     return Record(int(words[1]), words[2])
 
 
-def _check(digest: str, body: str) -> str:
+def _checksum(digest: str, body: str) -> str:
     assert is_digest(digest), digest
     return sha256_hex(f"{digest} {body}".encode())[:32]
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,45 +1,57 @@
-"""Locks on files that all processes of a machine respect, and that vanish with the process.
+"""Files with locks that all processes of a machine respect, and that end with the process.
 
-A lock belongs to an *open file*, which a forked child shares with its parent. So a child closes all
-that it inherited, at once, and never unlocks any of it: that would unlock the parent's. Implements
-"Locks" of docs/specs/cache.md.
+A lock belongs to an *open file*, which a forked child shares with its parent. A child therefore closes all files
+it inherited and never unlocks them: unlocking would take the lock from the parent. Implements "Locks" of
+docs/specs/cache.md.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 from weakref import WeakSet
+
+from warpdata.primitives.fork import register_after_fork
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Handle", "register_after_fork"]
+__all__ = ["HAS_RANGE_LOCKS", "LockFile"]
+
+HAS_RANGE_LOCKS = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK") and sys.maxsize > 2**32
+"""Range locks of an open file, which Linux has. On other systems range locks belong to a process."""
+
+_ATTEMPTS = 10
+_FLOCK = "hhqqi4x"
+"""`struct flock` of 64-bit Linux: type, whence, start, length, process id."""
 
 
-class Handle:
-    """Owns a file descriptor and the lock on it.
+class LockFile:
+    """A file descriptor and the locks on it.
 
-    Whoever still works with the file holds the handle, and the last one to let go closes it. So a number
-    that the system has given to another file in the meantime is never written to.
+    The descriptor is closed when the last reference goes. A thread that still holds the object therefore never
+    writes to a number that the system has given to another file.
     """
 
     __slots__ = ("__weakref__", "fd")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        _handles.add(self)
+        _open_files.add(self)
 
     @staticmethod
-    def open(path: Path, flags: int) -> Handle:
-        return Handle(os.open(path, flags | os.O_CLOEXEC, 0o666))
+    def open(path: Path, flags: int) -> LockFile:
+        return LockFile(os.open(path, flags | os.O_CLOEXEC, 0o666))
 
     def try_lock(self, *, exclusive: bool) -> bool:
-        """False when somebody else's lock is in the way. Changes the kind of a lock that is held."""
+        """Lock the whole file, or change the kind of lock. False: another open file has a conflicting lock.
+
+        A failed change may lose the lock that was held.
+        """
         if sys.platform == "win32":
             raise OSError(errno.ENOSYS, "this system has no flock")
         else:
@@ -52,25 +64,50 @@ class Handle:
             return True
 
     def unlock(self) -> None:
-        """Also for copies of the descriptor that a child may have been forked with."""
+        """Release the lock of `try_lock`, also for copies of the descriptor in a forked child."""
         if sys.platform != "win32":
             with suppress(OSError):
                 fcntl.flock(self.fd, fcntl.LOCK_UN)
 
+    def lock_range(self, start: int, end: int) -> tuple[int, int] | None:
+        """Lock the numbers `start … end - 1`. None: locked. Else the numbers that another open file has locked.
+
+        The numbers need not be bytes of the file. A range locked by this open file does not conflict. Without range
+        locks, nothing conflicts.
+        """
+        if sys.platform != "linux" or not HAS_RANGE_LOCKS:
+            return None
+        else:
+            wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
+            for _ in range(_ATTEMPTS):
+                with suppress(BlockingIOError, PermissionError):
+                    fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, wanted)
+                    return None
+                kind, _, first, count, _ = struct.unpack(_FLOCK, fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, wanted))
+                if kind != fcntl.F_UNLCK:  # else the other lock has just ended
+                    return max(start, first), min(end, first + count) if count else end
+            return start, end
+
+    def unlock_range(self, start: int, end: int) -> None:
+        if sys.platform == "linux" and HAS_RANGE_LOCKS:
+            with suppress(OSError):
+                released = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, start, end - start, 0)
+                fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, released)
+
     def is_at(self, path: Path) -> bool:
-        """Whether the path still names this very file. A lock on a file that lost its name protects nothing."""
+        """Return whether the path still names this file. A lock on a file without a name protects nothing."""
         try:
-            there = path.stat()
+            named = path.stat()
         except FileNotFoundError:
             return False
-        here = os.fstat(self.fd)
-        return (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev)
+        status = os.fstat(self.fd)
+        return (named.st_ino, named.st_dev) == (status.st_ino, status.st_dev)
 
     def size_bytes(self) -> int:
         return os.fstat(self.fd).st_size
 
     def close(self) -> None:
-        """Leaves the lock to whoever has a copy of the descriptor, such as a memory mapping."""
+        """Close the descriptor. A copy of it, such as a memory mapping, keeps the lock."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -80,28 +117,13 @@ class Handle:
             self.close()
 
 
-class Forkable(Protocol):
-    def after_fork(self) -> None:
-        """Called in the child, which has no thread but the one that forked: forget threads and locks."""
-        ...
+_open_files: WeakSet[LockFile] = WeakSet()
 
 
-_handles: WeakSet[Handle] = WeakSet()
-_forkables: WeakSet[Forkable] = WeakSet()
-
-
-def register_after_fork(who: Forkable) -> None:
-    """Have `who.after_fork()` called in each child, as long as it lives."""
-    _forkables.add(who)
-
-
-def _after_fork_in_child() -> None:
-    for handle in [*_handles]:
+def _close_in_child() -> None:
+    for file in [*_open_files]:
         with suppress(OSError):
-            handle.close()
-    for who in [*_forkables]:
-        who.after_fork()
+            file.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+register_after_fork(_close_in_child)

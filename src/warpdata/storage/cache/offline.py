@@ -1,4 +1,4 @@
-"""Reading without a store: what is on this machine, and a clear word about what is not.
+"""A reader without a store: cached blobs, small objects that were read before, and errors for the rest.
 
 Opens no socket. Implements "Offline" of docs/specs/cache.md.
 """
@@ -10,24 +10,25 @@ from pathlib import Path
 
 from warpdata.errors import LimitExceededError, NotCachedError, UnsupportedError
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
-from warpdata.storage import ByteRange, GetResult, MetadataCacheFiles, ObjectInfo
+from warpdata.primitives.ranges import ByteRange
+from warpdata.storage import GetResult, MetadataCacheFiles, ObjectInfo
 from warpdata.storage.cache.blob_cache import BlobCache
-from warpdata.storage.cache.entries import Entry
+from warpdata.storage.cache.entries import CacheEntry
 from warpdata.storage.cache.reader import digest_of
 
 __all__ = ["OfflineReader"]
 
 
 class OfflineReader:
-    """Implements `Reader` for the store at `url`, from its blobs in `cache` and the small objects remembered.
+    """Implements `Reader` for the store at `url`, from blobs in `cache` and small objects in `metadata`.
 
-    Small objects are as they were when they were last seen. `hint` is what to do about those missing.
+    Small objects have the content of their last read. `hint` is the next step for objects that are missing.
     """
 
-    def __init__(self, url: str, cache: BlobCache, remembered: MetadataCacheFiles, hint: str) -> None:
+    def __init__(self, url: str, cache: BlobCache, metadata: MetadataCacheFiles, hint: str) -> None:
         self._url = url
         self._cache = cache
-        self._remembered = remembered
+        self._metadata = metadata
         self._hint = hint
 
     @property
@@ -35,20 +36,20 @@ class OfflineReader:
         return self._url
 
     def read(self, key: str) -> GetResult:
-        entry = self._find(key, whole=True)
+        entry = self._find(key, intact=True)
         if entry is not None:
             if entry.size_bytes > MAX_SMALL_OBJECT_BYTES:
                 raise LimitExceededError(f"{key!r} has {entry.size_bytes} bytes, too many to read whole")
             return GetResult(bytes(entry.view), None)
-        remembered = self._remembered.load(key)
-        if remembered is None:
+        known = self._metadata.load(key)
+        if known is None:
             raise self._missing(key)
-        return remembered
+        return known
 
     def read_if_changed(self, key: str, etag: str) -> GetResult | None:
-        """Nobody can say whether it changed; what is remembered is all there is."""
-        fetched = self.read(key)
-        return None if fetched.etag == etag else fetched
+        """Compare with the copy on this machine, which is all that is known offline."""
+        known = self.read(key)
+        return None if known.etag == etag else known
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
         return self.read_ranges(key, [span])[0]
@@ -64,7 +65,7 @@ class OfflineReader:
         return found
 
     def stream(self, key: str) -> Iterator[memoryview]:
-        entry = self._find(key, whole=True)
+        entry = self._find(key, intact=True)
         view = memoryview(self.read(key).data) if entry is None else entry.view
         for start in range(0, len(view), STREAM_CHUNK_BYTES):
             yield view[start : start + STREAM_CHUNK_BYTES]
@@ -73,8 +74,8 @@ class OfflineReader:
         entry = self._find(key)
         if entry is not None:
             return ObjectInfo(key, entry.size_bytes, None)
-        remembered = self.read(key)
-        return ObjectInfo(key, len(remembered.data), remembered.etag)
+        known = self.read(key)
+        return ObjectInfo(key, len(known.data), known.etag)
 
     def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         raise self._unlisted(prefix)
@@ -83,32 +84,32 @@ class OfflineReader:
         raise self._unlisted(prefix)
 
     def local_path(self, key: str) -> Path | None:
-        entry = self._find(key, whole=True)
+        entry = self._find(key, intact=True)
         return None if entry is None else entry.path
 
     def is_local(self, key: str) -> bool:
         return True
 
     def invalidate(self, key: str) -> bool:
-        """Drops what is damaged. Reading again then finds it missing, which is the truth."""
+        """Drop the corrupt copy. The next read raises `NotCachedError`, because there is no other copy."""
         digest = digest_of(key)
-        dropped = digest is not None and self._cache.heal(digest)
-        return self._remembered.forget(key) or dropped
+        dropped = digest is not None and self._cache.evict_corrupt(digest)
+        return self._metadata.forget(key) or dropped
 
     def signed_url(self, key: str, expires_s: int) -> str:
         raise UnsupportedError(f"{self._url} cannot sign a URL for {key!r} while offline")
 
-    def _find(self, key: str, *, whole: bool = False) -> Entry | None:
+    def _find(self, key: str, *, intact: bool = False) -> CacheEntry | None:
         digest = digest_of(key)
         if digest is None:
             return None
-        return self._cache.find_whole(digest) if whole else self._cache.find(digest)
+        return self._cache.find_intact(digest) if intact else self._cache.find(digest)
 
     def _missing(self, key: str) -> NotCachedError:
         digest = digest_of(key)
-        what = repr(key) if digest is None else f"blob {digest}"
+        name = repr(key) if digest is None else f"blob {digest}"
         self._cache.counters.add("misses")
-        return NotCachedError(f"{what} of {self._url} is not on this machine", hint=self._hint)
+        return NotCachedError(f"{name} of {self._url} is not on this machine", hint=self._hint)
 
     def _unlisted(self, prefix: str) -> NotCachedError:
-        return NotCachedError(f"what lies under {prefix!r} of {self._url} is not known offline", hint=self._hint)
+        return NotCachedError(f"{self._url} cannot be listed offline, so {prefix!r} is unknown", hint=self._hint)

@@ -1,9 +1,9 @@
-"""A blob that is being filled: which of its bytes are here already, and what they hash to.
+"""A blob whose bytes are still arriving, shared by all readers of one store on this machine.
 
-The file is as long as the blob, plus a few bytes at the end that tell other processes how far it is.
-Each byte is written at most once, and by the owner alone, so what was hashed is what will be kept. A map
-beside it tells other processes which bytes they may use, and the owner which they wait for. Implements
-"Filling" and "Maps" of docs/specs/cache.md.
+The data file is as long as the blob. The map beside it has a byte for each unit, set when the whole unit is in the
+data file. A reader claims absent units by locking their numbers, fetches them, writes them and marks them; every
+other reader waits for the mark or for the lock to go. Bytes are unverified until the whole blob is hashed.
+Implements "Partial blobs" of docs/specs/cache.md.
 """
 
 from __future__ import annotations
@@ -12,237 +12,233 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from enum import Enum
 
-from warpdata.limits import CACHE_UNIT_BYTES, COPY_CHUNK_BYTES
+from warpdata.limits import KIB, MIB
 from warpdata.primitives.hashing import Blob
-from warpdata.storage import ByteRange
-from warpdata.storage.cache.locks import Handle
-from warpdata.storage.cache.spans import Spans
+from warpdata.primitives.ranges import ByteRange, RangeSet
+from warpdata.storage.cache.layout import PartialPaths
+from warpdata.storage.cache.locks import LockFile
 
-if TYPE_CHECKING:
-    import xxhash
+__all__ = ["UNIT_BYTES", "PartialBlob", "PartialState", "new_map", "read_map_size"]
 
-__all__ = [
-    "MAP_BEAT_BYTES",
-    "TRAILER_BYTES",
-    "Claim",
-    "Part",
-    "Progress",
-    "is_collecting",
-    "read_progress",
-    "reserved_bytes",
-    "unit_count",
-    "units_of",
-]
-
-TRAILER_BYTES = 16
-MAP_BEAT_BYTES = 8
-_FILLING, _COLLECTING = b"filling\0", b"collect\0"
+UNIT_BYTES = 16 * KIB
+_MAGIC = b"warp-part-1\n"
+_STATE_AT = 12
+_SIZE_AT = 16
+_HEADER_BYTES = 24
+_COMMIT_LOCK = 1 << 40
+"""A number that no unit has."""
+_HASH_CHUNK_BYTES = 1 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a fill has come, as other processes see it."""
+class PartialState(Enum):
+    """The state of a partial blob, as its map says to all processes."""
 
-    size_bytes: int
-    covered_bytes: int
-
-
-def unit_count(size_bytes: int) -> int:
-    """How many units a blob has. Its map has as many bytes twice, for what is there and for what is wished."""
-    return -(-size_bytes // CACHE_UNIT_BYTES)
+    LIVE = b"L"
+    COMMITTED = b"C"
+    DROPPED = b"D"
 
 
-def units_of(span: ByteRange) -> range:
-    """The units that a range touches."""
-    return range(span.start // CACHE_UNIT_BYTES, unit_count(span.end) if span.size_bytes else 0)
+class PartialBlob:
+    """One process's view of a partial blob. Safe to share between threads. `BlobCache` opens and closes it.
 
+    A shared lock on the map says that the partial blob is in use. Ranges that are claimed or missing are aligned
+    to units. Methods raise `OSError` if the disk fails.
+    """
 
-class Claim:
-    """The right to fill a blob, taken before its size is known. Becomes a part, or is given back."""
-
-    def __init__(self, handle: Handle, path: Path) -> None:
-        self.handle = handle
-        self.path = path
-
-
-class Part:
-    """Owned by one process, whose threads may share it. Only a `BlobCache` makes and ends one."""
-
-    def __init__(self, handle: Handle, path: Path, blob: Blob) -> None:
-        self.handle = handle
-        self.path = path
+    def __init__(self, blob: Blob, paths: PartialPaths, data: LockFile, units: LockFile) -> None:
         self.blob = blob
-        self.is_over = False
-        """Set when the part was kept or thrown away. Later writes do nothing."""
-        self.map: Handle | None = None
-        """Where other processes look; None for a blob so small that it comes at once."""
-        self._lock = threading.Lock()
-        self._tell_lock = threading.Lock()
-        self._taken = Spans()
-        self._covered = Spans()
-        self._hash_lock = threading.Lock()
-        self._strong = hashlib.sha256()
-        self._quick = _xxh3_128()
-        self._hashed_bytes = 0
-        self._phase = _COLLECTING
-        self._beats = 0
+        self.paths = paths
+        self.data = data
+        self.map = units
+        self.is_closed = False
+        """Set when this process no longer uses the partial blob. Claims find nothing then, and writes do nothing."""
+        self.used_at = 0.0
+        self.stalled_at_bytes = -1
+        """The value of `present_bytes` at which a reader waited in vain."""
+        self._changed = threading.Condition()
+        self._claimed = RangeSet()
+        self._is_committing = False
 
     @property
-    def covered_bytes(self) -> int:
-        return self._covered.size_bytes
+    def state(self) -> PartialState:
+        if self.is_closed:
+            return PartialState.DROPPED
+        found = os.pread(self.map.fd, 1, _STATE_AT)
+        return PartialState(found) if found in (b"L", b"C") else PartialState.DROPPED
+
+    def set_state(self, state: PartialState) -> None:
+        os.pwrite(self.map.fd, state.value, _STATE_AT)
+
+    def missing(self, spans: Sequence[ByteRange]) -> list[ByteRange]:
+        """Return the absent units of these ranges, claimed or not, in order."""
+        wanted = RangeSet(self._aligned(span) for span in spans if span.size_bytes)
+        return [gap for span in wanted for gap in self._absent(span)]
+
+    def present_bytes(self) -> int:
+        marks = self._marks(0, self._unit_count())
+        count = len(marks) - marks.count(0)
+        return min(count * UNIT_BYTES, self.blob.byte_size)
 
     @property
     def is_complete(self) -> bool:
-        return self._covered.size_bytes == self.blob.byte_size
+        return 0 not in self._marks(0, self._unit_count())
 
-    def covers(self, span: ByteRange) -> bool:
-        with self._lock:
-            return self._covered.covers(span)
+    def claim(self, spans: Sequence[ByteRange], max_bytes: int | None = None) -> list[ByteRange]:
+        """Claim the absent units of these ranges that no reader has claimed. Each claim ends with `release`.
 
-    def write(self, start: int, data: memoryview) -> None:
-        """Put bytes in their place, except those that somebody has put there or is about to."""
-        whole = ByteRange(start, start + len(data))
-        with self._lock:
-            fresh = [] if self.is_over else self._taken.missing(whole)
-            for span in fresh:
-                self._taken.add(span)
-        for span in fresh:
-            _write_all(self.handle.fd, data[span.start - start : span.end - start], span.start)
-        with self._lock:
-            for span in fresh:
-                self._covered.add(span)
-        if fresh:
-            self._show(fresh)
-            if self._phase is _FILLING:
-                self.tell(filling=True)
+        With `max_bytes`, claim only the first of them, up to that size.
+        """
+        claimed: list[ByteRange] = []
+        with self._changed:
+            for gap in [] if self.is_closed else self.missing(spans):
+                for free in self._claimed.missing(gap):
+                    for span in self._lock_units(free, max_bytes):
+                        self._claimed.add(span)
+                        claimed.append(span)
+                    if claimed and max_bytes is not None:
+                        return claimed
+        return claimed
+
+    def claim_next(self, max_bytes: int) -> list[ByteRange]:
+        """Claim the first units of the blob that are absent and that no reader has claimed."""
+        return self.claim([ByteRange(0, self.blob.byte_size)], max_bytes)
+
+    def write(self, span: ByteRange, data: memoryview) -> None:
+        """Write bytes of a claimed range, then mark its units as present."""
+        if self.is_closed:
+            return
+        _write_all(self.data.fd, data, span.start)
+        first, end = _units(span)
+        os.pwrite(self.map.fd, b"\1" * (end - first), _HEADER_BYTES + first)
+
+    def release(self, spans: Sequence[ByteRange]) -> None:
+        """End claims, whether their bytes were written or not, and wake waiting threads."""
+        with self._changed:
+            for span in spans:
+                self._claimed.discard(span)
+                self.data.unlock_range(*_units(span))
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a thread of this process ends a claim. Claims of other processes need polling."""
+        with self._changed:
+            self._changed.wait(timeout_s)
 
     def read(self, span: ByteRange) -> memoryview:
-        """Bytes that are covered; as good as bytes from the store, and as little verified."""
-        pieces = []
-        position = span.start
-        while position < span.end and (piece := os.pread(self.handle.fd, span.end - position, position)):
-            pieces.append(piece)
-            position += len(piece)
+        """Return bytes whose units are present."""
+        chunks, position = [], span.start
+        while position < span.end and (chunk := os.pread(self.data.fd, span.end - position, position)):
+            chunks.append(chunk)
+            position += len(chunk)
         if position < span.end:
-            raise OSError(errno.EIO, f"{self.path} ends at byte {position}")
-        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            raise OSError(errno.EIO, f"{self.paths.data} ends at byte {position}")
+        return memoryview(chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
-    def tell(self, *, filling: bool) -> None:
-        """Let other processes see whether somebody is working on the rest, and how much is there."""
-        with self._tell_lock:
-            self._phase = _FILLING if filling else _COLLECTING
-            if not self.is_over:
-                count = self._covered.size_bytes.to_bytes(TRAILER_BYTES - len(self._phase), "little")
-                os.pwrite(self.handle.fd, self._phase + count, self.blob.byte_size)
-
-    def wishes(self) -> list[ByteRange]:
-        """What other processes wait for and is not there yet. They are shown that somebody has looked."""
-        if self.map is None:
-            return []
-        count = unit_count(self.blob.byte_size)
-        wished = Spans()
-        for unit, mark in enumerate(os.pread(self.map.fd, count, count)):
-            if mark:
-                wished.add(self._unit(unit))
-        with self._lock:
-            missing = [gap for span in wished for gap in self._covered.missing(span)]
-        if missing:
-            self._beats += 1
-            os.pwrite(self.map.fd, self._beats.to_bytes(MAP_BEAT_BYTES, "little"), 2 * count)
-        return missing
-
-    def end(self) -> bool:
-        """From now on nothing is written any more. False if the part was over already."""
-        with self._tell_lock, self._lock:
-            was_over, self.is_over = self.is_over, True
-        return not was_over
-
-    def hash_ahead(self) -> None:
-        """Hash what is there without a gap. Returns at once if another thread is at it."""
-        if self._hash_lock.acquire(blocking=False):
-            try:
-                self._hash_prefix()
-            finally:
-                self._hash_lock.release()
+    def begin_commit(self) -> bool:
+        """Become the one reader that hashes and commits. False: another reader does."""
+        with self._changed:
+            if self._is_committing or self.is_closed:
+                return False
+            self._is_committing = self.data.lock_range(_COMMIT_LOCK, _COMMIT_LOCK + 1) is None
+            return self._is_committing
 
     def hashes(self) -> tuple[str, str]:
-        """SHA-256 and XXH3-128 of a complete part, as it lies in the file."""
-        with self._hash_lock:
-            self._hash_prefix()
-            assert self._hashed_bytes == self.blob.byte_size, "only a complete part has a hash"
-            return self._strong.hexdigest(), self._quick.hexdigest()
+        """Return SHA-256 and XXH3-128 of the data file."""
+        import xxhash
 
-    def _show(self, spans: Sequence[ByteRange]) -> None:
-        """Let other processes use the units that these ranges have completed."""
-        if self.map is not None:
-            with self._lock:
-                touched = {unit for span in spans for unit in units_of(span)}
-                whole = [unit for unit in touched if self._covered.covers(self._unit(unit))]
-            for unit in whole:
-                os.pwrite(self.map.fd, b"\1", unit)
+        strong, quick, position = hashlib.sha256(), xxhash.xxh3_128(), 0
+        while position < self.blob.byte_size:
+            chunk = os.pread(self.data.fd, _HASH_CHUNK_BYTES, position)
+            if not chunk:
+                raise OSError(errno.EIO, f"{self.paths.data} ends at byte {position}")
+            strong.update(chunk)
+            quick.update(chunk)
+            position += len(chunk)
+        return strong.hexdigest(), quick.hexdigest()
 
-    def _unit(self, number: int) -> ByteRange:
-        start = number * CACHE_UNIT_BYTES
-        return ByteRange(start, min(start + CACHE_UNIT_BYTES, self.blob.byte_size))
+    def close(self) -> bool:
+        """Stop writing in this process. False: the partial blob was closed before."""
+        with self._changed:
+            was_closed, self.is_closed = self.is_closed, True
+            self.data.unlock_range(_COMMIT_LOCK, _COMMIT_LOCK + 1)
+            self._changed.notify_all()
+        return not was_closed
 
-    def _hash_prefix(self) -> None:
-        while True:
-            with self._lock:
-                end = self._covered.prefix_end()
-            if end <= self._hashed_bytes:
-                return
-            while self._hashed_bytes < end:
-                count = min(COPY_CHUNK_BYTES, end - self._hashed_bytes)
-                chunk = os.pread(self.handle.fd, count, self._hashed_bytes)
-                if not chunk:
-                    raise OSError(errno.EIO, f"{self.path} ends at byte {self._hashed_bytes}")
-                self._strong.update(chunk)
-                self._quick.update(chunk)
-                self._hashed_bytes += len(chunk)
+    def _aligned(self, span: ByteRange) -> ByteRange:
+        first, end = _units(span)
+        return ByteRange(first * UNIT_BYTES, min(end * UNIT_BYTES, self.blob.byte_size))
+
+    def _unit_count(self) -> int:
+        return -(-self.blob.byte_size // UNIT_BYTES)
+
+    def _marks(self, first: int, end: int) -> bytes:
+        marks = os.pread(self.map.fd, end - first, _HEADER_BYTES + first)
+        if len(marks) != end - first:
+            raise OSError(errno.EIO, f"{self.paths.map} ends at unit {first + len(marks)}")
+        return marks
+
+    def _absent(self, span: ByteRange) -> Iterator[ByteRange]:
+        first, end = _units(span)
+        marks = self._marks(first, end)
+        at = marks.find(0)
+        while at >= 0:
+            stop = marks.find(1, at)
+            stop = len(marks) if stop < 0 else stop
+            yield self._aligned(ByteRange((first + at) * UNIT_BYTES, (first + stop) * UNIT_BYTES))
+            at = marks.find(0, stop)
+
+    def _lock_units(self, span: ByteRange, max_bytes: int | None) -> list[ByteRange]:
+        """Lock the units that no other process has locked, and keep those that are still absent."""
+        locked: list[ByteRange] = []
+        first, end = _units(span)
+        while first < end and not (locked and max_bytes is not None):
+            last = end if max_bytes is None else min(end, first + max(1, max_bytes // UNIT_BYTES))
+            conflict = self.data.lock_range(first, last)
+            if conflict is not None and conflict[0] > first:
+                last = conflict[0]
+                conflict = self.data.lock_range(first, last)
+            if conflict is None:
+                locked += self._keep_absent(first, last)
+                first = last
+            else:
+                first = conflict[1]
+        return locked
+
+    def _keep_absent(self, first: int, end: int) -> list[ByteRange]:
+        """Unlock the units that another reader has written since they were found absent."""
+        span = self._aligned(ByteRange(first * UNIT_BYTES, end * UNIT_BYTES))
+        absent = RangeSet(self._absent(span))
+        for written in absent.missing(span):
+            self.data.unlock_range(*_units(written))
+        return list(absent)
 
 
-def is_collecting(handle: Handle) -> bool:
-    """Whether another process has this part, and fetches nothing for it."""
-    if handle.try_lock(exclusive=False):
-        handle.unlock()
-        return False
-    size = handle.size_bytes() - TRAILER_BYTES
-    return size >= 0 and os.pread(handle.fd, TRAILER_BYTES, size).startswith(_COLLECTING)
+def new_map(file: LockFile, size_bytes: int) -> None:
+    """Make the file an empty map of a blob of this size."""
+    units = -(-size_bytes // UNIT_BYTES)
+    os.ftruncate(file.fd, 0)
+    os.ftruncate(file.fd, _HEADER_BYTES + units)
+    header = _MAGIC.ljust(_SIZE_AT, b"\0") + size_bytes.to_bytes(8, "little")
+    os.pwrite(file.fd, header[:_STATE_AT] + PartialState.LIVE.value + header[_STATE_AT + 1 :], 0)
 
 
-def read_progress(handle: Handle) -> Progress | None:
-    """How far another process is with this part; None when nobody works on it, or only collects."""
-    if handle.try_lock(exclusive=False):
-        handle.unlock()
+def read_map_size(file: LockFile) -> int | None:
+    """Return the size of the blob that a map belongs to; None if the map is not valid."""
+    header = os.pread(file.fd, _HEADER_BYTES, 0)
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
         return None
-    size = handle.size_bytes() - TRAILER_BYTES
-    if size < 0:
-        return Progress(0, 0)  # somebody is reserving room for it
-    line = os.pread(handle.fd, TRAILER_BYTES, size)
-    if not line.startswith(_FILLING):
-        return None
-    return Progress(size, int.from_bytes(line[len(_FILLING) :], "little"))
+    return int.from_bytes(header[_SIZE_AT:], "little")
 
 
-def reserved_bytes(handle: Handle) -> int:
-    """What the ledger counts for a part that was left behind. Nothing, unless it is surely one of ours."""
-    size = handle.size_bytes()
-    line = os.pread(handle.fd, TRAILER_BYTES, size - TRAILER_BYTES) if size >= TRAILER_BYTES else b""
-    return size if line.startswith((_FILLING, _COLLECTING)) else 0
+def _units(span: ByteRange) -> tuple[int, int]:
+    """Return the numbers of the units that a range touches, as a half-open pair."""
+    return span.start // UNIT_BYTES, -(-span.end // UNIT_BYTES)
 
 
 def _write_all(fd: int, data: memoryview, offset: int) -> None:
     while len(data):
         count = os.pwrite(fd, data, offset)
         data, offset = data[count:], offset + count
-
-
-def _xxh3_128() -> xxhash.xxh3_128:
-    import xxhash
-
-    return xxhash.xxh3_128()

@@ -1,22 +1,20 @@
-"""Where the bytes of a remote store may come from, as a word that people choose.
+"""Modes that users choose, and policies that say when a whole blob is fetched.
 
 Implements "Modes" of docs/specs/cache.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from warpdata.errors import BadInputError
+from warpdata.limits import KIB
 
-__all__ = ["FILL_EAGERLY", "FILL_FOR_EPOCHS", "FILL_FOR_MEDIA", "FILL_FOR_TABLES", "FillPolicy", "Mode", "parse_mode"]
+__all__ = ["FetchPolicy", "Mode", "parse_mode"]
 
 
 class Mode(StrEnum):
-    """`auto` keeps what is read often, `remote` keeps nothing, `hybrid` keeps all that is touched, `local` asks
-    no store at all.
-    """
+    """`auto` caches what is read often, `remote` nothing, `hybrid` all that is read; `local` uses no store."""
 
     AUTO = "auto"
     REMOTE = "remote"
@@ -25,23 +23,37 @@ class Mode(StrEnum):
 
 
 def parse_mode(text: str) -> Mode:
-    """The mode of that name; `BadInputError` for any other text."""
+    """Return the mode of that name; `BadInputError` for any other text."""
     try:
         return Mode(text)
     except ValueError:
         raise BadInputError(f"{text!r} is not a mode", hint=f"Use one of {', '.join(Mode)}.") from None
 
 
-@dataclass(frozen=True, slots=True)
-class FillPolicy:
-    """When reads of a blob are reason enough to fetch the whole of it: after so many, or after they asked for
-    that fraction of its bytes, whichever comes first. An `eager` fill may evict whatever nobody uses; any other
-    only what has been idle for a while.
+class FetchPolicy(Enum):
+    """When reads of a blob cause the whole blob to be fetched in the background.
+
+    A blob is due after `after_reads` reads, or when reads asked for `after_fraction` of its bytes. A blob that is
+    not due keeps what reads fetch, once they asked for `record_after_bytes`. An `is_eager` policy evicts any entry
+    that is not in use; others evict only idle entries.
     """
 
-    after_reads: int | None
-    after_fraction: float | None
-    eager: bool
+    MEDIA = (8, None, 256 * KIB, False)
+    """For single members of large shards."""
+    TABLES = (None, 0.5, 64 * KIB, False)
+    """For column chunks, which may be a small part of a shard."""
+    EPOCHS = (1, None, 0, False)
+    """For streams that will read everything."""
+    EAGER = (1, None, 0, True)
+    """For mode `hybrid` and for warming."""
+
+    def __init__(
+        self, after_reads: int | None, after_fraction: float | None, record_after_bytes: int, is_eager: bool
+    ) -> None:
+        self.after_reads = after_reads
+        self.after_fraction = after_fraction
+        self.record_after_bytes = record_after_bytes
+        self.is_eager = is_eager
 
     def is_due(self, read_count: int, asked_bytes: int, size_bytes: int | None) -> bool:
         if self.after_reads is not None and read_count >= self.after_reads:
@@ -49,10 +61,3 @@ class FillPolicy:
         if self.after_fraction is None or size_bytes is None:
             return False
         return asked_bytes >= self.after_fraction * size_bytes
-
-
-FILL_FOR_MEDIA = FillPolicy(after_reads=8, after_fraction=None, eager=False)
-FILL_FOR_EPOCHS = FillPolicy(after_reads=1, after_fraction=None, eager=False)
-"""For whoever will read all of it, and reads large parts at once."""
-FILL_FOR_TABLES = FillPolicy(after_reads=None, after_fraction=0.5, eager=False)
-FILL_EAGERLY = FillPolicy(after_reads=1, after_fraction=None, eager=True)

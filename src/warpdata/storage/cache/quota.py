@@ -1,8 +1,7 @@
-"""How many bytes a cache holds or has promised room for, kept by all processes together.
+"""The number of bytes that a cache holds or has reserved, shared by all processes.
 
-One small file behind a lock. Whoever changes what the total counts holds the lock while doing so, and
-a process that is killed can only leave a total that is too high. Implements "The limit" of
-docs/specs/cache.md.
+The total is one small file behind a lock. A process holds the lock while it changes what the total counts. A
+process that is killed can only leave a total that is too high. Implements "Limit" of docs/specs/cache.md.
 """
 
 from __future__ import annotations
@@ -14,25 +13,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from warpdata.limits import CACHE_LEDGER_PATIENCE_S
-from warpdata.storage.cache.locks import Handle
+from warpdata.storage.cache.locks import LockFile
 
-__all__ = ["Account", "Ledger"]
+__all__ = ["TIMEOUT_S", "Quota", "QuotaTransaction"]
 
 _MAGIC = b"warp-cache-1"
 _LINE_BYTES = 40
-_PAUSE_S = 0.002
+_POLL_S = 0.002
+TIMEOUT_S = 30.0
 
 
-class Account:
-    """The total, while the lock is held. None: nobody knows, and a survey must tell."""
+class QuotaTransaction:
+    """The total while its lock is held. `total_bytes` is None if it is unknown and must be counted by a scan."""
 
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-        self._written = self.total_bytes = _parse(os.pread(handle.fd, _LINE_BYTES + 1, 0))
+    def __init__(self, file: LockFile) -> None:
+        self._file = file
+        self._written = self.total_bytes = _parse(os.pread(file.fd, _LINE_BYTES + 1, 0))
 
     def add(self, size_bytes: int) -> None:
-        """More is on disk when this returns, and then may be taken; less is written at the end."""
+        """Change the total. An increase is written before this returns, a decrease when the transaction ends."""
         if self.total_bytes is not None:
             self.total_bytes = max(0, self.total_bytes + size_bytes)
             if size_bytes > 0:
@@ -40,43 +39,43 @@ class Account:
 
     def write(self) -> None:
         if self.total_bytes is not None and self.total_bytes != self._written:
-            os.pwrite(self._handle.fd, _spell(self.total_bytes), 0)
+            os.pwrite(self._file.fd, _format(self.total_bytes), 0)
             self._written = self.total_bytes
 
 
-class Ledger:
-    """The file at `path`, which is made when first needed; its folder must be there."""
+class Quota:
+    """The total in the file `path`, which is made by the first transaction. Its directory must exist."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @contextmanager
-    def locked(self, patience_s: float = CACHE_LEDGER_PATIENCE_S) -> Iterator[Account]:
-        """The account, written back at the end whatever happens. `OSError` when the lock can not be had."""
-        handle = self._lock(patience_s)
+    def transaction(self, timeout_s: float = TIMEOUT_S) -> Iterator[QuotaTransaction]:
+        """Lock the total and write it back in any case. `BlockingIOError` if the lock stays taken."""
+        file = self._lock(timeout_s)
         try:
-            account = Account(handle)
+            transaction = QuotaTransaction(file)
             try:
-                yield account
+                yield transaction
             finally:
-                account.write()
+                transaction.write()
         finally:
-            handle.unlock()
-            handle.close()
+            file.unlock()
+            file.close()
 
-    def _lock(self, patience_s: float) -> Handle:
+    def _lock(self, timeout_s: float) -> LockFile:
         pause = threading.Event()
-        for _ in range(max(1, int(patience_s / _PAUSE_S))):
-            handle = Handle.open(self._path, os.O_RDWR | os.O_CREAT)
-            while handle.try_lock(exclusive=True):
-                if handle.is_at(self._path):
-                    return handle
-                handle = Handle.open(self._path, os.O_RDWR | os.O_CREAT)
-            pause.wait(_PAUSE_S)
-        raise OSError(errno.EAGAIN, f"{self._path} stayed locked for {patience_s:g} s")
+        for _ in range(max(1, int(timeout_s / _POLL_S))):
+            file = LockFile.open(self._path, os.O_RDWR | os.O_CREAT)
+            while file.try_lock(exclusive=True):
+                if file.is_at(self._path):
+                    return file
+                file = LockFile.open(self._path, os.O_RDWR | os.O_CREAT)
+            pause.wait(_POLL_S)
+        raise OSError(errno.EAGAIN, f"{self._path} stayed locked for {timeout_s:g} s")
 
 
-def _spell(total_bytes: int) -> bytes:
+def _format(total_bytes: int) -> bytes:
     return b"%s %*d\n" % (_MAGIC, _LINE_BYTES - len(_MAGIC) - 2, total_bytes)
 
 

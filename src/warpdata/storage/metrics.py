@@ -1,6 +1,6 @@
-"""What was asked of the store and what the cache spared it, in numbers.
+"""Counts of store requests and cache activity.
 
-Cheap enough to be always on. Numbers are those of this process; a forked child begins at zero.
+Counting is cheap enough to be always on. The counts belong to this process; a forked child starts at zero.
 """
 
 from __future__ import annotations
@@ -8,23 +8,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 from warpdata.limits import COALESCE_GAP_BYTES
-from warpdata.storage import ByteRange, GetResult, ObjectInfo, Reader, coalesce
-from warpdata.storage.cache.locks import register_after_fork
+from warpdata.primitives.fork import register_after_fork
+from warpdata.primitives.ranges import ByteRange, coalesce
+from warpdata.storage.types import GetResult, ObjectInfo, Reader
+from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = ["IOMetrics", "IOStats", "MeteredReader"]
 
 
 @dataclass(frozen=True, slots=True)
 class IOStats:
-    """`requests` and `bytes_fetched` are what the store was asked; the others are what the cache did.
+    """Counts of one moment. `requests` and `bytes_fetched` are about the store, the others about the cache.
 
-    `hits` were served from this machine and `misses` by the store; `waits` stood still for a fill. `healed`
-    entries were found damaged and dropped, `rejected` fills did not have the bytes their name promises,
-    `failed_fills` ended with an error. `stepped_aside` is how often the cache could or would not help: no room,
-    no permission, a disk that fails.
+    `hits` were served from this machine and `misses` by the store; `waits` waited for another reader's fetch.
+    `healed` entries were corrupt and removed, `rejected` blobs did not match their name, `failed_fills` ended with
+    an error. `stepped_aside` counts how often the cache was bypassed: no space, no permission, a failing disk.
     """
 
     requests: int = 0
@@ -44,7 +44,7 @@ class IOStats:
     prefetched: int = 0
 
     def since(self, earlier: IOStats) -> IOStats:
-        """What was counted after `earlier`; of counters that began anew, everything."""
+        """Return the difference to `earlier`; all counts if they restarted at zero in between."""
         differences = {name: getattr(self, name) - getattr(earlier, name) for name in _NAMES}
         return self if min(differences.values()) < 0 else IOStats(**differences)
 
@@ -53,50 +53,45 @@ _NAMES = tuple(field.name for field in fields(IOStats))
 
 
 class IOMetrics:
-    """Counts that grow. Safe to share between threads."""
+    """Counters that only grow. Safe to share between threads."""
 
     def __init__(self) -> None:
-        self.after_fork()
-        register_after_fork(self)
+        self._reset_after_fork()
+        register_after_fork(self._reset_after_fork)
 
-    def after_fork(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
-        self._amounts = dict.fromkeys(_NAMES, 0)
+        self._counts = dict.fromkeys(_NAMES, 0)
 
     def add(self, name: str, amount: int = 1) -> None:
         with self._lock:
-            self._amounts[name] += amount
+            self._counts[name] += amount
 
     def hit(self, size_bytes: int) -> None:
         with self._lock:
-            self._amounts["hits"] += 1
-            self._amounts["hit_bytes"] += size_bytes
+            self._counts["hits"] += 1
+            self._counts["hit_bytes"] += size_bytes
 
     def sent(self, requests: int, bytes_fetched: int) -> None:
         with self._lock:
-            self._amounts["requests"] += requests
-            self._amounts["bytes_fetched"] += bytes_fetched
+            self._counts["requests"] += requests
+            self._counts["bytes_fetched"] += bytes_fetched
 
     def snapshot(self) -> IOStats:
-        """All counts as of one moment."""
+        """Return all counts of one moment."""
         with self._lock:
-            return IOStats(**self._amounts)
+            return IOStats(**self._counts)
 
 
-class MeteredReader:
-    """Implements `Reader` by passing everything on. Put it directly around a store, so that what it counts is
-    what is sent: ranges that share a request count once, with the bytes between them.
+class MeteredReader(ReaderWrapper):
+    """Counts the requests to the reader it wraps. Wrap the store itself, so that the counts are what is sent.
 
-    Streams count by chunk for bytes and once for requests; retries inside a store are not seen.
+    Ranges that share a request count once, with the bytes between them. Retries inside a store are not counted.
     """
 
     def __init__(self, reader: Reader, counters: IOMetrics) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._counters = counters
-
-    @property
-    def url(self) -> str:
-        return self._reader.url
 
     def read(self, key: str) -> GetResult:
         self._counters.sent(1, 0)
@@ -142,15 +137,3 @@ class MeteredReader:
     def list_folders(self, prefix: str) -> list[str]:
         self._counters.sent(1, 0)
         return self._reader.list_folders(prefix)
-
-    def local_path(self, key: str) -> Path | None:
-        return self._reader.local_path(key)
-
-    def is_local(self, key: str) -> bool:
-        return self._reader.is_local(key)
-
-    def invalidate(self, key: str) -> bool:
-        return self._reader.invalidate(key)
-
-    def signed_url(self, key: str, expires_s: int) -> str:
-        return self._reader.signed_url(key, expires_s)

@@ -1,4 +1,4 @@
-"""If these fail, people are told that the cache saved or cost something other than it did."""
+"""If these fail, users see wrong numbers of requests and cache hits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.storage.cache.scenes import Scene, members, read_members
 from warpdata.errors import ObjectNotFoundError
 from warpdata.limits import MIB
 from warpdata.primitives.hashing import blob_key
-from warpdata.storage import ByteRange, LocalStore, Reader
-from warpdata.storage.cache import FILL_EAGERLY, IOMetrics, IOStats, MeteredReader
+from warpdata.storage import ByteRange, IOMetrics, IOStats, LocalStore, MeteredReader, Reader
+from warpdata.storage.cache import FetchPolicy
 from warpdata.testing import FaultyStore
 
 
@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> FaultyStore:
     return made
 
 
-ASKED: dict[str, tuple[Callable[[Reader], object], int, int]] = {
+OPERATIONS: dict[str, tuple[Callable[[Reader], object], int, int]] = {
     "read": (lambda reader: reader.read("a/k"), 1, 3 * MIB),
     "read_if_changed": (lambda reader: reader.read_if_changed("a/k", "tag"), 1, 3 * MIB),
     "read_range": (lambda reader: reader.read_range("a/k", ByteRange(5, 15)), 1, 10),
@@ -46,9 +46,9 @@ ASKED: dict[str, tuple[Callable[[Reader], object], int, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_requests_and_bytes_are_those_that_are_sent(store: FaultyStore, name: str) -> None:
-    ask, requests, size = ASKED[name]
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_requests_and_bytes_are_counted(store: FaultyStore, name: str) -> None:
+    ask, requests, size = OPERATIONS[name]
     counters = IOMetrics()
     reader = MeteredReader(store, counters)
     assert isinstance(reader, Reader)
@@ -57,7 +57,7 @@ def test_requests_and_bytes_are_those_that_are_sent(store: FaultyStore, name: st
     assert counters.snapshot() == IOStats(requests=requests, bytes_fetched=size)
 
 
-def test_what_fails_was_asked_all_the_same(store: FaultyStore) -> None:
+def test_a_failed_request_counts(store: FaultyStore) -> None:
     counters = IOMetrics()
     with pytest.raises(ObjectNotFoundError):
         MeteredReader(store, counters).read_range("absent", ByteRange(0, 5))
@@ -77,14 +77,15 @@ def test_threads_do_not_lose_counts() -> None:
     assert counters.snapshot() == IOStats(hits=16_000, hit_bytes=48_000, misses=16_000)
 
 
-def test_a_name_that_is_none_is_our_mistake() -> None:
+def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(KeyError):
         IOMetrics().add("mises")
 
 
-def test_the_story_of_a_blob_in_numbers(scene: Scene) -> None:
+def test_the_counts_of_one_blob(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
     blob, data = scene.blob(MIB)
-    reader = scene.reader(FILL_EAGERLY)
+    reader = scene.reader(FetchPolicy.EAGER)
     reader.fill(blob)
     read_members(reader, blob, data, members(MIB, 1))
     reader.invalidate(blob_key(blob.hash))
@@ -99,3 +100,4 @@ def test_the_story_of_a_blob_in_numbers(scene: Scene) -> None:
         "fill_bytes": MIB,
         "healed": 1,
     }
+    scene.close()

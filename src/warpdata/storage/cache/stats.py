@@ -1,0 +1,66 @@
+"""Statistics of a cache directory: its content, and the counts of all processes that used it.
+
+The counts are best effort: a process that is killed, or a disk that fails, leaves them out. They are for people.
+Implements "Totals" of docs/specs/cache.md.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import msgspec
+
+from warpdata.storage import IOStats
+from warpdata.storage.cache.locks import LockFile
+
+__all__ = ["CacheStats", "add_to_totals", "read_totals"]
+
+_NAME = "totals.json"
+_MAX_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """The content of a cache. `parts` are partial blobs, including those that killed processes left."""
+
+    entries: int
+    bytes: int
+    limit_bytes: int
+    parts: int
+    part_bytes: int
+
+
+def add_to_totals(directory: Path, counts: IOStats) -> bool:
+    """Add counts to the totals. False: the directory does not exist, or another process has the file locked."""
+    if not any(asdict(counts).values()) or not directory.is_dir():
+        return False
+    with suppress(OSError):
+        file = LockFile.open(directory / _NAME, os.O_RDWR | os.O_CREAT)
+        if file.try_lock(exclusive=True):
+            known = asdict(_parse(os.pread(file.fd, _MAX_BYTES, 0)))
+            added = {name: known[name] + amount for name, amount in asdict(counts).items()}
+            data = msgspec.json.encode(added)
+            os.pwrite(file.fd, data, 0)
+            os.ftruncate(file.fd, len(data))
+            file.unlock()
+            return True
+    return False
+
+
+def read_totals(directory: Path) -> IOStats:
+    """Return the totals; all zero where nothing was added yet."""
+    with suppress(OSError):
+        return _parse((directory / _NAME).read_bytes()[:_MAX_BYTES])
+    return IOStats()
+
+
+def _parse(data: bytes) -> IOStats:
+    """Return zeros for bytes that are not valid totals. The next addition overwrites them."""
+    try:
+        found = msgspec.json.decode(data, type=dict[str, int])
+    except msgspec.MsgspecError:
+        return IOStats()
+    return IOStats(**{field.name: max(0, found.get(field.name, 0)) for field in fields(IOStats)})
