@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from contextlib import contextmanager
@@ -402,9 +403,10 @@ def test_results_are_not_kept_by_idle_threads(pool: WorkerPool, monkeypatch: pyt
 
     executor = pool.executor(1)
     future: Future[Large] | None = executor.submit(Large)
-    await_true(future.done)  # type: ignore[union-attr]
+    assert future is not None
+    result = weakref.ref(future.result())
     future = None
-    await_true(lambda: not [one for one in gc.get_objects() if isinstance(one, Large)])
+    await_true(lambda: result() is None)
 
 
 # Processes

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from warpdata.limits import COALESCE_GAP_BYTES
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, blob_key
-from warpdata.storage.verified_read import read_blob
 from warpdata.storage.types import ByteRange, GetResult, ObjectInfo, Reader
+from warpdata.storage.verified_read import read_blob
 from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = ["BufferedBlob"]
