@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from warpdata.repository.catalog import Address, Catalog, VersionRef, is_sound, key_policy
+from warpdata.repository.catalog import Address, Catalog, VersionRef, is_valid, key_policy
 from warpdata.settings import Settings, load_settings
 from warpdata.storage import MetadataCache, MetadataCacheFiles, Reader, Writer, normalize_url, open_store
 from warpdata.storage.cache import (
@@ -102,7 +102,7 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
         offline = OfflineReader(url, cache, MetadataCacheFiles(url, remembered), _OFFLINE)
         return Session(writer, offline, settings, mode=chosen, counters=counters, cache=cache)
     tables, media = (FILL_EAGERLY, FILL_EAGERLY) if chosen is Mode.HYBRID else (FILL_FOR_TABLES, FILL_FOR_MEDIA)
-    cached = CachedReader(MetadataCache(asked, remembered, key_policy, is_sound), cache, tables)
+    cached = CachedReader(MetadataCache(asked, remembered, key_policy, is_valid), cache, tables)
     return Session(writer, cached, settings, mode=chosen, media=cached.under(media), counters=counters, cache=cache)
 
 

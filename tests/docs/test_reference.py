@@ -32,7 +32,7 @@ ANSWERS = {
         "TableInfo",
         "Warmed",
     ),
-    "warpdata.repository.manifest": ("Difference", "EntryChange", "Manifest"),
+    "warpdata.repository.manifest": ("VersionDiff", "EntryChange", "Manifest"),
     "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published", "Verification"),
 }
 """What the public functions hand out, by home."""

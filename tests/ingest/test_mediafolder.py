@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.ingest.scenes import bound, plant, png, rows, wav
 from warpdata.errors import InvalidSourceError, WarpError
-from warpdata.ingest import Packing, Survey, audiofolder, imagefolder
+from warpdata.ingest import IngestReport, Packing, audiofolder, imagefolder
 from warpdata.ingest.file_types import REF_TYPE_BY_ENDING
 from warpdata.ingest.folder_columns import SPLITS, folder_columns
 
@@ -30,8 +30,8 @@ PATHS = st.builds(
 )
 
 
-def prepared(folder: Path, **options: Any) -> tuple[wd.DatasetBuilder, Survey]:
-    surveys: list[Survey] = []
+def prepared(folder: Path, **options: Any) -> tuple[wd.DatasetBuilder, IngestReport]:
+    surveys: list[IngestReport] = []
     builder = imagefolder("acme/pets", folder, report=surveys.append, **options)
     return builder, surveys[0]
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.ingest.scenes import bound, plant, png, rows
 from warpdata.errors import ColumnNotFoundError, InvalidSourceError, SchemaMismatchError, WarpError
-from warpdata.ingest import Media, Survey, csv
+from warpdata.ingest import IngestReport, Media, csv
 from warpdata.ingest.rows import read_rows
 from warpdata.primitives.hashing import sha256_hex
 
@@ -75,7 +75,7 @@ def test_parquet_is_taken_byte_for_byte(tmp_path: Path) -> None:
     for n in range(2):
         pq.write_table(pa.table({"n": [n], "photo": ["a.png"]}), tmp_path / f"{n}.parquet")
     plant(tmp_path, {"photos/a.png": png()})
-    surveys: list[Survey] = []
+    surveys: list[IngestReport] = []
     source = f"{tmp_path}/*.parquet"
     csv("acme/t", source, media={"photo": tmp_path / "photos"}, report=surveys.append).publish()
     hashes = {blob.hash for blob in wd.dataset("acme/t").blobs()}

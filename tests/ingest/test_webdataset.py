@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.ingest.scenes import bound, png, rows, write_tar
 from warpdata.errors import InvalidSourceError, WarpError
-from warpdata.ingest import Survey, samples, webdataset
+from warpdata.ingest import IngestReport, samples, webdataset
 
 MEDIA = {"png": "image", "seg.png": "image", "wav": "audio", "mp4": "video", "npy": "file", "weird": "file"}
 VALUES = {
@@ -90,7 +90,7 @@ def test_tars_are_taken_as_they_are_and_twice_is_once(tmp_path: Path) -> None:
     for number in range(2):
         members = [(f"{number}{n}.{end}", png(n) if end == "PNG" else b"5") for n in range(3) for end in ("PNG", "cls")]
         write_tar(tmp_path / "web" / f"{number}.tar", [*members, (f"README-{number}", b"words")])
-    surveys: list[Survey] = []
+    surveys: list[IngestReport] = []
     first = webdataset("acme/web", tmp_path / "web", report=surveys.append).publish()
     assert (surveys[0].rows, surveys[0].members, dict(surveys[0].ignored)) == (6, 14, {"": 2})
     opened = wd.dataset("acme/web")

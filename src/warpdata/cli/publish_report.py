@@ -14,7 +14,7 @@ from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.cli.parameters import PairType, SizeType
 from warpdata.cli.progress import Meter
-from warpdata.kinds.artifacts import ShardRecipe
+from warpdata.kinds.artifacts import ShardSpec
 from warpdata.primitives.hashing import is_digest
 from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
 from warpdata.repository.catalog import Address
@@ -227,7 +227,7 @@ def _path(session: Session, file: PlannedFile) -> Path:
 
 
 def _packed_count(file: PlannedFile) -> int | None:
-    return len(file.recipe.sources) if isinstance(file.recipe, ShardRecipe) and file.recipe.is_archive else None
+    return len(file.recipe.sources) if isinstance(file.recipe, ShardSpec) and file.recipe.is_archive else None
 
 
 def _with(options: Iterable[Callable[[_F], _F]], function: _F) -> _F:

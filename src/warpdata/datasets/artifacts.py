@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from warpdata.errors import ArtifactNotFoundError, UnsupportedError
-from warpdata.kinds.artifacts import Artifact, ArtifactEntry, Origin
+from warpdata.kinds.artifacts import Artifact, ArtifactBackend, ArtifactEntry
 from warpdata.limits import CACHE_ROOM_FRACTION, MEMBER_GAP_BYTES, STREAM_DENSE_SHARE
 from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import LoadPage, Manifest
@@ -67,7 +67,7 @@ def open_artifact(
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Artifacts: {', '.join(names) or 'none'}"
         raise ArtifactNotFoundError(f"{resolved.dataset_id} has no artifact {name!r}", hint=hint)
     address = ArtifactAddress(session.reader.url, resolved.dataset_id, resolved.version, name, session.mode.value)
-    origin = Origin(session.media_reader, load_page, address, partial(_extract, session))
+    origin = ArtifactBackend(session.media_reader, load_page, address, partial(_extract, session))
     artifact = Artifact(name, ArtifactEntry.of(name, payload), origin)
     _opened[address] = artifact
     _kept.append(artifact)

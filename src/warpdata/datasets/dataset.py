@@ -35,7 +35,7 @@ from warpdata.repository.catalog import (
     find_transaction,
     parse_address,
 )
-from warpdata.repository.manifest import Difference, LoadPage, Manifest, ShardList, compare, iter_shards, kept_blobs
+from warpdata.repository.manifest import LoadPage, Manifest, ShardList, VersionDiff, compare, iter_shards, kept_blobs
 from warpdata.session import Session, VersionAddress, connect
 from warpdata.settings import Settings
 from warpdata.storage.cache import CachedReader, IOStats, Mode
@@ -334,7 +334,7 @@ class Dataset(Streams):
         """Every blob this version needs, pages included."""
         return kept_blobs(self._manifest, self._load_page)
 
-    def diff(self, older: Dataset) -> Difference:
+    def diff(self, older: Dataset) -> VersionDiff:
         """What changed from `older` to this version."""
         return compare(older.manifest, self._manifest, self._load_page)
 
@@ -342,9 +342,9 @@ class Dataset(Streams):
 def _presentation(bound: Mapping[str, tuple[Artifact, str]]) -> SchemaTransform | None:
     if not bound:
         return None
-    from warpdata.datasets.ref_columns import Presentation  # needs Arrow
+    from warpdata.datasets.ref_columns import RefColumns  # needs Arrow
 
-    return Presentation(bound)
+    return RefColumns(bound)
 
 
 def dataset(
@@ -380,7 +380,7 @@ def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_e
     return mix_streams(streams, seed, stop)
 
 
-def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> Difference:
+def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> VersionDiff:
     """What changed between two addresses, usually of one dataset."""
     session = connect(store, settings)
     return open_dataset(session, parse_address(newer)).diff(open_dataset(session, parse_address(older)))

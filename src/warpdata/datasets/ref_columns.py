@@ -20,7 +20,7 @@ from warpdata.errors import BadInputError
 from warpdata.kinds.artifacts import REF_CLASSES, Artifact, FileRef, locator_of
 from warpdata.query import check_reference_column
 
-__all__ = ["Presentation", "RefScalar", "RefType"]
+__all__ = ["RefColumns", "RefScalar", "RefType"]
 
 _NAME = "warpdata.ref"
 _REMEMBERED_TYPES = 256
@@ -103,7 +103,7 @@ def _as_is(ref: FileRef | None) -> FileRef | None:
 pa.register_extension_type(RefType(pa.string(), ArtifactAddress("", "", "", "", ""), "file"))
 
 
-class Presentation:
+class RefColumns:
     """Turns a stored schema into one whose bound columns are references into these artifacts."""
 
     def __init__(self, columns: Mapping[str, tuple[Artifact, str]]) -> None:

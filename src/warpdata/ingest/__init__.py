@@ -7,18 +7,18 @@ The same files always give the same version.
 
 from warpdata.ingest.media_dir import audiofolder, imagefolder
 from warpdata.ingest.pack import Packing
-from warpdata.ingest.report import Report, Survey, log_survey
+from warpdata.ingest.report import IngestReport, OnReport, log_report
 from warpdata.ingest.tabular import Media, csv
 from warpdata.ingest.webdataset import webdataset
 
 __all__ = [
+    "IngestReport",
     "Media",
+    "OnReport",
     "Packing",
-    "Report",
-    "Survey",
     "audiofolder",
     "csv",
     "imagefolder",
-    "log_survey",
+    "log_report",
     "webdataset",
 ]

@@ -15,7 +15,7 @@ from warpdata.ingest.file_types import REF_TYPE_BY_ENDING, count_endings, ref_ty
 from warpdata.ingest.folder_columns import folder_columns
 from warpdata.ingest.metadata_files import METADATA_NAMES, join_metadata
 from warpdata.ingest.pack import Packing
-from warpdata.ingest.report import Report, Survey, log_survey
+from warpdata.ingest.report import IngestReport, OnReport, log_report
 from warpdata.kinds.artifacts import MemberSource, list_sources
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
@@ -34,7 +34,7 @@ def imagefolder(
     table: str = "main",
     artifact: str = "raw_images",
     packing: Packing | None = None,
-    report: Report = log_survey,
+    report: OnReport = log_report,
 ) -> DatasetBuilder:
     """Pictures, one row each: `image` is bound to the artifact.
 
@@ -55,7 +55,7 @@ def audiofolder(
     table: str = "main",
     artifact: str = "raw_audio",
     packing: Packing | None = None,
-    report: Report = log_survey,
+    report: OnReport = log_report,
 ) -> DatasetBuilder:
     """As `imagefolder`, for sounds in a column `audio`."""
     wanted = _Wanted("audio", table, artifact, packing or Packing())
@@ -81,13 +81,13 @@ class _Listing:
     ignored: Sequence[MemberSource]
 
 
-def _prepare(builder: DatasetBuilder, folder: Path, wanted: _Wanted, report: Report) -> DatasetBuilder:
+def _prepare(builder: DatasetBuilder, folder: Path, wanted: _Wanted, report: OnReport) -> DatasetBuilder:
     listing = _list(folder.expanduser(), wanted.ref_type)
     rows, undescribed = _rows(listing, wanted.ref_type)
     wanted.packing.add(builder, wanted.artifact, {member.path: member.content for member in listing.media})
     builder.add_table(wanted.table, rows).bind(wanted.table, wanted.ref_type, wanted.artifact, wanted.ref_type)
     ignored = count_endings(member.path for member in listing.ignored)
-    report(Survey(str(folder), rows.num_rows, len(listing.media), ignored, undescribed))
+    report(IngestReport(str(folder), rows.num_rows, len(listing.media), ignored, undescribed))
     return builder
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["Report", "Survey", "log_survey"]
+__all__ = ["IngestReport", "OnReport", "log_report"]
 
 _LOG = logging.getLogger("warpdata.ingest")
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class IngestReport:
     """`ignored` counts files left out, by the ending of their name; `undescribed` media have no row of metadata."""
 
     source: str
@@ -23,16 +23,16 @@ class Survey:
     undescribed: int = 0
 
 
-class Report(Protocol):
-    """Takes the survey of an ingest, before anything is published."""
+class OnReport(Protocol):
+    """Takes the report of an ingest, before anything is published."""
 
-    def __call__(self, survey: Survey, /) -> None: ...
+    def __call__(self, report: IngestReport, /) -> None: ...
 
 
-def log_survey(survey: Survey) -> None:
+def log_report(report: IngestReport) -> None:
     """Write it to the log `warpdata.ingest`, files that were left out as a warning."""
-    _LOG.info("%s: %d rows, %d files", survey.source, survey.rows, survey.members)
-    if survey.ignored:
-        _LOG.warning("%s: files of other types were left out: %s", survey.source, dict(survey.ignored))
-    if survey.undescribed:
-        _LOG.warning("%s: the metadata does not name %d files", survey.source, survey.undescribed)
+    _LOG.info("%s: %d rows, %d files", report.source, report.rows, report.members)
+    if report.ignored:
+        _LOG.warning("%s: files of other types were left out: %s", report.source, dict(report.ignored))
+    if report.undescribed:
+        _LOG.warning("%s: the metadata does not name %d files", report.source, report.undescribed)

@@ -12,7 +12,7 @@ from warpdata.errors import ColumnNotFoundError, InvalidSourceError
 from warpdata.formats.parquet import describe_all
 from warpdata.ingest.file_types import ref_type_of
 from warpdata.ingest.pack import Packing
-from warpdata.ingest.report import Report, Survey, log_survey
+from warpdata.ingest.report import IngestReport, OnReport, log_report
 from warpdata.ingest.rows import TABLE_ENDINGS, FileSource, find_files, read_first, read_tables
 from warpdata.kinds.artifacts import list_sources
 from warpdata.limits import INGEST_LOOKED_AT_ROWS
@@ -42,7 +42,7 @@ def csv(
     table: str = "main",
     media: Mapping[str, Media | str | Path] | None = None,
     packing: Packing | None = None,
-    report: Report = log_survey,
+    report: OnReport = log_report,
 ) -> DatasetBuilder:
     """Rows in the order of the files; Parquet files are taken byte for byte.
 
@@ -65,7 +65,7 @@ def csv(
         first = rows.slice(0, INGEST_LOOKED_AT_ROWS)
     _check_columns(wanted, first.schema, paths[0])
     member_count = _bind(builder, table, _with_types(wanted, first), packing or Packing())
-    report(Survey(str(source), row_count, member_count))
+    report(IngestReport(str(source), row_count, member_count))
     return builder
 
 

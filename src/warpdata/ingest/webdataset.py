@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpdata.errors import InvalidSourceError
 from warpdata.ingest.pack import Packing
-from warpdata.ingest.report import Report, Survey, log_survey
+from warpdata.ingest.report import IngestReport, OnReport, log_report
 from warpdata.ingest.rows import FileSource, find_files
 from warpdata.ingest.samples import learn_columns, sample_batches
 from warpdata.publish import DatasetBuilder
@@ -20,7 +20,7 @@ def webdataset(
     store: str | Session | None = None,
     table: str = "main",
     artifact: str = "raw",
-    report: Report = log_survey,
+    report: OnReport = log_report,
 ) -> DatasetBuilder:
     """Tars from a folder, a glob or a list, one row for each sample; rows keep the order of the tars.
 
@@ -41,5 +41,5 @@ def webdataset(
     for ending, ref_type in sorted(columns.references.items()):
         builder.bind(table, ending, artifact, ref_type)
     ignored = {"": columns.nameless_count} if columns.nameless_count else {}
-    report(Survey(str(source), columns.sample_count, columns.member_count, ignored))
+    report(IngestReport(str(source), columns.sample_count, columns.member_count, ignored))
     return builder

@@ -15,7 +15,7 @@ from warpdata.kinds.artifacts import (
     MemberSource,
     PackedMember,
     PackedShard,
-    ShardRecipe,
+    ShardSpec,
     cut_by_content,
     cut_shards,
     list_sources,
@@ -136,13 +136,13 @@ def _to_pack(
 ) -> list[tuple[StagedBlob, PackedShard]]:
     sources = _with_prefix(spec, named)
     if spec.kind == "files":
-        recipes = [ShardRecipe((source,), number, None, is_archive=False) for number, source in enumerate(sources)]
+        recipes = [ShardSpec((source,), number, None, is_archive=False) for number, source in enumerate(sources)]
     else:
         parts = cut_by_content(sources) if spec.shard_bytes is None else cut_shards(sources, spec.shard_bytes)
-        recipes = [ShardRecipe(tuple(part), number, spec.compression) for number, part in enumerate(parts)]
+        recipes = [ShardSpec(tuple(part), number, spec.compression) for number, part in enumerate(parts)]
     tally = ProgressCounter(progress, "hash", sum(source.size_bytes for source in sources), len(recipes))
 
-    def measure(recipe: ShardRecipe) -> tuple[StagedBlob, PackedShard]:
+    def measure(recipe: ShardSpec) -> tuple[StagedBlob, PackedShard]:
         packed = recipe.measure(tally.add_bytes)
         tally.finish_file()
         return _staged(name, recipe, packed), packed
@@ -150,7 +150,7 @@ def _to_pack(
     return in_parallel(measure, recipes)
 
 
-def _staged(name: str, recipe: ShardRecipe, packed: PackedShard) -> StagedBlob:
+def _staged(name: str, recipe: ShardSpec, packed: PackedShard) -> StagedBlob:
     content = recipe.sources[0].content
     if not recipe.is_archive and isinstance(content, Path):
         return StagedBlob(content, packed.fingerprint)

@@ -111,10 +111,10 @@ class Change:
         if put_create_only(writer, key, data, self.session.pause):
             return
         try:
-            is_sound = writer.read(key).data == data
+            is_valid = writer.read(key).data == data
         except ObjectNotFoundError:
-            is_sound = False
-        if not is_sound:
+            is_valid = False
+        if not is_valid:
             writer.replace(key, data)
 
     def _onto(self, base: Manifest) -> Layout:

@@ -12,9 +12,9 @@ from warpdata.primitives.hashing import Fingerprint
 from warpdata.repository.manifest import Binding, Footer, Shard
 
 __all__ = [
+    "LazyBlob",
     "PlannedFile",
     "PublishPlan",
-    "Recipe",
     "Staged",
     "StagedArtifact",
     "StagedBlob",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-class Recipe(Protocol):
+class LazyBlob(Protocol):
     """How a shard is made when it is needed."""
 
     def write(self, path: Path, promised: Fingerprint) -> None:
@@ -39,7 +39,7 @@ class StagedBlob:
 
     path: Path
     fingerprint: Fingerprint
-    recipe: Recipe | None = None
+    recipe: LazyBlob | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class PlannedFile:
     path: Path
     fingerprint: Fingerprint
     is_present: bool
-    recipe: Recipe | None = None
+    recipe: LazyBlob | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ TensorsInput: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | Tensors"
 
 
 @dataclass(frozen=True, slots=True)
-class TensorRecipe:
+class TensorShardSpec:
     """Some canonical bytes, written when they are needed."""
 
     canonical: CanonicalBytes
@@ -76,10 +76,10 @@ def stage_tensors(name: str, source: TensorsInput, folder: Path, progress: Progr
     """Read every byte once: what each shard will be, and the hash of every leaf."""
     art = _opened(name, source)
     canonical = CanonicalBytes(art.replica)
-    recipes = [TensorRecipe(canonical, start, end) for start, end in cut_shards(art.index)]
+    recipes = [TensorShardSpec(canonical, start, end) for start, end in cut_shards(art.index)]
     tally = ProgressCounter(progress, "hash", sum(recipe.end - recipe.start for recipe in recipes), len(recipes))
 
-    def measure(recipe: TensorRecipe) -> tuple[Fingerprint, dict[int, bytes]]:
+    def measure(recipe: TensorShardSpec) -> tuple[Fingerprint, dict[int, bytes]]:
         done = _measure(recipe, tally)
         tally.finish_file()
         return done
@@ -117,7 +117,7 @@ def _opened(name: str, source: TensorsInput) -> Tensors:
     return art
 
 
-def _measure(recipe: TensorRecipe, tally: ProgressCounter) -> tuple[Fingerprint, dict[int, bytes]]:
+def _measure(recipe: TensorShardSpec, tally: ProgressCounter) -> tuple[Fingerprint, dict[int, bytes]]:
     """The shard, and the leaves that lie in it as a whole."""
     strong, quick = hashlib.sha256(), xxhash.xxh3_128()
     total = recipe.canonical.size

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from warpdata.kinds.artifacts import (
     Artifact,
+    ArtifactBackend,
     ArtifactEntry,
     ArtifactInput,
     MemberIndex,
-    Origin,
     PackedMember,
     PackedShard,
-    ShardRecipe,
+    ShardSpec,
     cut_shards,
     list_sources,
     scan_tar,
@@ -78,8 +78,8 @@ class Stored:
         """As for a first reader: nothing is remembered."""
         return Artifact("media", self.entry, self.origin(reader))
 
-    def origin(self, reader: Reader | None = None) -> Origin:
-        return Origin(reader or self.store, self._load_page, self.open, _no_extract)
+    def origin(self, reader: Reader | None = None) -> ArtifactBackend:
+        return ArtifactBackend(reader or self.store, self._load_page, self.open, _no_extract)
 
     def bytes_of(self, blob: Blob) -> bytes:
         return b"".join(self.store.stream(blob_key(blob.hash)))
@@ -97,12 +97,12 @@ def recipes(
     kind: str = "tar_shards",
     compression: str | None = None,
     shard_bytes: int = ARTIFACT_SHARD_BYTES,
-) -> list[ShardRecipe]:
+) -> list[ShardSpec]:
     sources = list_sources(source)
     if kind == "files":
-        return [ShardRecipe((one,), number, None, is_archive=False) for number, one in enumerate(sources)]
+        return [ShardSpec((one,), number, None, is_archive=False) for number, one in enumerate(sources)]
     parts = cut_shards(sources, shard_bytes)
-    return [ShardRecipe(tuple(part), number, compression) for number, part in enumerate(parts)]
+    return [ShardSpec(tuple(part), number, compression) for number, part in enumerate(parts)]
 
 
 def store_artifact(

@@ -28,7 +28,7 @@ from warpdata.errors import InvalidSourceError
 from warpdata.kinds.artifacts import (
     MemberSource,
     PackedShard,
-    ShardRecipe,
+    ShardSpec,
     cut_by_content,
     cut_shards,
     list_sources,
@@ -305,7 +305,7 @@ def test_among_many_the_one_that_changed_size_is_named(tmp_path: Path, disturb: 
     sources = list_sources(tmp_path)
     disturb(tmp_path / "b")
     with pytest.raises(InvalidSourceError) as caught:
-        ShardRecipe(tuple(sources), 0, None).measure()
+        ShardSpec(tuple(sources), 0, None).measure()
     assert str(tmp_path / "b") in caught.value.message
     assert str(tmp_path / "c") not in caught.value.message
 

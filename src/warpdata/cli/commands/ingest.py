@@ -23,13 +23,13 @@ from warpdata.cli.publish_report import (
     tell,
 )
 from warpdata.cli.values import escape
-from warpdata.ingest import Media, Packing, Report, Survey, audiofolder, csv, imagefolder, webdataset
+from warpdata.ingest import IngestReport, Media, OnReport, Packing, audiofolder, csv, imagefolder, webdataset
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
 
 __all__ = ["ingest"]
 
-_Prepare = Callable[[Session, Report], DatasetBuilder]
+_Prepare = Callable[[Session, OnReport], DatasetBuilder]
 
 _KEYS = {
     **PUBLISH_KEYS,
@@ -100,7 +100,7 @@ def _imagefolder(invocation: Invocation, /, source: str, table: str, **given: An
     """
     packing, request = _packing(given), PublishRequest(**given)
 
-    def prepare(session: Session, report: Report) -> DatasetBuilder:
+    def prepare(session: Session, report: OnReport) -> DatasetBuilder:
         return imagefolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
 
     _run(invocation, request, prepare)
@@ -117,7 +117,7 @@ def _audiofolder(invocation: Invocation, /, source: str, table: str, **given: An
     """
     packing, request = _packing(given), PublishRequest(**given)
 
-    def prepare(session: Session, report: Report) -> DatasetBuilder:
+    def prepare(session: Session, report: OnReport) -> DatasetBuilder:
         return audiofolder(request.dataset_id, source, store=session, table=table, packing=packing, report=report)
 
     _run(invocation, request, prepare)
@@ -136,7 +136,7 @@ def _webdataset(invocation: Invocation, /, source: str, table: str, **given: Any
     """
     request = PublishRequest(**given)
 
-    def prepare(session: Session, report: Report) -> DatasetBuilder:
+    def prepare(session: Session, report: OnReport) -> DatasetBuilder:
         return webdataset(request.dataset_id, source, store=session, table=table, report=report)
 
     _run(invocation, request, prepare)
@@ -156,7 +156,7 @@ def _csv(invocation: Invocation, /, source: str, table: str, **given: Any) -> No
     media = {column: Media(folder, ref_type) for column, folder, ref_type in given.pop("media")}
     packing, request = _packing(given), PublishRequest(**given)
 
-    def prepare(session: Session, report: Report) -> DatasetBuilder:
+    def prepare(session: Session, report: OnReport) -> DatasetBuilder:
         return csv(request.dataset_id, source, store=session, table=table, media=media, packing=packing, report=report)
 
     _run(invocation, request, prepare)
@@ -169,7 +169,7 @@ def _packing(given: dict[str, Any]) -> Packing:
 
 
 def _run(invocation: Invocation, request: PublishRequest, prepare: _Prepare) -> None:
-    found: list[Survey] = []
+    found: list[IngestReport] = []
     with invocation.meter(f"Looking at what is there for {request.dataset_id}") as meter:
         session = invocation.connect()
         done = perform(prepare(session, found.append), session, request, meter)
@@ -183,7 +183,7 @@ def _run(invocation: Invocation, request: PublishRequest, prepare: _Prepare) -> 
     _note(survey)
 
 
-def _note(survey: Survey) -> None:
+def _note(survey: IngestReport) -> None:
     note(f"{count_text(survey.rows, 'row')} and {count_text(survey.members, 'file')} from {escape(survey.source)}")
     if survey.ignored:
         parts = [

@@ -4,7 +4,7 @@ Handed manifest entries and a `Reader`; knows nothing of catalogs or tables. doc
 the normative text.
 """
 
-from warpdata.kinds.artifacts.artifact import Artifact, Coming, Extract, Origin, Reopen
+from warpdata.kinds.artifacts.artifact import Artifact, ArtifactBackend, Coming, Extract, Reopen
 from warpdata.kinds.artifacts.entry import KINDS, ArtifactEntry
 from warpdata.kinds.artifacts.index import MemberIndex
 from warpdata.kinds.artifacts.index_writer import PackedMember, WrittenIndex, write_index
@@ -16,7 +16,7 @@ from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, l
 from warpdata.kinds.artifacts.tar_pack import (
     COMPRESSIONS,
     PackedShard,
-    ShardRecipe,
+    ShardSpec,
     cut_by_content,
     cut_shards,
     pack_file,
@@ -29,6 +29,7 @@ __all__ = [
     "KINDS",
     "REF_CLASSES",
     "Artifact",
+    "ArtifactBackend",
     "ArtifactEntry",
     "ArtifactInput",
     "AudioRef",
@@ -42,11 +43,10 @@ __all__ = [
     "Member",
     "MemberIndex",
     "MemberSource",
-    "Origin",
     "PackedMember",
     "PackedShard",
     "Reopen",
-    "ShardRecipe",
+    "ShardSpec",
     "VideoRef",
     "WrittenIndex",
     "check_member_path",

@@ -19,14 +19,14 @@ from warpdata.errors import BadInputError, BlobCorruptedError, MemberNotFoundErr
 from warpdata.kinds.artifacts.entry import ArtifactEntry
 from warpdata.kinds.artifacts.index import MemberIndex
 from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member
-from warpdata.kinds.artifacts.member_fetch import Piece, begin_pieces, fetch_piece, fetch_pieces
+from warpdata.kinds.artifacts.member_fetch import MemberRange, begin_pieces, fetch_piece, fetch_pieces
 from warpdata.kinds.artifacts.member_file import open_pieces
 from warpdata.limits import MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.repository.manifest import LoadPage, ShardLookup
 from warpdata.storage import Reader
 
-__all__ = ["Artifact", "Coming", "Extract", "Origin", "Reopen"]
+__all__ = ["Artifact", "ArtifactBackend", "Coming", "Extract", "Reopen"]
 
 Reopen: TypeAlias = Callable[[], "Artifact"]
 """Opens the artifact again, perhaps in another process; can be pickled."""
@@ -42,7 +42,7 @@ _REMEMBERED_SHARDS = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ArtifactBackend:
     """What an artifact is handed beside its entry: where bytes come from, and what only the root can do."""
 
     reader: Reader
@@ -54,7 +54,7 @@ class Origin:
 class Artifact:
     """Opening costs nothing; the first member asked for reads a page or two of the index."""
 
-    def __init__(self, name: str, entry: ArtifactEntry, origin: Origin) -> None:
+    def __init__(self, name: str, entry: ArtifactEntry, origin: ArtifactBackend) -> None:
         self.name = name
         self.entry = entry
         self.reopen = origin.reopen
@@ -155,10 +155,10 @@ class Artifact:
             )
         return self._shard_under(self.member(locator))
 
-    def _fetch(self, pieces: Sequence[Piece]) -> list[bytes]:
+    def _fetch(self, pieces: Sequence[MemberRange]) -> list[bytes]:
         return fetch_pieces(self._reader, pieces, self.entry.compression)
 
-    def _pieces(self, locator: Locator) -> list[Piece]:
+    def _pieces(self, locator: Locator) -> list[MemberRange]:
         """What to fetch for it: one piece, or the chunks of a large member."""
         if isinstance(locator, ByteLocation):
             return [self._located(locator)]
@@ -168,13 +168,13 @@ class Artifact:
             return _chunk_pieces(member, self._index.chunks(member), blob)
         if member.size_bytes > MEMBER_CHUNK_BYTES:
             raise BlobCorruptedError(f"{member.path!r} has {member.size_bytes} bytes, but no table of chunks")
-        return [Piece(blob, member.offset, member.stored_bytes, member.size_bytes, member.xxh3, member.path)]
+        return [MemberRange(blob, member.offset, member.stored_bytes, member.size_bytes, member.xxh3, member.path)]
 
-    def _located(self, at: ByteLocation) -> Piece:
+    def _located(self, at: ByteLocation) -> MemberRange:
         if self.entry.compression is not None:
             raise UnsupportedError(f"artifact {self.name!r} is compressed: its bytes can not be named directly")
         name = f"bytes {at.offset}…{at.offset + at.length} of shard {at.shard}"
-        return Piece(self._shard(at.shard), at.offset, at.length, at.length, at.xxh3, name)
+        return MemberRange(self._shard(at.shard), at.offset, at.length, at.length, at.xxh3, name)
 
     def _shard_under(self, member: Member) -> Blob:
         try:
@@ -196,11 +196,11 @@ def _joined(parts: Sequence[Coming]) -> bytes:
     return b"".join(part() for part in parts)
 
 
-def _chunk_pieces(member: Member, chunks: Sequence[Chunk], blob: Blob) -> list[Piece]:
+def _chunk_pieces(member: Member, chunks: Sequence[Chunk], blob: Blob) -> list[MemberRange]:
     pieces, offset, left = [], member.offset, member.size_bytes
     for chunk in chunks:
         size = min(left, MEMBER_CHUNK_BYTES)
-        pieces.append(Piece(blob, offset, chunk.stored_bytes, size, chunk.xxh3, member.path))
+        pieces.append(MemberRange(blob, offset, chunk.stored_bytes, size, chunk.xxh3, member.path))
         offset += chunk.stored_bytes
         left -= size
     if left or offset != member.offset + member.stored_bytes:

@@ -19,10 +19,10 @@ from warpdata.limits import MAX_REQUESTS_AT_ONCE, MEMBER_GAP_BYTES, MEMBER_REQUE
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.storage import ByteRange, Reader, coalesce
 
-__all__ = ["Piece", "begin_pieces", "fetch_piece", "fetch_pieces"]
+__all__ = ["MemberRange", "begin_pieces", "fetch_piece", "fetch_pieces"]
 
 
-class Piece(NamedTuple):
+class MemberRange(NamedTuple):
     """Bytes of a shard that stand for `size_bytes` of content. Without `xxh3` they can not be verified."""
 
     blob: Blob
@@ -34,7 +34,7 @@ class Piece(NamedTuple):
     """The member, or what else it is, for messages."""
 
 
-def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | None) -> list[bytes]:
+def fetch_pieces(reader: Reader, pieces: Sequence[MemberRange], compression: str | None) -> list[bytes]:
     """The content of each, in the order given.
 
     What is on this machine is read piece by piece. For the rest, neighbours share a request, and requests
@@ -59,7 +59,7 @@ def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | Non
 
 
 def begin_pieces(
-    reader: Reader, pieces: Sequence[Piece], compression: str | None, pool: ThreadPoolExecutor
+    reader: Reader, pieces: Sequence[MemberRange], compression: str | None, pool: ThreadPoolExecutor
 ) -> list[Callable[[], bytes]]:
     """For each piece what waits for its content. Requests are made by the pool, in the order of need: the first
     piece is needed first. What is on this machine is read when it is asked for."""
@@ -78,7 +78,9 @@ def _waited_for(coming: Future[dict[int, bytes]], position: int) -> bytes:
     return coming.result()[position]
 
 
-def _divided(reader: Reader, pieces: Sequence[Piece], compression: str | None) -> tuple[list[int], list[_Request]]:
+def _divided(
+    reader: Reader, pieces: Sequence[MemberRange], compression: str | None
+) -> tuple[list[int], list[_Request]]:
     """Pieces on this machine, by position, and requests for the others. Empty pieces are checked and need neither."""
     for piece in pieces:
         if not _span(piece).size_bytes and _content(piece, memoryview(b""), compression) is None:
@@ -97,7 +99,9 @@ def _divided(reader: Reader, pieces: Sequence[Piece], compression: str | None) -
     return near, far
 
 
-def _fetch(reader: Reader, pieces: Sequence[Piece], request: _Request, compression: str | None) -> dict[int, bytes]:
+def _fetch(
+    reader: Reader, pieces: Sequence[MemberRange], request: _Request, compression: str | None
+) -> dict[int, bytes]:
     """What a request serves, by position."""
     reply, out = reader.read_range(request.key, request.span), {}
     for position in request.serves:
@@ -117,7 +121,7 @@ class _Request:
     serves: tuple[int, ...]
 
 
-def _by_shard(pieces: Sequence[Piece]) -> dict[str, list[int]]:
+def _by_shard(pieces: Sequence[MemberRange]) -> dict[str, list[int]]:
     """The positions of the pieces of each shard, by its key; empty ones need no bytes."""
     shards: dict[str, list[int]] = {}
     for position, piece in enumerate(pieces):
@@ -126,7 +130,7 @@ def _by_shard(pieces: Sequence[Piece]) -> dict[str, list[int]]:
     return {blob_key(digest): positions for digest, positions in shards.items()}
 
 
-def fetch_piece(reader: Reader, piece: Piece, compression: str | None) -> bytes:
+def fetch_piece(reader: Reader, piece: MemberRange, compression: str | None) -> bytes:
     """The content of one, in one read."""
     key, span = blob_key(piece.blob.hash), _span(piece)
     content = _content(piece, reader.read_range(key, span), compression)
@@ -137,7 +141,7 @@ def fetch_piece(reader: Reader, piece: Piece, compression: str | None) -> bytes:
     return content
 
 
-def _damage(reader: Reader, piece: Piece) -> BlobCorruptedError:
+def _damage(reader: Reader, piece: MemberRange) -> BlobCorruptedError:
     return BlobCorruptedError(
         f"{piece.name!r} is damaged: bytes {piece.offset}…{piece.offset + piece.stored_bytes} of shard "
         f"{piece.blob.hash} in {reader.url} do not have their checksum",
@@ -145,7 +149,7 @@ def _damage(reader: Reader, piece: Piece) -> BlobCorruptedError:
     )
 
 
-def _span(piece: Piece) -> ByteRange:
+def _span(piece: MemberRange) -> ByteRange:
     end = piece.offset + piece.stored_bytes
     if end > piece.blob.byte_size:
         raise BlobCorruptedError(
@@ -154,7 +158,7 @@ def _span(piece: Piece) -> ByteRange:
     return ByteRange(piece.offset, end)
 
 
-def _content(piece: Piece, stored: memoryview, compression: str | None) -> bytes | None:
+def _content(piece: MemberRange, stored: memoryview, compression: str | None) -> bytes | None:
     """None if the bytes are not those that were published."""
     content = _as_bytes(stored) if compression is None else _decompressed(stored, piece.size_bytes)
     if content is None or len(content) != piece.size_bytes:

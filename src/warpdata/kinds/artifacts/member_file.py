@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import BinaryIO, cast
 
-from warpdata.kinds.artifacts.member_fetch import Piece
+from warpdata.kinds.artifacts.member_fetch import MemberRange
 
 __all__ = ["open_pieces"]
 
 
-def open_pieces(pieces: Sequence[Piece], fetch: Callable[[Sequence[Piece]], list[bytes]]) -> BinaryIO:
+def open_pieces(pieces: Sequence[MemberRange], fetch: Callable[[Sequence[MemberRange]], list[bytes]]) -> BinaryIO:
     """`pieces` follow one another. One piece is read at once; of several, one is held at a time."""
     if len(pieces) == 1:
         return io.BytesIO(fetch(pieces)[0])
@@ -21,7 +21,7 @@ def open_pieces(pieces: Sequence[Piece], fetch: Callable[[Sequence[Piece]], list
 
 
 class _PiecesFile(io.RawIOBase):
-    def __init__(self, pieces: Sequence[Piece], fetch: Callable[[Sequence[Piece]], list[bytes]]) -> None:
+    def __init__(self, pieces: Sequence[MemberRange], fetch: Callable[[Sequence[MemberRange]], list[bytes]]) -> None:
         super().__init__()
         self._pieces = pieces
         self._fetch = fetch

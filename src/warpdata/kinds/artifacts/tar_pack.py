@@ -23,7 +23,7 @@ from warpdata.kinds.artifacts.source_files import MemberSource, read_pieces
 from warpdata.limits import ARTIFACT_CUT_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, ignore_bytes
 
-__all__ = ["COMPRESSIONS", "PackedShard", "ShardRecipe", "cut_by_content", "cut_shards", "pack_file", "pack_shard"]
+__all__ = ["COMPRESSIONS", "PackedShard", "ShardSpec", "cut_by_content", "cut_shards", "pack_file", "pack_shard"]
 
 COMPRESSIONS = ("zstd",)
 _ZSTD_LEVEL = 3
@@ -43,7 +43,7 @@ class PackedShard:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardRecipe:
+class ShardSpec:
     """A shard that can be made whenever it is needed, so that a folder of any size is packed without a copy of it."""
 
     sources: tuple[MemberSource, ...]

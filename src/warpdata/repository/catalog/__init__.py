@@ -4,7 +4,7 @@ docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
 """
 
 from warpdata.repository.catalog.catalog import Catalog, VersionRef
-from warpdata.repository.catalog.layout import STORE_MARKER, is_sound, key_policy
+from warpdata.repository.catalog.layout import STORE_MARKER, is_valid, key_policy
 from warpdata.repository.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
 from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry, Label
 from warpdata.repository.catalog.refs import create_branch, create_label
@@ -41,7 +41,7 @@ __all__ = [
     "create_branch",
     "create_label",
     "find_transaction",
-    "is_sound",
+    "is_valid",
     "key_policy",
     "mark_store",
     "parse_address",

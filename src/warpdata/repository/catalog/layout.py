@@ -15,7 +15,7 @@ __all__ = [
     "head_prefix",
     "heads_prefix",
     "hint_key",
-    "is_sound",
+    "is_valid",
     "key_policy",
     "label_key",
     "labels_prefix",
@@ -85,7 +85,7 @@ def key_policy(key: str) -> KeyPolicy:
     return KeyPolicy.REVALIDATE if parts[0] == "datasets" else KeyPolicy.NEVER
 
 
-def is_sound(key: str, data: bytes) -> bool:
+def is_valid(key: str, data: bytes) -> bool:
     """Whether the bytes are what a content-addressed key promises."""
     name = key.rsplit("/", 1)[-1].removesuffix(".json")
     if "/manifests/" not in key:

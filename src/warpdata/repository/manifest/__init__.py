@@ -5,7 +5,7 @@ docs/specs/manifest.md is the normative text; `schema.json` is the JSON Schema o
 
 from warpdata.repository.manifest.canonical import Json, JsonObject, canonical_json
 from warpdata.repository.manifest.codec import encode_manifest, version_of
-from warpdata.repository.manifest.compare import Difference, EntryChange, compare, kept_blobs
+from warpdata.repository.manifest.compare import EntryChange, VersionDiff, compare, kept_blobs
 from warpdata.repository.manifest.model import (
     FORMAT,
     Binding,
@@ -34,7 +34,6 @@ __all__ = [
     "FORMAT",
     "REF_TYPES",
     "Binding",
-    "Difference",
     "EntryChange",
     "Footer",
     "Json",
@@ -48,6 +47,7 @@ __all__ = [
     "ShardList",
     "ShardLookup",
     "TableEntry",
+    "VersionDiff",
     "canonical_json",
     "compare",
     "encode_manifest",

@@ -10,7 +10,7 @@ from warpdata.primitives.hashing import Blob
 from warpdata.repository.manifest.model import Binding, Manifest, Page, Payload, Shard, ShardList, TableEntry
 from warpdata.repository.manifest.pages import LoadPage, iter_shards, open_page
 
-__all__ = ["Difference", "EntryChange", "compare", "kept_blobs"]
+__all__ = ["EntryChange", "VersionDiff", "compare", "kept_blobs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class EntryChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class VersionDiff:
     changes: tuple[EntryChange, ...]
 
     def __bool__(self) -> bool:
         return bool(self.changes)
 
 
-def compare(old: Manifest, new: Manifest, load_page: LoadPage) -> Difference:
+def compare(old: Manifest, new: Manifest, load_page: LoadPage) -> VersionDiff:
     """Entries that differ, in section and name order. Shared pages are skipped, not loaded."""
     changes = []
     before, after = _entries(old), _entries(new)
@@ -57,7 +57,7 @@ def compare(old: Manifest, new: Manifest, load_page: LoadPage) -> Difference:
                 bytes_removed=sum(shard.byte_size * n for shard, n in removed.items()),
             )
         )
-    return Difference(tuple(changes))
+    return VersionDiff(tuple(changes))
 
 
 def kept_blobs(manifest: Manifest, load_page: LoadPage) -> Iterator[Blob]:
