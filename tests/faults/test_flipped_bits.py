@@ -11,7 +11,7 @@ from tests.faults.scenes import append, link, memory, numbers, replace
 from warpdata.datasets import open_dataset
 from warpdata.errors import CorruptError, ManifestCorruptedError, PointerCorruptedError
 from warpdata.primitives.hashing import blob_key
-from warpdata.repository.catalog import Catalog, is_sound, key_policy, parse_address
+from warpdata.repository.catalog import Catalog, is_valid, key_policy, parse_address
 from warpdata.session import Session
 from warpdata.settings import load_settings
 from warpdata.storage import MetadataCache, Writer, open_store
@@ -75,7 +75,7 @@ def test_a_damaged_manifest_is_not_remembered_after_its_repair(store: Writer, tm
     key = f"datasets/a/b/manifests/{version}.json"
     sound = store.read(key).data
     flip(store, key, 40)
-    cached = Catalog(MetadataCache(store, tmp_path / "cache", key_policy, is_sound))
+    cached = Catalog(MetadataCache(store, tmp_path / "cache", key_policy, is_valid))
     with pytest.raises(ManifestCorruptedError):
         cached.manifest(cached.resolve(parse_address("a/b")))
     store.replace(key, sound)
@@ -165,7 +165,7 @@ def test_damaged_pages_are_not_believed(store: Writer) -> None:
 def test_a_damaged_cached_pointer_is_fetched_again(tmp_path: Path) -> None:
     plain = open_store((tmp_path / "store").as_uri(), load_settings())
     replace(link(plain), 0)
-    cached = MetadataCache(plain, tmp_path / "cache", key_policy, is_sound)
+    cached = MetadataCache(plain, tmp_path / "cache", key_policy, is_valid)
     connection = Session(plain, cached, load_settings())
     first = open_dataset(connection, parse_address("a/b"))
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]

@@ -179,7 +179,7 @@ def test_an_expected_version_guards_against_surprise() -> None:
     replace(link(store), 0)
     version = open_dataset(link(store), parse_address("a/b")).version
     replace(link(store, seed=1), 100, expected_version=version)
-    with pytest.raises(ConflictError, match="stands at"):
+    with pytest.raises(ConflictError, match="is at version"):
         replace(link(store, seed=2), 200, expected_version=version)
     assert numbers(link(store)) == [100, 101, 102, 103]
 

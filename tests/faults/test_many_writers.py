@@ -19,13 +19,13 @@ WRITER = """
 import random, sys
 import pyarrow as pa
 import warpdata as wd
-from warpdata.datasets import Connection, connect
+from warpdata.session import Session, connect
 from warpdata.testing import DropReplies, FaultyStore
 
 url, process, commits = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 plain = connect(url)
 lossy = FaultyStore(plain.writer, DropReplies(0.05, random.Random(process)))
-link = Connection(lossy, lossy, plain.settings)
+link = Session(lossy, lossy, plain.settings)
 for step in range(commits):
     rows = pa.table({"n": pa.array([process * 1000 + step], pa.int64())})
     wd.DatasetBuilder("a/b", link).append_table("main", rows).publish(f"{process}/{step}")

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.kinds.artifacts.scenes import memory
 from warpdata.errors import BlobCorruptedError, CorruptError, WarpError
-from warpdata.kinds.artifacts import Artifact, ArtifactEntry, MemberIndex, Origin
+from warpdata.kinds.artifacts import Artifact, ArtifactBackend, ArtifactEntry, MemberIndex
 from warpdata.limits import MAX_INDEX_PAGE_BYTES, MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.repository.manifest import Footer, Shard, ShardList
@@ -139,7 +139,7 @@ class Forged:
     def artifact(self, compression: str | None = None, shard: bytes = SHARD, members: int = 1) -> Artifact:
         shards = ShardList((Shard(sha256_hex(shard), len(shard)),))
         entry = ArtifactEntry("tar_shards", shards, self.blob, self.footer, members, compression)
-        return Artifact("media", entry, Origin(self.store(shard), _none, _none, _none))
+        return Artifact("media", entry, ArtifactBackend(self.store(shard), _none, _none, _none))
 
 
 def _none(*_: object) -> Any:

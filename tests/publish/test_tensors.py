@@ -204,13 +204,13 @@ def test_arrays_of_any_strides_are_published_as_they_look(data: st.DataObject) -
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ({}, "are none"),
+        ({}, "the source is empty"),
         ({"w": [1, 2]}, "is a list, not an array"),
         ({1: np.zeros(2)}, "not the name of a tensor"),
         ({"w": np.array(["a"])}, "can not be tensors"),
         ({"w": torch.zeros(3, device="meta")}, "no plain elements"),
         ({"w": EYE.to_sparse()}, "no plain elements"),
-        (7, "can not be made of a int"),
+        (7, "cannot be made from a int"),
         ("no/such/file.safetensors", "there is no file"),
     ],
 )

@@ -227,7 +227,7 @@ def _path(session: Session, file: PlannedFile) -> Path:
 
 
 def _packed_count(file: PlannedFile) -> int | None:
-    return len(file.recipe.sources) if isinstance(file.recipe, ShardSpec) and file.recipe.is_archive else None
+    return len(file.content.sources) if isinstance(file.content, ShardSpec) and file.content.is_archive else None
 
 
 def _with(options: Iterable[Callable[[_F], _F]], function: _F) -> _F:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from warpdata.datasets.artifacts import for_stream, open_artifact
+from warpdata.datasets.artifacts import for_stream
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.prefetch import Foresight
 from warpdata.datasets.streams import Streams
 from warpdata.datasets.warm import Warmed, choose, warm_blobs
-from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
 from warpdata.formats.parquet import ShardOpener
-from warpdata.kinds.artifacts import Artifact
-from warpdata.kinds.tables import LookaheadHook, SchemaTransform, Table
-from warpdata.kinds.tensors import find_tensors
+from warpdata.kinds import VersionContext, payload_kind, pick_entry
+from warpdata.kinds.artifacts import ARTIFACTS, Artifact
+from warpdata.kinds.tables import TABLES, LookaheadHook, SchemaTransform, Table
+from warpdata.kinds.tensors import TENSORS
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.sizes import parse_size
@@ -88,6 +87,7 @@ class Dataset(Streams):
         self._presentations: dict[str, SchemaTransform] = {}
         self._shards = ShardOpener(connection.reader)
         self._load_page: LoadPage = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(connection.catalog.load_page)
+        self._context = VersionContext(connection, resolved, manifest, self._load_page)
 
     def __repr__(self) -> str:
         return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._session.reader.url!r})"
@@ -121,13 +121,7 @@ class Dataset(Streams):
 
     def table(self, name: str | None = None) -> Table:
         """A table by name; without one, the only table or the one called "main"."""
-        names = self.tables
-        name = name or self.main_table()
-        entry = self._manifest.tables.get(name)
-        if entry is None:
-            near = difflib.get_close_matches(name, names, n=3)
-            hint = f"Did you mean {' or '.join(near)}?" if near else f"Tables: {', '.join(names) or 'none'}"
-            raise TableNotFoundError(f"{self.id} has no table {name!r}", hint=hint)
+        name, entry = pick_entry(TABLES, self._manifest, name)
         return Table(
             name,
             entry,
@@ -144,21 +138,15 @@ class Dataset(Streams):
 
     def artifact(self, name: str | None = None) -> Artifact:
         """An artifact by name; without one, the only one there is."""
-        if name is None:
-            if len(self.artifacts) != 1:
-                hint = f"Name one of: {', '.join(self.artifacts)}." if self.artifacts else None
-                raise ArtifactNotFoundError(f"{self.id} has {len(self.artifacts)} artifacts", hint=hint)
-            name = self.artifacts[0]
+        name, _ = pick_entry(ARTIFACTS, self._manifest, name)
         if name not in self._artifacts:
-            self._artifacts[name] = open_artifact(self._session, self._resolved, self._manifest, name, self._load_page)
+            self._artifacts[name] = ARTIFACTS.open(self._context, name)
         return self._artifacts[name]
 
     def episodes(self, name: str | None = None) -> Episodes:
         """A set of episodes by name; without one, the only one there is."""
-        from warpdata.datasets.episodes import open_episodes  # brings the file format
-
         if name not in self._episodes:
-            self._episodes[name] = open_episodes(self._session, self._resolved, self._manifest, name)
+            self._episodes[name] = payload_kind("episodes").open(self._context, name)
         return self._episodes[name]
 
     def tensors(
@@ -170,7 +158,7 @@ class Dataset(Streams):
         """
         from warpdata.kinds.tensors import TensorsPlace, open_published  # needs numpy
 
-        name, entry = find_tensors(self.id, self._manifest, name)
+        name, entry = pick_entry(TENSORS, self._manifest, name)
         place = TensorsPlace(self.id, name, entry, self._session, self._load_page)
         return open_published(place, sources=sources, engine=engine)
 
@@ -238,9 +226,8 @@ class Dataset(Streams):
         session, on_selection = for_stream(self._session, used.values(), is_filtered=request.filter is not None)
         if session is self._session:
             return bound, on_selection
-        opened = functools.cache(
-            lambda name: open_artifact(session, self._resolved, self._manifest, name, self._load_page)
-        )
+        context = replace(self._context, session=session)
+        opened = functools.cache(lambda name: ARTIFACTS.open(context, name))
         return {column: (opened(artifact.name), kind) for column, (artifact, kind) in bound.items()}, on_selection
 
     def _traffic(self) -> Traffic:
@@ -281,35 +268,21 @@ class Dataset(Streams):
         looked at, as a number or as text: "200GB".
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
-        wanted, left = choose(self._shards_of(tables, artifacts, episodes, tensors, shards), limit)
+        named = {"tables": tables, "artifacts": artifacts, "episodes": episodes, "tensors": tensors}
+        wanted, left = choose(self._shards_of(named, shards), limit)
         tally = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._session, wanted, tally)
         return replace(done, skipped_bytes=done.skipped_bytes + left)
 
-    def _shards_of(
-        self,
-        tables: Sequence[str] | None,
-        artifacts: Sequence[str] | None,
-        episodes: Sequence[str] | None,
-        tensors: Sequence[str] | None,
-        part: slice | None,
-    ) -> Iterator[Blob]:
-        """Blobs in the order of the names given; an index before its shards."""
-        everything = all(names is None for names in (tables, artifacts, episodes, tensors))
-        for name in self.tables if everything else tables or ():
-            yield from self._part(self.table(name).entry.shards, part)
-        for name in self.artifacts if everything else artifacts or ():
-            entry = self.artifact(name).entry
-            yield entry.index
-            yield from self._part(entry.shards, part)
-        for name in self._manifest.episodes if everything else episodes or ():
-            listed = self.episodes(name).entry
-            yield listed.index
-            yield from self._part(listed.shards, part)
-        for name in sorted(self._manifest.tensors) if everything else tensors or ():
-            _, held = find_tensors(self.id, self._manifest, name)
-            yield held.index
-            yield from self._part(held.shards, part)
+    def _shards_of(self, named: Mapping[str, Sequence[str] | None], part: slice | None) -> Iterator[Blob]:
+        """Yield blobs in the order of the names, an index before its shards. Without names, those of all entries."""
+        everything = all(names is None for names in named.values())
+        for section, names in named.items():
+            for name in sorted(self._manifest.sections()[section]) if everything else names or ():
+                _, entry = pick_entry(payload_kind(section), self._manifest, name)
+                if section != "tables":
+                    yield entry.index
+                yield from self._part(entry.shards, part)
 
     def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
         listed = (shard.blob for shard in iter_shards(shards, self._load_page))

@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from warpdata.datasets.artifacts import ArtifactAddress
 from warpdata.errors import BadInputError
-from warpdata.kinds.artifacts import REF_CLASSES, Artifact, FileRef, locator_of
+from warpdata.kinds.artifacts import REF_CLASSES, Artifact, ArtifactAddress, FileRef, locator_of
 from warpdata.query import check_reference_column
 
 __all__ = ["RefColumns", "RefScalar", "RefType"]

@@ -5,16 +5,17 @@ the normative text.
 """
 
 from warpdata.kinds.artifacts.artifact import Artifact, ArtifactBackend, Coming, Extract, Reopen
-from warpdata.kinds.artifacts.entry import KINDS, ArtifactEntry
+from warpdata.kinds.artifacts.entry import ArtifactEntry
 from warpdata.kinds.artifacts.index import MemberIndex
 from warpdata.kinds.artifacts.index_writer import PackedMember, WrittenIndex, write_index
+from warpdata.kinds.artifacts.kind import ARTIFACTS, ArtifactAddress, ArtifactInfo
 from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member, locator_of
 from warpdata.kinds.artifacts.names import check_member_path
 from warpdata.kinds.artifacts.read_many import read_ahead, read_many
 from warpdata.kinds.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef
 from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, list_sources
+from warpdata.kinds.artifacts.stage import ArtifactSpec, StagedArtifact
 from warpdata.kinds.artifacts.tar_pack import (
-    COMPRESSIONS,
     PackedShard,
     ShardSpec,
     cut_by_content,
@@ -25,13 +26,15 @@ from warpdata.kinds.artifacts.tar_pack import (
 from warpdata.kinds.artifacts.tar_scan import scan_tar
 
 __all__ = [
-    "COMPRESSIONS",
-    "KINDS",
+    "ARTIFACTS",
     "REF_CLASSES",
     "Artifact",
+    "ArtifactAddress",
     "ArtifactBackend",
     "ArtifactEntry",
+    "ArtifactInfo",
     "ArtifactInput",
+    "ArtifactSpec",
     "AudioRef",
     "ByteLocation",
     "Chunk",
@@ -47,6 +50,7 @@ __all__ = [
     "PackedShard",
     "Reopen",
     "ShardSpec",
+    "StagedArtifact",
     "VideoRef",
     "WrittenIndex",
     "check_member_path",

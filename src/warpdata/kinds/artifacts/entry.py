@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
 from warpdata.primitives.hashing import Blob
-from warpdata.repository.manifest import Footer, JsonObject, Payload, ShardList
+from warpdata.repository.manifest import ARTIFACT_KINDS, Footer, JsonObject, Payload, ShardList
 
-__all__ = ["KINDS", "ArtifactEntry"]
+__all__ = ["ArtifactEntry"]
 
-KINDS = ("tar_shards", "webdataset_shards", "files")
 _KNOWN = {"members", "index_footer", "compression"}
 _COMPRESSED_KIND = "tar_shards"
 _SMALLEST_FOOTER = 40
@@ -44,7 +43,7 @@ class ArtifactEntry:
         attributes = payload.attributes
         members, footer, compression = (attributes.get(key) for key in ("members", "index_footer", "compression"))
         unknown = sorted(attributes.keys() - _KNOWN)
-        is_known = payload.kind in KINDS if compression is None else payload.kind == _COMPRESSED_KIND
+        is_known = payload.kind in ARTIFACT_KINDS if compression is None else payload.kind == _COMPRESSED_KIND
         if unknown or not is_known or compression not in (None, "zstd"):
             raise UnsupportedFormatError(
                 f"artifact {name!r} uses what this release does not know: "

@@ -11,12 +11,18 @@ from warpdata.kinds.episodes.episode import StoredEpisode
 from warpdata.kinds.episodes.episodes import Episodes
 from warpdata.kinds.episodes.index import IndexedEpisode, write_index
 from warpdata.kinds.episodes.index_reader import Library, Origin
+from warpdata.kinds.episodes.kind import EPISODES, EpisodesInfo
+from warpdata.kinds.episodes.stage import EpisodesInput, EpisodesSpec
 from warpdata.kinds.episodes.window_spec import Keys, Pad
 
 __all__ = [
+    "EPISODES",
     "Described",
     "Episodes",
     "EpisodesEntry",
+    "EpisodesInfo",
+    "EpisodesInput",
+    "EpisodesSpec",
     "IndexedEpisode",
     "Keys",
     "Library",

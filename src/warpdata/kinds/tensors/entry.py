@@ -5,14 +5,13 @@ Implements "In the manifest" of docs/specs/tensors.md.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
-from warpdata.errors import ArtifactNotFoundError, ManifestCorruptedError, UnsupportedFormatError
+from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
 from warpdata.primitives.hashing import Blob
-from warpdata.repository.manifest import Manifest, Payload, ShardList
+from warpdata.repository.manifest import Payload, ShardList
 
-__all__ = ["TensorsEntry", "find_tensors"]
+__all__ = ["TensorsEntry"]
 
 _KIND = "tensor_shards"
 _KNOWN = {"artifact_id", "tensors"}
@@ -54,19 +53,3 @@ class TensorsEntry:
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise ManifestCorruptedError(f"tensors {name!r} cannot be {count!r} in number")
         return TensorsEntry(payload.shards, payload.index, identity, count)
-
-
-def find_tensors(dataset_id: str, manifest: Manifest, name: str | None) -> tuple[str, TensorsEntry]:
-    """By name; without one, the only set there is. `ArtifactNotFoundError` names those there are."""
-    names = sorted(manifest.tensors)
-    if name is None:
-        if len(names) != 1:
-            hint = f"Name one of: {', '.join(names)}." if names else None
-            raise ArtifactNotFoundError(f"{dataset_id} has {len(names)} sets of tensors", hint=hint)
-        name = names[0]
-    payload = manifest.tensors.get(name)
-    if payload is None:
-        near = difflib.get_close_matches(name, names, n=3)
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"Tensors: {', '.join(names) or 'none'}"
-        raise ArtifactNotFoundError(f"{dataset_id} has no tensors {name!r}", hint=hint)
-    return name, TensorsEntry.of(name, payload)

@@ -1,4 +1,4 @@
-"""Names have a structure: what a version is, its canonical bytes, its hash. Pure values, no I/O.
+"""Manifests: the content of a version, its canonical bytes and its hash. Pure values, no I/O.
 
 docs/specs/manifest.md is the normative text; `schema.json` is the JSON Schema of the stored form.
 """
@@ -8,9 +8,11 @@ from warpdata.repository.manifest.codec import encode_manifest, version_of
 from warpdata.repository.manifest.compare import EntryChange, VersionDiff, compare, kept_blobs
 from warpdata.repository.manifest.model import (
     FORMAT,
+    PAYLOAD_SECTIONS,
     Binding,
     Footer,
     Manifest,
+    ManifestEntry,
     Page,
     Payload,
     Shard,
@@ -26,12 +28,14 @@ from warpdata.repository.manifest.pages import (
     iter_shards,
     page_shards,
 )
-from warpdata.repository.manifest.parse import DATASET_ID, ENTRY_NAME, REF_TYPES, parse_manifest
+from warpdata.repository.manifest.parse import ARTIFACT_KINDS, DATASET_ID, ENTRY_NAME, REF_TYPES, parse_manifest
 
 __all__ = [
+    "ARTIFACT_KINDS",
     "DATASET_ID",
     "ENTRY_NAME",
     "FORMAT",
+    "PAYLOAD_SECTIONS",
     "REF_TYPES",
     "Binding",
     "EntryChange",
@@ -40,6 +44,7 @@ __all__ = [
     "JsonObject",
     "LoadPage",
     "Manifest",
+    "ManifestEntry",
     "Page",
     "PagedShards",
     "Payload",
