@@ -14,6 +14,7 @@ from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.cli.parameters import PairType, SizeType
 from warpdata.cli.progress import Meter
+from warpdata.kinds import payload_kind
 from warpdata.kinds.artifacts import ShardSpec
 from warpdata.primitives.hashing import is_digest
 from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
@@ -172,10 +173,11 @@ def _show_plan(session: Session, plan: PublishPlan) -> None:
         {
             "would publish": plan.dataset_id,
             "version": plan.version or "depends on what is there then",
-            **{f"table {name}": count_text(rows, "row") for name, rows in plan.tables.items()},
-            **{f"artifact {name}": count_text(members, "file") for name, members in plan.artifacts.items()},
-            **{f"episodes {name}": count_text(count, "episode") for name, count in plan.episodes.items()},
-            **{f"tensors {name}": count_text(tensors, "tensor") for name, tensors in plan.tensors.items()},
+            **{
+                f"{kind.noun} {name}": count_text(count, kind.item)
+                for kind, counts in ((payload_kind(section), counts) for section, counts in plan.counts.items())
+                for name, count in counts.items()
+            },
             "to send": f"{count_text(plan.upload_files, 'file')}, {bytes_text(plan.upload_bytes)}",
             "already there": count_text(kept, "file") if kept else None,
         }
