@@ -10,6 +10,7 @@ from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, MetadataCa
 from warpdata.storage.object_store import ObjectStore
 from warpdata.storage.ranges import Request, check_spans, coalesce, split_reply
 from warpdata.storage.types import ByteRange, GetResult, ObjectInfo, Reader, Writer
+from warpdata.storage.verified_read import read_verified, retry_corrupt
 
 __all__ = [
     "ByteRange",
@@ -28,7 +29,9 @@ __all__ = [
     "normalize_url",
     "open_store",
     "read_blob",
+    "read_verified",
     "resolve_s3",
+    "retry_corrupt",
     "split_reply",
     "verify_blob",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpdata.kinds.artifacts import Coming
+from warpdata.kinds.artifacts import FutureBytes
 from warpdata.query import as_numpy
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Columns:
     """`contents` wait for what references lead to, where that is on its way."""
 
     values: dict[str, Values]
-    contents: dict[str, Sequence[Coming | None]]
+    contents: dict[str, Sequence[FutureBytes | None]]
     row_bytes: int = 0
     """What the rows took in memory, media aside."""
 
@@ -35,7 +35,7 @@ class Columns:
         return len(next(iter(self.values.values()), ()))
 
     @staticmethod
-    def of(rows: pa.Table, contents: dict[str, Sequence[Coming | None]]) -> Columns:
+    def of(rows: pa.Table, contents: dict[str, Sequence[FutureBytes | None]]) -> Columns:
         return Columns({name: _values(rows[name]) for name in rows.schema.names}, contents, rows.nbytes)
 
     @staticmethod
@@ -43,10 +43,10 @@ class Columns:
         """`count` samples, of parts that each say where theirs belong."""
         names = [name for _, part in parts[:1] for name in part.values]
         values = {name: _placed(count, [(at, part.values[name]) for at, part in parts]) for name in names}
-        contents: dict[str, Sequence[Coming | None]] = {}
+        contents: dict[str, Sequence[FutureBytes | None]] = {}
         for name in names:
             if all(name in part.contents for _, part in parts):
-                held: list[Coming | None] = [None] * count
+                held: list[FutureBytes | None] = [None] * count
                 for positions, part in parts:
                     _put(held, positions, part.contents[name])
                 contents[name] = held

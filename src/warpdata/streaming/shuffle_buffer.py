@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from warpdata.kinds.artifacts import Coming
+from warpdata.kinds.artifacts import FutureBytes
 from warpdata.query import as_arrow
 from warpdata.streaming.order import Order
 
@@ -38,7 +38,7 @@ class Taken:
     """Rows, and for columns of references what waits for the bytes they lead to, as far as these are on their way."""
 
     rows: pa.Table
-    contents: Mapping[str, Sequence[Coming | None]]
+    contents: Mapping[str, Sequence[FutureBytes | None]]
 
     def pick(self, positions: NDArray[np.int64]) -> Taken:
         wanted = positions.tolist()

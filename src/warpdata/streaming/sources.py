@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from warpdata.errors import BadInputError, WarpError
-from warpdata.kinds.artifacts import Coming, read_ahead
+from warpdata.kinds.artifacts import FutureBytes, read_ahead
 from warpdata.kinds.tables import Table, TakeRows
 from warpdata.limits import MAX_REQUESTS_AT_ONCE, SMALL_SHARD_BYTES, STREAM_KEPT_BYTES, STREAM_SPAN_BYTES
 from warpdata.primitives.cached_property import cached_property
@@ -255,15 +255,17 @@ class TableFeed:
         self._pools.close()
 
 
-def _coming(rows: pa.Table, needed: NDArray[np.int64], pool: ThreadPoolExecutor) -> dict[str, Sequence[Coming | None]]:
+def _coming(
+    rows: pa.Table, needed: NDArray[np.int64], pool: ThreadPoolExecutor
+) -> dict[str, Sequence[FutureBytes | None]]:
     """What references lead to, on its way in the order of need. What fails here fails again where it is used."""
     import pyarrow as pa
 
-    contents: dict[str, Sequence[Coming | None]] = {}
+    contents: dict[str, Sequence[FutureBytes | None]] = {}
     for column in rows.schema:
         if isinstance(column.type, pa.BaseExtensionType):
             refs = rows[column.name].to_pylist()
-            coming: list[Coming | None] = [None] * len(refs)
+            coming: list[FutureBytes | None] = [None] * len(refs)
             order = list(dict.fromkeys(needed.tolist()))
             with contextlib.suppress(WarpError):
                 for at, wait in zip(order, read_ahead([refs[at] for at in order], pool), strict=True):

@@ -297,7 +297,7 @@ def test_only_files_have_an_address_and_a_place_of_their_own(scene: Scene, tmp_p
         else:
             assert here == tmp_path / "extracted"
             assert made.pop() == FILES[path]
-            with pytest.raises(UnsupportedError, match="no objects of their own"):
+            with pytest.raises(UnsupportedError, match="are not separate objects"):
                 artifact.signed_url(path, 60)
     assert not made
 

@@ -1,18 +1,16 @@
-"""Artifacts: raw files in shards, found by a member index, read by range, handed out as typed references.
+"""Artifacts: raw files in shards, found by a member index, read by range, exposed as typed references.
 
-Handed manifest entries and a `Reader`; knows nothing of catalogs or tables. docs/specs/artifacts.md is
-the normative text.
+docs/specs/artifacts.md is the normative text.
 """
 
-from warpdata.kinds.artifacts.artifact import Artifact, ArtifactBackend, Coming, Extract, Reopen
+from warpdata.kinds.artifacts.artifact import Artifact, ArtifactBackend, Extract, Reopen
 from warpdata.kinds.artifacts.entry import ArtifactEntry
 from warpdata.kinds.artifacts.index import MemberIndex
-from warpdata.kinds.artifacts.index_writer import PackedMember, WrittenIndex, write_index
+from warpdata.kinds.artifacts.index_pages import PackedMember, WrittenIndex, write_index
 from warpdata.kinds.artifacts.kind import ARTIFACTS, ArtifactAddress, ArtifactInfo
-from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member, locator_of
-from warpdata.kinds.artifacts.names import check_member_path
-from warpdata.kinds.artifacts.read_many import read_ahead, read_many
-from warpdata.kinds.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef
+from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member, check_member_path, locator_of
+from warpdata.kinds.artifacts.member_fetch import FutureBytes
+from warpdata.kinds.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef, read_ahead, read_many
 from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, list_sources
 from warpdata.kinds.artifacts.stage import ArtifactSpec, StagedArtifact
 from warpdata.kinds.artifacts.tar_pack import (
@@ -38,9 +36,9 @@ __all__ = [
     "AudioRef",
     "ByteLocation",
     "Chunk",
-    "Coming",
     "Extract",
     "FileRef",
+    "FutureBytes",
     "ImageRef",
     "Locator",
     "Member",

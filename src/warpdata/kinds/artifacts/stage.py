@@ -9,7 +9,7 @@ from pathlib import Path
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, shards_of
 from warpdata.kinds.artifacts.entry import ArtifactEntry
-from warpdata.kinds.artifacts.index_writer import PackedMember, write_index
+from warpdata.kinds.artifacts.index_pages import PackedMember, write_index
 from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, list_sources
 from warpdata.kinds.artifacts.tar_pack import COMPRESSIONS, PackedShard, ShardSpec, cut_by_content, cut_shards
 from warpdata.kinds.artifacts.tar_scan import scan_tar

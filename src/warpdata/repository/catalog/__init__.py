@@ -1,4 +1,4 @@
-"""Structures have history: branches, labels, commits, and names resolved to versions.
+"""The catalog: branches, labels, commits, and addresses resolved to versions.
 
 docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
 """
@@ -7,13 +7,14 @@ from warpdata.repository.catalog.catalog import Catalog, VersionRef
 from warpdata.repository.catalog.layout import STORE_MARKER, is_valid, key_policy
 from warpdata.repository.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
 from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry, Label
-from warpdata.repository.catalog.refs import create_branch, create_label
 from warpdata.repository.catalog.transactions import (
     Committed,
     Pause,
     Propose,
     Transaction,
     commit,
+    create_branch,
+    create_label,
     find_transaction,
     mark_store,
     put_create_only,

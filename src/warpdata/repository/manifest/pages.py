@@ -121,7 +121,7 @@ class ShardLookup:
     def at(self, position: int) -> Shard:
         """Return the shard at a position. Raise `BadInputError` if the list is shorter."""
         if not 0 <= position < len(self):
-            raise BadInputError(f"shard {position} does not exist: the list has {len(self)} shards")
+            raise BadInputError(f"there is no shard {position}: the list has {len(self)}")
         listed, level = self._top, self._shards.levels
         while True:
             entries = listed.entries
@@ -137,7 +137,7 @@ class ShardLookup:
     def holding(self, row: int) -> tuple[int, Shard]:
         """Return the shard with a row, after the number of its first row. Raise `BadInputError` beyond the end."""
         if not 0 <= row < self._shards.row_count:
-            raise BadInputError(f"row {row} does not exist: the list has {self._shards.row_count} rows")
+            raise BadInputError(f"there is no row {row}: the list has {self._shards.row_count}")
         listed, level, first_row = self._top, self._shards.levels, 0
         while True:
             position = listed.holding(row - first_row)
