@@ -19,7 +19,7 @@ import warpdata as wd
 from tests.ingest.scenes import bound, plant, png, rows
 from warpdata.errors import ColumnNotFoundError, InvalidSourceError, SchemaMismatchError, WarpError
 from warpdata.ingest import IngestReport, Media, csv
-from warpdata.ingest.rows import read_rows
+from warpdata.ingest.source_files import read_rows
 from warpdata.primitives.hashing import sha256_hex
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n\t"), max_size=20)
@@ -120,7 +120,7 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         ("a.csv", b"x\ncaf\xe9\n", "column 'x' is not valid UTF-8"),
         ("a.jsonl", b'{"x": \n', "a.jsonl"),
         ("a.parquet", b"PAR1", "a.parquet"),
-        ("a.xlsx", b"PK", "a.xlsx is none of the tables known here"),
+        ("a.xlsx", b"PK", "a.xlsx is not a known table format"),
     ],
 )
 def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str, content: bytes, words: str) -> None:
@@ -135,7 +135,7 @@ def test_media_that_is_not_there_is_named(tmp_path: Path) -> None:
     plant(tmp_path, {"t.csv": "photo,n\n1.png,1\n9.png,2\n", "photos/1.png": png()})
     with pytest.raises(ColumnNotFoundError, match="foto"):
         csv("acme/t", tmp_path / "t.csv", media={"foto": tmp_path / "photos"})
-    with pytest.raises(InvalidSourceError, match="nowhere is not a folder"):
+    with pytest.raises(InvalidSourceError, match="nowhere is not a directory"):
         csv("acme/t", tmp_path / "t.csv", media={"photo": tmp_path / "nowhere"})
     with pytest.raises(InvalidSourceError, match=r"row 1 .*9\.png"):
         csv("acme/t", tmp_path / "t.csv", media={"photo": tmp_path / "photos"}).publish()
