@@ -208,7 +208,7 @@ def test_what_is_no_folder_is_named(tmp_path: Path) -> None:
     for name, words in {
         "missing": "is not a directory",
         "file.png": "is not a directory",
-        "nothing": "holds no file",
+        "nothing": "contains no file",
         "texts": "contains no image file, only 1 of other types",
     }.items():
         with pytest.raises(InvalidSourceError, match=words) as caught:
