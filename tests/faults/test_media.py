@@ -1,4 +1,4 @@
-"""If this fails, bytes that nobody published are handed out as somebody's picture."""
+"""If this fails, a reference returns bytes that were never published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""If this fails, a folder of pictures or sounds becomes a dataset with wrong labels, lost files or foreign metadata."""
+"""If this fails, a directory of media files becomes a dataset with wrong labels, lost files or wrong metadata."""
 
 from __future__ import annotations
 

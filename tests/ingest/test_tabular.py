@@ -1,4 +1,4 @@
-"""If this fails, a CSV becomes a table of other values or types, or its paths lead to other files."""
+"""If this fails, a CSV becomes a table with other values or types, or its paths refer to other files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters
 
 @given(st.lists(st.tuples(TEXT, st.integers(-(2**62), 2**62)), min_size=1, max_size=8), st.sampled_from(["csv", "tsv"]))
 def test_text_and_numbers_come_through_whole(values: list[tuple[str, int]], kind: str) -> None:
-    """Also with quotes, separators and line breaks; an x in front keeps text from looking like something else."""
+    """Write cells with quotes, separators and line breaks. A leading x keeps text from looking like a number."""
     out = io.StringIO(newline="")
     writer = csv_writer.writer(out, delimiter="," if kind == "csv" else "\t", lineterminator="\n")
     writer.writerows([("text", "number"), *(("x" + text, number) for text, number in values)])

@@ -1,4 +1,4 @@
-"""If this fails, samples of somebody's WebDataset come out torn apart, mixed up, or as another type than they are."""
+"""If this fails, samples of a WebDataset are split, mixed up, or get wrong types."""
 
 from __future__ import annotations
 

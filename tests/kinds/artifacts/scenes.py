@@ -1,4 +1,4 @@
-"""What the tests of artifacts share: artifacts that stand in memory, and readers that can be wrong on purpose."""
+"""Fixtures of the artifact tests: artifacts in memory, and readers that return wrong bytes on purpose."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MIB = 2**20
 
 
 def is_allowed(path: str) -> bool:
-    """Whether a member may be called so, in fewer words than the project needs."""
+    """Return whether a member path is allowed. Shorter than the code under test."""
     return not {"", ".", ".."} & set(path.split("/"))
 
 
@@ -75,7 +75,7 @@ class Stored:
     pages: Mapping[str, bytes]
 
     def open(self, reader: Reader | None = None) -> Artifact:
-        """As for a first reader: nothing is remembered."""
+        """Open the artifact with empty caches."""
         return Artifact("media", self.entry, self.origin(reader))
 
     def origin(self, reader: Reader | None = None) -> ArtifactBackend:
@@ -89,7 +89,7 @@ class Stored:
 
 
 def _no_extract(content: bytes) -> Path:
-    raise AssertionError(f"nobody asked for a file of {len(content)} bytes")
+    raise AssertionError(f"unexpected extraction of {len(content)} bytes")
 
 
 def recipes(
@@ -170,9 +170,9 @@ class Watched(FaultyStore):
 
 
 class NearCopy(FaultyStore):
-    """A store with nearer copies of some objects, as a cache has them.
+    """A store with cached copies of some objects.
 
-    A copy is dropped when it is distrusted; if `refills`, it is there again at once, as bad as before.
+    A copy is dropped when it is invalidated; if `refills`, it is there again at once, as bad as before.
     """
 
     def __init__(self, store: Writer, copies: Mapping[str, bytes], *, refills: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""If this fails, a manifest can not say where its media are, or a reader guesses at what it does not know."""
+"""If this fails, a manifest cannot describe its artifacts, or a reader accepts entries that it does not understand."""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ def _listed(directory: Path) -> list[tuple[os.DirEntry[str], bool]]:
         with os.scandir(directory) as entries:
             return [(entry, entry.is_dir()) for entry in entries]
     except OSError as error:
-        raise InvalidSourceError(f"{directory} cannot be listed: {error.strerror or error}") from error
+        path = error.filename or directory
+        raise InvalidSourceError(f"{path} cannot be listed: {error.strerror or error}") from error
 
 
 def _size_of(path: Path) -> int:
