@@ -22,7 +22,8 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks all
+	$(BIN)/python -m benchmarks report
 
 soak: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'

@@ -1,1 +1,1 @@
-"""Measurements against peers, side by side in one run. `python -m benchmarks --help` tells the rest."""
+"""Measurements of warpdata beside its peers. See `python -m benchmarks --help`."""

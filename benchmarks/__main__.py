@@ -1,99 +1,108 @@
-"""`python -m benchmarks [names] [--quick] [--rounds N] [--record]`: run, print Markdown, keep sections.
+"""Command line: `python -m benchmarks SCENARIO… [--rounds N] [--smoke] [--json]`, `--list`, `report`.
 
-Every finished benchmark is kept as `.data/sections/NAME.md`, so a run that was stopped has not lost
-what it measured. `--record` also puts the sections into RESULTS.md, between markers, leaving the
-prose around them alone.
+A run stores each finished scenario as `benchmarks/results/SCENARIO.json`. `report` writes RESULTS.md and the plots
+from these files.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import re
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from datetime import UTC, datetime
 
-from benchmarks.data import DATA, clean
-from benchmarks.harness import Effort, Report, describe_machine
-from benchmarks.stream_plot import draw_plot
+from benchmarks.harness.data import remove_data
+from benchmarks.harness.machine import current_commit, describe_machine, installed_versions
+from benchmarks.harness.timing import RunOptions, ScenarioUnavailableError
+from benchmarks.promises import SCENARIOS, judge
+from benchmarks.report import format_measurements, write_report
+from benchmarks.results import RESULTS_DIR, Outcome, ScenarioResult, render_json
 
-NAMES = (
-    "open_many_shards",
-    "full_scan",
-    "filters",
-    "publish_rate",
-    "startup",
-    "commit_size",
-    "media_references",
-    "media_batches",
-    "media_index",
-    "media_first",
-    "media_cold_shard",
-    "media_packing",
-    "tensors_s3",
-    "streams_s1",
-    "streams_s2",
-    "streams_s3",
-    "streams_s4",
-    "streams_s5",
-    "streams_s6",
-    "episodes_windows",
-    "episodes_open",
-    "episodes_s3",
-    "episodes_append",
-)
-_RESULTS = Path(__file__).parent / "RESULTS.md"
+_DEFAULT_ROUNDS = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure warpdata beside its peers.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run; default all: {', '.join(NAMES)}")
-    parser.add_argument("--quick", action="store_true", help="a smoke run of seconds; its numbers mean nothing")
-    parser.add_argument("--rounds", type=int, help="how often each side runs (default 5)")
-    parser.add_argument("--record", action="store_true", help="put the sections into RESULTS.md")
-    parser.add_argument("--clean", action="store_true", help="remove the generated data and end")
-    asked = parser.parse_args(arguments)
-    if asked.clean:
-        clean()
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="SCENARIO",
+        help="scenario such as tables.scan, package such as tables, 'all', or 'report' to write RESULTS.md",
+    )
+    parser.add_argument("--rounds", type=int, help=f"smallest number of rounds (default {_DEFAULT_ROUNDS})")
+    parser.add_argument("--smoke", action="store_true", help="use tiny data and one round, and store nothing")
+    parser.add_argument("--list", action="store_true", help="list the scenarios")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--clean", action="store_true", help="remove the generated data")
+    parsed = parser.parse_args(arguments)
+    if parsed.list:
+        print("\n".join(f"{name:26}{_summary(name)}" for name in SCENARIOS))
         return 0
-    unknown = sorted(set(asked.names) - set(NAMES))
-    if unknown or (asked.rounds is not None and asked.rounds < 1) or (asked.record and asked.quick):
-        parser.error(f"no benchmark {unknown[0]!r}" if unknown else "--rounds must be positive, --record not --quick")
-    effort = Effort(quick=asked.quick, rounds=asked.rounds or (1 if asked.quick else 5))
-    print(describe_machine() + "\n", flush=True)
-    for name in asked.names or NAMES:
-        section = _measure(name, effort)
-        print(section, flush=True)
-        if asked.record:
-            record(name, section)
-            if name.startswith("streams_"):
-                draw_plot()
+    if parsed.clean:
+        remove_data()
+        return 0
+    if parsed.names == ["report"]:
+        write_report()
+        return 0
+    if parsed.rounds is not None and parsed.rounds < 1:
+        parser.error(f"--rounds must be at least 1, not {parsed.rounds}")
+    selected = _select(parsed.names)
+    if not selected:
+        parser.error(f"no scenario matches {' '.join(parsed.names) or 'an empty selection'}; --list shows all")
+    options = RunOptions(parsed.rounds or (1 if parsed.smoke else _DEFAULT_ROUNDS), parsed.smoke)
+    for name in selected:
+        _run(name, options, as_json=parsed.json)
     return 0
 
 
-def _measure(name: str, effort: Effort) -> str:
+def _select(names: Sequence[str]) -> list[str]:
+    known = {"all", *SCENARIOS, *(name.partition(".")[0] for name in SCENARIOS)}
+    if not set(names) <= known:
+        return []
+    return [name for name in SCENARIOS if {"all", name, name.partition(".")[0]} & set(names)]
+
+
+def _summary(name: str) -> str:
+    module = importlib.import_module(f"benchmarks.{name}")
+    return (module.__doc__ or "").partition("\n")[0]
+
+
+def _run(name: str, options: RunOptions, *, as_json: bool) -> None:
     start = time.perf_counter()
-    report: Report = importlib.import_module(f"benchmarks.{name}").run(effort)
-    section = report.to_markdown(effort)
-    if not effort.quick:
-        folder = DATA / "sections"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.md").write_text(section, encoding="utf-8")
-    print(f"({name} took {time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
-    return section
+    try:
+        outcome: Outcome = importlib.import_module(f"benchmarks.{name}").run(options)
+    except ScenarioUnavailableError as error:
+        print(f"{name}: skipped: {error}", file=sys.stderr, flush=True)
+        return
+    result = make_result(name, outcome, options)
+    for line in result.skipped:
+        print(f"{name}: skipped: {line}", file=sys.stderr)
+    if not options.is_smoke:
+        RESULTS_DIR.mkdir(exist_ok=True)
+        (RESULTS_DIR / f"{name}.json").write_text(render_json(result), encoding="utf-8")
+    elif not as_json:
+        print("A smoke run on tiny data: the numbers mean nothing.")
+    print(render_json(result) if as_json else f"{result.title}\n\n{format_measurements(result)}\n", flush=True)
+    print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
 
 
-def record(name: str, section: str) -> None:
-    """Replace what stands between the benchmark's markers in RESULTS.md, and the machine's line."""
-    text = _RESULTS.read_text(encoding="utf-8")
-    for marker, content in ((name, section), ("machine", describe_machine() + "\n")):
-        found = re.search(rf"<!-- {marker} -->\n(.*?)<!-- /{marker} -->", text, re.DOTALL)
-        if found is None:
-            raise SystemExit(f"RESULTS.md has no place for {marker}")
-        text = text[: found.start(1)] + content + text[found.end(1) :]
-    _RESULTS.write_text(text, encoding="utf-8")
+def make_result(name: str, outcome: Outcome, options: RunOptions) -> ScenarioResult:
+    """Add the circumstances of this run and judge each measurement, except after a smoke run."""
+    return ScenarioResult(
+        scenario=name,
+        title=outcome.title,
+        method=outcome.method,
+        measurements=tuple(outcome.measurements if options.is_smoke else map(judge, outcome.measurements)),
+        notes=tuple(outcome.notes),
+        skipped=tuple(outcome.skipped),
+        rounds=options.rounds if outcome.is_timed else None,
+        date=datetime.now(UTC).date().isoformat(),
+        commit=current_commit(),
+        machine=describe_machine(),
+        versions=installed_versions(),
+    )
 
 
 if __name__ == "__main__":

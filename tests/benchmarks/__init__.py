@@ -1,1 +1,1 @@
-"""Tests of what the benchmarks stand on."""
+"""Tests of the benchmark harness, the stored results and the generated report."""

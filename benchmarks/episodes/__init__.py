@@ -1,0 +1,1 @@
+"""Scenarios on recorded episodes: windows, opening, remote reads, and recording."""

@@ -1,0 +1,1 @@
+"""Shared machinery: timing, generated data, worker processes, and an S3 proxy."""

@@ -1,0 +1,164 @@
+"""Reverse proxy on loopback that counts requests and bytes, and adds the latency of a real object store.
+
+A server without latency rewards the wrong design, such as one request per sample. The proxy forwards a request
+after `delay_s` and paces the responses of a connection to `bytes_per_s`. It forwards bytes unchanged, headers
+included, so that signatures made for the proxy's address stay valid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+__all__ = ["Exchange", "S3Proxy"]
+
+_CHUNK_BYTES = 128 * 1024
+_MAX_HEAD_BYTES = 64 * 1024
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
+_BODILESS = {204, 304}
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request and the number of body bytes sent in response; `body_bytes` grows during the transfer."""
+
+    method: str
+    path: str
+    status: int
+    body_bytes: int = 0
+
+
+class S3Proxy:
+    """Context manager; clients send requests for `upstream_url` to `endpoint_url`."""
+
+    def __init__(self, upstream_url: str, *, delay_s: float = 0.0, bytes_per_s: float = math.inf) -> None:
+        self.delay_s = delay_s
+        self.bytes_per_s = bytes_per_s
+        upstream = urlsplit(upstream_url)
+        self._upstream = (upstream.hostname or "127.0.0.1", upstream.port or 80)
+        self._exchanges: list[Exchange] = []
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self._thread = threading.Thread(target=self._accept, name="s3-proxy", daemon=True)
+        self.endpoint_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def take(self) -> list[Exchange]:
+        """Return the exchanges since the last call. An unfinished response counts the bytes sent so far."""
+        taken = self._exchanges[:]
+        del self._exchanges[: len(taken)]
+        return [Exchange(each.method, each.path, each.status, each.body_bytes) for each in taken]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for opened in (self._listener, *list(self._open)):
+            with contextlib.suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+            opened.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        """Serve one connection until either side closes it."""
+        self._open.add(client)
+        with client, contextlib.suppress(OSError), socket.create_connection(self._upstream) as upstream:
+            for side in (client, upstream):
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            requests, responses = _HttpReader(client), _HttpReader(upstream)
+            while (request := requests.head()) is not None:
+                time.sleep(self.delay_s)
+                upstream.sendall(request)
+                for piece in requests.body(request):
+                    upstream.sendall(piece)
+                if not self._respond(request, responses, client):
+                    break
+        self._open.discard(client)
+
+    def _respond(self, request: bytes, responses: _HttpReader, client: socket.socket) -> bool:
+        method, path, _ = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
+        head = responses.head()
+        while head is not None and head[9:12] == b"100":
+            client.sendall(head)
+            head = responses.head()
+        if head is None:
+            return False
+        exchange = Exchange(method, path, int(head[9:12]))
+        self._exchanges.append(exchange)
+        client.sendall(head)
+        start = time.perf_counter()
+        if method != "HEAD" and exchange.status not in _BODILESS:
+            for piece in responses.body(head):
+                ahead_s = exchange.body_bytes / self.bytes_per_s - (time.perf_counter() - start)
+                if ahead_s > 0:
+                    time.sleep(ahead_s)
+                exchange.body_bytes += len(piece)  # before sending: the client may look as soon as it has the body
+                client.sendall(piece)
+        return True
+
+
+class _HttpReader:
+    """Splits the bytes of a socket into heads and bodies, unchanged."""
+
+    def __init__(self, source: socket.socket) -> None:
+        self._source = source
+        self._buffer = b""
+
+    def head(self) -> bytes | None:
+        """Return the bytes up to and including the empty line, or None at the end of the connection."""
+        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
+            received = self._source.recv(_CHUNK_BYTES)
+            if not received or len(self._buffer) > _MAX_HEAD_BYTES:
+                return None
+            self._buffer += received
+        head, self._buffer = self._buffer[: end + 4], self._buffer[end + 4 :]
+        return head
+
+    def body(self, head: bytes) -> Iterator[bytes]:
+        if _CHUNKED.search(head):
+            yield from self._chunks()
+            return
+        length = _LENGTH.search(head)
+        yield from self._exactly(int(length[1]) if length else 0)
+
+    def _exactly(self, remaining_bytes: int) -> Iterator[bytes]:
+        while remaining_bytes > 0:
+            piece, self._buffer = self._buffer[:remaining_bytes], self._buffer[remaining_bytes:]
+            piece = piece or self._source.recv(min(remaining_bytes, _CHUNK_BYTES))
+            if not piece:
+                raise ConnectionError("the connection closed in the middle of a body")
+            remaining_bytes -= len(piece)
+            yield piece
+
+    def _chunks(self) -> Iterator[bytes]:
+        size = 1
+        while size:
+            line = self._line()
+            size = int(line.split(b";")[0], 16)
+            yield line
+            yield from self._exactly(size)
+            yield self._line()
+
+    def _line(self) -> bytes:
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            received = self._source.recv(_CHUNK_BYTES)
+            if not received:
+                raise ConnectionError("the connection closed in the middle of a line")
+            self._buffer += received
+        line, self._buffer = self._buffer[: end + 2], self._buffer[end + 2 :]
+        return line

@@ -1,0 +1,1 @@
+"""Scenarios on raw media files: references, batches, look-ups, and packing."""

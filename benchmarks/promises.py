@@ -1,0 +1,360 @@
+"""Promises that the benchmarks check: the only place that defines a target.
+
+A promise covers every measurement that names its id. It is kept if each of them meets the target.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from benchmarks.results import Measurement
+
+__all__ = ["COSTS", "PROMISES", "REASONS", "SCENARIOS", "Promise", "Target", "find_promise", "judge"]
+
+SCENARIOS = (
+    "tables.open",
+    "tables.scan",
+    "tables.filters",
+    "tables.publish",
+    "tables.startup",
+    "tables.commit",
+    "media.references",
+    "media.batches",
+    "media.lookup",
+    "media.first_read",
+    "media.shared_shard",
+    "media.packing",
+    "tensors.remote_read",
+    "tensors.cpu",
+    "tensors.gpu",
+    "streams.throughput",
+    "streams.first_batch",
+    "streams.selective_read",
+    "streams.resume",
+    "streams.shuffle_quality",
+    "streams.shared_cache",
+    "episodes.windows",
+    "episodes.open",
+    "episodes.remote_read",
+    "episodes.recorder",
+)
+"""Module names below `benchmarks`, in the order of the report."""
+
+COSTS = frozenset({"bytes", "requests"})
+"""Quantities of which less is better, so that a ratio against a peer counts how much was saved."""
+
+Operator: TypeAlias = Literal["≥", "≤", "<", "="]
+_COMPARE: Mapping[Operator, Callable[[float, float], bool]] = {
+    "≥": operator.ge,
+    "≤": operator.le,
+    "<": operator.lt,
+    "=": operator.eq,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Bound on the ratio of a measurement, or on `ours` if `is_absolute`."""
+
+    operator: Operator
+    bound: float
+    unit: str = "speed"
+    """Quantity that the ratio compares, or the unit of `ours`."""
+    is_absolute: bool = False
+
+    @property
+    def words(self) -> str:
+        suffix = f" {self.unit}" if self.is_absolute else f"× the {self.unit}"
+        if not self.is_absolute and self.operator == "≥" and self.unit in COSTS:
+            suffix = f"× fewer {self.unit}"
+        return f"{self.operator} {self.bound:,g}{suffix}"
+
+    def value_of(self, measurement: Measurement) -> float | None:
+        return measurement.ours if self.is_absolute else measurement.ratio
+
+    def is_met(self, measurement: Measurement) -> bool | None:
+        """Return None if the measurement has no value to judge."""
+        value = self.value_of(measurement)
+        return None if value is None else _COMPARE[self.operator](value, self.bound)
+
+    def margin(self, measurement: Measurement) -> float:
+        """Return the distance to the bound, as a share of it; negative beyond the bound."""
+        value = self.value_of(measurement)
+        if value is None:
+            return float("inf")
+        scale = abs(self.bound) or 1.0
+        if self.operator == "=":
+            return -abs(value - self.bound) / scale
+        return (value - self.bound if self.operator == "≥" else self.bound - value) / scale
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A statement about warpdata with a measurable target."""
+
+    id: str
+    scenario: str
+    words: str
+    target: Target
+    peer: str = ""
+
+
+def _requests(bound: float) -> Target:
+    return Target("≤", bound, "requests", is_absolute=True)
+
+
+PROMISES = (
+    Promise(
+        "open-time",
+        "tables.open",
+        "Opening a table with 2,000 shards takes as long as opening one with 20.",
+        Target("≤", 1.5, "time"),
+    ),
+    Promise("open-requests", "tables.open", "Opening a table and reading its head takes a few requests.", _requests(6)),
+    Promise(
+        "open-bytes",
+        "tables.open",
+        "Reading the head of a table never fetches a whole shard.",
+        Target("<", 100, "% of a shard", is_absolute=True),
+    ),
+    Promise("scan-s3-arrow", "tables.scan", "A full scan over S3.", Target("≥", 1.0), "pyarrow.dataset"),
+    Promise("scan-s3-duckdb", "tables.scan", "A full scan over S3.", Target("≥", 2.0), "DuckDB"),
+    Promise("scan-local", "tables.scan", "A full scan of local files.", Target("≥", 0.95), "the faster peer"),
+    Promise("filter-s3", "tables.filters", "A filter over S3.", Target("≥", 1.0), "DuckDB"),
+    Promise("filter-local", "tables.filters", "A filter over local files.", Target("≥", 1.0), "DuckDB"),
+    Promise("publish-rate", "tables.publish", "Publishing files to S3.", Target("≥", 0.8), "bare obstore puts"),
+    Promise(
+        "publish-memory",
+        "tables.publish",
+        "The peak memory of publishing does not grow with the file.",
+        Target("≤", 1.2, "memory"),
+    ),
+    Promise(
+        "startup-import",
+        "tables.startup",
+        "`import warpdata` is almost free.",
+        Target("<", 30, "ms", is_absolute=True),
+    ),
+    Promise("startup-help", "tables.startup", "`warp --help` is quick.", Target("<", 150, "ms", is_absolute=True)),
+    Promise(
+        "commit-bytes",
+        "tables.commit",
+        "Appending one shard to 100,000 writes a small part of the shard list.",
+        Target("≤", 0.05, "bytes"),
+    ),
+    Promise(
+        "reference-local",
+        "media.references",
+        "References from a local store, in random order.",
+        Target("≥", 10),
+        "warpdata 3.0.27 (PyPI)",
+    ),
+    Promise(
+        "reference-remote",
+        "media.references",
+        "References over S3 without a cache, in random order.",
+        Target("≥", 2),
+        "warpdata 3.0.27 (PyPI)",
+    ),
+    Promise(
+        "reference-epoch",
+        "media.references",
+        "A cold epoch of references over S3 in mode `auto`.",
+        Target("≥", 10),
+        "warpdata 3.0.27 (PyPI)",
+    ),
+    Promise(
+        "reference-cached",
+        "media.references",
+        "A second epoch of references, from the cache.",
+        Target("≥", 0.9),
+        "one plain file per member",
+    ),
+    Promise(
+        "batch-remote",
+        "media.batches",
+        "Batches of 256 scattered references over S3.",
+        Target("≥", 0.8),
+        "bare obstore ranges",
+    ),
+    Promise(
+        "lookup-time",
+        "media.lookup",
+        "Opening an index of 100,000 members and finding one.",
+        Target("≥", 50),
+        "warpdata 3.0.27 (PyPI)",
+    ),
+    Promise(
+        "lookup-memory",
+        "media.lookup",
+        "The peak memory of look-ups does not grow with the index.",
+        Target("≤", 1.2, "memory"),
+    ),
+    Promise(
+        "first-read-requests",
+        "media.first_read",
+        "The first reference of an unknown dataset takes a few requests after the manifest.",
+        _requests(5),
+    ),
+    Promise(
+        "shared-shard-bytes",
+        "media.shared_shard",
+        "Concurrent processes fetch each byte of a cold shard once.",
+        Target("≤", 1.1, "bytes"),
+    ),
+    Promise(
+        "tensor-plan-requests",
+        "tensors.remote_read",
+        "`explain` predicts the requests of a read.",
+        Target("=", 1, "requests"),
+    ),
+    Promise(
+        "tensor-plan-bytes", "tensors.remote_read", "`explain` predicts the bytes of a read.", Target("=", 1, "bytes")
+    ),
+    Promise(
+        "tensor-slice-bytes",
+        "tensors.remote_read",
+        "A slice along the first axis fetches little more than it keeps.",
+        Target("≤", 1.1, "bytes"),
+    ),
+    Promise(
+        "tensor-republish-bytes",
+        "tensors.remote_read",
+        "A version with one changed matrix uploads only that matrix.",
+        Target("≤", 1.1, "bytes"),
+    ),
+    Promise("tensor-cpu-whole", "tensors.cpu", "Loading and summing whole files.", Target("≥", 1.0), "safetensors"),
+    Promise("tensor-cpu-slice", "tensors.cpu", "An eighth along dim 1.", Target("≥", 2.0), "safetensors"),
+    Promise("tensor-gpu-bus", "tensors.gpu", "A whole load uses most of the bus.", Target("≥", 0.75)),
+    Promise("tensor-gpu-whole", "tensors.gpu", "A whole load onto a GPU.", Target("≥", 6), "safetensors `load_file`"),
+    Promise("tensor-gpu-slice", "tensors.gpu", "Slices and transposes onto a GPU.", Target("≥", 5), "safetensors"),
+    Promise(
+        "tensor-gpu-verified",
+        "tensors.gpu",
+        "A verified load keeps at least half the rate of an unverified one.",
+        Target("≥", 0.5),
+    ),
+    Promise("epoch-cold", "streams.throughput", "A cold shuffled epoch of images.", Target("≥", 1.0), "the best peer"),
+    Promise("epoch-warm", "streams.throughput", "A warm shuffled epoch of images.", Target("≥", 1.0), "the best peer"),
+    Promise("first-batch-time", "streams.first_batch", "Time to the first batch.", Target("≥", 2.0), "the best peer"),
+    Promise(
+        "first-batch-requests",
+        "streams.first_batch",
+        "The first batch of 2,000 shards takes at most 3 requests more than that of 20.",
+        Target("≤", 3, "more requests", is_absolute=True),
+    ),
+    Promise(
+        "selective-bytes",
+        "streams.selective_read",
+        "Fewer bytes per kept sample if 1% of the samples are kept.",
+        Target("≥", 10, "bytes"),
+        "the best peer without a filter",
+    ),
+    Promise(
+        "resume-samples",
+        "streams.resume",
+        "A killed epoch resumes with another number of ranks and loses or repeats no sample.",
+        Target("=", 0, "samples", is_absolute=True),
+    ),
+    Promise(
+        "resume-batches",
+        "streams.resume",
+        "A resumed epoch has the global batches of an undisturbed one.",
+        Target("=", 100, "% of the batches", is_absolute=True),
+    ),
+    Promise(
+        "shuffle-entropy",
+        "streams.shuffle_quality",
+        "Batches of sorted data under a small cache are as mixed as after a full shuffle.",
+        Target("≥", 0.98, "entropy"),
+    ),
+    Promise(
+        "shuffle-requests",
+        "streams.shuffle_quality",
+        "A shuffled epoch takes few requests more than one in order.",
+        Target("≤", 1.3, "requests"),
+    ),
+    Promise(
+        "cache-version-bytes",
+        "streams.shared_cache",
+        "A second version that shares 95% of its bytes is fetched incrementally.",
+        Target("≤", 0.1, "bytes"),
+    ),
+    Promise(
+        "cache-jobs-bytes",
+        "streams.shared_cache",
+        "Two concurrent jobs with one cache fetch each byte once.",
+        Target("≤", 1.05, "bytes"),
+    ),
+    Promise("window-memmap", "episodes.windows", "Windows of uncompressed episodes.", Target("≥", 0.8), "np.memmap"),
+    Promise("window-h5py", "episodes.windows", "Windows of compressed episodes.", Target("≥", 3.0), "h5py"),
+    Promise("window-zarr", "episodes.windows", "Windows of compressed episodes.", Target("≥", 3.0), "zarr"),
+    Promise("episode-channel", "episodes.open", "One small channel of a large episode.", Target("≥", 2.0), "h5py"),
+    Promise("episode-index", "episodes.open", "The index of 1,000 episodes.", Target("≥", 5.0), "h5py"),
+    Promise(
+        "episode-remote-requests",
+        "episodes.remote_read",
+        "Two of twenty channels over S3 take a few requests.",
+        _requests(3),
+    ),
+    Promise(
+        "episode-remote-bytes",
+        "episodes.remote_read",
+        "Two of twenty channels over S3 fetch little more than these channels.",
+        Target("≤", 1.1, "bytes"),
+    ),
+    Promise(
+        "recorder-rate",
+        "episodes.recorder",
+        "Recording small steps.",
+        Target("≥", 20_000, "steps/s", is_absolute=True),
+    ),
+    Promise(
+        "recorder-tail",
+        "episodes.recorder",
+        "The 99th percentile of an append stays near the median.",
+        Target("<", 10, "time"),
+    ),
+)
+
+REASONS: Mapping[str, str] = {
+    "tables.open": "warpdata resolves a name, a manifest and a page of shards first; the peers receive the file list.",
+    "tables.filters": "Parquet statistics exclude NaN, so `x1 > 2.0` cannot be pruned in files from other writers. "
+    "DuckDB prunes them and loses NaN rows. Arrow decodes whole row groups, and warpdata verifies page checksums.",
+    "tables.publish": "Publishing reads footers and hashes every file before the first put.",
+    "media.batches": "Each scattered reference is a request of its own. Mode `auto` fetches whole shards for an epoch.",
+    "media.first_read": "In mode `auto` three of the eight requests complete the table's shard in the background.",
+    "media.packing": "Publishing reads every file twice, to learn the version and to send it, and hashes each member.",
+    "tensors.remote_read": "A verified slice fetches whole hash leaves.",
+    "tensors.cpu": "safetensors maps the file and sums it in place; warpdata copies it into memory of its own first.",
+    "streams.first_batch": "WebDataset receives a list of URLs. A name costs one round trip more than a version, then "
+    "follow the manifest, the pages of shards, and four places of the data.",
+    "streams.selective_read": "At 50% warpdata fetches whole shards; Lance requests each row.",
+    "streams.shuffle_quality": "Lance takes a request per row and shuffles fully.",
+    "episodes.windows": "The first read of a compressed window decodes two chunks and verifies two checksums. Streams "
+    "with `shuffle=True` decode each chunk about once.",
+    "episodes.open": "warpdata verifies the checksum of the channel. From a name, it resolves the version and the "
+    "index first.",
+    "episodes.remote_read": "The whole file is one request. From a name, warpdata sends six, several of them in "
+    "sequence.",
+    "episodes.recorder": "h5py receives 64 steps per call, without rewards, validation or a journal.",
+}
+"""Why warpdata is slower, by scenario; shown if the scenario has a loss."""
+
+
+def find_promise(promise_id: str) -> Promise:
+    for promise in PROMISES:
+        if promise.id == promise_id:
+            return promise
+    raise KeyError(f"promise {promise_id!r} is not defined in promises.py")
+
+
+def judge(measurement: Measurement) -> Measurement:
+    """Return the measurement with the target of its promise and whether it is met."""
+    if not measurement.promise:
+        return measurement
+    target = find_promise(measurement.promise).target
+    return replace(measurement, target=target.words, is_met=target.is_met(measurement))

@@ -1,0 +1,1 @@
+"""Scenarios on training streams, side by side with other data loaders."""

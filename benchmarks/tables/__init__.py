@@ -1,0 +1,1 @@
+"""Scenarios on tables: open, scan, filter, publish, and process start-up."""

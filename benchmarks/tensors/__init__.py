@@ -1,0 +1,1 @@
+"""Scenarios on tensors: CPU, GPU, and remote reads."""
