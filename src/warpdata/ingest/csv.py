@@ -20,8 +20,8 @@ from warpdata.ingest.source_files import (
     ref_type_of,
 )
 from warpdata.kinds.artifacts import list_sources
+from warpdata.primitives.suggest import suggest
 from warpdata.publish import DatasetBuilder
-from warpdata.query import near_columns
 from warpdata.session import Session
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def csv(
 def _check_columns(wanted: Mapping[str, Media], schema: pa.Schema, path: Path) -> None:
     for column in wanted:
         if column not in schema.names:
-            raise ColumnNotFoundError(f"{path} has no column {column!r}", hint=near_columns(column, schema.names))
+            hint = suggest(column, schema.names, label="The columns are")
+            raise ColumnNotFoundError(f"{path} has no column {column!r}", hint=hint)
 
 
 def _without_empty(rows: pa.Table, wanted: Mapping[str, Media]) -> pa.Table:

@@ -15,7 +15,8 @@ from warpdata.errors import BadInputError, ColumnNotFoundError, InvalidSourceErr
 from warpdata.kinds import StagedEntry, VersionContext, payload_kind
 from warpdata.kinds.artifacts import Artifact, StagedArtifact
 from warpdata.kinds.tables import StagedTable
-from warpdata.query import check_reference_column, near_columns
+from warpdata.primitives.suggest import suggest
+from warpdata.query import check_reference_column
 from warpdata.repository.manifest import REF_TYPES, Binding, iter_shards
 
 __all__ = ["check_appended", "check_names", "check_ref_type", "check_staged", "sample_paths"]
@@ -91,7 +92,7 @@ def _check(binding: Binding, table: StagedEntry, target: _Target) -> None:
     if binding.column not in table.schema.names:
         raise ColumnNotFoundError(
             f"table {binding.table!r} has no column {binding.column!r} to bind",
-            hint=near_columns(binding.column, table.schema.names),
+            hint=suggest(binding.column, table.schema.names, label="The columns are"),
         )
     check_reference_column(table.schema.field(binding.column))
     for path, first_row, values in table.read_column(binding.column):
