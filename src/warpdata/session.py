@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from warpdata.repository.catalog import Address, Catalog, VersionRef, is_sound, key_policy
+from warpdata.repository.catalog import Address, Catalog, VersionRef, is_valid, key_policy
 from warpdata.settings import Settings, load_settings
 from warpdata.storage import (
     IOMetrics,
@@ -100,7 +100,7 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
         return replace(session, reader=OfflineReader(url, cache, MetadataCacheFiles(url, metadata_dir), _OFFLINE))
     is_hybrid = cache_mode is Mode.HYBRID
     tables, media = (FetchPolicy.EAGER,) * 2 if is_hybrid else (FetchPolicy.TABLES, FetchPolicy.MEDIA)
-    cached = CachedReader(MetadataCache(metered, metadata_dir, key_policy, is_sound), cache, tables)
+    cached = CachedReader(MetadataCache(metered, metadata_dir, key_policy, is_valid), cache, tables)
     return replace(session, reader=cached, media=cached.with_policy(media))
 
 

@@ -31,22 +31,26 @@ ALLOWED: dict[str, set[str]] = {
     "formats.tensors": {"errors", "limits", "primitives", "storage"},
     "query": FOUNDATION | {"storage"},
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "query"},
-    "kinds.tables": FOUNDATION | {"storage", "repository.manifest", "formats.parquet", "query"},
-    "kinds.artifacts": FOUNDATION | {"storage", "repository.manifest", "formats.media"},
-    "kinds.tensors": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session"},
-    "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query"},
+    "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog"},
+    "kinds.tables": FOUNDATION | {"storage", "repository.manifest", "formats.parquet", "query", "kinds"},
+    "kinds.artifacts": FOUNDATION
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "formats.media", "kinds"},
+    "kinds.tensors": FOUNDATION
+    | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session", "kinds"},
+    "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest"},
     "kinds.episodes": FOUNDATION
-    | {"storage", "repository.manifest", "formats.parquet", "formats.wshard", "kinds.tables", "streaming"},
+    | {"session", "storage", "repository.manifest", "formats.parquet", "formats.wshard"}
+    | {"kinds", "kinds.tables", "streaming"},
     "datasets": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "streaming"}
-    | {"formats.parquet", "formats.tensors", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
+    | {"formats.parquet", "formats.tensors"}
+    | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "publish": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "datasets"}
-    | {"formats.parquet", "formats.wshard", "formats.tensors"}
-    | {"kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
+    | {"session", "storage", "repository.manifest", "repository.catalog", "datasets"}
+    | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "ingest": FOUNDATION
-    | {"session", "storage", "repository.manifest", "repository.catalog", "formats.parquet"}
-    | {"kinds.tables", "kinds.artifacts", "datasets", "publish"},
+    | {"session", "storage", "repository.manifest", "formats.parquet"}
+    | {"kinds.tables", "kinds.artifacts", "publish"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},

@@ -23,16 +23,12 @@ PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 ANSWERS = {
     "warpdata.repository.catalog": ("Label",),
     "warpdata.storage": ("IOStats",),
-    "warpdata.datasets": (
-        "ArtifactInfo",
-        "Session",
-        "DatasetInfo",
-        "EpisodesInfo",
-        "Revision",
-        "TableInfo",
-        "Warmed",
-    ),
-    "warpdata.repository.manifest": ("Difference", "EntryChange", "Manifest"),
+    "warpdata.datasets": ("Session", "DatasetInfo", "Revision", "Warmed"),
+    "warpdata.kinds.artifacts": ("ArtifactInfo",),
+    "warpdata.kinds.episodes": ("EpisodesInfo",),
+    "warpdata.kinds.tables": ("TableInfo",),
+    "warpdata.kinds.tensors": ("TensorsInfo",),
+    "warpdata.repository.manifest": ("VersionDiff", "EntryChange", "Manifest"),
     "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published", "Verification"),
 }
 """What the public functions hand out, by home."""

@@ -1,4 +1,4 @@
-"""What the fault tests share: small connections, and publishes that finish in milliseconds."""
+"""Fixtures of the fault tests: sessions without delays, and publishes that finish in milliseconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warpdata.testing import Fault, FaultyStore
 
 
 def link(store: Writer, seed: int = 0) -> Session:
-    """A connection whose clock stands still and whose waits take no time."""
+    """Return a session with a fixed clock and without waits."""
     return Session(
         writer=store,
         reader=store,
@@ -28,7 +28,7 @@ def link(store: Writer, seed: int = 0) -> Session:
 
 
 def memory(name: str) -> Writer:
-    """An empty store in memory, of its own for each name."""
+    """Return an empty store in memory, one for each name."""
     return open_store(f"memory://{sha256_hex(name.encode())}", load_settings())
 
 

@@ -1,4 +1,4 @@
-"""If this fails, something a user got wrong half-publishes, passes silently, or answers with a riddle."""
+"""If this fails, an invalid input is published partly, is accepted silently, or has an unclear error."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_two_columns_that_sql_cannot_tell_apart(store: Writer) -> None:
 @pytest.mark.parametrize(
     "name", ["../x", "a/../b", "A/b", "a", "a/b/c", "/a/b", "a/", "", "a/b@", "ä/b", "a/b\n", "a/" + "x" * 200]
 )
-def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+def test_names_that_leave_their_directory_are_refused(name: str) -> None:
     with pytest.raises(InvalidNameError):
         wd.DatasetBuilder(name)
     with pytest.raises(InvalidNameError):

@@ -1,4 +1,4 @@
-"""If this fails, a damaged byte in the store is believed, or hides a version that is still sound."""
+"""If this fails, a corrupt byte in the store is accepted, or makes a valid version unreadable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults.scenes import append, link, memory, numbers, replace
 from warpdata.datasets import open_dataset
 from warpdata.errors import CorruptError, ManifestCorruptedError, PointerCorruptedError
 from warpdata.primitives.hashing import blob_key
-from warpdata.repository.catalog import Catalog, is_sound, key_policy, parse_address
+from warpdata.repository.catalog import Catalog, is_valid, key_policy, parse_address
 from warpdata.session import Session
 from warpdata.settings import load_settings
 from warpdata.storage import MetadataCache, Writer, open_store
@@ -38,12 +38,12 @@ def store(request: pytest.FixtureRequest) -> Writer:
 def test_every_bit_of_a_manifest_is_covered(store: Writer) -> None:
     version = Catalog(store).resolve(parse_address("a/b")).version
     (key,) = [key for key in keys(store, "/manifests/") if version in key]
-    sound = store.read(key).data
-    for position in range(len(sound)):
+    valid = store.read(key).data
+    for position in range(len(valid)):
         flip(store, key, position)
         with pytest.raises(ManifestCorruptedError):
             open_dataset(link(store), parse_address("a/b"))
-        store.replace(key, sound)
+        store.replace(key, valid)
     assert len(numbers(link(store))) == 8
 
 
@@ -73,21 +73,21 @@ def test_a_damaged_or_missing_head_manifest_is_mended_by_publishing_the_same_aga
 def test_a_damaged_manifest_is_not_remembered_after_its_repair(store: Writer, tmp_path: Path) -> None:
     version = Catalog(store).resolve(parse_address("a/b")).version
     key = f"datasets/a/b/manifests/{version}.json"
-    sound = store.read(key).data
+    valid = store.read(key).data
     flip(store, key, 40)
-    cached = Catalog(MetadataCache(store, tmp_path / "cache", key_policy, is_sound))
+    cached = Catalog(MetadataCache(store, tmp_path / "cache", key_policy, is_valid))
     with pytest.raises(ManifestCorruptedError):
         cached.manifest(cached.resolve(parse_address("a/b")))
-    store.replace(key, sound)
+    store.replace(key, valid)
     assert cached.manifest(cached.resolve(parse_address("a/b"))).dataset_id == "a/b"
 
 
 def test_every_bit_of_the_hint_may_go_and_the_newest_version_is_found(store: Writer) -> None:
-    sound = store.read("datasets/a/b/latest.json").data
-    for position in range(len(sound)):
+    valid = store.read("datasets/a/b/latest.json").data
+    for position in range(len(valid)):
         flip(store, "datasets/a/b/latest.json", position)
         assert len(numbers(link(store))) == 8
-        store.replace("datasets/a/b/latest.json", sound)
+        store.replace("datasets/a/b/latest.json", valid)
     store.delete("datasets/a/b/latest.json")
     assert len(numbers(link(store))) == 8
 
@@ -129,7 +129,7 @@ def test_verify_names_every_damaged_and_missing_blob(store: Writer) -> None:
     assert any(blobs[2].hash in problem for problem in problems)
 
 
-def test_repair_sends_damaged_blobs_anew(store: Writer) -> None:
+def test_repair_uploads_corrupt_blobs_again(store: Writer) -> None:
     replace(link(store, seed=5), 0)
     dataset = open_dataset(link(store), parse_address("a/b"))
     for blob in dataset.blobs():
@@ -165,7 +165,7 @@ def test_damaged_pages_are_not_believed(store: Writer) -> None:
 def test_a_damaged_cached_pointer_is_fetched_again(tmp_path: Path) -> None:
     plain = open_store((tmp_path / "store").as_uri(), load_settings())
     replace(link(plain), 0)
-    cached = MetadataCache(plain, tmp_path / "cache", key_policy, is_sound)
+    cached = MetadataCache(plain, tmp_path / "cache", key_policy, is_valid)
     connection = Session(plain, cached, load_settings())
     first = open_dataset(connection, parse_address("a/b"))
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]

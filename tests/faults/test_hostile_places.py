@@ -1,4 +1,4 @@
-"""If this fails, a store that is read-only, full, forbidden, missing or silent hangs its user or speaks in riddles."""
+"""If this fails, a read-only, full, forbidden, missing or silent store hangs its user or has an unclear error."""
 
 from __future__ import annotations
 
@@ -162,6 +162,6 @@ def test_a_cache_that_cannot_be_written_steps_aside(tmp_path: Path, http_root: s
     local = (tmp_path / "store").as_uri()
     wd.DatasetBuilder("a/b", local).add_table("main", pa.table({"n": [1]})).publish()
     blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
+    blocked.write_text("not a directory")
     settings = changed(load_settings(), cache_dir=blocked)
     assert wd.dataset("a/b", store=http_root, settings=settings).table().count() == 1

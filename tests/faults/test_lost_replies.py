@@ -1,4 +1,4 @@
-"""If this fails, a reply lost on the way back makes a commit happen twice, or not at all while claiming it did."""
+"""If this fails, a lost reply makes a commit happen twice, or not at all although it was reported."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_unknown_outcome_says_so_and_can_be_resolved() -> None:
     found = find_transaction(store, "a/b", "main", raised.value.txn_id)
     assert found is not None
     assert found.commit.txn_id == raised.value.txn_id
-    assert find_transaction(store, "a/b", "main", "somebody else") is None
+    assert find_transaction(store, "a/b", "main", "another writer") is None
     assert raised.value.hint is not None
     assert raised.value.txn_id in raised.value.hint
     assert numbers(link(store)) == [0, 1, 2, 3]
@@ -127,7 +127,7 @@ def test_a_refusal_at_the_first_try_is_a_refusal() -> None:
 
 
 class _Overtaken(FaultyStore):
-    """Somebody else's commit lands just before ours, once."""
+    """Lets another writer commit just before this one, once."""
 
     def __init__(self, store: Writer, rival: object) -> None:
         super().__init__(store)
@@ -179,7 +179,7 @@ def test_an_expected_version_guards_against_surprise() -> None:
     replace(link(store), 0)
     version = open_dataset(link(store), parse_address("a/b")).version
     replace(link(store, seed=1), 100, expected_version=version)
-    with pytest.raises(ConflictError, match="stands at"):
+    with pytest.raises(ConflictError, match="is at version"):
         replace(link(store, seed=2), 200, expected_version=version)
     assert numbers(link(store)) == [100, 101, 102, 103]
 

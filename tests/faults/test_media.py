@@ -1,4 +1,4 @@
-"""If this fails, bytes that nobody published are handed out as somebody's picture."""
+"""If this fails, a reference returns bytes that were never published."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_offline_there_is_nothing_to_heal_from(server: WebServer, settings: Sett
             data[5000] ^= 1
             entry.write_bytes(data)
     offline = wd.dataset("a/b", mode="local", settings=settings)
-    with pytest.raises(WarpError, match=r"not on this machine|damaged"):
+    with pytest.raises(WarpError, match=r"not on this machine|corrupt"):
         offline.artifact().read_many(list(CONTENT))
 
 

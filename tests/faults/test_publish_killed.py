@@ -1,6 +1,6 @@
-"""If this fails, a publish that dies at a bad moment damages what was there, or cannot be run again.
+"""If this fails, a killed publish corrupts the previous version, or cannot be run again.
 
-The publish is killed before and after every single store operation it makes, by a loop over n.
+A loop over n kills the publish before and after every store operation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""If this fails, the same files no longer give the same version, or media that was published can not be read.
+"""If this fails, the same files no longer give the same version, or published media cannot be read.
 
-`artifacts/vectors.json` holds the SHA-256 of shards and indexes that this code made once; they are never to
-change. Compressed shards depend on the version of the zstd library, so for those the bytes are kept, to be
-read. A new vector is added with `python -m tests.golden.test_artifact_vectors`, which refuses to touch old ones.
+`artifacts/vectors.json` has the SHA-256 of shards and indexes, which must never change. Compressed shards depend on the
+version of the zstd library, so their bytes are committed and read back. `python -m tests.golden.test_artifact_vectors`
+adds a vector and refuses to change existing ones.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ FROZEN: dict[str, Callable[[], Vector]] = {
     "two_leaves": two_leaves,
 }
 KEPT: dict[str, Callable[[], Vector]] = {"small": small, "compressed": compressed}
-"""Those whose bytes are committed, too."""
+"""Return the vectors whose bytes are committed."""
 
 
 def fingerprints(stored: Stored) -> dict[str, Any]:

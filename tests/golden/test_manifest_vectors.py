@@ -1,7 +1,7 @@
-"""If this fails, the same content no longer gives the same version: every pinned dataset in the world is lost.
+"""If this fails, the same content no longer gives the same version, and pinned versions cannot be found.
 
-The vectors under `manifests/` were written by this code once and are never to change within format 1.
-A new one is added with `python -m tests.golden.test_manifest_vectors`, which refuses to touch old ones.
+The vectors under `manifests/` must never change within format 1. `python -m tests.golden.test_manifest_vectors` adds a
+vector and refuses to change existing ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the ingest tests share: small media files, tars, and a look at what was published."""
+"""Fixtures of the ingest tests: small media files, tars, and readers of published datasets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import warpdata as wd
 
 
 def png(shade: int = 0) -> bytes:
-    """A grey picture of 2 × 2 pixels, all of one shade."""
+    """Return a grey image of 2 × 2 pixels of one shade."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -43,7 +43,7 @@ def wav(samples: Iterable[int] = (0, 1000, -1000)) -> bytes:
 
 
 def plant(folder: Path, files: dict[str, bytes | str]) -> Path:
-    """Write the files under the folder."""
+    """Write the files under the directory."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,5 +68,5 @@ def rows(dataset_id: str) -> list[dict[str, Any]]:
 
 
 def bound(dataset_id: str) -> dict[str, tuple[str, str]]:
-    """Which columns refer to what."""
+    """Return the bound columns and their artifacts."""
     return {each.column: (each.artifact, each.ref_type) for each in wd.dataset(dataset_id).info().bindings}

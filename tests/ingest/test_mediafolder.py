@@ -1,4 +1,4 @@
-"""If this fails, a folder of pictures or sounds becomes a dataset with wrong labels, lost files or foreign metadata."""
+"""If this fails, a directory of media files becomes a dataset with wrong labels, lost files or wrong metadata."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.ingest.scenes import bound, plant, png, rows, wav
 from warpdata.errors import InvalidSourceError, WarpError
-from warpdata.ingest import Packing, Survey, audiofolder, imagefolder
-from warpdata.ingest.file_types import REF_TYPE_BY_ENDING
-from warpdata.ingest.folder_columns import SPLITS, folder_columns
+from warpdata.ingest import IngestReport, Packing, audiofolder, imagefolder
+from warpdata.ingest.media_dir import _SPLITS as SPLITS
+from warpdata.ingest.media_dir import _directory_columns as directory_columns
+from warpdata.ingest.source_files import REF_TYPE_BY_SUFFIX
 
 NAMES = st.sampled_from(["train", "test", "VAL", "cat", "dog", "é", "a b", "x"])
 ENDINGS = st.sampled_from([".png", ".PNG", ".jpg", ".txt", "", ".wav"])
@@ -30,8 +31,8 @@ PATHS = st.builds(
 )
 
 
-def prepared(folder: Path, **options: Any) -> tuple[wd.DatasetBuilder, Survey]:
-    surveys: list[Survey] = []
+def prepared(folder: Path, **options: Any) -> tuple[wd.DatasetBuilder, IngestReport]:
+    surveys: list[IngestReport] = []
     builder = imagefolder("acme/pets", folder, report=surveys.append, **options)
     return builder, surveys[0]
 
@@ -67,7 +68,7 @@ def test_rows_labels_and_splits_are_those_of_the_folders(paths: list[str]) -> No
     with tempfile.TemporaryDirectory() as name:
         folder = plant(Path(name), {path: png(number) for number, path in enumerate(paths)})
         if not expected:
-            with pytest.raises(InvalidSourceError, match="holds no image file"):
+            with pytest.raises(InvalidSourceError, match="contains no image file"):
                 prepared(folder)
             return
         builder, survey = prepared(folder)
@@ -82,7 +83,7 @@ def test_rows_labels_and_splits_are_those_of_the_folders(paths: list[str]) -> No
 
 @given(st.lists(PATHS, min_size=1, max_size=12))
 def test_columns_have_a_value_for_each_path(paths: list[str]) -> None:
-    for name, values in folder_columns(paths).items():
+    for name, values in directory_columns(paths).items():
         assert name in ("label", "split")
         assert len(values) == len(paths)
 
@@ -198,17 +199,17 @@ def test_metadata_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -
         prepared(tmp_path)
 
 
-# What is not a folder of media
+# What is not a directory of media
 
 
 def test_what_is_no_folder_is_named(tmp_path: Path) -> None:
     plant(tmp_path, {"file.png": png(), "empty/x": "", "texts/a.txt": "x"})
     (tmp_path / "nothing").mkdir()
     for name, words in {
-        "missing": "is not a folder",
-        "file.png": "is not a folder",
-        "nothing": "holds no file",
-        "texts": "holds no image file, only 1 of other types",
+        "missing": "is not a directory",
+        "file.png": "is not a directory",
+        "nothing": "contains no file",
+        "texts": "contains no image file, only 1 of other types",
     }.items():
         with pytest.raises(InvalidSourceError, match=words) as caught:
             prepared(tmp_path / name)
@@ -231,5 +232,5 @@ def test_without_a_report_the_log_says_what_was_left_out(tmp_path: Path, caplog:
 
 
 def test_endings_are_in_lower_case_and_of_known_types() -> None:
-    assert set(REF_TYPE_BY_ENDING.values()) == {"image", "audio", "video"}
-    assert all(ending == ending.lower().strip(".") for ending in REF_TYPE_BY_ENDING)
+    assert set(REF_TYPE_BY_SUFFIX.values()) == {"image", "audio", "video"}
+    assert all(ending == ending.lower().strip(".") for ending in REF_TYPE_BY_SUFFIX)

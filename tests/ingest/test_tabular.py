@@ -1,4 +1,4 @@
-"""If this fails, a CSV becomes a table of other values or types, or its paths lead to other files."""
+"""If this fails, a CSV becomes a table with other values or types, or its paths refer to other files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.ingest.scenes import bound, plant, png, rows
 from warpdata.errors import ColumnNotFoundError, InvalidSourceError, SchemaMismatchError, WarpError
-from warpdata.ingest import Media, Survey, csv
-from warpdata.ingest.rows import read_rows
+from warpdata.ingest import IngestReport, Media, csv
+from warpdata.ingest.source_files import read_rows
 from warpdata.primitives.hashing import sha256_hex
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n\t"), max_size=20)
@@ -27,7 +27,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters
 
 @given(st.lists(st.tuples(TEXT, st.integers(-(2**62), 2**62)), min_size=1, max_size=8), st.sampled_from(["csv", "tsv"]))
 def test_text_and_numbers_come_through_whole(values: list[tuple[str, int]], kind: str) -> None:
-    """Also with quotes, separators and line breaks; an x in front keeps text from looking like something else."""
+    """Write cells with quotes, separators and line breaks. A leading x keeps text from looking like a number."""
     out = io.StringIO(newline="")
     writer = csv_writer.writer(out, delimiter="," if kind == "csv" else "\t", lineterminator="\n")
     writer.writerows([("text", "number"), *(("x" + text, number) for text, number in values)])
@@ -75,7 +75,7 @@ def test_parquet_is_taken_byte_for_byte(tmp_path: Path) -> None:
     for n in range(2):
         pq.write_table(pa.table({"n": [n], "photo": ["a.png"]}), tmp_path / f"{n}.parquet")
     plant(tmp_path, {"photos/a.png": png()})
-    surveys: list[Survey] = []
+    surveys: list[IngestReport] = []
     source = f"{tmp_path}/*.parquet"
     csv("acme/t", source, media={"photo": tmp_path / "photos"}, report=surveys.append).publish()
     hashes = {blob.hash for blob in wd.dataset("acme/t").blobs()}
@@ -120,7 +120,7 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         ("a.csv", b"x\ncaf\xe9\n", "column 'x' is not valid UTF-8"),
         ("a.jsonl", b'{"x": \n', "a.jsonl"),
         ("a.parquet", b"PAR1", "a.parquet"),
-        ("a.xlsx", b"PK", "a.xlsx is none of the tables known here"),
+        ("a.xlsx", b"PK", "a.xlsx is not a known table format"),
     ],
 )
 def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str, content: bytes, words: str) -> None:
@@ -135,7 +135,7 @@ def test_media_that_is_not_there_is_named(tmp_path: Path) -> None:
     plant(tmp_path, {"t.csv": "photo,n\n1.png,1\n9.png,2\n", "photos/1.png": png()})
     with pytest.raises(ColumnNotFoundError, match="foto"):
         csv("acme/t", tmp_path / "t.csv", media={"foto": tmp_path / "photos"})
-    with pytest.raises(InvalidSourceError, match="nowhere is not a folder"):
+    with pytest.raises(InvalidSourceError, match="nowhere is not a directory"):
         csv("acme/t", tmp_path / "t.csv", media={"photo": tmp_path / "nowhere"})
     with pytest.raises(InvalidSourceError, match=r"row 1 .*9\.png"):
         csv("acme/t", tmp_path / "t.csv", media={"photo": tmp_path / "photos"}).publish()

@@ -1,8 +1,9 @@
-"""If this fails, samples of somebody's WebDataset come out torn apart, mixed up, or as another type than they are."""
+"""If this fails, samples of a WebDataset are split, mixed up, or get wrong types."""
 
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import tarfile
 import tempfile
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.ingest.scenes import bound, png, rows, write_tar
 from warpdata.errors import InvalidSourceError, WarpError
-from warpdata.ingest import Survey, samples, webdataset
+from warpdata.ingest import IngestReport, webdataset
+
+module = importlib.import_module("warpdata.ingest.webdataset")
 
 MEDIA = {"png": "image", "seg.png": "image", "wav": "audio", "mp4": "video", "npy": "file", "weird": "file"}
 VALUES = {
@@ -67,7 +70,7 @@ def test_rows_are_the_samples(shards: list[list[dict[str, str | bytes]]], batch_
         (f"part.{number}/{row:03d}", sample) for number, shard in enumerate(shards) for row, sample in enumerate(shard)
     ]
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "INGEST_BATCH_ROWS", batch_rows)
+        patch.setattr(module, "_BATCH_ROWS", batch_rows)
         for number in range(len(shards)):
             members = [
                 (f"./{key}.{ending}", value if isinstance(value, bytes) else value.encode())
@@ -90,7 +93,7 @@ def test_tars_are_taken_as_they_are_and_twice_is_once(tmp_path: Path) -> None:
     for number in range(2):
         members = [(f"{number}{n}.{end}", png(n) if end == "PNG" else b"5") for n in range(3) for end in ("PNG", "cls")]
         write_tar(tmp_path / "web" / f"{number}.tar", [*members, (f"README-{number}", b"words")])
-    surveys: list[Survey] = []
+    surveys: list[IngestReport] = []
     first = webdataset("acme/web", tmp_path / "web", report=surveys.append).publish()
     assert (surveys[0].rows, surveys[0].members, dict(surveys[0].ignored)) == (6, 14, {"": 2})
     opened = wd.dataset("acme/web")
@@ -104,7 +107,7 @@ def test_tars_are_taken_as_they_are_and_twice_is_once(tmp_path: Path) -> None:
 def test_a_text_that_is_large_or_no_text_makes_references_of_its_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samples, "INGEST_TEXT_BYTES", 10)
+    monkeypatch.setattr(module, "_MAX_TEXT_BYTES", 10)
     members = [
         ("1.txt", b"short"),
         ("2.txt", b"much too long"),
@@ -137,9 +140,9 @@ def test_hidden_files_folders_and_files_without_ending_are_no_samples(tmp_path: 
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        ([("1.png", b""), ("1.PNG", b"")], "sample '1' has two files that end in 'png'"),
+        ([("1.png", b""), ("1.PNG", b"")], "sample '1' has two files with the suffix 'png'"),
         ([("../1.png", b"")], r"\.\./1\.png"),
-        ([("README", b"")], "holds no sample"),
+        ([("README", b"")], "contains no sample"),
         ([("1.__key__", b"")], "__key__"),
     ],
 )
@@ -165,7 +168,7 @@ def test_what_is_no_tar_is_named(tmp_path: Path) -> None:
         with pytest.raises(InvalidSourceError, match=f"{name}.tar"):
             webdataset("acme/web", tmp_path / f"{name}.tar").publish()
     (tmp_path / "none").mkdir()
-    with pytest.raises(InvalidSourceError, match=r"none holds no file that ends in \.tar"):
+    with pytest.raises(InvalidSourceError, match=r"none contains no file that ends in \.tar"):
         webdataset("acme/web", tmp_path / "none")
     with pytest.raises(InvalidSourceError, match="no file matches"):
         webdataset("acme/web", f"{tmp_path}/none/*.tar")
@@ -176,5 +179,5 @@ def test_a_tar_that_changes_between_the_walks_is_refused(tmp_path: Path) -> None
     path = write_tar(tmp_path / "a.tar", [("1.cls", b"1")])
     builder = webdataset("acme/web", path)
     write_tar(path, [("1.cls", b"x")])
-    with pytest.raises(InvalidSourceError, match="changed while it was being ingested"):
+    with pytest.raises(InvalidSourceError, match="changed while it was ingested"):
         builder.publish()

@@ -1,8 +1,7 @@
-"""If this fails, a reader believes a manifest that nobody may have written, or cannot say what is wrong with it.
+"""If this fails, a reader accepts an invalid manifest, or its error does not name the problem.
 
-One rejected document per rule of docs/specs/manifest.md. Each is a sound document with one thing changed and the
-version hash set right again, so that it is the rule that rejects it and not the hash. What JSON Schema can say,
-`schema.json` rejects as well.
+There is one rejected document for each rule of docs/specs/manifest.md. Each is a valid document with one change and a
+correct version hash, so that the rule rejects it and not the hash. `schema.json` rejects it too where it can.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ CHECKER = jsonschema.Draft202012Validator(
 )
 
 
-def sound() -> Document:
+def valid() -> Document:
     """A document with something in every section, to be spoiled in one place."""
     return {
         "format": 1,
@@ -69,7 +68,7 @@ def sound() -> Document:
 
 @dataclass(frozen=True)
 class Case:
-    """How to spoil a document, and the path that must be named."""
+    """Changes that corrupt a document, and the path that the error must have."""
 
     rule: str
     spoil: Callable[[Document], None]
@@ -101,7 +100,7 @@ def drop(*steps: str | int) -> Callable[[Document], None]:
 
 
 def copies_of_a_page(count: int) -> list[Document]:
-    page: Document = sound()["tables"]["long"]["shard_pages"]["pages"][0]
+    page: Document = valid()["tables"]["long"]["shard_pages"]["pages"][0]
     return [page] * count
 
 
@@ -118,7 +117,7 @@ CASES = [
     Case("the dataset is named", drop("dataset_id"), "$.dataset_id"),
     Case("the dataset's name is not empty", put("dataset_id", value=""), "$.dataset_id"),
     Case("the name has two parts", put("dataset_id", value="trips"), "$.dataset_id"),
-    Case("the name stays within its folder", put("dataset_id", value="../x"), "$.dataset_id"),
+    Case("the name stays within its directory", put("dataset_id", value="../x"), "$.dataset_id"),
     Case("the name is lower case", put("dataset_id", value="Acme/trips"), "$.dataset_id"),
     Case("the name is bounded", put("dataset_id", value="a/" + "b" * 300), "$.dataset_id"),
     Case(
@@ -141,8 +140,8 @@ CASES = [
         "$.stats.mean",
     ),
     # Sections and their names
-    Case("a table's name has no slash", put("tables", "a/b", value=sound()["tables"]["long"]), "$.tables key"),
-    Case("a table's name is not hidden", put("tables", ".x", value=sound()["tables"]["long"]), "$.tables key"),
+    Case("a table's name has no slash", put("tables", "a/b", value=valid()["tables"]["long"]), "$.tables key"),
+    Case("a table's name is not hidden", put("tables", ".x", value=valid()["tables"]["long"]), "$.tables key"),
     Case(
         "sections are bounded",
         put("indexes", value={f"i{n}": {"kind": "k", "shards": []} for n in range(513)}),
@@ -224,7 +223,7 @@ CASES = [
 
 
 def spoiled(case: Case) -> Document:
-    document = sound()
+    document = valid()
     case.spoil(document)
     return document
 
@@ -238,9 +237,9 @@ def sealed(document: Document) -> bytes:
 
 
 def test_what_is_sound_is_admitted() -> None:
-    manifest = parse_manifest(sealed(sound()))
+    manifest = parse_manifest(sealed(valid()))
     assert (manifest.row_count, manifest.data_bytes) == (37, 505)
-    CHECKER.validate(json.loads(sealed(sound())))
+    CHECKER.validate(json.loads(sealed(valid())))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
@@ -257,7 +256,7 @@ def test_the_schema_rejects_it_too(case: Case) -> None:
 
 
 def test_every_problem_is_reported_at_once() -> None:
-    document = sound()
+    document = valid()
     put(*SHARD, "hash", value="x")(document)
     put(*SHARD, "byte_size", value=None)(document)
     put("bindings", 0, "ref_type", value="pdf")(document)
@@ -302,7 +301,7 @@ def test_bytes_that_are_no_document_are_refused(data: bytes, fact: str) -> None:
 
 def test_a_newer_format_is_not_called_damage() -> None:
     with pytest.raises(UnsupportedFormatError) as caught:
-        parse_manifest(sealed({**sound(), "format": 2, "something_new": {}}))
+        parse_manifest(sealed({**valid(), "format": 2, "something_new": {}}))
     assert "2" in caught.value.message
 
 
@@ -311,12 +310,12 @@ def test_a_newer_format_is_not_called_damage() -> None:
 
 def test_a_version_hash_is_needed() -> None:
     with pytest.raises(ManifestCorruptedError) as caught:
-        parse_manifest(canonical(sound()))
+        parse_manifest(canonical(valid()))
     assert any(problem.startswith("$.version_hash ") for problem in caught.value.problems)
 
 
 def test_another_content_under_the_same_version_is_refused() -> None:
-    document = json.loads(sealed(sound()))
+    document = json.loads(sealed(valid()))
     document["tables"]["main"]["shards"][0]["hash"] = B
     document["tables"]["main"]["shards"][0]["uri"] = f"blobs/bb/bb/{B}"
     with pytest.raises(ManifestCorruptedError, match="hash mismatch"):
@@ -324,14 +323,14 @@ def test_another_content_under_the_same_version_is_refused() -> None:
 
 
 def test_another_version_than_asked_for_is_refused() -> None:
-    data = sealed(sound())
+    data = sealed(valid())
     parse_manifest(data, json.loads(data)["version_hash"])
     with pytest.raises(ManifestCorruptedError, match="hash mismatch"):
         parse_manifest(data, "0" * 64)
 
 
 def test_metadata_and_places_are_not_part_of_the_version() -> None:
-    document = json.loads(sealed(sound()))
+    document = json.loads(sealed(valid()))
     del document["tables"]["main"]["shards"][0]["uri"]
     document["metadata"] = {"words": "new", "share": 0.5}
     assert parse_manifest(json.dumps(document, indent=2).encode()).metadata == {"words": "new", "share": 0.5}
@@ -358,7 +357,7 @@ def test_metadata_and_places_are_not_part_of_the_version() -> None:
 )
 def test_a_second_spelling_of_the_same_content_is_refused(spoil: Callable[[Document], None]) -> None:
     """Or else one content would have two versions."""
-    document = sound()
+    document = valid()
     spoil(document)
     with pytest.raises(ManifestCorruptedError):
         parse_manifest(sealed(document))
@@ -366,14 +365,14 @@ def test_a_second_spelling_of_the_same_content_is_refused(spoil: Callable[[Docum
 
 @pytest.mark.parametrize("value", [1.5, 2**53, "\ud800"], ids=["fraction", "beyond 53 bits", "half a pair"])
 def test_a_value_without_canonical_form_is_refused(value: object) -> None:
-    document = sound()
+    document = valid()
     data = sealed(document).replace(b'"rank":2', b'"rank":' + json.dumps(value).encode())
     with pytest.raises(ManifestCorruptedError):
         parse_manifest(data)
 
 
 def test_a_table_may_have_any_name_that_is_allowed() -> None:
-    document = sound()
+    document = valid()
     document["tables"]["uri"] = document["tables"].pop("main")
     document["bindings"][0]["table"] = "uri"
     assert set(parse_manifest(sealed(document)).tables) == {"uri", "long"}

@@ -1,7 +1,7 @@
-"""If this fails, an index that somebody made to hurt crashes a reader, eats its memory, or names files elsewhere.
+"""If this fails, a hostile index crashes a reader, exhausts its memory, or lists paths outside the artifact.
 
-Each index here is forged with right checksums, so that it is a rule that refuses it and not a hash. One per
-rule of "Member index" in docs/specs/artifacts.md; then fields and bytes at random.
+Each index has correct checksums, so that a rule rejects it and not a checksum. There is one for each rule of "Member
+index" in docs/specs/artifacts.md, then random fields and bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.kinds.artifacts.scenes import memory
 from warpdata.errors import BlobCorruptedError, CorruptError, WarpError
-from warpdata.kinds.artifacts import Artifact, ArtifactEntry, MemberIndex, Origin
+from warpdata.kinds.artifacts import Artifact, ArtifactBackend, ArtifactEntry, MemberIndex
 from warpdata.limits import MAX_INDEX_PAGE_BYTES, MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.repository.manifest import Footer, Shard, ShardList
@@ -139,7 +139,7 @@ class Forged:
     def artifact(self, compression: str | None = None, shard: bytes = SHARD, members: int = 1) -> Artifact:
         shards = ShardList((Shard(sha256_hex(shard), len(shard)),))
         entry = ArtifactEntry("tar_shards", shards, self.blob, self.footer, members, compression)
-        return Artifact("media", entry, Origin(self.store(shard), _none, _none, _none))
+        return Artifact("media", entry, ArtifactBackend(self.store(shard), _none, _none, _none))
 
 
 def _none(*_: object) -> Any:
@@ -167,7 +167,7 @@ def test_without_a_fault_they_are_read() -> None:
 
 
 def test_an_index_of_another_artifact_is_refused() -> None:
-    with pytest.raises(BlobCorruptedError, match=r"\(2, 1\), and the manifest says \(3, 1\)"):
+    with pytest.raises(BlobCorruptedError, match=r"\(2, 1\), but the manifest states \(3, 1\)"):
         of_records(A, B).artifact(members=3).read("a")
 
 
@@ -271,7 +271,7 @@ PAGES: dict[str, Callable[[], Forged]] = {
     "a leaf with more names than there are": of_leaf_said(name_bytes=2**32 - 1),
     "a name that ends too late": lambda: of_records(replace(A, end=2)),
     "a leaf of more than four megabytes": lambda: of_records(Record(b"a" * MAX_INDEX_PAGE_BYTES)),
-    "five levels of sound pages": lambda: of_levels(5),
+    "five levels of valid pages": lambda: of_levels(5),
     "a name that ends very late": lambda: of_records(replace(A, end=2**32 - 1)),
     "a name that ends too early": lambda: of_records(replace(A, end=0)),
     "names that run backwards": lambda: of_records(Record(b"a", end=2), Record(b"b", end=1), Record(b"c")),
@@ -288,12 +288,12 @@ def test_an_index_that_can_not_be_is_refused(forge: Callable[[], Forged]) -> Non
 
 
 def _refused(forged: Forged) -> AbstractContextManager[object]:
-    return pytest.raises(BlobCorruptedError, match=f"member index {forged.blob.hash} .*damaged")
+    return pytest.raises(BlobCorruptedError, match=f"member index {forged.blob.hash} .*corrupt")
 
 
 @pytest.mark.parametrize("name", [b"", b"..", b"../up", b"/etc/passwd", b"a//b", b"a\0b", b"\xff", b"\xed\xa0\x80"])
-def test_a_name_that_leads_elsewhere_is_never_listed(name: bytes) -> None:
-    """Whoever lists members may be about to make files of them."""
+def test_a_path_outside_the_artifact_is_never_listed(name: bytes) -> None:
+    """Callers may use listed paths to write files."""
     forged = of_records(Record(name))
     with _refused(forged):
         list(forged.index().members())
@@ -366,7 +366,7 @@ MEMBERS: dict[str, Callable[[], Artifact]] = {
     "a chunk table for an endless member": lambda: of_chunks([(1, 1), (1, 1)], HUGE),
     "chunks that are more than their member": lambda: of_chunks([(100, 1), (100, 1)], LARGE, stored=100),
     "chunks that are less than their member": lambda: of_chunks([(100, 1), (100, 1)], LARGE, stored=300),
-    "sound chunks of another sum": lambda: of_chunks(LARGE_CHUNKS, LARGE, None, bytes(LARGE), stored=LARGE + 1),
+    "valid chunks of another sum": lambda: of_chunks(LARGE_CHUNKS, LARGE, None, bytes(LARGE), stored=LARGE + 1),
     "chunks as long as numbers go": lambda: of_chunks([(HUGE, 1), (HUGE, 1)], LARGE),
     "chunks over the end of their shard": lambda: of_chunks([(MEMBER_CHUNK_BYTES, 1), (10, 1)], LARGE),
     "chunks that are not full": lambda: of_chunks([(100, 1), (10, 1)], LARGE),
@@ -413,7 +413,7 @@ children = st.builds(
 
 
 def use_everything(forged: Forged, compression: str | None) -> None:
-    """Only errors of ours may come of it."""
+    """Every failure must be a `WarpError`."""
     artifact = forged.artifact(compression)
     paths = ["a", "b", "", "é"]
     with suppress(CorruptError):

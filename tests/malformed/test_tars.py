@@ -1,7 +1,7 @@
-"""If this fails, a damaged or hostile archive passes for a shorter one, and nobody misses what was lost.
+"""If this fails, a corrupt or hostile archive is accepted as a shorter one, and members are lost silently.
 
-One archive per rule of "Existing tars" in docs/specs/artifacts.md, each sound but for one thing, and each
-refused with the name of a member at or near the fault. Then every byte of a sound one is changed in turn.
+There is one archive for each rule of "Existing tars" in docs/specs/artifacts.md. Each has one fault, and is
+refused with the name of a member near the fault. Then every byte of a valid archive is changed in turn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CULPRIT = entry("culprit", b"2" * 700)
 
 
 def within(part: bytes) -> bytes:
-    """An archive that is sound before and after."""
+    """An archive that is valid before and after."""
     return FIRST + part + LAST + END
 
 
@@ -89,7 +89,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "'culprit' is of the unk",
     ),
     "a label": (entry("culprit", b"", b"V", magic=GNU) + LAST + END, "'culprit' is of the unknown type"),
-    "a list of a folder": (entry("culprit", b"Yname\0\0", b"D", magic=GNU) + LAST + END, "'culprit' is of the unknown"),
+    "a list of a directory": (
+        entry("culprit", b"Yname\0\0", b"D", magic=GNU) + LAST + END,
+        "'culprit' is of the unknown",
+    ),
     "a link with a long target": (
         FIRST + long_name("t" * 200, b"K") + entry("culprit", kind=b"2", magic=GNU) + END,
         "'culprit' is a symbolic link",
@@ -120,7 +123,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "two dots to begin with": (FIRST + entry("././culprit") + END, r"'\./culprit' has a part"),
     "an absolute path behind a dot": (FIRST + entry(".//culprit") + END, "'/culprit' is an absolute path"),
     "an empty part": (FIRST + entry("a//culprit") + END, "'a//culprit' has a part ''"),
-    "a file that ends like a folder": (FIRST + entry("culprit/", b"2") + END, "'culprit/' has a part ''"),
+    "a file that ends like a directory": (FIRST + entry("culprit/", b"2") + END, "'culprit/' has a part ''"),
     "no name": (FIRST + entry("", b"2") + END, "member name '' has a part ''"),
     "only a dot": (FIRST + entry(".", b"2") + END, r"member name '\.' has a part"),
     "a name that is not UTF-8": (FIRST + entry(b"culprit\xff") + END, r"culprit\\udcff' is not valid UTF-8"),
@@ -135,9 +138,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "a zero byte in a long name": (
         within(long_name("culprit\0more")),
-        r"culprit\\x00more' holds a zero byte",
+        r"culprit\\x00more' contains a zero byte",
     ),
-    "a zero byte in an extended name": (within(extended({"path": "culprit\0"})), "holds a zero byte"),
+    "a zero byte in an extended name": (within(extended({"path": "culprit\0"})), "contains a zero byte"),
     "a name too long": (within(extended({"path": "culprit" * 600})), "has 4200 bytes"),
     # Extended headers
     "a record longer than its header": (within(extended(b"99 path=culprit\n")), "first"),
@@ -224,7 +227,7 @@ def test_a_sparse_archive_of_the_tar_program_is_refused(tmp_path: Path, layout: 
         scan_tar(tmp_path / "made.tar", 0)
 
 
-# Any byte of a sound archive may be wrong
+# Any byte of a valid archive may be wrong
 
 LONG = "long/" * 30 + "name"
 MEMBERS = [("plain", b"1" * 700), ("folder", None), (LONG, b"2" * 10), ("é", b""), ("last", b"4" * 512)]
@@ -247,15 +250,15 @@ def extension_bytes(data: bytes) -> set[int]:
 @pytest.mark.parametrize("layout", FORMATS)
 def test_no_wrong_byte_loses_a_member(tmp_path: Path, layout: str) -> None:
     """Refused, or the same members. Where no checksum covers a byte of a name, that name may be another."""
-    sound = archive(MEMBERS, FORMATS[layout]).rstrip(b"\0") + END
-    expected = scan(tmp_path, sound)
+    valid = archive(MEMBERS, FORMATS[layout]).rstrip(b"\0") + END
+    expected = scan(tmp_path, valid)
     assert [path for path, _ in expected] == ["plain", LONG, "é", "last"]
-    unprotected, accepted = extension_bytes(sound), 0
+    unprotected, accepted = extension_bytes(valid), 0
     with (tmp_path / "archive.tar").open("r+b", buffering=0) as file:
-        for position in range(len(sound)):
-            for mask in (0x01, sound[position] or 0x80):
+        for position in range(len(valid)):
+            for mask in (0x01, valid[position] or 0x80):
                 file.seek(position)
-                file.write(bytes([sound[position] ^ mask]))
+                file.write(bytes([valid[position] ^ mask]))
                 try:
                     found = listed(tmp_path / "archive.tar")
                 except (InvalidSourceError, InvalidNameError):
@@ -265,21 +268,21 @@ def test_no_wrong_byte_loses_a_member(tmp_path: Path, layout: str) -> None:
                 wrong = [before for before, after in zip(expected, found, strict=True) if before != after]
                 assert len(wrong) <= (position in unprotected), position
             file.seek(position)
-            file.write(sound[position : position + 1])
+            file.write(valid[position : position + 1])
     assert accepted > 600, "bytes of contents and their padding are not looked at here"
 
 
 @pytest.mark.parametrize("layout", FORMATS)
 def test_no_cut_loses_a_member(tmp_path: Path, layout: str) -> None:
-    sound = archive(MEMBERS, FORMATS[layout])
-    needed = len(sound.rstrip(b"\0"))
+    valid = archive(MEMBERS, FORMATS[layout])
+    needed = len(valid.rstrip(b"\0"))
     needed += -needed % BLOCK + BLOCK
     for length in range(0, needed + 2 * BLOCK, 31):
         if length >= needed:
-            assert len(scan(tmp_path, sound[:length])) == 4
+            assert len(scan(tmp_path, valid[:length])) == 4
         else:
             with pytest.raises(InvalidSourceError):
-                scan(tmp_path, sound[:length])
+                scan(tmp_path, valid[:length])
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""If this fails, some common way to hand in a table is refused, changed, or published differently each time."""
+"""If this fails, a common form of table input is refused, changed, or published differently each time."""
 
 from __future__ import annotations
 

@@ -211,8 +211,8 @@ def test_arrays_with_any_strides_are_read_in_row_major_order(data: st.DataObject
         ({"w": np.array(["a"])}, "cannot be tensors"),
         ({"w": torch.zeros(3, device="meta")}, "no plain elements"),
         ({"w": EYE.to_sparse()}, "no plain elements"),
-        (7, r"\bint\b"),
-        ("no/such/file.safetensors", "does not exist"),
+        (7, "cannot be made from a int"),
+        ("no/such/file.safetensors", "there is no file"),
     ],
 )
 def test_invalid_sources_are_rejected(source: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""If this fails, some order of publishes, appends, labels and branches leads to another truth than a dictionary."""
+"""If this fails, some order of publishes, appends, labels and branches leads to other content than a dictionary."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from warpdata.cli.options import apply_options
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.cli.parameters import PairType, SizeType
 from warpdata.cli.progress import ProgressLine
-from warpdata.kinds.artifacts import ShardRecipe
+from warpdata.kinds import payload_kind
+from warpdata.kinds.artifacts import ShardSpec
 from warpdata.primitives.hashing import is_digest
 from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
 from warpdata.repository.catalog import Address
@@ -173,10 +174,11 @@ def _show_plan(session: Session, plan: PublishPlan) -> None:
         {
             "would publish": plan.dataset_id,
             "version": plan.version or "depends on the rows published by then",
-            **{f"table {name}": count_text(rows, "row") for name, rows in plan.tables.items()},
-            **{f"artifact {name}": count_text(members, "file") for name, members in plan.artifacts.items()},
-            **{f"episodes {name}": count_text(count, "episode") for name, count in plan.episodes.items()},
-            **{f"tensors {name}": count_text(tensors, "tensor") for name, tensors in plan.tensors.items()},
+            **{
+                f"{payload_kind(section).noun} {name}": count_text(count, payload_kind(section).item)
+                for section, counts in plan.counts.items()
+                for name, count in counts.items()
+            },
             "to upload": f"{count_text(plan.upload_files, 'file')}, {bytes_text(plan.upload_bytes)}",
             "already stored": count_text(kept, "file") if kept else None,
         }
@@ -228,4 +230,4 @@ def _path(session: Session, file: PlannedFile) -> Path:
 
 
 def _packed_count(file: PlannedFile) -> int | None:
-    return len(file.recipe.sources) if isinstance(file.recipe, ShardRecipe) and file.recipe.is_archive else None
+    return len(file.content.sources) if isinstance(file.content, ShardSpec) and file.content.is_archive else None

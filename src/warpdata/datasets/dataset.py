@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Unpack
 
-from warpdata.datasets.artifacts import open_artifact
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
-from warpdata.errors import ArtifactNotFoundError, TableNotFoundError
 from warpdata.formats.parquet import ShardOpener
-from warpdata.kinds.artifacts import Artifact
-from warpdata.kinds.tables import LookaheadHook, SchemaTransform, Table, retype_table
-from warpdata.kinds.tensors import find_tensors
+from warpdata.kinds import VersionContext, payload_kind, pick_entry
+from warpdata.kinds.artifacts import ARTIFACTS, Artifact
+from warpdata.kinds.tables import TABLES, LookaheadHook, SchemaTransform, Table, retype_table
+from warpdata.kinds.tensors import TENSORS
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.sizes import parse_size
-from warpdata.primitives.suggest import suggest
 from warpdata.repository.catalog import (
     MAIN,
     Address,
@@ -32,7 +30,7 @@ from warpdata.repository.catalog import (
     find_transaction,
     parse_address,
 )
-from warpdata.repository.manifest import Difference, LoadPage, Manifest, ShardList, compare, iter_shards, kept_blobs
+from warpdata.repository.manifest import LoadPage, Manifest, ShardList, VersionDiff, compare, iter_shards, kept_blobs
 from warpdata.session import Session, connect
 from warpdata.settings import Settings
 from warpdata.storage import IOStats
@@ -76,6 +74,7 @@ class Dataset:
         self._ref_columns: dict[str, SchemaTransform] = {}
         self._shards = ShardOpener(session.reader)
         self._load_page: LoadPage = functools.lru_cache(maxsize=_CACHED_PAGES)(session.catalog.load_page)
+        self._context = VersionContext(session, version_ref, manifest, self._load_page)
 
     def __repr__(self) -> str:
         return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._session.reader.url!r})"
@@ -109,6 +108,11 @@ class Dataset:
         return self._manifest
 
     @property
+    def context(self) -> VersionContext:
+        """The opened version, for payload kinds to open its entries."""
+        return self._context
+
+    @property
     def load_page(self) -> LoadPage:
         """Reads a page of the manifest, through a small cache."""
         return self._load_page
@@ -123,11 +127,7 @@ class Dataset:
 
     def table(self, name: str | None = None) -> Table:
         """Open a table. Without a name, open the only table or the one called "main"."""
-        name = name or self.main_table()
-        entry = self._manifest.tables.get(name)
-        if entry is None:
-            hint = suggest(name, self.tables, label="Tables")
-            raise TableNotFoundError(f"{self.id} has no table {name!r}", hint=hint)
+        name, entry = pick_entry(TABLES, self._manifest, name)
         return Table(
             name,
             entry,
@@ -144,14 +144,9 @@ class Dataset:
 
     def artifact(self, name: str | None = None) -> Artifact:
         """Open an artifact. Without a name, open the only one."""
-        if name is None:
-            if len(self.artifacts) != 1:
-                hint = f"Name one of: {', '.join(self.artifacts)}." if self.artifacts else None
-                raise ArtifactNotFoundError(f"{self.id} has {len(self.artifacts)} artifacts", hint=hint)
-            name = self.artifacts[0]
+        name, _ = pick_entry(ARTIFACTS, self._manifest, name)
         if name not in self._artifacts:
-            artifact = open_artifact(self._session, self._version_ref, self._manifest, name, self._load_page)
-            self._artifacts[name] = artifact
+            self._artifacts[name] = ARTIFACTS.open(self._context, name)
         return self._artifacts[name]
 
     def bound_artifacts(self, table: str) -> dict[str, tuple[Artifact, str]]:
@@ -175,10 +170,8 @@ class Dataset:
 
     def episodes(self, name: str | None = None) -> Episodes:
         """Open a set of episodes. Without a name, open the only one."""
-        from warpdata.datasets.episodes import open_episodes  # loads the file format
-
         if name not in self._episodes:
-            self._episodes[name] = open_episodes(self._session, self._version_ref, self._manifest, name)
+            self._episodes[name] = payload_kind("episodes").open(self._context, name)
         return self._episodes[name]
 
     def tensors(
@@ -190,7 +183,7 @@ class Dataset:
         """
         from warpdata.kinds.tensors import PublishedTensors, open_published  # needs NumPy
 
-        name, entry = find_tensors(self.id, self._manifest, name)
+        name, entry = pick_entry(TENSORS, self._manifest, name)
         place = PublishedTensors(self.id, name, entry, self._session, self._load_page)
         return open_published(place, sources=sources, engine=engine)
 
@@ -251,35 +244,21 @@ class Dataset:
         or as text: "200GB".
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
-        wanted, skipped_bytes = choose_blobs(self._shards_of(tables, artifacts, episodes, tensors, shards), limit)
+        named = {"tables": tables, "artifacts": artifacts, "episodes": episodes, "tensors": tensors}
+        wanted, skipped_bytes = choose_blobs(self._shards_of(named, shards), limit)
         counter = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._session, wanted, counter)
         return replace(done, skipped_bytes=done.skipped_bytes + skipped_bytes)
 
-    def _shards_of(
-        self,
-        tables: Sequence[str] | None,
-        artifacts: Sequence[str] | None,
-        episodes: Sequence[str] | None,
-        tensors: Sequence[str] | None,
-        part: slice | None,
-    ) -> Iterator[Blob]:
-        """Yield blobs in the order of the names. An index comes before its shards."""
-        is_everything = all(names is None for names in (tables, artifacts, episodes, tensors))
-        for name in self.tables if is_everything else tables or ():
-            yield from self._part(self.table(name).entry.shards, part)
-        for name in self.artifacts if is_everything else artifacts or ():
-            entry = self.artifact(name).entry
-            yield entry.index
-            yield from self._part(entry.shards, part)
-        for name in self._manifest.episodes if is_everything else episodes or ():
-            listed = self.episodes(name).entry
-            yield listed.index
-            yield from self._part(listed.shards, part)
-        for name in sorted(self._manifest.tensors) if is_everything else tensors or ():
-            _, found = find_tensors(self.id, self._manifest, name)
-            yield found.index
-            yield from self._part(found.shards, part)
+    def _shards_of(self, named: Mapping[str, Sequence[str] | None], part: slice | None) -> Iterator[Blob]:
+        """Yield blobs in the order of the names, an index before its shards. Without names, those of all entries."""
+        is_everything = all(names is None for names in named.values())
+        for section, names in named.items():
+            for name in sorted(self._manifest.sections()[section]) if is_everything else names or ():
+                _, entry = pick_entry(payload_kind(section), self._manifest, name)
+                if section != "tables":
+                    yield entry.index
+                yield from self._part(entry.shards, part)
 
     def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
         listed = (shard.blob for shard in iter_shards(shards, self._load_page))
@@ -304,7 +283,7 @@ class Dataset:
         """Yield every blob of this version, including pages of the manifest."""
         return kept_blobs(self._manifest, self._load_page)
 
-    def diff(self, older: Dataset) -> Difference:
+    def diff(self, older: Dataset) -> VersionDiff:
         """Compare this version with an older one."""
         return compare(older.manifest, self._manifest, self._load_page)
 
@@ -314,9 +293,9 @@ class Dataset:
             bound = self.bound_artifacts(table)
             if not bound:
                 return None
-            from warpdata.datasets.ref_columns import Presentation  # needs Arrow
+            from warpdata.datasets.ref_columns import RefColumns  # needs Arrow
 
-            self._ref_columns[table] = Presentation(bound)
+            self._ref_columns[table] = RefColumns(bound)
         return self._ref_columns[table]
 
     def _prefetcher(self, table: str) -> LookaheadHook | None:
@@ -355,7 +334,7 @@ def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_e
     return mix_streams(streams, seed, stop)
 
 
-def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> Difference:
+def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> VersionDiff:
     """Compare two addresses, usually of one dataset."""
     session = connect(store, settings)
     return open_dataset(session, parse_address(newer)).diff(open_dataset(session, parse_address(older)))

@@ -1,9 +1,8 @@
 """References as Arrow columns: an extension type over the stored column.
 
-The values stay what is stored (member paths, or structs of shard, offset and length), so they can be
-sliced, filtered, joined, sent and stored like any column. The type knows where the artifact is, and an
-element has the methods of its reference. Loaded only when a table with bindings is read, because it
-needs Arrow.
+The values are the stored ones (member paths, or structs of shard, offset and length), so they can be sliced, filtered,
+joined, sent and stored like any column. The type has the address of the artifact, and an element has the methods of
+its reference. Imported when a table with bindings is read, because it needs Arrow.
 """
 
 from __future__ import annotations
@@ -15,22 +14,21 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from warpdata.datasets.artifacts import ArtifactAddress
 from warpdata.errors import BadInputError
-from warpdata.kinds.artifacts import REF_CLASSES, Artifact, FileRef, locator_of
+from warpdata.kinds.artifacts import REF_CLASSES, Artifact, ArtifactAddress, FileRef, locator_of
 from warpdata.kinds.tables import check_reference_column
 
-__all__ = ["Presentation", "RefScalar", "RefType"]
+__all__ = ["RefColumns", "RefScalar", "RefType"]
 
 _NAME = "warpdata.ref"
-_REMEMBERED_TYPES = 256
+_CACHED_TYPES = 256
 
 
 class RefType(pa.ExtensionType):  # type: ignore[misc]
-    """`ref_type` is file, image, audio or video.
+    """The type of a reference column. `ref_type` is file, image, audio or video.
 
-    Arrow holds its Python instance weakly. While the dataset that made it lives, so does the instance, and
-    references read through that dataset. Afterwards, and in other processes, the address leads to the artifact.
+    Arrow holds the Python instance weakly. While its dataset exists, so does the instance, and references read through
+    that dataset. Afterwards, and in other processes, the address opens the artifact.
     """
 
     def __init__(
@@ -62,9 +60,9 @@ class RefType(pa.ExtensionType):  # type: ignore[misc]
         return self._artifact
 
 
-@functools.lru_cache(maxsize=_REMEMBERED_TYPES)
+@functools.lru_cache(maxsize=_CACHED_TYPES)
 def reference_type(storage_type: pa.DataType, address: ArtifactAddress, ref_type: str) -> RefType:
-    """One instance for equal types that came from elsewhere: otherwise each element would make its own."""
+    """Return one instance for equal deserialized types. Otherwise each element would open the artifact."""
     return RefType(storage_type, address, ref_type)
 
 
@@ -74,10 +72,10 @@ class _Serialized(msgspec.Struct):
 
 
 class RefScalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """One element: has all that its reference has, so that `batch["image"][0].as_pil()` works."""
+    """One element. It has the attributes of its reference, so that `batch["image"][0].as_pil()` works."""
 
     def as_py(self, **_: Any) -> FileRef | None:
-        """The reference itself, or None for a null."""
+        """Return the reference, or None for a null."""
         stored = self.value
         if stored is None or not stored.is_valid:
             return None
@@ -103,8 +101,8 @@ def _as_is(ref: FileRef | None) -> FileRef | None:
 pa.register_extension_type(RefType(pa.string(), ArtifactAddress("", "", "", "", ""), "file"))
 
 
-class Presentation:
-    """Turns a stored schema into one whose bound columns are references into these artifacts."""
+class RefColumns:
+    """Replaces the types of bound columns in a stored schema by reference types."""
 
     def __init__(self, columns: Mapping[str, tuple[Artifact, str]]) -> None:
         self._columns = columns
@@ -124,7 +122,7 @@ class Presentation:
             check_reference_column(field)
             artifact, ref_type = self._columns[field.name]
             address = artifact.reopen
-            assert isinstance(address, ArtifactAddress), "artifacts opened here are reopened by address"
+            assert isinstance(address, ArtifactAddress), "artifacts of a dataset are reopened by address"
             known = RefType(field.type, address, ref_type, artifact)
             self._types[field.name, field.type] = known
         return known

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from warpdata.datasets.artifacts import open_for_stream
 from warpdata.datasets.dataset import Dataset, open_dataset
-from warpdata.datasets.ref_columns import Presentation
+from warpdata.datasets.ref_columns import RefColumns
 from warpdata.datasets.table_source import open_table_source
 from warpdata.repository.catalog import Address
 from warpdata.session import VersionAddress
@@ -48,7 +48,7 @@ class StreamRequest:
 def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     """Open a stream. Reads at most the schema of the table, and with `shuffle=True` a footer."""
     bound, on_selectivity = open_for_stream(dataset, request.table, request.columns, request.filter)
-    table = replace(dataset.table(request.table), schema_transform=Presentation(bound) if bound else None)
+    table = replace(dataset.table(request.table), schema_transform=RefColumns(bound) if bound else None)
     if request.filter is not None:
         table = table.filter(request.filter)
     if request.columns is not None:

@@ -1,24 +1,22 @@
-"""From what people have on disk to a dataset with bound media: folders of pictures or sounds, WebDataset tars, CSV.
+"""Ingest: directories of image or audio files, WebDataset tars and tables become datasets with bound media.
 
-Each function looks at the files and returns a `DatasetBuilder` that is ready to publish; nothing is
-written before that. Whoever wants something else adds tables and artifacts to a builder by hand.
-The same files always give the same version.
+Each function reads the files and returns a `DatasetBuilder` that is ready to publish. For anything else, add tables
+and artifacts to a builder directly. The same files always give the same version.
 """
 
+from warpdata.ingest.csv import Media, csv
 from warpdata.ingest.media_dir import audiofolder, imagefolder
-from warpdata.ingest.pack import Packing
-from warpdata.ingest.report import Report, Survey, log_survey
-from warpdata.ingest.tabular import Media, csv
+from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
 from warpdata.ingest.webdataset import webdataset
 
 __all__ = [
+    "IngestReport",
     "Media",
+    "OnReport",
     "Packing",
-    "Report",
-    "Survey",
     "audiofolder",
     "csv",
     "imagefolder",
-    "log_survey",
+    "log_report",
     "webdataset",
 ]

@@ -1,16 +1,42 @@
-"""WebDataset tars, taken as they are → an artifact and a table with a row for each sample."""
+"""WebDataset tars, published as they are: an artifact, and a table with a row for each sample.
+
+Files that differ only in their suffixes form a sample. Two passes read the headers: the first finds the columns and
+their types, the second makes the rows. Only small texts are read, and one tar is open at a time. Publishing validates
+the tars completely.
+"""
 
 from __future__ import annotations
 
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from warpdata.errors import InvalidSourceError
-from warpdata.ingest.pack import Packing
-from warpdata.ingest.report import Report, Survey, log_survey
-from warpdata.ingest.rows import FileSource, find_files
-from warpdata.ingest.samples import learn_columns, sample_batches
+from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
+from warpdata.ingest.source_files import REF_TYPE_BY_SUFFIX, FileSource, list_files
+from warpdata.kinds.artifacts import check_member_path
+from warpdata.limits import MIB
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = ["webdataset"]
+
+KEY = "__key__"
+_NAME = re.compile(r"(?P<key>(?:.*/)?[^./]+)\.(?P<suffix>[^/]+)", re.DOTALL)
+_TEXTS = frozenset({"txt", "text", "transcript", "cls", "cls2", "class", "count", "index", "inx", "id", "json", "jsn"})
+_JSON = frozenset({"json", "jsn"})
+_INTEGER = re.compile(r"\s*(?:0|-?[1-9][0-9]{0,18})\s*", re.ASCII)
+_INT64 = range(-(2**63), 2**63)
+_MAX_TEXT_BYTES = 1 * MIB
+_BATCH_ROWS = 8192
+_BATCH_BYTES = 16 * MIB
 
 
 def webdataset(
@@ -20,26 +46,165 @@ def webdataset(
     store: str | Session | None = None,
     table: str = "main",
     artifact: str = "raw",
-    report: Report = log_survey,
+    report: OnReport = log_report,
 ) -> DatasetBuilder:
-    """Tars from a folder, a glob or a list, one row for each sample; rows keep the order of the tars.
+    """Build a dataset from tars in a directory, a glob or a list, with one row for each sample, in order.
 
-    `__key__` is what the names of a sample's files have in common. Each ending is a column: pictures,
-    sounds, films and other files are bound to the artifact; `.cls`, `.id`, `.txt`, `.json` and their
-    like hold the text itself, as integers where all of them are. Samples may lack a file; its cell is null.
+    `__key__` is the common part of the names of a sample's files. Each suffix is a column. Image, audio, video and
+    other files are bound to the artifact. `.cls`, `.id`, `.txt`, `.json` and similar files become values: integers if
+    all of them are, else text. If a sample lacks a file, its cell is null.
     """
     import pyarrow as pa
 
     builder = DatasetBuilder(dataset_id, store)
-    paths = find_files(source, (".tar",))
+    paths = list_files(source, (".tar",))
     columns = learn_columns(paths)
     if not columns.sample_count:
-        raise InvalidSourceError(f"{source!s} holds no sample", hint="Samples are files such as 0001.jpg and 0001.cls.")
+        raise InvalidSourceError(f"{source!s} contains no sample", hint="A sample is 0001.jpg and 0001.cls.")
     rows = pa.RecordBatchReader.from_batches(columns.schema(), sample_batches(paths, columns))
     builder.add_table(table, rows)
     Packing("webdataset_shards").add(builder, artifact, paths)
-    for ending, ref_type in sorted(columns.references.items()):
-        builder.bind(table, ending, artifact, ref_type)
+    for suffix, ref_type in sorted(columns.references.items()):
+        builder.bind(table, suffix, artifact, ref_type)
     ignored = {"": columns.nameless_count} if columns.nameless_count else {}
-    report(Survey(str(source), columns.sample_count, columns.member_count, ignored))
+    report(IngestReport(str(source), columns.sample_count, columns.member_count, ignored))
     return builder
+
+
+@dataclass(slots=True)
+class SampleColumns:
+    """The columns that the first pass found: each suffix is an integer, a text, or a reference of some type."""
+
+    integers: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+    references: dict[str, str] = field(default_factory=dict)
+    sample_count: int = 0
+    member_count: int = 0
+    nameless_count: int = 0
+    """Members without a suffix, which belong to no sample."""
+
+    def schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        types = dict.fromkeys(self.integers, pa.int64()) | dict.fromkeys((*self.texts, *self.references), pa.string())
+        return pa.schema([(KEY, pa.string()), *((suffix, types[suffix]) for suffix in sorted(types))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    key: str
+    parts: dict[str, tarfile.TarInfo]
+
+
+def learn_columns(paths: Sequence[Path]) -> SampleColumns:
+    """Find the columns. A text column has integers if all its values are; with a large or binary value, references."""
+    columns = SampleColumns()
+    for path in paths:
+        with _opened(path) as tar:
+            samples, nameless_count = _samples(tar, path)
+            for sample in samples:
+                for suffix, info in sample.parts.items():
+                    _learn(columns, suffix, tar, info)
+                columns.member_count += len(sample.parts)
+            columns.sample_count += len(samples)
+            columns.nameless_count += nameless_count
+    columns.member_count += columns.nameless_count
+    return columns
+
+
+def sample_batches(paths: Iterable[Path], columns: SampleColumns) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each sample, in the order of the tars. Memory holds a batch and the headers of one tar."""
+    import pyarrow as pa
+
+    schema = columns.schema()
+    rows: list[dict[str, str | int]] = []
+    held_bytes = 0
+    for path in paths:
+        with _opened(path) as tar:
+            for sample in _samples(tar, path)[0]:
+                parts = sample.parts.items()
+                values = {suffix: _value(columns, suffix, tar, info) for suffix, info in parts}
+                rows.append({KEY: sample.key, **values})
+                held_bytes += sum(len(value) for value in values.values() if isinstance(value, str))
+                if len(rows) >= _BATCH_ROWS or held_bytes >= _BATCH_BYTES:
+                    yield pa.RecordBatch.from_pylist(rows, schema)
+                    rows, held_bytes = [], 0
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema)
+
+
+def _learn(columns: SampleColumns, suffix: str, tar: tarfile.TarFile, info: tarfile.TarInfo) -> None:
+    if suffix in columns.references:
+        return
+    last = suffix.rpartition(".")[2]
+    text = _text(tar, info) if last in _TEXTS else None
+    if text is None:
+        columns.integers.discard(suffix)
+        columns.texts.discard(suffix)
+        columns.references[suffix] = REF_TYPE_BY_SUFFIX.get(last, "file")
+    elif last in _JSON or suffix in columns.texts or _integer(text) is None:
+        columns.integers.discard(suffix)
+        columns.texts.add(suffix)
+    else:
+        columns.integers.add(suffix)
+
+
+def _value(columns: SampleColumns, suffix: str, tar: tarfile.TarFile, info: tarfile.TarInfo) -> str | int:
+    """Return a member path, or the value of a text."""
+    if suffix in columns.references:
+        return info.name
+    text = _text(tar, info)
+    value = _integer(text) if text is not None and suffix in columns.integers else text
+    if value is None:
+        raise InvalidSourceError(f"{tar.name!s}: member {info.name!r} changed while it was ingested")
+    return value
+
+
+def _integer(text: str) -> int | None:
+    """Parse an integer in its canonical spelling; 007 stays a text."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    value = int(text)
+    return value if value in _INT64 else None
+
+
+def _text(tar: tarfile.TarFile, info: tarfile.TarInfo) -> str | None:
+    """Return the text of a member; None if it is large or binary."""
+    file = tar.extractfile(info) if info.size <= _MAX_TEXT_BYTES else None
+    try:
+        return None if file is None else file.read().decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _samples(tar: tarfile.TarFile, path: Path) -> tuple[list[_Sample], int]:
+    """Return the samples in order of their first files, and the number of files without a suffix."""
+    found: dict[str, _Sample] = {}
+    nameless_count = 0
+    for info in tar:
+        if not info.isreg():
+            continue
+        info.name = check_member_path(info.name.removeprefix("./"), str(path))
+        split = _NAME.fullmatch(info.name)
+        if split is None:
+            nameless_count += 1
+            continue
+        sample = found.setdefault(split["key"], _Sample(split["key"], {}))
+        suffix = split["suffix"].lower()
+        if suffix in sample.parts:
+            raise InvalidSourceError(f"{path}: sample {sample.key!r} has two files with the suffix {suffix!r}")
+        sample.parts[suffix] = info
+    return list(found.values()), nameless_count
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
+            yield tar
+    except (tarfile.TarError, EOFError) as error:
+        raise InvalidSourceError(
+            f"{path} cannot be read as a tar archive: {error}", hint="Compressed archives must be unpacked first."
+        ) from error
+    except OSError as error:
+        raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error

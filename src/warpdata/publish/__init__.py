@@ -1,18 +1,16 @@
-"""How a new version appears: builder, plan, upload, commit, verification.
+"""Publishing: builder, plan, upload, commit and verification of a version.
 
 docs/specs/publish.md is the normative text.
 """
 
+from warpdata.kinds.tables import TableInput
 from warpdata.primitives.progress import Progress, ProgressEvent, silent
 from warpdata.publish.builder import DatasetBuilder, Published
-from warpdata.publish.manifest_builder import Layout, lay_out
-from warpdata.publish.plan import PlannedFile, PublishPlan
-from warpdata.publish.tables import TableInput
+from warpdata.publish.upload import PlannedFile, PublishPlan
 from warpdata.publish.verify import Verification, verify
 
 __all__ = [
     "DatasetBuilder",
-    "Layout",
     "PlannedFile",
     "Progress",
     "ProgressEvent",
@@ -20,7 +18,6 @@ __all__ = [
     "Published",
     "TableInput",
     "Verification",
-    "lay_out",
     "silent",
     "verify",
 ]

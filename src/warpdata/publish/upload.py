@@ -1,167 +1,173 @@
-"""Blobs into the store: once each, in parallel, safe to run again."""
+"""Blobs into the store: planned, then uploaded once each, in parallel. Safe to run again after an interruption."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from warpdata.errors import ObjectNotFoundError, StorageError, WriteUnknownError
-from warpdata.formats.parquet import ParquetSource
+from warpdata.kinds import LazyBlob, StagedBlob
 from warpdata.limits import SINGLE_PUT_BYTES
-from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
-from warpdata.primitives.progress import Progress, ProgressCounter
-from warpdata.publish.plan import PlannedFile, StagedFile
+from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.progress import ProgressCounter
 from warpdata.repository.catalog import Pause
 from warpdata.storage import Reader, Writer, verify_blob
 
 __all__ = [
-    "drop_damaged",
-    "ensure_file",
+    "PlannedFile",
+    "PublishPlan",
+    "delete_corrupt",
     "find_likely_present",
     "find_present",
-    "fingerprint_all",
-    "in_parallel",
+    "plan_upload",
     "upload_files",
 ]
 
-_WORKERS = 4
-_STAT_WORKERS = 16
-_SAMPLE = 8
-_TRIES = 6
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
+_UPLOAD_THREADS = 4
+_STAT_THREADS = 16
+_SAMPLE_BLOBS = 8
+_ATTEMPTS = 6
 
 
-def in_parallel(work: Callable[[_In], _Out], items: Iterable[_In], workers: int = _WORKERS) -> list[_Out]:
-    """Results in order; the first failure stops what has not begun, and is raised.
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A blob that the store must have. With lazy `content`, the file does not exist and `path` only names it."""
 
-    Threads take the next item themselves: a future for each of many small files would cost as much as its work.
+    path: Path
+    fingerprint: Fingerprint
+    is_present: bool
+    content: LazyBlob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPlan:
+    """The effect of a publish. `version` is None for an append, whose version depends on the head at that time.
+
+    `counts` has the rows, files, episodes and tensors by section and name.
     """
-    listed = list(items)
-    done: dict[int, _Out] = {}
-    failed: dict[int, BaseException] = {}
-    numbers = iter(range(len(listed)))
-    turn = threading.Lock()
 
-    def take_turns() -> None:
-        while not failed:
-            with turn:
-                number = next(numbers, None)
-            if number is None:
-                return
-            try:
-                done[number] = work(listed[number])
-            except BaseException as error:
-                failed[number] = error
-                raise
+    dataset_id: str
+    version: str | None
+    counts: Mapping[str, Mapping[str, int]]
+    files: tuple[PlannedFile, ...]
 
-    with ThreadPoolExecutor(workers, thread_name_prefix="warp-publish") as pool:
-        turns = [pool.submit(take_turns) for _ in range(min(workers, len(listed)))]
-        try:
-            wait(turns)
-        except BaseException as error:
-            failed[len(listed)] = error
-            raise
-    if failed:
-        raise failed[min(failed)]
-    return [done[number] for number in range(len(listed))]
+    @property
+    def tables(self) -> Mapping[str, int]:
+        return self.counts.get("tables", {})
+
+    @property
+    def artifacts(self) -> Mapping[str, int]:
+        return self.counts.get("artifacts", {})
+
+    @property
+    def episodes(self) -> Mapping[str, int]:
+        return self.counts.get("episodes", {})
+
+    @property
+    def tensors(self) -> Mapping[str, int]:
+        return self.counts.get("tensors", {})
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(file.fingerprint.blob.byte_size for file in self.files)
+
+    @property
+    def upload_files(self) -> int:
+        return sum(not file.is_present for file in self.files)
+
+    @property
+    def upload_bytes(self) -> int:
+        return sum(file.fingerprint.blob.byte_size for file in self.files if not file.is_present)
 
 
-def fingerprint_all(sources: Mapping[str, list[ParquetSource]], progress: Progress) -> dict[str, list[StagedFile]]:
-    """Hash every file of every table, several at a time."""
-    listed = [source for files in sources.values() for source in files]
-    tally = ProgressCounter(progress, "hash", sum(source.path.stat().st_size for source in listed), len(listed))
-
-    def stage(source: ParquetSource) -> StagedFile:
-        staged = StagedFile(source, fingerprint_file(source.path, tally.add_bytes))
-        tally.finish_file()
-        return staged
-
-    staged = iter(in_parallel(stage, listed))
-    return {name: [next(staged) for _ in files] for name, files in sources.items()}
+def plan_upload(blobs: Iterable[StagedBlob], present: Collection[str]) -> tuple[PlannedFile, ...]:
+    """Return every distinct blob once, in order. Pure."""
+    files: dict[str, PlannedFile] = {}
+    for blob in blobs:
+        digest = blob.fingerprint.blob.hash
+        files.setdefault(digest, PlannedFile(blob.path, blob.fingerprint, digest in present, blob.content))
+    return tuple(files.values())
 
 
 def find_likely_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
-    """As `find_present`, but where nothing suggests that small blobs are there, most are not asked for.
+    """Like `find_present`, but skip most small blobs if none of a sample is stored.
 
-    An interrupted publish sent the first ones first, so these tell. A small blob that is there and was
-    not asked for is sent once more and refused by its create-only put: wasted, never wrong.
+    An interrupted publish uploaded the first blobs first, so the sample includes those. A stored blob that was
+    skipped is uploaded again, and its create-only put has no effect.
     """
     small = [blob for blob in blobs if blob.byte_size <= SINGLE_PUT_BYTES]
-    sample = {*small[:_SAMPLE], *small[:: max(1, len(small) // _SAMPLE)]}
-    asked = [blob for blob in blobs if blob in sample or blob.byte_size > SINGLE_PUT_BYTES]
-    found = find_present(reader, asked)
+    sample = {*small[:_SAMPLE_BLOBS], *small[:: max(1, len(small) // _SAMPLE_BLOBS)]}
+    found = find_present(reader, [blob for blob in blobs if blob in sample or blob.byte_size > SINGLE_PUT_BYTES])
     if not any(blob.hash in found for blob in sample):
         return found
     return found | find_present(reader, [blob for blob in small if blob not in sample])
 
 
 def find_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
-    """The hashes already stored with the right size."""
+    """Return the hashes that are stored with the right size."""
 
-    def check(blob: Blob) -> bool:
+    def is_present(blob: Blob) -> bool:
         try:
             return reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
         except ObjectNotFoundError:
             return False
 
-    there = in_parallel(check, blobs, _STAT_WORKERS)
-    return {blob.hash for blob, is_there in zip(blobs, there, strict=True) if is_there}
+    present = IO_POOL.map_all(is_present, blobs, limit=_STAT_THREADS)
+    return {blob.hash for blob, found in zip(blobs, present, strict=True) if found}
 
 
 def upload_files(
-    writer: Writer, files: Sequence[PlannedFile], staging: Path, tally: ProgressCounter, pause: Pause
+    writer: Writer, files: Sequence[PlannedFile], staging: Path, counter: ProgressCounter, pause: Pause
 ) -> None:
-    """Send what is missing. Shards that do not exist yet are packed into `staging`, and gone when sent."""
+    """Upload the blobs that are missing. Lazy content is written into `staging` and removed after its upload."""
 
-    def send(file: PlannedFile) -> None:
+    def upload(file: PlannedFile) -> None:
         if file.is_present:
-            tally.add_bytes(file.fingerprint.blob.byte_size)
+            counter.add_bytes(file.fingerprint.blob.byte_size)
         else:
             with _on_disk(file, staging) as path:
-                ensure_file(writer, path, file.fingerprint, tally, pause)
-        tally.finish_file()
+                _put_file(writer, path, file.fingerprint, counter, pause)
+        counter.finish_file()
 
-    in_parallel(send, files)
+    IO_POOL.map_all(upload, files, limit=_UPLOAD_THREADS)
 
 
 @contextmanager
 def _on_disk(file: PlannedFile, staging: Path) -> Iterator[Path]:
-    if file.recipe is None:
+    if file.content is None:
         yield file.path
         return
-    packed = staging / f"{file.fingerprint.blob.hash}.shard"
+    written = staging / f"{file.fingerprint.blob.hash}.shard"
     try:
-        file.recipe.write(packed, file.fingerprint)
-        yield packed
+        file.content.write(written, file.fingerprint)
+        yield written
     finally:
-        packed.unlink(missing_ok=True)
+        written.unlink(missing_ok=True)
 
 
-def ensure_file(writer: Writer, path: Path, fingerprint: Fingerprint, tally: ProgressCounter, pause: Pause) -> None:
-    """The blob is in the store when this returns, or an error says why not."""
+def _put_file(writer: Writer, path: Path, fingerprint: Fingerprint, counter: ProgressCounter, pause: Pause) -> None:
+    """Create the blob. When this returns, the blob is in the store."""
     blob = fingerprint.blob
-    for attempt in range(_TRIES):
+    for attempt in range(_ATTEMPTS):
         try:
-            writer.create_file(blob_key(blob.hash), path, fingerprint, tally.add_bytes)
+            writer.create_file(blob_key(blob.hash), path, fingerprint, counter.add_bytes)
             break
         except WriteUnknownError:
-            if attempt == _TRIES - 1:
+            if attempt == _ATTEMPTS - 1:
                 raise
             pause(attempt)
     if blob.byte_size > SINGLE_PUT_BYTES:
         stored = writer.stat(blob_key(blob.hash)).size_bytes
         if stored != blob.byte_size:
-            raise StorageError(f"{path} has {blob.byte_size} bytes, but the store holds {stored} under its name")
+            raise StorageError(f"{path} has {blob.byte_size} bytes, but blob {blob.hash} in the store has {stored}")
 
 
-def drop_damaged(writer: Writer, blobs: Iterable[Blob]) -> set[str]:
-    """Remove stored blobs that no longer hash to their name, so that they can be sent anew."""
-    damaged = [blob for blob in blobs if verify_blob(writer, blob) is not None]
-    for blob in damaged:
+def delete_corrupt(writer: Writer, blobs: Iterable[Blob]) -> set[str]:
+    """Delete stored blobs that do not have their hash, so that they can be uploaded again. Return their hashes."""
+    corrupt = [blob for blob in blobs if verify_blob(writer, blob) is not None]
+    for blob in corrupt:
         writer.delete(blob_key(blob.hash))
-    return {blob.hash for blob in damaged}
+    return {blob.hash for blob in corrupt}

@@ -1,27 +1,28 @@
-"""Is a published version whole? Re-reads and re-hashes everything it refers to."""
+"""Verification of a published version: every blob is read and hashed again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
 
 from warpdata.datasets import Dataset
 from warpdata.datasets import dataset as open_by_address
 from warpdata.errors import WarpError
+from warpdata.kinds import VersionContext, entries_by_kind
 from warpdata.primitives.hashing import Blob
+from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
-from warpdata.publish.upload import in_parallel
 from warpdata.repository.catalog import VersionRef
-from warpdata.repository.manifest import iter_shards
-from warpdata.storage import Reader, verify_blob
+from warpdata.storage import verify_blob
 
 __all__ = ["Verification", "verify"]
+
+_READ_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """`problems` names every blob that is missing or damaged; empty means all is well."""
+    """The blobs that were read. `problems` names every missing or corrupt blob, and is empty for a valid version."""
 
     blobs: int
     size_bytes: int
@@ -29,42 +30,35 @@ class Verification:
 
 
 def verify(target: str | Dataset, *, store: str | None = None, progress: Progress = silent) -> Verification:
-    """Re-read and re-hash every blob of a dataset, given open or by address.
+    """Read and hash every blob of a dataset, given as an object or an address.
 
-    Memory stays flat; a damaged blob is reported, not raised, so that all of them are found.
+    Problems are reported and not raised, so that one call finds all of them. Memory does not grow with blob size.
     """
     dataset = open_by_address(target, store=store) if isinstance(target, str) else target
-    reader: Reader = dataset.session.writer  # not the one that remembers: this asks the store itself
+    reader = dataset.session.writer  # not `session.reader`, which may answer from the cache
     try:
         blobs = sorted(set(dataset.blobs()))
     except WarpError as error:
         return Verification(0, 0, (f"the shard list cannot be read: {error.message}",))
-    tally = ProgressCounter(progress, "verify", sum(blob.byte_size for blob in blobs), len(blobs))
+    counter = ProgressCounter(progress, "verify", sum(blob.byte_size for blob in blobs), len(blobs))
 
-    def check(position: int) -> str | None:
-        blob = blobs[position]
-        finding = verify_blob(reader, blob, tally.add_bytes)
-        tally.finish_file()
+    def check(blob: Blob) -> str | None:
+        finding = verify_blob(reader, blob, counter.add_bytes)
+        counter.finish_file()
         return None if finding is None else finding.message
 
-    findings = {blob: found for blob, found in zip(blobs, in_parallel(check, range(len(blobs))), strict=True) if found}
-    problems = (*findings.values(), *_damaged_tensors(dataset, findings))
+    findings = IO_POOL.map_all(check, blobs, limit=_READ_THREADS)
+    corrupt = {blob: finding for blob, finding in zip(blobs, findings, strict=True) if finding}
+    problems = (*corrupt.values(), *_corrupt_parts(dataset, corrupt.keys()))
     return Verification(len(blobs), sum(blob.byte_size for blob in blobs), problems)
 
 
-def _damaged_tensors(dataset: Dataset, findings: Mapping[Blob, str]) -> Iterator[str]:
-    """Of damaged shards of tensors, which tensors and which of their bytes."""
-    if not findings:
+def _corrupt_parts(dataset: Dataset, corrupt: Collection[Blob]) -> Iterator[str]:
+    if not corrupt:
         return
     session = replace(dataset.session, reader=dataset.session.writer, media=None)
-    direct = Dataset(session, VersionRef(dataset.id, dataset.version), dataset.manifest)
-    for name, payload in sorted(dataset.manifest.tensors.items()):
-        blobs = [shard.blob for shard in iter_shards(payload.shards, session.catalog.load_page)]
-        borders = pairwise(accumulate((blob.byte_size for blob in blobs), initial=0))
-        ranges = [span for blob, span in zip(blobs, borders, strict=True) if blob in findings]
-        if not ranges or payload.index in findings:
-            continue
-        try:
-            yield from (f"tensors {name!r}: {damage}" for damage in direct.tensors(name).verify(ranges))
-        except WarpError as error:
-            yield f"tensors {name!r} can not be read: {error.message}"
+    ref = VersionRef(dataset.id, dataset.version)
+    version = VersionContext(session, ref, dataset.manifest, session.catalog.load_page)
+    for kind, entries in entries_by_kind(dataset.manifest):
+        for name in entries:
+            yield from kind.locate_corruption(version, name, corrupt)

@@ -1,4 +1,4 @@
-"""What the tests of artifacts share: artifacts that stand in memory, and readers that can be wrong on purpose."""
+"""Fixtures of the artifact tests: artifacts in memory, and readers that return wrong bytes on purpose."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from warpdata.kinds.artifacts import (
     Artifact,
+    ArtifactBackend,
     ArtifactEntry,
     ArtifactInput,
     MemberIndex,
-    Origin,
     PackedMember,
     PackedShard,
-    ShardRecipe,
+    ShardSpec,
     cut_shards,
     list_sources,
     scan_tar,
@@ -49,7 +49,7 @@ MIB = 2**20
 
 
 def is_allowed(path: str) -> bool:
-    """Whether a member may be called so, in fewer words than the project needs."""
+    """Return whether a member path is allowed. Shorter than the code under test."""
     return not {"", ".", ".."} & set(path.split("/"))
 
 
@@ -75,11 +75,11 @@ class Stored:
     pages: Mapping[str, bytes]
 
     def open(self, reader: Reader | None = None) -> Artifact:
-        """As for a first reader: nothing is remembered."""
+        """Open the artifact with empty caches."""
         return Artifact("media", self.entry, self.origin(reader))
 
-    def origin(self, reader: Reader | None = None) -> Origin:
-        return Origin(reader or self.store, self._load_page, self.open, _no_extract)
+    def origin(self, reader: Reader | None = None) -> ArtifactBackend:
+        return ArtifactBackend(reader or self.store, self._load_page, self.open, _no_extract)
 
     def bytes_of(self, blob: Blob) -> bytes:
         return b"".join(self.store.stream(blob_key(blob.hash)))
@@ -89,7 +89,7 @@ class Stored:
 
 
 def _no_extract(content: bytes) -> Path:
-    raise AssertionError(f"nobody asked for a file of {len(content)} bytes")
+    raise AssertionError(f"unexpected extraction of {len(content)} bytes")
 
 
 def recipes(
@@ -97,12 +97,12 @@ def recipes(
     kind: str = "tar_shards",
     compression: str | None = None,
     shard_bytes: int = ARTIFACT_SHARD_BYTES,
-) -> list[ShardRecipe]:
+) -> list[ShardSpec]:
     sources = list_sources(source)
     if kind == "files":
-        return [ShardRecipe((one,), number, None, is_archive=False) for number, one in enumerate(sources)]
+        return [ShardSpec((one,), number, None, is_archive=False) for number, one in enumerate(sources)]
     parts = cut_shards(sources, shard_bytes)
-    return [ShardRecipe(tuple(part), number, compression) for number, part in enumerate(parts)]
+    return [ShardSpec(tuple(part), number, compression) for number, part in enumerate(parts)]
 
 
 def store_artifact(
@@ -170,9 +170,9 @@ class Watched(FaultyStore):
 
 
 class NearCopy(FaultyStore):
-    """A store with nearer copies of some objects, as a cache has them.
+    """A store with cached copies of some objects.
 
-    A copy is dropped when it is distrusted; if `refills`, it is there again at once, as bad as before.
+    A copy is dropped when it is invalidated; if `refills`, it is there again at once, as bad as before.
     """
 
     def __init__(self, store: Writer, copies: Mapping[str, bytes], *, refills: bool = False) -> None:

@@ -84,7 +84,7 @@ def long_name(name: bytes | str, kind: bytes = b"L") -> bytes:
 def archive(
     members: Iterable[tuple[str, bytes | None]], layout: int, pax_headers: Mapping[str, str] | None = None
 ) -> bytes:
-    """As the library writes it; None for a folder."""
+    """Return an entry as `tarfile` writes it; None is a directory."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=layout, encoding="utf-8", pax_headers=pax_headers) as tar:
         for name, content in members:

@@ -1,7 +1,7 @@
-"""If this fails, a damaged byte is believed, or one damaged file takes its sound neighbours with it.
+"""If this fails, a corrupt byte is returned as content, or a corrupt file affects valid neighbours.
 
-Bits of stored shards and indexes are flipped one by one; copies nearer than the store are wrong; the store
-goes away in the middle.
+The tests flip bits of stored shards and indexes one by one, corrupt cached copies, and make the store unavailable
+during a read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILES = {
     "long/" * 40 + "name": b"behind an extended header",
     "z": shake_256(b"noise").digest(700),
 }
-FILM = shake_256(b"film").digest(2 * MEMBER_CHUNK_BYTES + 700)
+VIDEO = shake_256(b"video").digest(2 * MEMBER_CHUNK_BYTES + 700)
 KINDS = {"plain": (None, "tar_shards"), "compressed": ("zstd", "tar_shards"), "files": (None, "files")}
 
 
@@ -38,12 +38,12 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Stored:
-    return store_artifact(memory(), {"film": FILM, "small": b"small"}, tmp_path)
+def video(tmp_path: Path) -> Stored:
+    return store_artifact(memory(), {"video": VIDEO, "small": b"small"}, tmp_path)
 
 
 def holders(artifact: Artifact, stored: Stored) -> dict[tuple[Blob, int], str]:
-    """Which member each stored byte belongs to."""
+    """Return the member of each stored byte."""
     return {
         (stored.shards[member.shard], position): member.path
         for member in artifact.members()
@@ -51,7 +51,7 @@ def holders(artifact: Artifact, stored: Stored) -> dict[tuple[Blob, int], str]:
     }
 
 
-def test_a_flipped_bit_of_a_shard_is_found_by_whoever_needs_it(stored: Stored) -> None:
+def test_a_flipped_bit_of_a_shard_fails_the_members_that_contain_it(stored: Stored) -> None:
     sound = stored.open()
     holder = holders(sound, stored)
     found = 0
@@ -102,34 +102,34 @@ def test_a_flipped_bit_of_an_index_is_found_or_does_not_matter(stored: Stored) -
     assert stored.open().read("letter") == FILES["letter"]
 
 
-def test_a_flipped_bit_of_a_film_harms_its_own_chunk_only(film: Stored) -> None:
-    (blob,) = film.shards
-    member = film.open().member("film")
+def test_a_flipped_bit_of_a_video_affects_its_chunk_only(video: Stored) -> None:
+    (blob,) = video.shards
+    member = video.open().member("video")
     wrong = member.offset + MEMBER_CHUNK_BYTES + 5
-    film.store.replace(blob_key(blob.hash), flipped(film.bytes_of(blob), wrong))
-    artifact = film.open()
-    with artifact.open("film") as file:
-        assert file.read(100) == FILM[:100]
+    video.store.replace(blob_key(blob.hash), flipped(video.bytes_of(blob), wrong))
+    artifact = video.open()
+    with artifact.open("video") as file:
+        assert file.read(100) == VIDEO[:100]
         file.seek(2 * MEMBER_CHUNK_BYTES)
-        assert file.read() == FILM[2 * MEMBER_CHUNK_BYTES :]
+        assert file.read() == VIDEO[2 * MEMBER_CHUNK_BYTES :]
         file.seek(MEMBER_CHUNK_BYTES)
-        with pytest.raises(BlobCorruptedError, match="'film'"):
+        with pytest.raises(BlobCorruptedError, match="'video'"):
             file.read(1)
         file.seek(0)
-        assert file.read(100) == FILM[:100]
-    with pytest.raises(BlobCorruptedError, match="'film'"):
-        artifact.read("film")
+        assert file.read(100) == VIDEO[:100]
+    with pytest.raises(BlobCorruptedError, match="'video'"):
+        artifact.read("video")
     assert artifact.read("small") == b"small"
 
 
-def test_a_flipped_bit_of_a_chunk_table_is_found(film: Stored) -> None:
-    blob = film.entry.index
-    member = film.open().member("film")
-    film.store.replace(blob_key(blob.hash), flipped(film.bytes_of(blob), member.chunk_table + 1))
-    artifact = film.open()
+def test_a_flipped_bit_of_a_chunk_table_is_found(video: Stored) -> None:
+    blob = video.entry.index
+    member = video.open().member("video")
+    video.store.replace(blob_key(blob.hash), flipped(video.bytes_of(blob), member.chunk_table + 1))
+    artifact = video.open()
     assert artifact.read("small") == b"small"
     with pytest.raises(BlobCorruptedError, match=blob.hash):
-        artifact.read("film")
+        artifact.read("video")
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-1000], lambda data: b"", lambda data: data[:100]])
@@ -155,7 +155,7 @@ def test_a_shard_or_index_that_is_gone_is_named(stored: Stored) -> None:
         stored.store.create(blob_key(blob.hash), data)
 
 
-# Copies nearer than the store
+# Cached copies
 
 
 def spoiled(stored: Stored, blob: Blob) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""If this fails, a manifest can not say where its media are, or a reader guesses at what it does not know."""
+"""If this fails, a manifest cannot describe its artifacts, or a reader accepts entries that it does not understand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
-from warpdata.kinds.artifacts import KINDS, ArtifactEntry
+from warpdata.kinds.artifacts import ArtifactEntry
 from warpdata.primitives.hashing import Blob, sha256_hex
-from warpdata.repository.manifest import Footer, Payload, Shard, ShardList
+from warpdata.repository.manifest import ARTIFACT_KINDS, Footer, Payload, Shard, ShardList
 
 SHARDS = ShardList((Shard(sha256_hex(b"shard"), 100),))
 INDEX = Blob(sha256_hex(b"index"), 1000)
@@ -18,7 +18,9 @@ ATTRIBUTES: dict[str, Any] = {"members": 7, "index_footer": {"byte_size": 80, "x
 SOUND = Payload("tar_shards", SHARDS, INDEX, ATTRIBUTES)
 
 
-@pytest.mark.parametrize(("kind", "compression"), [*((kind, None) for kind in KINDS), ("tar_shards", "zstd")], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "compression"), [*((kind, None) for kind in ARTIFACT_KINDS), ("tar_shards", "zstd")], ids=str
+)
 def test_what_is_written_is_what_is_read(kind: str, compression: str | None) -> None:
     entry = ArtifactEntry(kind, SHARDS, INDEX, Footer(80, "0123456789abcdef"), 7, compression)
     assert ArtifactEntry.of("media", entry.payload()) == entry

@@ -1,6 +1,6 @@
-"""If this fails, a file that was published is not found, another one is found in its place, or finding costs too much.
+"""If this fails, a published file is not found, another file is found in its place, or a look-up costs too much.
 
-The index is compared with a dictionary, and with a second reader that knows only the specification.
+The index is compared with a dictionary, and with the reference reader, which follows only the specification.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_an_index_is_a_dictionary(folder: Path, found: set[str], others: list[st
 
 
 def second_view(member: Member) -> reference.IndexedMember:
-    """As the second reader would say it."""
+    """Return the members as the reference reader does."""
     where = (member.shard, member.offset, member.stored_bytes, member.size_bytes)
     return reference.IndexedMember(member.path, *where, member.xxh3, ())
 
@@ -184,7 +184,7 @@ def test_a_hash_that_seems_to_stand_between_two_others_is_passed_over(monkeypatc
     assert leaf.find("b") == numbered("b", 1).member, "though it seems to stand half a key before"
 
 
-def test_two_names_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_names_with_one_hash_are_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warpdata.kinds.artifacts.index_pages.name_key", lambda name: b"same key")
     names = [f"{number:03d}" for number in range(INDEX_LEAF_ENTRIES)]
     leaf = Leaf(encode_leaf([numbered(name, number).member for number, name in enumerate(names)]))
@@ -195,7 +195,7 @@ def test_two_names_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_key_within_the_records_is_not_taken_for_one(tmp_path: Path) -> None:
-    """Only the array of hashes is searched: a record may hold the same eight bytes."""
+    """The look-up searches only the array of hashes, because a record may contain the same eight bytes."""
     fake = int.from_bytes(name_key(b"absent"), "little")
     members = [PackedMember(Member(name, 0, fake, fake % 999, 1, fake)) for name in ("a", "b")]
     index, _, _ = open_index(memory(), members, tmp_path)
@@ -206,7 +206,12 @@ def test_a_key_within_the_records_is_not_taken_for_one(tmp_path: Path) -> None:
 
 
 def test_chunks_of_large_members_lie_in_the_index(tmp_path: Path) -> None:
-    sizes = {"a": 10, "film": 2 * MEMBER_CHUNK_BYTES + 1, "other film": MEMBER_CHUNK_BYTES + 1, "z": MEMBER_CHUNK_BYTES}
+    sizes = {
+        "a": 10,
+        "video": 2 * MEMBER_CHUNK_BYTES + 1,
+        "video 2": MEMBER_CHUNK_BYTES + 1,
+        "z": MEMBER_CHUNK_BYTES,
+    }
     packed = []
     for number, (path, size) in enumerate(sizes.items()):
         count = -(-size // MEMBER_CHUNK_BYTES) if size > MEMBER_CHUNK_BYTES else 0

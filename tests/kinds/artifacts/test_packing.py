@@ -1,7 +1,6 @@
-"""If this fails, the same files give another version on another machine, or an archive that only we can read.
+"""If this fails, the same files give another version on another machine, or an archive that other programs cannot read.
 
-What is packed is read back by other people's programs: the library's `tarfile`, and `tar` and `zstd` where
-this machine has them.
+Packed shards are read back with `tarfile`, and with `tar` and `zstd` if they are installed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from warpdata.errors import InvalidSourceError
 from warpdata.kinds.artifacts import (
     MemberSource,
     PackedShard,
-    ShardRecipe,
+    ShardSpec,
     cut_by_content,
     cut_shards,
     list_sources,
@@ -38,15 +37,15 @@ from warpdata.kinds.artifacts import (
 from warpdata.limits import MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import fingerprint_file
 
-FILM = shake_256(b"film").digest(MEMBER_CHUNK_BYTES * 2 + 700)
+VIDEO = shake_256(b"video").digest(MEMBER_CHUNK_BYTES * 2 + 700)
 FILES: dict[str, bytes] = {
     "a/empty": b"",
     "a/one": b"1",
     "a/block": b"b" * 512,
     "a/block and one": b"c" * 513,
-    "chunk": FILM[:MEMBER_CHUNK_BYTES],
-    "film": FILM,
-    "just over a chunk": FILM[: MEMBER_CHUNK_BYTES + 1],
+    "chunk": VIDEO[:MEMBER_CHUNK_BYTES],
+    "video": VIDEO,
+    "just over a chunk": VIDEO[: MEMBER_CHUNK_BYTES + 1],
     "é": b"composed",
     "e\u0301": b"decomposed",
     "日本/語.txt": b"far",
@@ -135,7 +134,7 @@ def test_an_archive_ends_with_two_blocks_of_zeros_and_nothing_after() -> None:
     assert archive[1024:] == bytes(1024)
 
 
-# For everybody to read
+# Shards are standard archives
 
 
 @given(st.dictionaries(member_paths, st.binary(max_size=1100), min_size=1, max_size=12), st.sampled_from(COMPRESSIONS))
@@ -305,7 +304,7 @@ def test_among_many_the_one_that_changed_size_is_named(tmp_path: Path, disturb: 
     sources = list_sources(tmp_path)
     disturb(tmp_path / "b")
     with pytest.raises(InvalidSourceError) as caught:
-        ShardRecipe(tuple(sources), 0, None).measure()
+        ShardSpec(tuple(sources), 0, None).measure()
     assert str(tmp_path / "b") in caught.value.message
     assert str(tmp_path / "c") not in caught.value.message
 

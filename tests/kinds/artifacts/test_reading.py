@@ -1,6 +1,6 @@
-"""If this fails, somebody trains on bytes that are not those of the file, or reads far more than was asked for.
+"""If this fails, a read returns other bytes than those of the file, or fetches far more than it needs.
 
-Every kind of artifact is compared with the files it was made of.
+Every kind of artifact is compared with its source files.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from warpdata.primitives.hashing import blob_key
 from warpdata.storage import LocalStore, Writer
 
 CHUNK = MEMBER_CHUNK_BYTES
-FILM = shake_256(b"film").digest(CHUNK * 2 + 700)
+VIDEO = shake_256(b"video").digest(CHUNK * 2 + 700)
 FILES: dict[str, bytes] = {
     "empty": b"",
     "one": b"1",
     "block": b"b" * 512,
-    "chunk": FILM[:CHUNK],
-    "chunk and one": FILM[: CHUNK + 1],
-    "film": FILM,
-    "two chunks": FILM[: 2 * CHUNK],
+    "chunk": VIDEO[:CHUNK],
+    "chunk and one": VIDEO[: CHUNK + 1],
+    "video": VIDEO,
+    "two chunks": VIDEO[: 2 * CHUNK],
     "é": b"composed",
     "e\u0301": b"decomposed",
     **{f"small/{number:03d}": shake_256(b"%d" % number).digest(number * 7) for number in range(60)},
@@ -66,7 +66,7 @@ class Scene:
         return self.stored.open()
 
     def of_shards(self) -> list[tuple[str, int]]:
-        """What was asked of shards: key and size."""
+        """Return the key and size of each request for a shard."""
         keys = {blob_key(blob.hash) for blob in self.stored.shards}
         return [(key, span.size_bytes) for key, span in self.store.asked if key in keys]
 
@@ -110,8 +110,8 @@ def test_a_local_store_gives_the_same(scene: Scene, tmp_path: Path) -> None:
     artifact = scene.stored.open(store)
     assert artifact.read_many([*FILES, *FILES]) == [*FILES.values(), *FILES.values()]
     assert artifact.read("empty") == b""
-    with artifact.open("film") as film:
-        assert film.read() == FILM
+    with artifact.open("video") as video:
+        assert video.read() == VIDEO
 
 
 def test_neighbours_share_a_request(plain: Scene) -> None:
@@ -133,7 +133,7 @@ def test_one_small_member_is_one_request_beside_the_index(scene: Scene) -> None:
 
 def test_a_member_that_is_not_there_comes_with_near_ones(plain: Scene) -> None:
     artifact = plain.fresh()
-    for path in ("small/0001", "film ", "nothing like it", "", "half a \ud800 pair", "small"):
+    for path in ("small/0001", "video ", "nothing like it", "", "half a \ud800 pair", "small"):
         assert path not in artifact
         with pytest.raises(MemberNotFoundError) as caught:
             artifact.read(path)
@@ -164,7 +164,9 @@ def test_threads_may_share_an_artifact(scene: Scene) -> None:
 
 # As a file
 
-offsets = st.sampled_from([0, 1, 511, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, len(FILM) - 1, len(FILM), len(FILM) + 5])
+offsets = st.sampled_from(
+    [0, 1, 511, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, len(VIDEO) - 1, len(VIDEO), len(VIDEO) + 5]
+)
 steps = st.one_of(
     st.tuples(st.just("seek"), offsets),
     st.tuples(st.just("skip"), st.integers(0, 9000) | offsets),
@@ -193,7 +195,7 @@ def take(file: io.BufferedIOBase, step: tuple[str, int]) -> tuple[object, int]:
     return file.read() if kind == "rest" else file.read(number), file.tell()
 
 
-opened = st.sampled_from(["film", "chunk and one", "two chunks", "chunk", "one", "empty"])
+opened = st.sampled_from(["video", "chunk and one", "two chunks", "chunk", "one", "empty"])
 
 
 @given(path=opened, taken=st.lists(steps, max_size=8))
@@ -206,22 +208,22 @@ def test_an_opened_member_is_a_file_like_any_other(scene: Scene, path: str, take
 
 
 def test_seeking_before_the_beginning_is_an_error(plain: Scene) -> None:
-    with plain.fresh().open("film") as file:
+    with plain.fresh().open("video") as file:
         with pytest.raises((ValueError, OSError)):
             file.seek(-1)
-        assert file.read(3) == FILM[:3]
+        assert file.read(3) == VIDEO[:3]
 
 
-def test_a_part_of_a_film_costs_the_chunks_that_hold_it(scene: Scene) -> None:
+def test_a_part_of_a_video_costs_the_chunks_that_hold_it(scene: Scene) -> None:
     artifact = scene.fresh()
-    with artifact.open("film") as film:
+    with artifact.open("video") as video:
         assert scene.of_shards() == []
-        film.seek(CHUNK + 1000)
-        assert film.read(100) == FILM[CHUNK + 1000 : CHUNK + 1100]
+        video.seek(CHUNK + 1000)
+        assert video.read(100) == VIDEO[CHUNK + 1000 : CHUNK + 1100]
         assert len(scene.of_shards()) == 1
         assert scene.of_shards()[0][1] <= CHUNK + CHUNK // 100
-        film.seek(2 * CHUNK - 50)
-        assert film.read(100) == FILM[2 * CHUNK - 50 : 2 * CHUNK + 50]
+        video.seek(2 * CHUNK - 50)
+        assert video.read(100) == VIDEO[2 * CHUNK - 50 : 2 * CHUNK + 50]
         assert len(scene.of_shards()) == 2
     assert scene.of_shards()[1][1] <= 1000
 
@@ -236,7 +238,7 @@ def located(artifact: Artifact, path: str) -> ByteLocation:
 
 def test_bytes_may_be_named_directly(scene: Scene) -> None:
     artifact = scene.fresh()
-    wanted = ["film", "empty", "one", "small/030", "one"]
+    wanted = ["video", "empty", "one", "small/030", "one"]
     places = [located(artifact, path) for path in wanted]
     if scene.stored.entry.compression:
         for place in places:
@@ -245,7 +247,7 @@ def test_bytes_may_be_named_directly(scene: Scene) -> None:
         return
     assert artifact.read_at(places) == [FILES[path] for path in wanted]
     assert artifact.read_at([replace(place, xxh3=None) for place in places]) == [FILES[path] for path in wanted]
-    assert artifact.read_at([places[0], "one", places[1]]) == [FILM, b"1", b""]
+    assert artifact.read_at([places[0], "one", places[1]]) == [VIDEO, b"1", b""]
     for place, path in zip(places, wanted, strict=True):
         assert artifact.open_at(place).read() == FILES[path]
         assert artifact.size_of(place) == len(FILES[path])
@@ -290,14 +292,14 @@ def test_only_files_have_an_address_and_a_place_of_their_own(scene: Scene, tmp_p
     for blob in (*scene.stored.shards, scene.stored.entry.index):
         store.create(blob_key(blob.hash), scene.stored.bytes_of(blob))
     artifact = Artifact("media", scene.stored.entry, replace(scene.stored.origin(store), extract=extract))
-    for path in ("film", "one", "empty"):
+    for path in ("video", "one", "empty"):
         here = artifact.local_path(path)
         if scene.stored.entry.kind == "files":
             assert here.read_bytes() == FILES[path]
         else:
             assert here == tmp_path / "extracted"
             assert made.pop() == FILES[path]
-            with pytest.raises(UnsupportedError, match="no objects of their own"):
+            with pytest.raises(UnsupportedError, match="are not separate objects"):
                 artifact.signed_url(path, 60)
     assert not made
 
@@ -308,8 +310,8 @@ def test_only_files_have_an_address_and_a_place_of_their_own(scene: Scene, tmp_p
 def test_references_to_several_artifacts_are_read_together(plain: Scene, tmp_path: Path) -> None:
     other = store_artifact(memory(), {"one": b"another one"}, tmp_path).open()
     artifact = plain.fresh()
-    refs = [FileRef(artifact, "one"), None, FileRef(other, "one"), FileRef(artifact, "film"), FileRef(artifact, "one")]
-    assert read_many(refs) == [b"1", None, b"another one", FILM, b"1"]
+    refs = [FileRef(artifact, "one"), None, FileRef(other, "one"), FileRef(artifact, "video"), FileRef(artifact, "one")]
+    assert read_many(refs) == [b"1", None, b"another one", VIDEO, b"1"]
     assert read_many([]) == []
     assert read_many([None]) == [None]
     with pytest.raises(BadInputError, match="not a str"):

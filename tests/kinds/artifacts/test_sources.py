@@ -1,6 +1,6 @@
-"""If this fails, a file of a folder is left out without a word, or a name gets in that leads out of a folder.
+"""If this fails, a file of a directory is skipped silently, or a member path leaves its directory.
 
-Whatever people hand in becomes a list of files with member paths, or an error that says which one is wrong.
+Every source becomes a list of files with member paths, or an error that names the invalid one.
 """
 
 from __future__ import annotations
@@ -148,9 +148,9 @@ def test_a_file_name_that_is_not_utf8_is_refused_by_name(folder: Path) -> None:
 
 def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty" / "below").mkdir(parents=True)
-    with pytest.raises(InvalidSourceError, match="empty holds no file"):
+    with pytest.raises(InvalidSourceError, match="empty contains no file"):
         list_sources(tmp_path / "empty")
-    with pytest.raises(InvalidSourceError, match="holds no file"):
+    with pytest.raises(InvalidSourceError, match="contains no file"):
         list_sources({})
 
 
@@ -190,7 +190,7 @@ def test_a_name_that_is_not_allowed_is_refused_and_shown(path: str) -> None:
     assert "the mapping" in caught.value.message
 
 
-def test_a_prefix_that_leads_elsewhere_is_refused(folder: Path) -> None:
+def test_a_prefix_outside_the_artifact_is_refused(folder: Path) -> None:
     for prefix in ("/", "../", "a//"):
         with pytest.raises(InvalidNameError, match=prefix):
             list_sources(folder, prefix)

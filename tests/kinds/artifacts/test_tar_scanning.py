@@ -1,7 +1,7 @@
-"""If this fails, an archive that everybody else can read loses members here, or has them under other names.
+"""If this fails, a valid archive loses members, or gets them under other names.
 
-Archives made by the library and by the `tar` program, in every format they know, are compared with what
-those say is inside. What must be refused is in tests/malformed/test_tars.py.
+Archives by `tarfile` and by the `tar` program, in all their formats, are compared with the members that those list.
+tests/malformed/test_tars.py has the archives that must be refused.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_sizes_may_be_written_in_binary(tmp_path: Path) -> None:
 
 
 def test_a_size_in_an_extended_header_wins(tmp_path: Path) -> None:
-    """It is for files of 8 GiB and more, whose size the plain header can not say."""
+    """It is for files of 8 GiB and more, whose size does not fit the plain header."""
     tar = extended({"size": "700"}) + header("a", 0) + padded(b"c" * 700) + entry("b", b"2") + END
     assert found_in(tmp_path, tar) == {"a": b"c" * 700, "b": b"2"}
 

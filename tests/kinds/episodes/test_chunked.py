@@ -306,12 +306,12 @@ FAULTS: dict[str, tuple[Callable[[Path, list[Path]], None], str, str]] = {
     "missing": (
         _drop,
         r"chunk 1 of the episode 'ep_007' is missing: .*manifest\.wshard lists ep_007_chunk_0001\.wshard",
-        r"chunk 1 of the episode 'ep_007' is missing: there are 2 of 3",
+        r"chunk 1 of the episode 'ep_007' is missing: 2 of 3 were given",
     ),
     "doubled": (
         _double,
         r"again\.wshard is a chunk of 'ep_007' that .* does not list",
-        r"chunk 1 of the episode 'ep_007' is there twice: .*again.* and .*0001",
+        r"chunk 1 of the episode 'ep_007' was given twice: .*again.* and .*0001",
     ),
     "swapped": (_swap, r"0000\.wshard is not the file that ep_007_manifest\.wshard lists as chunk 0", ""),
     "moved": (_rewrite(_moved), _LISTED, "chunk 1 begins at step 13 instead of 12"),
@@ -354,7 +354,7 @@ def test_an_invalid_chunk_manifest_is_rejected(recorded: Path, tmp_path: Path) -
     manifest = recorded / "ep_007_manifest.wshard"
     with pytest.raises(InvalidSourceError, match=r"0000.wshard, a chunk .* was given twice"):
         publish([manifest, recorded / "ep_007_chunk_0000.wshard", recorded / "ep_007_chunk_0000.wshard"])
-    with pytest.raises(InvalidSourceError, match=r"0002.wshard is chunk 2 .* nothing says how many") as caught:
+    with pytest.raises(InvalidSourceError, match=r"0002.wshard is chunk 2 .* no file states their number") as caught:
         publish(recorded / "ep_007_chunk_0002.wshard")
     assert "ep_007_manifest.wshard" in (caught.value.hint or "")
     copy = tmp_path / "copy"
@@ -366,7 +366,7 @@ def test_an_invalid_chunk_manifest_is_rejected(recorded: Path, tmp_path: Path) -
     data = bytearray(manifest.read_bytes())
     data[-3] ^= 1
     manifest.write_bytes(data)
-    with pytest.raises(InvalidSourceError, match=r"manifest.wshard is not a sound manifest"):
+    with pytest.raises(InvalidSourceError, match=r"manifest.wshard is not a valid chunk manifest"):
         publish(recorded)
 
 
@@ -387,7 +387,7 @@ def test_a_chunk_manifest_that_contradicts_its_chunks_is_rejected(recorded: Path
             raw.header["role"] = 4
 
         path.write_bytes(RawFile({"meta/manifest": json.dumps(changed).encode()}).build(as_manifest))
-        with pytest.raises(InvalidSourceError, match=r"0000\.wshard holds 12 steps of 'ep_007' from step 0 on, and"):
+        with pytest.raises(InvalidSourceError, match=r"0000\.wshard has 12 steps of 'ep_007' from step 0 on, but"):
             publish(path)
 
 

@@ -149,7 +149,7 @@ def test_unfinished_recordings_are_rejected(tmp_path: Path) -> None:
 def test_errors_name_invalid_sources(tmp_path: Path) -> None:
     save_wshard(make_episode(0, 9), tmp_path / "twice.wshard")
     save_wshard(make_episode(0, 8), tmp_path / "again.wshard")
-    with pytest.raises(InvalidSourceError, match=r"are called 'ep_000': .*again.wshard and .*twice.wshard"):
+    with pytest.raises(InvalidSourceError, match=r"have the id 'ep_000': .*again.wshard and .*twice.wshard"):
         publish(tmp_path)
     for source, said in (
         (tmp_path / "none.wshard", "none.wshard cannot be read"),

@@ -1,4 +1,4 @@
-"""If this fails, one value has two spellings, and equal content gets two names."""
+"""If this fails, one value has two encodings, and equal content gets two hashes."""
 
 from __future__ import annotations
 

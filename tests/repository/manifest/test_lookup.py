@@ -1,4 +1,4 @@
-"""If this fails, a shard or a row asked for by number is another one."""
+"""If this fails, a look-up by number returns another shard or row."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from warpdata.errors import (
 )
 from warpdata.limits import MIB
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
-from warpdata.repository.catalog import is_sound, key_policy
+from warpdata.repository.catalog import is_valid, key_policy
 from warpdata.storage import ByteRange, LocalStore, MetadataCache, MetadataCacheFiles, Reader, read_blob
 from warpdata.storage.cache import BlobCache, Mode, OfflineReader, parse_mode
 from warpdata.testing import FaultyStore
@@ -63,7 +63,7 @@ def reader(cache: BlobCache, store: RemoteStore, tmp_path: Path, monkeypatch: py
         "datasets/acme/pets/heads/main/00000000000000000001.json": b"head",
         blob_key(sha256_hex(page)): page,
     }
-    online = MetadataCache(store, tmp_path / "metadata", key_policy, is_sound)
+    online = MetadataCache(store, tmp_path / "metadata", key_policy, is_valid)
     for key, data in objects.items():
         store.create(key, data)
         online.read(key)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -13,6 +14,7 @@ from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.datasets import Dataset, DatasetInfo, Revision
 from warpdata.errors import NotCachedError
+from warpdata.kinds import EntryInfo, PayloadKind, payload_kind
 
 __all__ = ["info"]
 
@@ -74,13 +76,10 @@ def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> d
         "label": facts.label,
         "rows": facts.rows,
         "size_bytes": facts.size_bytes,
-        "tables": [
-            {"name": table.name, "rows": table.rows, "shards": table.shards, "size_bytes": table.size_bytes}
-            for table in facts.tables
-        ],
-        "artifacts": [asdict(artifact) for artifact in facts.artifacts],
-        "episodes": [asdict(episodes) for episodes in facts.episodes],
-        "tensors": [asdict(tensors) for tensors in facts.tensors],
+        **dict.fromkeys(("tables", "artifacts", "episodes", "tensors"), ()),
+        **{
+            section: [asdict(cast("Any", entry)) for entry in described] for section, described in facts.entries.items()
+        },
         "bindings": [asdict(binding) for binding in facts.bindings],
         "commit": newest
         and {
@@ -107,49 +106,34 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
             **opened.manifest.metadata,
         }
     )
-    if facts.tables:
+    for section, described in facts.entries.items():
         print_line()
-        print_table(
-            ("table", ">rows", ">shards", ">size"),
-            ((t.name, f"{t.rows:,}", f"{t.shards:,}", bytes_text(t.size_bytes)) for t in facts.tables),
-        )
-    if facts.artifacts:
-        print_line()
-        print_table(
-            ("artifact", "kind", ">files", ">shards", ">size", "columns"),
-            (
-                (a.name, a.kind, f"{a.members:,}", f"{a.shards:,}", bytes_text(a.size_bytes), _columns(facts, a.name))
-                for a in facts.artifacts
-            ),
-        )
-    if facts.episodes:
-        print_line()
-        print_table(
-            ("episodes", ">episodes", ">steps", ">size"),
-            ((e.name, f"{e.episodes:,}", f"{e.steps:,}", bytes_text(e.size_bytes)) for e in facts.episodes),
-        )
-    if facts.tensors:
-        print_line()
-        print_table(
-            ("tensors", ">tensors", ">shards", ">size", "artifact id"),
-            (
-                (t.name, f"{t.tensors:,}", f"{t.shards:,}", bytes_text(t.size_bytes), short_id(t.artifact_id))
-                for t in facts.tensors
-            ),
-        )
+        _print_section(payload_kind(section), described, facts)
+
+
+def _print_section(kind: PayloadKind[Any, Any], described: Sequence[EntryInfo], facts: DatasetInfo) -> None:
+    headings = [kind.noun, *(heading for heading, _ in kind.columns)]
+    rows = [[entry.name, *(_cell(field, getattr(entry, field)) for _, field in kind.columns)] for entry in described]
+    if kind.section == "artifacts":
+        headings.append("columns")
+        rows = [[*row, _columns(facts, row[0])] for row in rows]
+    print_table(headings, rows)
+
+
+def _cell(field: str, value: object) -> str:
+    if field == "artifact_id":
+        return short_id(str(value))
+    if isinstance(value, int):
+        return bytes_text(value) if field == "size_bytes" else f"{value:,}"
+    return str(value)
 
 
 def _amounts(facts: DatasetInfo) -> list[str]:
     """Return the number of items of each kind, and the size. An empty version has 0 rows."""
     amounts = []
-    if facts.tables or not (facts.artifacts or facts.episodes or facts.tensors):
-        amounts.append(count_text(facts.rows, "row"))
-    if facts.artifacts:
-        amounts.append(count_text(sum(artifact.members for artifact in facts.artifacts), "file"))
-    if facts.episodes:
-        amounts.append(count_text(sum(found.episodes for found in facts.episodes), "episode"))
-    if facts.tensors:
-        amounts.append(count_text(sum(tensors.tensors for tensors in facts.tensors), "tensor"))
+    for section, described in facts.entries.items() or [("tables", ())]:
+        kind = payload_kind(section)
+        amounts.append(count_text(sum(getattr(entry, kind.count_field) for entry in described), kind.item))
     return [*amounts, bytes_text(facts.size_bytes)]
 
 

@@ -23,7 +23,7 @@ from warpdata.cli.publish_report import (
     result_document,
     run_publish,
 )
-from warpdata.ingest import Media, Packing, Survey, audiofolder, csv, imagefolder, webdataset
+from warpdata.ingest import IngestReport, Media, Packing, audiofolder, csv, imagefolder, webdataset
 from warpdata.publish import DatasetBuilder
 
 __all__ = ["ingest"]
@@ -147,7 +147,7 @@ def _packing(given: dict[str, Any]) -> Packing:
 
 
 def _run(cli: CliContext, request: PublishRequest, prepare: Callable[..., DatasetBuilder]) -> None:
-    found: list[Survey] = []
+    found: list[IngestReport] = []
     with cli.progress(f"Scanning {request.dataset_id}") as progress:
         session = cli.connect()
         done = run_publish(prepare(store=session, report=found.append), session, request, progress)
@@ -161,7 +161,7 @@ def _run(cli: CliContext, request: PublishRequest, prepare: Callable[..., Datase
     _note(survey)
 
 
-def _note(survey: Survey) -> None:
+def _note(survey: IngestReport) -> None:
     note(f"{count_text(survey.rows, 'row')} and {count_text(survey.members, 'file')} from {escape(survey.source)}")
     if survey.ignored:
         parts = [

@@ -15,7 +15,7 @@ from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.datasets import open_dataset
 from warpdata.repository.catalog import parse_address
-from warpdata.repository.manifest import LoadPage, Manifest, Payload, TableEntry, iter_shards
+from warpdata.repository.manifest import LoadPage, Manifest, ManifestEntry, Payload, iter_shards
 
 __all__ = ["inspect"]
 
@@ -71,14 +71,12 @@ def inspect(cli: CliContext, address: str, shown: int) -> None:
 
 
 def _entries(manifest: Manifest, load_page: LoadPage, shown: int) -> Iterator[dict[str, Any]]:
-    for name, table in sorted(manifest.tables.items()):
-        yield _entry("tables", name, table, load_page, shown)
-    for section, payloads in manifest.payloads().items():
-        for name, payload in sorted(payloads.items()):
-            yield _entry(section, name, payload, load_page, shown)
+    for section, entries in manifest.sections().items():
+        for name, entry in sorted(entries.items()):
+            yield _entry(section, name, entry, load_page, shown)
 
 
-def _entry(section: str, name: str, part: TableEntry | Payload, load_page: LoadPage, shown: int) -> dict[str, Any]:
+def _entry(section: str, name: str, part: ManifestEntry, load_page: LoadPage, shown: int) -> dict[str, Any]:
     shards = part.shards
     first = islice(iter_shards(shards, load_page), shown)
     attributes = part.attributes if isinstance(part, Payload) else {}

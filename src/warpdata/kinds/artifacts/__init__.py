@@ -1,22 +1,21 @@
-"""Artifacts: raw files in shards, found by a member index, read by range, handed out as typed references.
+"""Artifacts: raw files in shards, found by a member index, read by range, exposed as typed references.
 
-Handed manifest entries and a `Reader`; knows nothing of catalogs or tables. docs/specs/artifacts.md is
-the normative text.
+docs/specs/artifacts.md is the normative text.
 """
 
-from warpdata.kinds.artifacts.artifact import Artifact, Coming, Extract, Origin, Reopen
-from warpdata.kinds.artifacts.entry import KINDS, ArtifactEntry
+from warpdata.kinds.artifacts.artifact import Artifact, ArtifactBackend, Extract, Reopen
+from warpdata.kinds.artifacts.entry import ArtifactEntry
 from warpdata.kinds.artifacts.index import MemberIndex
-from warpdata.kinds.artifacts.index_writer import PackedMember, WrittenIndex, write_index
-from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member, locator_of
-from warpdata.kinds.artifacts.names import check_member_path
-from warpdata.kinds.artifacts.read_many import read_ahead, read_many
-from warpdata.kinds.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef
+from warpdata.kinds.artifacts.index_pages import PackedMember, WrittenIndex, write_index
+from warpdata.kinds.artifacts.kind import ARTIFACTS, ArtifactAddress, ArtifactInfo
+from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member, check_member_path, locator_of
+from warpdata.kinds.artifacts.member_fetch import FutureBytes
+from warpdata.kinds.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef, read_ahead, read_many
 from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, list_sources
+from warpdata.kinds.artifacts.stage import ArtifactSpec, StagedArtifact
 from warpdata.kinds.artifacts.tar_pack import (
-    COMPRESSIONS,
     PackedShard,
-    ShardRecipe,
+    ShardSpec,
     cut_by_content,
     cut_shards,
     pack_file,
@@ -25,28 +24,31 @@ from warpdata.kinds.artifacts.tar_pack import (
 from warpdata.kinds.artifacts.tar_scan import scan_tar
 
 __all__ = [
-    "COMPRESSIONS",
-    "KINDS",
+    "ARTIFACTS",
     "REF_CLASSES",
     "Artifact",
+    "ArtifactAddress",
+    "ArtifactBackend",
     "ArtifactEntry",
+    "ArtifactInfo",
     "ArtifactInput",
+    "ArtifactSpec",
     "AudioRef",
     "ByteLocation",
     "Chunk",
-    "Coming",
     "Extract",
     "FileRef",
+    "FutureBytes",
     "ImageRef",
     "Locator",
     "Member",
     "MemberIndex",
     "MemberSource",
-    "Origin",
     "PackedMember",
     "PackedShard",
     "Reopen",
-    "ShardRecipe",
+    "ShardSpec",
+    "StagedArtifact",
     "VideoRef",
     "WrittenIndex",
     "check_member_path",

@@ -1,4 +1,4 @@
-"""An artifact's entry in a manifest: generic payload ↔ what this package needs. Pure.
+"""Entries of artifacts in a manifest, converted from and to generic payloads. Pure.
 
 Implements "In the manifest" of docs/specs/artifacts.md.
 """
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 
 from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
 from warpdata.primitives.hashing import Blob
-from warpdata.repository.manifest import Footer, JsonObject, Payload, ShardList
+from warpdata.repository.manifest import ARTIFACT_KINDS, Footer, JsonObject, Payload, ShardList
 
-__all__ = ["KINDS", "ArtifactEntry"]
+__all__ = ["ArtifactEntry"]
 
-KINDS = ("tar_shards", "webdataset_shards", "files")
 _KNOWN = {"members", "index_footer", "compression"}
 _COMPRESSED_KIND = "tar_shards"
 _SMALLEST_FOOTER = 40
-"""A root without entries, and the trailer."""
+"""An empty root page and the trailer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +39,19 @@ class ArtifactEntry:
 
     @staticmethod
     def of(name: str, payload: Payload) -> ArtifactEntry:
-        """`ManifestCorruptedError` if the entry lacks what a reader needs."""
+        """Parse a payload. Raise `ManifestCorruptedError` if a field is missing or impossible."""
         attributes = payload.attributes
         members, footer, compression = (attributes.get(key) for key in ("members", "index_footer", "compression"))
         unknown = sorted(attributes.keys() - _KNOWN)
-        is_known = payload.kind in KINDS if compression is None else payload.kind == _COMPRESSED_KIND
+        is_known = payload.kind in ARTIFACT_KINDS if compression is None else payload.kind == _COMPRESSED_KIND
         if unknown or not is_known or compression not in (None, "zstd"):
             raise UnsupportedFormatError(
-                f"artifact {name!r} uses what this release does not know: "
+                f"artifact {name!r} needs a newer release of warpdata: "
                 f"kind {payload.kind!r}, compression {compression!r}, attributes {unknown}",
                 hint="Upgrade warpdata.",
             )
         if payload.index is None or not isinstance(footer, dict):
-            raise ManifestCorruptedError(f"artifact {name!r} lacks its member index")
+            raise ManifestCorruptedError(f"artifact {name!r} has no member index")
         if not isinstance(members, int) or isinstance(members, bool) or members < 0:
             raise ManifestCorruptedError(f"artifact {name!r} cannot have {members!r} members")
         return ArtifactEntry(
@@ -69,7 +68,7 @@ def _footer(name: str, footer: JsonObject, limit: int) -> Footer:
     size, xxh3 = footer.get("byte_size"), footer.get("xxh3")
     if footer.keys() - {"byte_size", "xxh3"}:
         raise UnsupportedFormatError(
-            f"artifact {name!r} has a footer of its index that this release does not know: {dict(footer)}",
+            f"the index footer of artifact {name!r} needs a newer release of warpdata: {dict(footer)}",
             hint="Upgrade warpdata.",
         )
     if (
@@ -78,7 +77,7 @@ def _footer(name: str, footer: JsonObject, limit: int) -> Footer:
         or not _SMALLEST_FOOTER <= size <= limit
         or not _is_hex(xxh3)
     ):
-        raise ManifestCorruptedError(f"artifact {name!r} has a footer of its index that cannot be: {dict(footer)}")
+        raise ManifestCorruptedError(f"artifact {name!r} has an impossible index footer: {dict(footer)}")
     return Footer(size, xxh3)
 
 

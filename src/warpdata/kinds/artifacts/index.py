@@ -1,8 +1,8 @@
-"""Member → place, read by range: opening costs one small read, a member one page per level.
+"""Member indexes, read by range: opening costs one small read, a look-up one page for each level.
 
-Every page is checked against the checksum its parent promised, up to the footer, which the manifest
-vouches for. How many pages are remembered is bounded, so that ten million members cost the memory of
-a few thousand. Implements "Looking up" of docs/specs/artifacts.md.
+Every page is verified with the checksum in its parent; the manifest has the checksum of the footer. The number of
+cached pages is bounded, so an index of ten million members needs little memory. Implements "Looking up" of
+docs/specs/artifacts.md.
 """
 
 from __future__ import annotations
@@ -13,36 +13,38 @@ from typing import TypeVar
 
 from warpdata.errors import BlobCorruptedError, InvalidNameError
 from warpdata.kinds.artifacts.index_pages import TRAILER, Inner, Leaf, PageRef, Trailer, parse_chunks
-from warpdata.kinds.artifacts.member import Chunk, Member
-from warpdata.kinds.artifacts.names import check_member_path
+from warpdata.kinds.artifacts.member import Chunk, Member, check_member_path
 from warpdata.limits import (
     INDEX_INNER_ENTRIES,
     INDEX_MAX_LEVELS,
-    INDEX_REMEMBERED_INNERS,
-    INDEX_REMEMBERED_LEAVES,
-    INDEX_TAIL_BYTES,
-    INDEX_WHOLE_BYTES,
+    KIB,
     MAX_INDEX_PAGE_BYTES,
     MEMBER_CHUNK_BYTES,
+    MIB,
 )
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.repository.manifest import Footer
-from warpdata.storage import ByteRange, Reader
+from warpdata.storage import ByteRange, Reader, retry_corrupt
 
 __all__ = ["MemberIndex"]
 
 _CHUNK_ENTRY_BYTES = 16
-_TRIES = 2
-"""Once more where a nearer copy was to blame, and not for ever where the store is."""
-_MANY = 8
+_CACHED_LEAVES = 1024
+_CACHED_INNERS = 64
+_TAIL_BYTES = 64 * KIB
+"""Read when the index is opened: the footer, and often all pages of a small index."""
+_WHOLE_BYTES = 4 * MIB
+"""Indexes up to this size are read at once for a batch of look-ups."""
+_BATCH_PATHS = 8
+"""Fewer look-ups than this are not worth a larger read."""
 _T = TypeVar("_T")
 
 
 class MemberIndex:
     """The index of one artifact. Opened on first use; safe to share between threads.
 
-    `counts` are the members and shards that the manifest promises; without them, the index is believed.
+    `counts` are the numbers of members and shards in the manifest, which the index must match.
     """
 
     def __init__(self, reader: Reader, blob: Blob, footer: Footer, counts: tuple[int, int] | None = None) -> None:
@@ -51,25 +53,25 @@ class MemberIndex:
         self._footer = footer
         self._counts = counts
         self._tail = (0, b"")
-        self._staged: dict[int, memoryview] = {}
-        self._brought: set[int] = set()
-        self._leaf = functools.lru_cache(maxsize=INDEX_REMEMBERED_LEAVES)(self._read_leaf)
-        self._inner = functools.lru_cache(maxsize=INDEX_REMEMBERED_INNERS)(self._read_inner)
+        self._prefetched: dict[int, memoryview] = {}
+        self._prepared: set[int] = set()
+        self._leaf = functools.lru_cache(maxsize=_CACHED_LEAVES)(self._read_leaf)
+        self._inner = functools.lru_cache(maxsize=_CACHED_INNERS)(self._read_inner)
 
     @cached_property
     def _opened(self) -> tuple[Trailer, Inner]:
         size = self._footer.byte_size
         if size > MAX_INDEX_PAGE_BYTES + TRAILER.size:
-            raise self._damaged(f"its footer has {size} bytes")
-        begin = max(0, self._blob.byte_size - max(size, INDEX_TAIL_BYTES))
+            raise self._corrupt(f"its footer has {size} bytes")
+        begin = max(0, self._blob.byte_size - max(size, _TAIL_BYTES))
         self._tail = (begin, self._read(ByteRange(begin, self._blob.byte_size)))
         data = self._verified(self._blob.byte_size - size, size, int(self._footer.xxh3, 16))
         trailer = self._parsed(Trailer.parse, data[-TRAILER.size :])
         if trailer.root_bytes != len(data) - TRAILER.size or trailer.levels > INDEX_MAX_LEVELS:
-            raise self._damaged("its footer contradicts itself")
+            raise self._corrupt("its footer is inconsistent")
         found = (trailer.member_count, trailer.shard_count)
         if self._counts not in (None, found):
-            raise self._damaged(f"it has (members, shards) {found}, and the manifest says {self._counts}")
+            raise self._corrupt(f"it has (members, shards) {found}, but the manifest states {self._counts}")
         return trailer, self._checked_inner(data[: -TRAILER.size], trailer.member_count)
 
     @property
@@ -77,36 +79,36 @@ class MemberIndex:
         return self._opened[0].member_count
 
     def find(self, path: str) -> Member | None:
-        """Where the member lies, or None. Costs no request once its leaf is remembered."""
+        """Return the member, or None. Costs no request if its leaf is cached."""
         leaf = self._leaf_of(path)
         return None if leaf is None else self._leaf(leaf).find(path)
 
     def prepare(self, paths: Sequence[str]) -> None:
-        """Have what looking these up takes brought at once, instead of a page at a time."""
-        if len(paths) < _MANY or self._reader.is_local(blob_key(self._blob.hash)):
+        """Fetch the pages for these look-ups together, instead of one at a time."""
+        if len(paths) < _BATCH_PATHS or self._reader.is_local(blob_key(self._blob.hash)):
             return
-        if self._blob.byte_size <= INDEX_WHOLE_BYTES:
+        if self._blob.byte_size <= _WHOLE_BYTES:
             if len(self._tail[1]) < self._blob.byte_size:
                 self._tail = (0, bytes(self._reader.read_range(blob_key(self._blob.hash), self._whole)))
             return
         leaves = {ref.offset: ref for path in paths if (ref := self._leaf_of(path)) is not None}
-        missing = [leaves[offset] for offset in sorted(leaves) if offset not in self._brought]
-        if len(missing) > INDEX_REMEMBERED_LEAVES:
+        missing = [leaves[offset] for offset in sorted(leaves) if offset not in self._prepared]
+        if len(missing) > _CACHED_LEAVES:
             return
-        if len(self._brought) + len(missing) > INDEX_REMEMBERED_LEAVES:
-            self._brought.clear()
-        self._brought.update(ref.offset for ref in missing)
+        if len(self._prepared) + len(missing) > _CACHED_LEAVES:
+            self._prepared.clear()
+        self._prepared.update(ref.offset for ref in missing)
         begin, tail = self._tail
         spans = [ByteRange(ref.offset, ref.offset + ref.byte_size) for ref in missing if ref.offset < begin or not tail]
         for span, data in zip(spans, self._reader.read_ranges(blob_key(self._blob.hash), spans), strict=True):
-            self._staged[span.start] = data
+            self._prefetched[span.start] = data
 
     @property
     def _whole(self) -> ByteRange:
         return ByteRange(0, self._blob.byte_size)
 
     def _leaf_of(self, path: str) -> PageRef | None:
-        """The leaf that would hold a member."""
+        """Return the leaf that may contain a member."""
         trailer, page = self._opened
         name = _encoded(path)
         if name is None:
@@ -120,7 +122,7 @@ class MemberIndex:
         return page.child(position) if position >= 0 else None
 
     def members(self, prefix: str = "") -> Iterator[Member]:
-        """Members whose paths begin with `prefix`, in order of their paths' bytes, a page at a time."""
+        """Yield members whose paths begin with `prefix`, in order of their UTF-8 bytes. Reads a page at a time."""
         trailer, root = self._opened
         wanted = _encoded(prefix)
         if wanted is None:
@@ -134,12 +136,12 @@ class MemberIndex:
                     return
 
     def chunks(self, member: Member) -> list[Chunk]:
-        """The chunks of a large member."""
+        """Return the chunks of a large member."""
         size = -(-member.size_bytes // MEMBER_CHUNK_BYTES) * _CHUNK_ENTRY_BYTES
         return parse_chunks(self._verified(member.chunk_table, size, member.xxh3))
 
     def _leaves_from(self, page: Inner, levels: int, name: bytes) -> Iterator[Leaf]:
-        """Leaves that may hold `name` or what stands after it."""
+        """Yield leaves that may contain `name` or later names."""
         for position in range(max(page.position_of(name), 0), len(page)):
             child = page.child(position)
             if levels:
@@ -148,18 +150,18 @@ class MemberIndex:
                 yield self._leaf(child)
 
     def _checked_member(self, leaf: Leaf, position: int) -> Member:
-        """Names are handed to people who may make files of them, so the writer is not simply believed."""
+        """Return a member with a checked path, because callers may use the path to write files."""
         try:
             member = leaf.member(position)
             check_member_path(member.path, self._blob.hash)
         except (UnicodeDecodeError, InvalidNameError) as error:
-            raise self._damaged(f"it lists a member {leaf.name(position)!r}, which is no allowed name") from error
+            raise self._corrupt(f"it lists a member {leaf.name(position)!r}, which is not an allowed path") from error
         return member
 
     def _read_leaf(self, ref: PageRef) -> Leaf:
         leaf = self._parsed(Leaf, self._page(ref))
         if len(leaf) != ref.member_count:
-            raise self._damaged(f"a leaf has {len(leaf)} members where {ref.member_count} are promised")
+            raise self._corrupt(f"a leaf has {len(leaf)} members, but its parent states {ref.member_count}")
         return leaf
 
     def _read_inner(self, ref: PageRef) -> Inner:
@@ -168,57 +170,60 @@ class MemberIndex:
     def _checked_inner(self, data: bytes, member_count: int) -> Inner:
         page = self._parsed(Inner, data)
         if len(page) > INDEX_INNER_ENTRIES:
-            raise self._damaged(f"a page lists {len(page)} others")
+            raise self._corrupt(f"a page lists {len(page)} pages")
         if page.member_count != member_count:
-            raise self._damaged(f"a page does not have the {member_count} members below it that are promised")
+            raise self._corrupt(f"a page has {page.member_count} members below, but its parent states {member_count}")
         return page
 
     def _parsed(self, parse: Callable[[bytes], _T], data: bytes) -> _T:
         try:
             return parse(data)
         except BlobCorruptedError as error:
-            raise self._damaged(error.message) from error
+            raise self._corrupt(error.message) from error
 
     def _page(self, ref: PageRef) -> bytes:
         if ref.byte_size > MAX_INDEX_PAGE_BYTES:
-            raise self._damaged(f"a page has {ref.byte_size} bytes")
+            raise self._corrupt(f"a page has {ref.byte_size} bytes")
         return self._verified(ref.offset, ref.byte_size, ref.xxh3)
 
     def _verified(self, offset: int, size: int, xxh3: int) -> bytes:
         import xxhash
 
         if not 0 <= offset <= offset + size <= self._blob.byte_size:
-            raise self._damaged(f"it points at bytes {offset}…{offset + size} of {self._blob.byte_size}")
+            raise self._corrupt(f"it refers to bytes {offset}…{offset + size} of {self._blob.byte_size}")
         span = ByteRange(offset, offset + size)
-        key = blob_key(self._blob.hash)
-        for _ in range(_TRIES):
+
+        def read() -> bytes:
             data = self._read(span)
-            if xxhash.xxh3_64_intdigest(data) == xxh3:
-                return data
-            self._tail = (0, b"")
-            if not self._reader.invalidate(key):
-                break
-        raise self._damaged(f"bytes {span.start}…{span.end} do not have their checksum")
+            if xxhash.xxh3_64_intdigest(data) != xxh3:
+                raise self._corrupt(f"bytes {span.start}…{span.end} do not match their checksum")
+            return data
+
+        return retry_corrupt(read, self._invalidate)
+
+    def _invalidate(self) -> bool:
+        self._tail = (0, b"")
+        return self._reader.invalidate(blob_key(self._blob.hash))
 
     def _read(self, span: ByteRange) -> bytes:
-        """From the end of the index, which came with the footer, from what was brought for it, or from the store."""
-        staged = self._staged.pop(span.start, None)
-        if staged is not None and len(staged) == span.size_bytes:
-            return bytes(staged)
+        """Read a range from prefetched pages, from the tail that came with the footer, or from the store."""
+        prefetched = self._prefetched.pop(span.start, None)
+        if prefetched is not None and len(prefetched) == span.size_bytes:
+            return bytes(prefetched)
         begin, tail = self._tail
         if begin <= span.start and span.end <= begin + len(tail):
             return tail[span.start - begin : span.end - begin]
         return bytes(self._reader.read_range(blob_key(self._blob.hash), span))
 
-    def _damaged(self, fact: str) -> BlobCorruptedError:
+    def _corrupt(self, fact: str) -> BlobCorruptedError:
         return BlobCorruptedError(
-            f"member index {self._blob.hash} in {self._reader.url} is damaged: {fact}",
-            hint="Publish it again, or restore the store.",
+            f"member index {self._blob.hash} in {self._reader.url} is corrupt: {fact}",
+            hint="Publish the artifact again, or restore the store.",
         )
 
 
 def _encoded(path: str) -> bytes | None:
-    """None for half a surrogate pair: it has no UTF-8, so that no member is called so."""
+    """Encode a path. None for an unpaired surrogate, which no member path has."""
     try:
         return path.encode()
     except UnicodeEncodeError:

@@ -1,36 +1,41 @@
-"""The pages of a member index: bytes ↔ values. Pure.
+"""The format of a member index: its pages, and the writer. `index.py` reads an index by range.
 
-Implements "Pages" of docs/specs/artifacts.md. Pages are laid out so that one member is found without
-decoding the others: a fixed-width array of hashes is searched for eight bytes, then one record is
-unpacked.
+A page is searched for eight bytes in an array of hashes, then one record is unpacked, so a look-up decodes one member.
+The bytes of an index depend only on the members. Implements "Member index" and "Pages" of docs/specs/artifacts.md.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 import xxhash
 
-from warpdata.errors import BlobCorruptedError
+from warpdata.errors import BlobCorruptedError, InvalidSourceError
 from warpdata.kinds.artifacts.member import Chunk, Member
+from warpdata.limits import INDEX_INNER_ENTRIES, INDEX_LEAF_ENTRIES
+from warpdata.repository.manifest import Footer
 
 __all__ = [
     "MAGIC",
     "TRAILER",
     "Inner",
     "Leaf",
+    "PackedMember",
     "PageRef",
     "Trailer",
+    "WrittenIndex",
     "encode_chunks",
     "encode_inner",
     "encode_leaf",
     "name_key",
     "parse_chunks",
+    "write_index",
 ]
 
 MAGIC = b"WARPMBR1"
@@ -45,7 +50,7 @@ TRAILER = struct.Struct("<QQII8s")
 
 
 class PageRef(NamedTuple):
-    """Where a page lies in the index, what it must hash to, and how many members are below it."""
+    """A page: its range in the index, its checksum, and the number of members below it."""
 
     offset: int
     byte_size: int
@@ -55,7 +60,7 @@ class PageRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """The end of an index: what precedes it is the root page."""
+    """The end of an index. The root page precedes it."""
 
     member_count: int
     shard_count: int
@@ -68,17 +73,17 @@ class Trailer:
     @staticmethod
     def parse(data: bytes) -> Trailer:
         if len(data) != TRAILER.size or not data.endswith(MAGIC):
-            raise BlobCorruptedError("a member index does not end as one")
+            raise BlobCorruptedError("a member index has no valid trailer")
         return Trailer(*TRAILER.unpack(data)[:-1])
 
 
 def name_key(name: bytes) -> bytes:
-    """The eight bytes by which a name is searched within a leaf."""
+    """Return the eight bytes that a leaf is searched for."""
     return _KEY.pack(xxhash.xxh3_64_intdigest(name))
 
 
 def encode_leaf(members: Sequence[Member]) -> bytes:
-    """`members` are in order of their paths' bytes."""
+    """Encode members, in order of the UTF-8 bytes of their paths."""
     names = [member.path.encode() for member in members]
     parts = [_HEAD.pack(len(members), sum(map(len, names))), *(name_key(name) for name in names)]
     end = 0
@@ -99,7 +104,7 @@ def encode_leaf(members: Sequence[Member]) -> bytes:
 
 
 def encode_inner(children: Sequence[tuple[bytes, PageRef]]) -> bytes:
-    """Each child with the first name below it."""
+    """Encode pages, each with the first name below it."""
     parts, end = [_HEAD.pack(len(children), sum(len(name) for name, _ in children))], 0
     for name, ref in children:
         end += len(name)
@@ -116,7 +121,7 @@ def parse_chunks(data: bytes) -> list[Chunk]:
 
 
 class Leaf:
-    """A page of members, looked into without decoding it whole."""
+    """A page of members. A look-up decodes one record."""
 
     __slots__ = ("_count", "_data", "_names", "_records")
 
@@ -147,7 +152,7 @@ class Leaf:
         return self._data[self._names + before : self._names + end]
 
     def member(self, position: int) -> Member:
-        """`UnicodeDecodeError` if whoever wrote the page did not care what a name is."""
+        """Return a member. Raise `UnicodeDecodeError` if its name is not UTF-8."""
         return self._member(position, self.name(position).decode())
 
     def _member(self, position: int, path: str) -> Member:
@@ -158,7 +163,7 @@ class Leaf:
 
 
 class Inner:
-    """A page of pages: the first name below each, and where it is. Only the names are decoded beforehand."""
+    """A page of pages, each with the first name below it. The constructor decodes only the names."""
 
     __slots__ = ("_data", "_names", "member_count")
 
@@ -174,7 +179,7 @@ class Inner:
             self.member_count += members
             ends.append(end)
             if not members:
-                raise BlobCorruptedError("a page of a member index lists one without members")
+                raise BlobCorruptedError("a page of a member index lists a page without members")
         _check_ends(ends[1:], data)
         if any(first >= second for first, second in pairwise(self._names)):
             raise BlobCorruptedError("a page of a member index is out of order")
@@ -187,21 +192,117 @@ class Inner:
         return PageRef(offset, size, xxh3, members)
 
     def position_of(self, name: bytes) -> int:
-        """The only child that could hold `name`; -1 if it would stand before all of them."""
+        """Return the position of the child that may contain `name`; -1 if `name` sorts before all of them."""
         return bisect_right(self._names, name) - 1
 
 
 def _checked_count(data: bytes, width: int) -> int:
-    """How many records the page has, if it is exactly as long as it says."""
+    """Return the number of records, if the page has exactly the length that its header states."""
     if len(data) >= _HEAD.size:
         count, name_bytes = _HEAD.unpack_from(data)
         if len(data) == _HEAD.size + width * count + name_bytes:
             return int(count)
-    raise BlobCorruptedError("a page of a member index is not as long as it says")
+    raise BlobCorruptedError("a page of a member index does not have its stated length")
 
 
 def _check_ends(ends: Sequence[int], data: bytes) -> None:
-    """Names follow one another and fill their place."""
+    """Check that names are adjacent and fill the name area."""
     _, name_bytes = _HEAD.unpack_from(data)
     if any(first > second for first, second in pairwise([0, *ends])) or (ends[-1] if ends else 0) != name_bytes:
         raise BlobCorruptedError("names in a page of a member index overlap or leave gaps")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMember:
+    """A member of a packed or scanned shard. A large member has chunks, whose table goes into the index."""
+
+    member: Member
+    chunks: tuple[Chunk, ...] = ()
+    source: str = ""
+    """The source file, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenIndex:
+    """A member index in a file."""
+
+    path: Path
+    footer: Footer
+    member_count: int
+
+
+def write_index(members: Iterable[PackedMember], shard_count: int, path: Path) -> WrittenIndex:
+    """Write an index front to back, with flat memory. Members come in order of the UTF-8 bytes of their paths.
+
+    Raise `InvalidSourceError` for two members with one path.
+    """
+    with path.open("wb") as file:
+        pages = _Pages(file)
+        leaves = _write_leaves(members, pages)
+        level, levels = leaves, 0
+        while len(level) > INDEX_INNER_ENTRIES:
+            level = [_inner(pages, part) for part in _cut(level, INDEX_INNER_ENTRIES)]
+            levels += 1
+        root = encode_inner(level)
+        count = sum(ref.member_count for _, ref in level)
+        footer = root + Trailer(count, shard_count, len(root), levels).encode()
+        file.write(footer)
+    return WrittenIndex(path, Footer(len(footer), xxhash.xxh3_64_hexdigest(footer)), count)
+
+
+class _Pages:
+    """Appends pages to the file and returns their references."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._offset = file.write(MAGIC)
+
+    def add(self, data: bytes, member_count: int) -> PageRef:
+        ref = PageRef(self._offset, len(data), xxhash.xxh3_64_intdigest(data), member_count)
+        self._file.write(data)
+        self._offset += len(data)
+        return ref
+
+
+def _write_leaves(members: Iterable[PackedMember], pages: _Pages) -> list[tuple[bytes, PageRef]]:
+    leaves: list[tuple[bytes, PageRef]] = []
+    held: list[Member] = []
+    last: PackedMember | None = None
+    for packed in members:
+        if last is not None:
+            _check_order(last, packed)
+        last = packed
+        member = packed.member
+        if packed.chunks:
+            table = pages.add(encode_chunks(packed.chunks), 0)
+            member = replace(member, xxh3=table.xxh3, chunk_table=table.offset)
+        held.append(member)
+        if len(held) == INDEX_LEAF_ENTRIES:
+            leaves.append(_leaf(pages, held))
+            held = []
+    if held:
+        leaves.append(_leaf(pages, held))
+    return leaves
+
+
+def _check_order(before: PackedMember, after: PackedMember) -> None:
+    first, second = before.member.path.encode(), after.member.path.encode()
+    if first == second:
+        raise InvalidSourceError(
+            f"two members have the path {after.member.path!r}"
+            + (f": one from {before.source}, one from {after.source}" if after.source else ""),
+            hint="Rename one, or leave it out.",
+        )
+    assert first < second, "members come in order of their paths"
+
+
+def _leaf(pages: _Pages, members: Sequence[Member]) -> tuple[bytes, PageRef]:
+    return members[0].path.encode(), pages.add(encode_leaf(members), len(members))
+
+
+def _inner(pages: _Pages, children: Sequence[tuple[bytes, PageRef]]) -> tuple[bytes, PageRef]:
+    return children[0][0], pages.add(encode_inner(children), sum(ref.member_count for _, ref in children))
+
+
+def _cut(level: Sequence[tuple[bytes, PageRef]], size: int) -> list[Sequence[tuple[bytes, PageRef]]]:
+    return [level[start : start + size] for start in range(0, len(level), size)]

@@ -1,20 +1,25 @@
-"""Where a member of an artifact lies. Values only."""
+"""Members of an artifact: their location, and the paths that are allowed. Values only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["ByteLocation", "Chunk", "Locator", "Member", "locator_of"]
+from warpdata.errors import InvalidNameError
+from warpdata.limits import MAX_MEMBER_NAME_BYTES
+
+__all__ = ["ByteLocation", "Chunk", "Locator", "Member", "check_member_path", "locator_of"]
+
+_RELATIVE_HINT = "Members are named by plain relative paths, such as images/0001.jpg."
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """One file inside an artifact.
 
-    `offset` and `stored_bytes` say which bytes of the shard to fetch; they hold `size_bytes` of content,
-    compressed if the artifact is. `xxh3` is that of the content, or, where `chunk_table` is not 0, of
-    the table of chunks at that place of the index.
+    `offset` and `stored_bytes` are the range of the shard to fetch. It holds `size_bytes` of content, compressed if
+    the artifact is. `xxh3` is the checksum of the content. If `chunk_table` is not 0, it is the checksum of the chunk
+    table at that offset of the index.
     """
 
     path: str
@@ -28,7 +33,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a large member: how many bytes it has in the shard, and the checksum of its content."""
+    """A piece of a large member: its bytes in the shard, and the checksum of its content."""
 
     stored_bytes: int
     xxh3: int
@@ -36,7 +41,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ByteLocation:
-    """Bytes of a shard named directly, without an index. Verified only where a checksum is given."""
+    """A range of a shard, named without an index. It is verified only if it has a checksum."""
 
     shard: int
     offset: int
@@ -45,11 +50,35 @@ class ByteLocation:
 
 
 Locator: TypeAlias = str | ByteLocation
-"""A member path, or the bytes of a shard named directly."""
+"""A member path, or a range of a shard."""
 
 
 def locator_of(cell: Any) -> Locator:
-    """What a cell of a bound column says: a path, or a struct that names bytes."""
+    """Return the locator in a cell of a bound column: a path, or a struct with a range."""
     if isinstance(cell, str):
         return cell
     return ByteLocation(cell["shard"], cell["offset"], cell["length"], cell.get("xxh3"))
+
+
+def check_member_path(path: str, where: str) -> str:
+    """Return the path unchanged. Raise `InvalidNameError`, with the source `where`, if it is not allowed.
+
+    An allowed path never leaves the directory that an artifact is unpacked into. Its Unicode form is kept.
+    """
+    try:
+        size = len(path.encode("utf-8"))
+    except UnicodeEncodeError:
+        printable = where.encode("utf-8", "backslashreplace").decode()
+        raise InvalidNameError(f"{printable}: the member name {path!r} is not valid UTF-8", hint="Rename it.") from None
+    if size > MAX_MEMBER_NAME_BYTES:
+        raise InvalidNameError(
+            f"{where}: the member name {path[:80]!r}… has {size} bytes; the limit is {MAX_MEMBER_NAME_BYTES}"
+        )
+    if "\0" in path:
+        raise InvalidNameError(f"{where}: the member name {path!r} contains a zero byte")
+    if path.startswith("/"):
+        raise InvalidNameError(f"{where}: the member name {path!r} is an absolute path", hint=_RELATIVE_HINT)
+    for part in path.split("/"):
+        if part in ("", ".", ".."):
+            raise InvalidNameError(f"{where}: the member name {path!r} has a part {part!r}", hint=_RELATIVE_HINT)
+    return path

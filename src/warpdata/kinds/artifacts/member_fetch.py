@@ -1,29 +1,35 @@
-"""Pieces of shards → their content: fetched together, verified one by one, decompressed.
+"""Ranges of shards that hold members: fetched together, verified one by one, decompressed.
 
-A piece that does not verify is asked for once more where a nearer copy was to blame; otherwise it is
-an error, never a result.
+A range that fails verification is read once more if a cached copy may be corrupt. Otherwise it is an error.
 """
 
 from __future__ import annotations
 
+import io
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from itertools import accumulate
+from typing import BinaryIO, NamedTuple, TypeAlias, cast
 
 import xxhash
 
 from warpdata.errors import BlobCorruptedError
 from warpdata.limits import MAX_REQUESTS_AT_ONCE, MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
 from warpdata.primitives.hashing import Blob, blob_key
-from warpdata.storage import ByteRange, Reader, coalesce
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.storage import ByteRange, Reader, coalesce, read_verified
 
-__all__ = ["Piece", "begin_pieces", "fetch_piece", "fetch_pieces"]
+__all__ = ["FutureBytes", "MemberRange", "fetch_range", "fetch_ranges", "open_ranges", "submit_ranges"]
+
+FutureBytes: TypeAlias = Callable[[], bytes]
+"""Waits for content that is being fetched, and returns it."""
 
 
-class Piece(NamedTuple):
-    """Bytes of a shard that stand for `size_bytes` of content. Without `xxh3` they can not be verified."""
+class MemberRange(NamedTuple):
+    """A range of a shard that holds `size_bytes` of content. Without `xxh3`, only its length is verified."""
 
     blob: Blob
     offset: int
@@ -31,146 +37,142 @@ class Piece(NamedTuple):
     size_bytes: int
     xxh3: int | None
     name: str
-    """The member, or what else it is, for messages."""
+    """The member path, or a description of the range, for messages."""
 
 
-def fetch_pieces(reader: Reader, pieces: Sequence[Piece], compression: str | None) -> list[bytes]:
-    """The content of each, in the order given.
+def fetch_range(reader: Reader, wanted: MemberRange, compression: str | None) -> bytes:
+    """Return the content of one range, in one read."""
+    check = partial(_decode, reader, wanted, compression=compression)
+    return read_verified(reader, blob_key(wanted.blob.hash), _span(wanted), check)
 
-    What is on this machine is read piece by piece. For the rest, neighbours share a request, and requests
-    run side by side, whichever shards they are for.
+
+def fetch_ranges(reader: Reader, ranges: Sequence[MemberRange], compression: str | None) -> list[bytes]:
+    """Return the content of each range, in order.
+
+    Local ranges are read one by one. Of the others, neighbours share a request, and requests run in parallel.
     """
-    near, far = _divided(reader, pieces, compression)
-    out = [b""] * len(pieces)
-    for position in near:
-        out[position] = fetch_piece(reader, pieces[position], compression)
-
-    def fetch(request: _Request) -> None:
-        for position, content in _fetch(reader, pieces, request, compression).items():
+    local, requests = _plan(reader, ranges, compression)
+    out = [b""] * len(ranges)
+    for position in local:
+        out[position] = fetch_range(reader, ranges[position], compression)
+    fetch = partial(_fetch, reader, ranges, compression)
+    for contents in IO_POOL.map_all(fetch, requests, limit=MAX_REQUESTS_AT_ONCE):
+        for position, content in contents.items():
             out[position] = content
-
-    if len(far) == 1:
-        fetch(far[0])
-    elif far:
-        with ThreadPoolExecutor(min(len(far), MAX_REQUESTS_AT_ONCE), thread_name_prefix="warp-media") as pool:
-            for done in [pool.submit(fetch, request) for request in far]:
-                done.result()
     return out
 
 
-def begin_pieces(
-    reader: Reader, pieces: Sequence[Piece], compression: str | None, pool: Executor
-) -> list[Callable[[], bytes]]:
-    """For each piece what waits for its content. Requests are made by the pool, in the order of need: the first
-    piece is needed first. What is on this machine is read when it is asked for."""
-    near, far = _divided(reader, pieces, compression)
-    out: list[Callable[[], bytes]] = [bytes] * len(pieces)
-    for position in near:
-        out[position] = partial(fetch_piece, reader, pieces[position], compression)
-    for request in sorted(far, key=lambda request: min(request.serves)):
-        coming = pool.submit(_fetch, reader, pieces, request, compression)
-        for position in request.serves:
-            out[position] = partial(_waited_for, coming, position)
+def submit_ranges(
+    reader: Reader, ranges: Sequence[MemberRange], compression: str | None, executor: Executor
+) -> list[FutureBytes]:
+    """Start fetching and return a future for each range. The executor runs requests in the order of the ranges.
+
+    Local ranges are read when their future is called.
+    """
+    local, requests = _plan(reader, ranges, compression)
+    out: list[FutureBytes] = [bytes] * len(ranges)
+    for position in local:
+        out[position] = partial(fetch_range, reader, ranges[position], compression)
+    for request in sorted(requests, key=lambda request: min(request.positions)):
+        future = executor.submit(_fetch, reader, ranges, compression, request)
+        for position in request.positions:
+            out[position] = partial(_content_of, future, position)
     return out
 
 
-def _waited_for(coming: Future[dict[int, bytes]], position: int) -> bytes:
-    return coming.result()[position]
-
-
-def _divided(reader: Reader, pieces: Sequence[Piece], compression: str | None) -> tuple[list[int], list[_Request]]:
-    """Pieces on this machine, by position, and requests for the others. Empty pieces are checked and need neither."""
-    for piece in pieces:
-        if not _span(piece).size_bytes and _content(piece, memoryview(b""), compression) is None:
-            raise _damage(reader, piece)
-    near: list[int] = []
-    far: list[_Request] = []
-    for key, positions in _by_shard(pieces).items():
-        if reader.is_local(key):
-            near += positions
-        else:
-            spans = [_span(pieces[position]) for position in positions]
-            far += [
-                _Request(key, request.span, tuple(positions[index] for index in request.serves))
-                for request in coalesce(spans, MEMBER_GAP_BYTES, max_bytes=MEMBER_REQUEST_BYTES)
-            ]
-    return near, far
-
-
-def _fetch(reader: Reader, pieces: Sequence[Piece], request: _Request, compression: str | None) -> dict[int, bytes]:
-    """What a request serves, by position."""
-    reply, out = reader.read_range(request.key, request.span), {}
-    for position in request.serves:
-        piece = pieces[position]
-        start = piece.offset - request.span.start
-        content = _content(piece, reply[start : start + piece.stored_bytes], compression)
-        out[position] = fetch_piece(reader, piece, compression) if content is None else content
-    return out
+def open_ranges(ranges: Sequence[MemberRange], fetch: Callable[[MemberRange], bytes]) -> BinaryIO:
+    """Return a seekable file over adjacent ranges. One range is read at once; of several, one is held at a time."""
+    if len(ranges) == 1:
+        return io.BytesIO(fetch(ranges[0]))
+    return cast(BinaryIO, io.BufferedReader(_RangesFile(ranges, fetch)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """Bytes of one shard, and the pieces they serve, by position."""
+class _ShardRequest:
+    """A range of one shard, and the positions of the member ranges inside."""
 
     key: str
     span: ByteRange
-    serves: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
-def _by_shard(pieces: Sequence[Piece]) -> dict[str, list[int]]:
-    """The positions of the pieces of each shard, by its key; empty ones need no bytes."""
+def _plan(
+    reader: Reader, ranges: Sequence[MemberRange], compression: str | None
+) -> tuple[list[int], list[_ShardRequest]]:
+    """Return the positions of local ranges, and requests for the others. Empty ranges need neither."""
     shards: dict[str, list[int]] = {}
-    for position, piece in enumerate(pieces):
-        if piece.stored_bytes:
-            shards.setdefault(piece.blob.hash, []).append(position)
-    return {blob_key(digest): positions for digest, positions in shards.items()}
+    for position, wanted in enumerate(ranges):
+        if _span(wanted).size_bytes:
+            shards.setdefault(wanted.blob.hash, []).append(position)
+        else:
+            _decode(reader, wanted, memoryview(b""), compression=compression)
+    local: list[int] = []
+    requests: list[_ShardRequest] = []
+    for digest, positions in shards.items():
+        key = blob_key(digest)
+        if reader.is_local(key):
+            local += positions
+        else:
+            spans = [_span(ranges[position]) for position in positions]
+            requests += [
+                _ShardRequest(key, request.span, tuple(positions[index] for index in request.serves))
+                for request in coalesce(spans, MEMBER_GAP_BYTES, max_bytes=MEMBER_REQUEST_BYTES)
+            ]
+    return local, requests
 
 
-def fetch_piece(reader: Reader, piece: Piece, compression: str | None) -> bytes:
-    """The content of one, in one read."""
-    key, span = blob_key(piece.blob.hash), _span(piece)
-    content = _content(piece, reader.read_range(key, span), compression)
-    if content is None and reader.invalidate(key):
-        content = _content(piece, reader.read_range(key, span), compression)
-    if content is None:
-        raise _damage(reader, piece)
-    return content
+def _fetch(
+    reader: Reader, ranges: Sequence[MemberRange], compression: str | None, request: _ShardRequest
+) -> dict[int, bytes]:
+    """Send a request and return content by position. A corrupt range is fetched again on its own."""
+    reply, out = reader.read_range(request.key, request.span), {}
+    for position in request.positions:
+        wanted = ranges[position]
+        start = wanted.offset - request.span.start
+        try:
+            stored = reply[start : start + wanted.stored_bytes]
+            out[position] = _decode(reader, wanted, stored, compression=compression)
+        except BlobCorruptedError:
+            out[position] = fetch_range(reader, wanted, compression)
+    return out
 
 
-def _damage(reader: Reader, piece: Piece) -> BlobCorruptedError:
-    return BlobCorruptedError(
-        f"{piece.name!r} is damaged: bytes {piece.offset}…{piece.offset + piece.stored_bytes} of shard "
-        f"{piece.blob.hash} in {reader.url} do not have their checksum",
-        hint="`warp verify` finds all damage; publish again with --repair to mend it.",
-    )
+def _content_of(future: Future[dict[int, bytes]], position: int) -> bytes:
+    return future.result()[position]
 
 
-def _span(piece: Piece) -> ByteRange:
-    end = piece.offset + piece.stored_bytes
-    if end > piece.blob.byte_size:
+def _span(wanted: MemberRange) -> ByteRange:
+    end = wanted.offset + wanted.stored_bytes
+    if end > wanted.blob.byte_size:
         raise BlobCorruptedError(
-            f"{piece.name!r} would end at byte {end}, but shard {piece.blob.hash} has {piece.blob.byte_size}"
+            f"{wanted.name!r} would end at byte {end}, but shard {wanted.blob.hash} has {wanted.blob.byte_size} bytes"
         )
-    return ByteRange(piece.offset, end)
+    return ByteRange(wanted.offset, end)
 
 
-def _content(piece: Piece, stored: memoryview, compression: str | None) -> bytes | None:
-    """None if the bytes are not those that were published."""
-    content = _as_bytes(stored) if compression is None else _decompressed(stored, piece.size_bytes)
-    if content is None or len(content) != piece.size_bytes:
-        return None
-    if piece.xxh3 is not None and xxhash.xxh3_64_intdigest(content) != piece.xxh3:
-        return None
+def _decode(reader: Reader, wanted: MemberRange, stored: memoryview, *, compression: str | None) -> bytes:
+    """Return the content. Raise `BlobCorruptedError` if it is not what was published."""
+    content = _as_bytes(stored) if compression is None else _decompress(stored, wanted.size_bytes)
+    if (
+        content is None
+        or len(content) != wanted.size_bytes
+        or (wanted.xxh3 is not None and xxhash.xxh3_64_intdigest(content) != wanted.xxh3)
+    ):
+        raise BlobCorruptedError(
+            f"{wanted.name!r} is corrupt: bytes {wanted.offset}…{wanted.offset + wanted.stored_bytes} of shard "
+            f"{wanted.blob.hash} in {reader.url} do not match their checksum",
+            hint="`warp verify` finds all corrupt files; publish again with --repair to replace them.",
+        )
     return content
 
 
 def _as_bytes(stored: memoryview) -> bytes:
-    """Without a copy where a whole object of bytes is behind the view."""
+    """Convert to bytes. A view of a whole `bytes` object is not copied."""
     whole = stored.obj
     return whole if isinstance(whole, bytes) and len(whole) == len(stored) else bytes(stored)
 
 
-def _decompressed(stored: memoryview, size_bytes: int) -> bytes | None:
+def _decompress(stored: memoryview, size_bytes: int) -> bytes | None:
     import pyarrow as pa
 
     if size_bytes == 0:
@@ -179,3 +181,42 @@ def _decompressed(stored: memoryview, size_bytes: int) -> bytes | None:
         return bytes(pa.decompress(stored, decompressed_size=size_bytes, codec="zstd", asbytes=True))
     except (OSError, pa.ArrowException):
         return None
+
+
+class _RangesFile(io.RawIOBase):
+    def __init__(self, ranges: Sequence[MemberRange], fetch: Callable[[MemberRange], bytes]) -> None:
+        super().__init__()
+        self._ranges = ranges
+        self._fetch = fetch
+        self._starts = [0, *accumulate(wanted.size_bytes for wanted in ranges)]
+        self._position = 0
+        self._held = -1
+        self._content = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._starts[-1]}[whence]
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}")
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._position >= self._starts[-1] or not len(buffer):
+            return 0
+        number = bisect_right(self._starts, self._position) - 1
+        if number != self._held:
+            self._content, self._held = self._fetch(self._ranges[number]), number
+        start = self._position - self._starts[number]
+        data = self._content[start : start + len(buffer)]
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)

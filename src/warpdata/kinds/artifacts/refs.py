@@ -1,16 +1,18 @@
-"""References: a member of an artifact, with the methods its type promises.
+"""References to members of an artifact, with the methods of their type.
 
-Nothing is read before a method asks for it. A reference can be pickled: the other process opens the
-artifact anew, with its own settings.
+A reference reads nothing until a method is called. It can be pickled: the other process opens the artifact with its
+own settings.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from warpdata.errors import BadInputError
 from warpdata.formats.media import (
     AudioInfo,
     VideoInfo,
@@ -23,17 +25,20 @@ from warpdata.formats.media import (
 )
 from warpdata.kinds.artifacts.artifact import Artifact, Reopen
 from warpdata.kinds.artifacts.member import ByteLocation, Locator
+from warpdata.kinds.artifacts.member_fetch import FutureBytes
 from warpdata.primitives.cached_property import cached_property
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
-__all__ = ["REF_CLASSES", "AudioRef", "FileRef", "ImageRef", "VideoRef"]
+__all__ = ["REF_CLASSES", "AudioRef", "FileRef", "ImageRef", "VideoRef", "read_ahead", "read_many"]
+
+_T = TypeVar("_T")
 
 
 class FileRef:
-    """Any file. `size` costs a look into the index; `read_bytes` one range read, verified."""
+    """A reference to any file. `size` costs an index look-up, `read_bytes` one verified range read."""
 
     def __init__(self, artifact: Artifact, locator: Locator) -> None:
         self._artifact = artifact
@@ -55,49 +60,49 @@ class FileRef:
 
     @property
     def artifact(self) -> Artifact:
-        """The artifact it points into."""
+        """The artifact that contains the file."""
         return self._artifact
 
     @property
     def locator(self) -> Locator:
-        """What the table stores: a member path, or the bytes of a shard."""
+        """The value that the table stores: a member path, or a range of a shard."""
         return self._locator
 
     @property
     def path(self) -> str:
-        """The member path; for bytes named directly, where they are."""
+        """The member path, or a description of the range."""
         at = self._locator
         return at if isinstance(at, str) else f"shard {at.shard} bytes {at.offset}…{at.offset + at.length}"
 
     @property
     def size(self) -> int:
-        """How many bytes `read_bytes` will give."""
+        """The length of the content in bytes."""
         return self._artifact.size_of(self._locator)
 
     def read_bytes(self) -> bytes:
-        """The whole content, verified."""
+        """Return the content, verified."""
         return self._artifact.read_one(self._locator)
 
     def open(self) -> BinaryIO:
-        """A seekable file over the content; a large one is fetched as it is read."""
+        """Return a seekable file over the content. A large file is fetched as it is read."""
         return self._artifact.open_at(self._locator)
 
     def as_numpy(self) -> np.ndarray[Any, Any]:
-        """The bytes as an array of uint8; pictures give their pixels instead."""
+        """Return the bytes as an array of uint8. Subclasses return pixels or samples."""
         import numpy as np
 
         return np.frombuffer(self.read_bytes(), dtype=np.uint8)
 
     def decode(self, content: bytes) -> Any:
-        """What training wants of content that was read by other means, as by `read_many`: here, the bytes."""
+        """Decode content that `read_many` returned, for training. Without a type, the bytes."""
         return content
 
     def signed_url(self, expires_s: int = 3600) -> str:
-        """A URL that lets a browser read it for a while; for artifacts of kind `files` on stores that can sign."""
+        """Return a URL for a browser. Needs an artifact of kind `files`, and a store that can sign URLs."""
         return self._artifact.signed_url(self._locator, expires_s)
 
     def local_path(self) -> Path:
-        """A file on this machine with the content, made if needed. It stays at least while this process lives."""
+        """Return a local file with the content, written if needed. It exists at least while this process runs."""
         return self._artifact.local_path(self._locator)
 
     def _identity(self) -> tuple[Reopen, Locator]:
@@ -105,18 +110,18 @@ class FileRef:
 
 
 class ImageRef(FileRef):
-    """A picture."""
+    """A reference to an image."""
 
     def as_pil(self) -> Image:
-        """Decoded by Pillow, loaded; its orientation tag is not applied."""
+        """Return the decoded image. The orientation tag is not applied."""
         return decode_image(self.read_bytes(), self.path)
 
     def as_numpy(self) -> np.ndarray[Any, Any]:
-        """Pixels: height × width for grey, × 3 for colour, × 4 with transparency."""
+        """Return pixels: height × width for grey, × 3 for colour, × 4 with transparency."""
         return image_to_array(self.read_bytes(), self.path)
 
     def decode(self, content: bytes) -> np.ndarray[Any, Any]:
-        """Pixels, as `as_numpy`."""
+        """Return pixels like `as_numpy`."""
         return image_to_array(content, self.path)
 
     @property
@@ -126,7 +131,7 @@ class ImageRef(FileRef):
 
 
 class AudioRef(FileRef):
-    """A sound."""
+    """A reference to an audio file."""
 
     @cached_property
     def info(self) -> AudioInfo:
@@ -138,21 +143,21 @@ class AudioRef(FileRef):
         return self.info.sample_rate
 
     def as_array(self, start_s: float = 0.0, duration_s: float | None = None) -> np.ndarray[Any, Any]:
-        """float32, frames × channels; only the part asked for is decoded."""
+        """Return float32 samples, frames × channels. Decodes only the given part."""
         with self.open() as file:
             return decode_audio(file, self.path, start_s=start_s, duration_s=duration_s)[0]
 
     def as_numpy(self) -> np.ndarray[Any, Any]:
-        """As `as_array`."""
+        """Return samples like `as_array`."""
         return self.as_array()
 
     def decode(self, content: bytes) -> np.ndarray[Any, Any]:
-        """Samples of sound, as `as_array`."""
+        """Return samples like `as_array`."""
         return decode_audio(io.BytesIO(content), self.path)[0]
 
 
 class VideoRef(FileRef):
-    """A film. Each call opens it; to read many frames, use `reader`."""
+    """A reference to a video. Each call opens the file; use `reader` to read many frames."""
 
     @cached_property
     def info(self) -> VideoInfo:
@@ -160,21 +165,21 @@ class VideoRef(FileRef):
             return video.info
 
     def reader(self) -> VideoReader:
-        """A decoder that stays open, to be used in a `with` block."""
+        """Return a decoder that stays open, for a `with` block."""
         return VideoReader(self.open(), self.path)
 
     def frame(self, index: int) -> np.ndarray[Any, Any]:
-        """One frame by its number from 0: height × width × 3, uint8."""
+        """Return a frame by its number from 0: height × width × 3, uint8."""
         with self.reader() as video:
             return video.frame(index)
 
     def frame_at(self, seconds: float) -> np.ndarray[Any, Any]:
-        """The frame that is shown at that time."""
+        """Return the frame that is shown at this time."""
         with self.reader() as video:
             return video.frame_at(seconds)
 
     def frames(self, start: int = 0, stop: int | None = None, step: int = 1) -> Iterator[np.ndarray[Any, Any]]:
-        """Frames in order, decoded as they are asked for."""
+        """Yield frames in order, decoded on demand."""
         with self.reader() as video:
             yield from video.frames(start, stop, step)
 
@@ -185,3 +190,43 @@ REF_CLASSES: dict[str, type[FileRef]] = {"file": FileRef, "image": ImageRef, "au
 
 def _revive(cls: type[FileRef], reopen: Reopen, locator: str | ByteLocation) -> FileRef:
     return cls(reopen(), locator)
+
+
+def read_many(refs: Iterable[FileRef | None]) -> list[bytes | None]:
+    """Return the content of each reference, in order, verified; None for None.
+
+    References into one artifact are fetched together: neighbours share a request, and requests run in parallel. Takes
+    references, their Arrow scalars, or an Arrow column of them.
+    """
+    return _by_artifact(refs, lambda artifact, locators: artifact.read_at(locators))
+
+
+def read_ahead(refs: Iterable[FileRef | None], executor: Executor) -> list[FutureBytes | None]:
+    """Start fetching like `read_many`, in order, and return a future for each reference."""
+    return _by_artifact(refs, lambda artifact, locators: artifact.submit(locators, executor))
+
+
+def _by_artifact(
+    refs: Iterable[FileRef | None], read: Callable[[Artifact, Sequence[Locator]], Sequence[_T]]
+) -> list[_T | None]:
+    """Call `read` once for each artifact, and return its results in the order of the references."""
+    listed = [_reference(ref) for ref in refs]
+    by_artifact: dict[int, tuple[Artifact, list[int]]] = {}
+    for position, ref in enumerate(listed):
+        if ref is not None:
+            by_artifact.setdefault(id(ref.artifact), (ref.artifact, []))[1].append(position)
+    out: list[_T | None] = [None] * len(listed)
+    for artifact, positions in by_artifact.values():
+        wanted = [ref.locator for position in positions if (ref := listed[position]) is not None]
+        for position, found in zip(positions, read(artifact, wanted), strict=True):
+            out[position] = found
+    return out
+
+
+def _reference(value: object) -> FileRef | None:
+    """Return a reference as it is, or the reference of an Arrow scalar."""
+    if hasattr(value, "as_py"):
+        value = value.as_py()
+    if value is None or isinstance(value, FileRef):
+        return value
+    raise BadInputError(f"read_many takes references, not a {type(value).__name__}")

@@ -1,7 +1,6 @@
-"""What people hand in as an artifact → files with member paths, in order.
+"""Sources of artifacts: directories, files or mappings become files with member paths, in order.
 
-A folder, one or several files, or a mapping of member paths to files or bytes. Links to files are
-followed, as their content is what people mean; links to folders, devices and sockets are refused.
+Symbolic links to files are followed. Links to directories, devices and sockets are refused.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from pathlib import Path
 from typing import TypeAlias
 
 from warpdata.errors import InvalidSourceError
-from warpdata.kinds.artifacts.names import check_member_path
+from warpdata.kinds.artifacts.member import check_member_path
 from warpdata.limits import MEMBER_CHUNK_BYTES
 
 __all__ = ["ArtifactInput", "MemberSource", "list_sources", "read_pieces"]
 
 ArtifactInput: TypeAlias = str | Path | Iterable[str | Path] | Mapping[str, str | Path | bytes]
-"""A folder, a file, a list of files, or a mapping of member paths to files or bytes."""
+"""A directory, a file, a list of files, or a mapping of member paths to files or bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSource:
-    """A file (or bytes) that will be a member. The size is a promise that packing holds it to."""
+    """A file or bytes that will be a member. Packing fails if the size has changed."""
 
     path: str
     content: Path | bytes
@@ -37,18 +36,18 @@ class MemberSource:
 
 
 def list_sources(source: ArtifactInput, prefix: str = "") -> list[MemberSource]:
-    """Every member, checked and in order of the paths' UTF-8 bytes. `prefix` goes before each path."""
+    """Return every member, in order of the UTF-8 bytes of the paths. `prefix` goes before each path."""
     found = [
         MemberSource(check_member_path(prefix + path, str(where)), content, size)
         for path, content, size, where in _walk(source)
     ]
     if not found:
-        raise InvalidSourceError(f"{source!s} holds no file", hint="Check the path.")
+        raise InvalidSourceError(f"{source!s} contains no file", hint="Check the path.")
     return sorted(found, key=lambda member: member.path.encode())
 
 
 def read_pieces(source: MemberSource) -> Iterator[bytes]:
-    """The content in pieces of one chunk; `InvalidSourceError` if it is not as long as it was listed."""
+    """Yield the content in pieces of one chunk. Raise `InvalidSourceError` if its length has changed."""
     if isinstance(source.content, bytes):
         for start in range(0, len(source.content), MEMBER_CHUNK_BYTES):
             yield source.content[start : start + MEMBER_CHUNK_BYTES]
@@ -63,7 +62,7 @@ def read_pieces(source: MemberSource) -> Iterator[bytes]:
     except OSError as error:
         raise InvalidSourceError(f"{source.content} cannot be read: {error.strerror or error}") from error
     if left or is_longer:
-        raise InvalidSourceError(f"{source.content} changed while it was being published")
+        raise InvalidSourceError(f"{source.content} changed while it was published")
 
 
 def _read_exactly(handle: int, size: int) -> bytes:
@@ -91,7 +90,7 @@ def _walk(source: ArtifactInput) -> Iterator[_Found]:
     if isinstance(source, str | Path):
         start = Path(source).expanduser()
         if start.is_dir():
-            yield from _walk_folder(start)
+            yield from _walk_directory(start)
             return
         source = [start]
     for name in source:
@@ -99,29 +98,30 @@ def _walk(source: ArtifactInput) -> Iterator[_Found]:
         yield file.name, file, _size_of(file), file
 
 
-def _walk_folder(top: Path) -> Iterator[_Found]:
+def _walk_directory(top: Path) -> Iterator[_Found]:
     waiting = [(top, "")]
     while waiting:
-        folder, prefix = waiting.pop()
-        for entry, is_folder in _listed(folder):
+        directory, prefix = waiting.pop()
+        for entry, is_directory in _listed(directory):
             path, name = Path(entry.path), prefix + entry.name
-            if not is_folder:
+            if not is_directory:
                 yield name, path, _size_of(path), path
             elif entry.is_symlink():
                 raise InvalidSourceError(
-                    f"{path} is a link to a folder", hint="Copy the folder, or publish it by itself."
+                    f"{path} is a link to a directory", hint="Copy the directory, or publish it separately."
                 )
             else:
                 waiting.append((path, f"{name}/"))
 
 
-def _listed(folder: Path) -> list[tuple[os.DirEntry[str], bool]]:
-    """What is in it, each with whether it is, or leads to, a folder."""
+def _listed(directory: Path) -> list[tuple[os.DirEntry[str], bool]]:
+    """Return the entries of a directory, each with whether it is a directory or a link to one."""
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(directory) as entries:
             return [(entry, entry.is_dir()) for entry in entries]
     except OSError as error:
-        raise InvalidSourceError(f"{error.filename or folder} cannot be listed: {error.strerror or error}") from error
+        path = error.filename or directory
+        raise InvalidSourceError(f"{path} cannot be listed: {error.strerror or error}") from error
 
 
 def _size_of(path: Path) -> int:

@@ -1,8 +1,8 @@
-"""Files → tar shards: the same files give the same bytes, on any machine.
+"""Tar shards, packed deterministically: the same files give the same bytes on any machine.
 
-A shard is a plain tar. Compressed, every header and every piece of content is a zstd frame of its own,
-so that a member is still one range, and the whole is still a `.tar.zst` for everybody else. Nothing is
-kept in memory but one piece. Implements "Packing" of docs/specs/artifacts.md.
+A shard is a plain tar. In a compressed shard, every header and every piece of content is a separate zstd frame. So a
+member is still one range, and the shard is a valid `.tar.zst`. Memory holds one piece at a time. Implements "Packing"
+of docs/specs/artifacts.md.
 """
 
 from __future__ import annotations
@@ -17,15 +17,25 @@ from typing import BinaryIO, Protocol
 import xxhash
 
 from warpdata.errors import InvalidSourceError
-from warpdata.kinds.artifacts.index_writer import PackedMember
+from warpdata.kinds.artifacts.index_pages import PackedMember
 from warpdata.kinds.artifacts.member import Chunk, Member
 from warpdata.kinds.artifacts.source_files import MemberSource, read_pieces
-from warpdata.limits import ARTIFACT_CUT_BYTES
+from warpdata.limits import MIB
 from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, ignore_bytes
 
-__all__ = ["COMPRESSIONS", "PackedShard", "ShardRecipe", "cut_by_content", "cut_shards", "pack_file", "pack_shard"]
+__all__ = [
+    "COMPRESSIONS",
+    "PackedShard",
+    "ShardSpec",
+    "cut_by_content",
+    "cut_shards",
+    "pack_file",
+    "pack_shard",
+]
 
 COMPRESSIONS = ("zstd",)
+ARTIFACT_CUT_BYTES = 32 * MIB
+"""The most content of a shard that is cut by content."""
 _ZSTD_LEVEL = 3
 _BLOCK = 512
 _PARTS = 4
@@ -36,15 +46,15 @@ _HEADER_END = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + bytes(16) + bytes
 
 @dataclass(frozen=True, slots=True)
 class PackedShard:
-    """What one pass over a shard's files learns."""
+    """The result of one pass over the files of a shard."""
 
     fingerprint: Fingerprint
     members: tuple[PackedMember, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ShardRecipe:
-    """A shard that can be made whenever it is needed, so that a folder of any size is packed without a copy of it."""
+class ShardSpec:
+    """A shard that is packed when it is uploaded, so that a directory of any size needs no second copy on disk."""
 
     sources: tuple[MemberSource, ...]
     number: int
@@ -52,16 +62,16 @@ class ShardRecipe:
     is_archive: bool = True
 
     def measure(self, on_bytes: OnBytes = ignore_bytes) -> PackedShard:
-        """What it would be, written nowhere."""
+        """Pack the shard without writing it."""
         return self._pack(None, on_bytes)
 
-    def write(self, path: Path, promised: Fingerprint) -> None:
-        """`InvalidSourceError` if the files are no longer those that were measured."""
+    def write(self, path: Path, expected: Fingerprint) -> None:
+        """Write the shard. Raise `InvalidSourceError` if a file changed since it was measured."""
         with path.open("wb") as file:
-            made = self._pack(file, ignore_bytes)
-        if made.fingerprint != promised:
+            packed = self._pack(file, ignore_bytes)
+        if packed.fingerprint != expected:
             first, last = self.sources[0].where, self.sources[-1].where
-            raise InvalidSourceError(f"a file changed while it was being published: one of {first} … {last}")
+            raise InvalidSourceError(f"a file changed while it was published: one of {first} … {last}")
 
     def _pack(self, out: BinaryIO | None, on_bytes: OnBytes) -> PackedShard:
         if self.is_archive:
@@ -70,33 +80,33 @@ class ShardRecipe:
 
 
 def cut_shards(sources: Sequence[MemberSource], shard_bytes: int) -> list[list[MemberSource]]:
-    """Neighbours together until a shard has `shard_bytes` of content; a larger file has one to itself. Pure."""
+    """Group neighbours into shards of up to `shard_bytes`. A larger file gets a shard of its own. Pure."""
     shards: list[list[MemberSource]] = []
-    held_bytes = 0
+    shard_size = 0
     for source in sources:
-        if not shards or held_bytes + source.size_bytes > shard_bytes:
+        if not shards or shard_size + source.size_bytes > shard_bytes:
             shards.append([])
-            held_bytes = 0
+            shard_size = 0
         shards[-1].append(source)
-        held_bytes += source.size_bytes
+        shard_size += source.size_bytes
     return shards
 
 
 def cut_by_content(sources: Sequence[MemberSource]) -> list[list[MemberSource]]:
-    """As `cut_shards`, but from a quarter of the limit on, a shard may end with any file, as a hash of its path says.
+    """Group neighbours into shards that end where a hash of the path says so, after a quarter of the limit.
 
-    So files that are added or gone change the shards around them, and not all that follow. Pure.
+    So an added or removed file changes the shards around it, and not all that follow. Pure.
     """
     limit, shards = ARTIFACT_CUT_BYTES, list[list[MemberSource]]()
-    held_bytes, is_over = 0, True
+    shard_size, is_over = 0, True
     for source in sources:
-        if is_over or held_bytes + source.size_bytes > limit:
+        if is_over or shard_size + source.size_bytes > limit:
             shards.append([])
-            held_bytes = 0
+            shard_size = 0
         shards[-1].append(source)
-        held_bytes += source.size_bytes
+        shard_size += source.size_bytes
         key = xxhash.xxh3_64_intdigest(source.path.encode())
-        is_over = held_bytes * _PARTS >= limit and key * limit < (source.size_bytes * _PARTS) << 64
+        is_over = shard_size * _PARTS >= limit and key * limit < (source.size_bytes * _PARTS) << 64
     return shards
 
 
@@ -107,7 +117,7 @@ def pack_shard(
     out: BinaryIO | None,
     on_bytes: OnBytes = ignore_bytes,
 ) -> PackedShard:
-    """Pack into `out`, or nowhere: without it, only what would be written is learned."""
+    """Pack files into `out`. With None, only compute the fingerprint and the offsets."""
     sink = _Sink(out)
     encode = _zstd() if compression else _plain
     members, padding = [], b""
@@ -120,7 +130,7 @@ def pack_shard(
 
 
 def pack_file(source: MemberSource, shard: int, out: BinaryIO | None, on_bytes: OnBytes = ignore_bytes) -> PackedShard:
-    """A file that is a shard of its own, as it is."""
+    """Pack a file that is a shard of its own, as it is."""
     sink = _Sink(out)
     member = _add_content(source, shard, sink, _plain, on_bytes)
     return PackedShard(sink.fingerprint(), (member,))
@@ -129,8 +139,6 @@ def pack_file(source: MemberSource, shard: int, out: BinaryIO | None, on_bytes: 
 def _add_content(
     source: MemberSource, shard: int, sink: _Sink, encode: Callable[[bytes], bytes], on_bytes: OnBytes
 ) -> PackedMember:
-    import xxhash
-
     start, chunks = sink.size_bytes, []
     for piece in read_pieces(source):
         stored = encode(piece)
@@ -143,7 +151,7 @@ def _add_content(
 
 
 def _header(source: MemberSource) -> bytes:
-    """Only name and size: times, owners and modes would differ between machines."""
+    """Return a header with name and size only: times, owners and modes differ between machines."""
     name = source.path.encode()
     if name.isascii() and len(name) <= _SHORT_NAME_BYTES and source.size_bytes < _SHORT_SIZE:
         return _short_header(name, source.size_bytes)
@@ -153,7 +161,7 @@ def _header(source: MemberSource) -> bytes:
 
 
 def _short_header(name: bytes, size_bytes: int) -> bytes:
-    """What the library makes of the usual case, in a twentieth of the time."""
+    """Return what `tarfile` returns for the usual case, in a twentieth of the time."""
     begin = name.ljust(_SHORT_NAME_BYTES, b"\0") + b"0000644\0" + b"0000000\0" * 2 + b"%011o\0" % size_bytes
     begin += b"00000000000\0"
     total = sum(begin) + sum(_HEADER_END) + 8 * ord(" ")
@@ -181,11 +189,9 @@ class _Hash(Protocol):
 
 
 class _Sink:
-    """Counts and hashes what is written, and passes it on."""
+    """Counts and hashes the bytes that it writes to `out`."""
 
     def __init__(self, out: BinaryIO | None) -> None:
-        import xxhash
-
         self._out = out
         self._strong = hashlib.sha256()
         self._quick: _Hash = xxhash.xxh3_128()

@@ -1,9 +1,8 @@
-"""Existing tar files, taken as they are: read once, checked strictly, their members found.
+"""Existing tar files, published as they are: read once, checked strictly, and indexed.
 
-The library's reader stops quietly at the first header it does not like, so a damaged archive looks
-like a shorter one. Here headers are parsed by the library, and the walk from one to the next is done
-by hand: whatever is not a sound archive of plain files is refused, and the member is named.
-Implements "Existing tars" of docs/specs/artifacts.md.
+`tarfile` stops silently at the first invalid header, so a corrupt archive looks like a shorter one. This module parses
+headers with `tarfile` but walks from one to the next itself. It refuses everything but a valid archive of plain files,
+and names the member. Implements "Existing tars" of docs/specs/artifacts.md.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
+import xxhash
+
 from warpdata.errors import InvalidSourceError
-from warpdata.kinds.artifacts.index_writer import PackedMember
-from warpdata.kinds.artifacts.member import Chunk, Member
-from warpdata.kinds.artifacts.names import check_member_path
+from warpdata.kinds.artifacts.index_pages import PackedMember
+from warpdata.kinds.artifacts.member import Chunk, Member, check_member_path
 from warpdata.kinds.artifacts.tar_pack import PackedShard
 from warpdata.limits import COPY_CHUNK_BYTES, MAX_TAR_EXTENSION_BYTES, MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, ignore_bytes
@@ -48,7 +48,7 @@ _COMPRESSED = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "
 
 
 def scan_tar(path: Path, shard: int, on_bytes: OnBytes = ignore_bytes) -> PackedShard:
-    """The members in the order of the archive; `InvalidSourceError` says what is wrong and where."""
+    """Return the members in the order of the archive. Raise `InvalidSourceError` with the first problem."""
     try:
         with path.open("rb") as file:
             tape = _Tape(path, file, on_bytes)
@@ -59,11 +59,9 @@ def scan_tar(path: Path, shard: int, on_bytes: OnBytes = ignore_bytes) -> Packed
 
 
 class _Tape:
-    """A file read once, front to back, hashed on the way."""
+    """Reads a file once, front to back, and hashes it."""
 
     def __init__(self, path: Path, file: BufferedReader, on_bytes: OnBytes) -> None:
-        import xxhash
-
         first = file.peek(8)
         self._compression = next((name for mark, name in _COMPRESSED if first.startswith(mark)), None)
         self.path = path
@@ -75,16 +73,16 @@ class _Tape:
         self._quick = xxhash.xxh3_128()
 
     def take(self, size: int) -> bytes:
-        """Exactly so many bytes."""
+        """Return exactly `size` bytes."""
         data = self._file.read(size)
-        self._note(data)
+        self._count(data)
         if len(data) != size:
-            raise self.wrong("the archive is cut short")
+            raise self.wrong("the archive is truncated")
         return data
 
     def rest(self) -> Iterator[bytes]:
         while data := self._file.read(COPY_CHUNK_BYTES):
-            self._note(data)
+            self._count(data)
             yield data
 
     def fingerprint(self) -> Fingerprint:
@@ -93,12 +91,12 @@ class _Tape:
     def wrong(self, fact: str) -> InvalidSourceError:
         if self._compression is not None and self.position <= _BLOCK:
             return InvalidSourceError(
-                f"{self.path} is compressed with {self._compression}, so that no member could be read alone",
-                hint="Unpack it first; add_artifact(…, compression='zstd') compresses folders member by member.",
+                f"{self.path} is compressed with {self._compression}, so its members cannot be read by range",
+                hint="Unpack it first; add_artifact(…, compression='zstd') compresses directories member by member.",
             )
-        return InvalidSourceError(f"{self.path}: {fact}, at or after {self.last}", hint="Make the archive anew.")
+        return InvalidSourceError(f"{self.path}: {fact}, at or after {self.last}", hint="Create the archive again.")
 
-    def _note(self, data: bytes) -> None:
+    def _count(self, data: bytes) -> None:
         self._strong.update(data)
         self._quick.update(data)
         self.position += len(data)
@@ -106,51 +104,49 @@ class _Tape:
 
 
 def _members(tape: _Tape, shard: int) -> Iterator[PackedMember]:
-    said: dict[str, str] = {}
-    is_awaited = False
+    extended: dict[str, str] = {}
+    has_extension = False
     while (block := tape.take(_BLOCK)) != _ZEROS:
         info = _parse_header(tape, block)
         if info.type not in _EXTENSIONS:
-            yield from _entry(tape, info, said, shard)
-            said, is_awaited = {}, False
+            yield from _entry(tape, info, extended, shard)
+            extended, has_extension = {}, False
             continue
         fields = _read_extension(tape, info)
         if info.type == tarfile.XGLTYPE:
             if fields:
                 raise tape.wrong("a global header renames members")
             continue
-        if said.keys() & fields.keys():
-            raise tape.wrong("two extended headers speak of the same member")
-        said, is_awaited = said | fields, True
-    if is_awaited:
-        raise tape.wrong("an extended header is followed by no member")
+        if extended.keys() & fields.keys():
+            raise tape.wrong("two extended headers describe one member")
+        extended, has_extension = extended | fields, True
+    if has_extension:
+        raise tape.wrong("an extended header has no member after it")
     if any(data.strip(b"\0") for data in tape.rest()):
         raise tape.wrong("there are bytes after the end of the archive")
 
 
-def _entry(tape: _Tape, info: tarfile.TarInfo, said: dict[str, str], shard: int) -> Iterator[PackedMember]:
-    """`said`: what extended headers say about it."""
-    name = said.get("path") or info.name
-    if any(key.startswith(_SPARSE) for key in said):
-        name = said.get(f"{_SPARSE}.name") or name
-        raise InvalidSourceError(f"{tape.path}: member {name!r} is a sparse file", hint=_REPACK)
+def _entry(tape: _Tape, info: tarfile.TarInfo, extended: dict[str, str], shard: int) -> Iterator[PackedMember]:
+    """Yield the member of a header, unless it is a directory. `extended` has the fields of extended headers."""
+    name = extended.get("path") or info.name
+    if any(key.startswith(_SPARSE) for key in extended):
+        name = extended.get(f"{_SPARSE}.name") or name
+        raise InvalidSourceError(f"{tape.path}: member {name!r} is a sparse file", hint=_REPACK_HINT)
     if info.type == tarfile.DIRTYPE or (info.type == tarfile.AREGTYPE and name.endswith("/")):
         return
     if info.type not in _PLAIN:
         kind = _KINDS.get(info.type, f"of the unknown type {info.type!r}")
-        raise InvalidSourceError(f"{tape.path}: member {name!r} is {kind}", hint="Only plain files are taken.")
+        raise InvalidSourceError(f"{tape.path}: member {name!r} is {kind}", hint="Only plain files are supported.")
     path = check_member_path(name.removeprefix("./"), str(tape.path))
     tape.last = f"member {path!r}"
-    yield _read_content(tape, path, _number(tape, said["size"]) if "size" in said else info.size, shard)
+    yield _read_content(tape, path, _number(tape, extended["size"]) if "size" in extended else info.size, shard)
 
 
 _SPARSE = "GNU.sparse"
-_REPACK = "Unpack it and publish the folder."
+_REPACK_HINT = "Unpack it and publish the directory."
 
 
 def _read_content(tape: _Tape, path: str, size: int, shard: int) -> PackedMember:
-    import xxhash
-
     start, left, chunks = tape.position, size, []
     while left:
         piece = tape.take(min(left, MEMBER_CHUNK_BYTES))
@@ -163,24 +159,24 @@ def _read_content(tape: _Tape, path: str, size: int, shard: int) -> PackedMember
 
 
 def _parse_header(tape: _Tape, block: bytes) -> tarfile.TarInfo:
-    """Names that are no UTF-8 come with surrogates, to be refused by name."""
+    """Parse a header. Names that are not UTF-8 get surrogates, and are refused later with their member."""
     try:
         info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.HeaderError as error:
-        raise tape.wrong(f"there is no sound header where one must be ({error})") from error
+        raise tape.wrong(f"expected a header, found none ({error})") from error
     if info.size < 0:
         raise tape.wrong("a header has a negative size")
     if block[_MAGIC] == tarfile.GNU_MAGIC:
-        # GNU has times where others have the first part of the name; the library takes them for it.
+        # GNU headers have times where others have the first part of the name; `tarfile` reads them as a name.
         info.name = block[_NAME].partition(b"\0")[0].decode("utf-8", "surrogateescape")
     if block[_TYPE] == tarfile.AREGTYPE and info.type == tarfile.DIRTYPE:
-        # The library went by the last letter of a name that an extended header may replace.
+        # `tarfile` decides by the last letter of a name that an extended header may replace.
         info.type, info.name = tarfile.AREGTYPE, f"{info.name.rstrip('/')}/"
     return info
 
 
 def _read_extension(tape: _Tape, info: tarfile.TarInfo) -> dict[str, str]:
-    """What a header that describes the next one says of its path and size, or that it is sparse."""
+    """Return the path, size and sparse fields that an extended header sets for the next member."""
     if info.size > MAX_TAR_EXTENSION_BYTES:
         raise tape.wrong(f"an extended header has {info.size} bytes")
     data = tape.take(info.size)
@@ -193,7 +189,7 @@ def _read_extension(tape: _Tape, info: tarfile.TarInfo) -> dict[str, str]:
 
 
 def _pax_fields(tape: _Tape, data: bytes) -> dict[str, str]:
-    """Records of the form `length key=value`, the length counting itself."""
+    """Parse records of the form `length key=value`. The length includes itself."""
     fields: dict[str, str] = {}
     start = 0
     while start < len(data):

@@ -15,14 +15,20 @@ from warpdata.kinds.episodes.index_writer import (
     join_descriptions,
     write_index,
 )
+from warpdata.kinds.episodes.kind import EPISODES, EpisodesInfo
+from warpdata.kinds.episodes.stage import EpisodesInput, EpisodesSpec
 from warpdata.kinds.episodes.window_spec import Keys, Pad, WindowKeywords
 
 __all__ = [
+    "EPISODES",
     "EpisodeDescription",
     "EpisodeIndex",
     "Episodes",
     "EpisodesContext",
     "EpisodesEntry",
+    "EpisodesInfo",
+    "EpisodesInput",
+    "EpisodesSpec",
     "IndexedEpisode",
     "Keys",
     "Pad",

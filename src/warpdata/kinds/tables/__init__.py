@@ -5,12 +5,19 @@ The package knows manifest entries and a `Reader`, but no catalog. docs/specs/ta
 
 from warpdata.kinds.tables.assignment import assign_rows
 from warpdata.kinds.tables.columns import check_reference_column, retype_table
+from warpdata.kinds.tables.kind import TABLES, TableInfo
+from warpdata.kinds.tables.stage import StagedTable, TableInput, TableSpec
 from warpdata.kinds.tables.table import LookaheadHook, SchemaTransform, Table, TakeRows
 
 __all__ = [
+    "TABLES",
     "LookaheadHook",
     "SchemaTransform",
+    "StagedTable",
     "Table",
+    "TableInfo",
+    "TableInput",
+    "TableSpec",
     "TakeRows",
     "assign_rows",
     "check_reference_column",

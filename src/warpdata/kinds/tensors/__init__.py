@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from warpdata.kinds.tensors.entry import TensorsEntry, find_tensors
+from warpdata.kinds.tensors.entry import TensorsEntry
+from warpdata.kinds.tensors.kind import TENSORS, TensorsInfo
 
 if TYPE_CHECKING:
     from warpdata.kinds.tensors.reader import PublishedTensors, open_published
+    from warpdata.kinds.tensors.stage import TensorsInput
 
-__all__ = ["PublishedTensors", "TensorsEntry", "find_tensors", "open_published"]
+__all__ = ["TENSORS", "PublishedTensors", "TensorsEntry", "TensorsInfo", "TensorsInput", "open_published"]
 
 
 def __getattr__(name: str) -> Any:
     if name in ("PublishedTensors", "open_published"):
         return getattr(importlib.import_module("warpdata.kinds.tensors.reader"), name)
+    if name == "TensorsInput":
+        return importlib.import_module("warpdata.kinds.tensors.stage").TensorsInput
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

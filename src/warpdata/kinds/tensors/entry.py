@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpdata.errors import ArtifactNotFoundError, ManifestCorruptedError, UnsupportedFormatError
+from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
 from warpdata.primitives.hashing import Blob
-from warpdata.primitives.suggest import suggest
-from warpdata.repository.manifest import Manifest, Payload, ShardList
+from warpdata.repository.manifest import Payload, ShardList
 
-__all__ = ["TensorsEntry", "find_tensors"]
+__all__ = ["TensorsEntry"]
 
 _KIND = "tensor_shards"
 _KNOWN = {"artifact_id", "tensors"}
@@ -55,18 +54,3 @@ class TensorsEntry:
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise ManifestCorruptedError(f"tensors {name!r} have the count {count!r}, which is not a number of tensors")
         return TensorsEntry(payload.shards, payload.index, identity, count)
-
-
-def find_tensors(dataset_id: str, manifest: Manifest, name: str | None) -> tuple[str, TensorsEntry]:
-    """Return a set by name, or the only set. `ArtifactNotFoundError` lists the names."""
-    names = sorted(manifest.tensors)
-    if name is None:
-        if len(names) != 1:
-            hint = f"Name one of: {', '.join(names)}." if names else None
-            raise ArtifactNotFoundError(f"{dataset_id} has {len(names)} sets of tensors", hint=hint)
-        name = names[0]
-    payload = manifest.tensors.get(name)
-    if payload is None:
-        hint = suggest(name, names, label="Tensors")
-        raise ArtifactNotFoundError(f"{dataset_id} has no tensors {name!r}", hint=hint)
-    return name, TensorsEntry.of(name, payload)

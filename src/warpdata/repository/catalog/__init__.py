@@ -1,19 +1,20 @@
-"""Structures have history: branches, labels, commits, and names resolved to versions.
+"""The catalog: branches, labels, commits, and addresses resolved to versions.
 
 docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
 """
 
 from warpdata.repository.catalog.catalog import Catalog, VersionRef
-from warpdata.repository.catalog.layout import STORE_MARKER, is_sound, key_policy
+from warpdata.repository.catalog.layout import STORE_MARKER, is_valid, key_policy
 from warpdata.repository.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
 from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry, Label
-from warpdata.repository.catalog.refs import create_branch, create_label
 from warpdata.repository.catalog.transactions import (
     Committed,
     Pause,
     Propose,
     Transaction,
     commit,
+    create_branch,
+    create_label,
     find_transaction,
     mark_store,
     put_create_only,
@@ -41,7 +42,7 @@ __all__ = [
     "create_branch",
     "create_label",
     "find_transaction",
-    "is_sound",
+    "is_valid",
     "key_policy",
     "mark_store",
     "parse_address",

@@ -1,4 +1,4 @@
-"""Pointers read back: branches as create-only logs, commits, labels. Writes nothing.
+"""Readers of pointers: branches, which are create-only logs, commits and labels. Writes nothing.
 
 Implements "Finding a head" of docs/specs/catalog.md.
 """
@@ -28,14 +28,14 @@ __all__ = ["OnHint", "find_head", "list_branches", "read_commit", "read_head", "
 
 
 OnHint: TypeAlias = Callable[[str], None]
-"""Told the version that a hint names, before it is known whether there is a newer one."""
+"""Takes the version of the hint, before a newer head is looked for."""
 
 
 def find_head(reader: Reader, dataset_id: str, branch: str, on_hint: OnHint | None = None) -> Head | None:
-    """The newest entry, or None for a branch without any.
+    """Return the newest entry of a branch, or None.
 
-    For the main branch two small reads in the usual case: the hint, and the proof that nothing
-    stands after it. A missing, damaged or far-behind hint costs a listing, never correctness.
+    The main branch usually costs two small reads: the hint, and the absence of an entry after it. A missing, corrupt
+    or old hint costs a listing, never correctness.
     """
     hint = _read_hint(reader, dataset_id) if branch == MAIN else None
     if hint is None:
@@ -52,23 +52,23 @@ def find_head(reader: Reader, dataset_id: str, branch: str, on_hint: OnHint | No
 
 
 def read_head(reader: Reader, dataset_id: str, branch: str, sequence: int) -> Head | None:
-    """One log entry, or None if it is not there."""
+    """Return one log entry, or None."""
     key = head_key(dataset_id, branch, sequence)
     try:
         head = decode_record(reader.read(key).data, Head, key)
     except ObjectNotFoundError:
         return None
     if head.sequence != sequence:
-        raise PointerCorruptedError(f"{key} says it is entry {head.sequence}")
+        raise PointerCorruptedError(f"{key} contains entry {head.sequence}")
     return head
 
 
 def walk_heads(reader: Reader, dataset_id: str, branch: str, newest: int, oldest: int = 1) -> Iterator[Head]:
-    """Log entries from `newest` down to `oldest`."""
+    """Yield log entries from `newest` down to `oldest`."""
     for sequence in range(newest, oldest - 1, -1):
         head = read_head(reader, dataset_id, branch, sequence)
         if head is None:
-            raise CorruptError(f"branch {branch!r} of {dataset_id} has lost entry {sequence} of its log")
+            raise CorruptError(f"entry {sequence} in the log of branch {branch!r} of {dataset_id} is missing")
         yield head
 
 
@@ -83,7 +83,7 @@ def read_label(reader: Reader, dataset_id: str, name: str) -> Label | None:
     except ObjectNotFoundError:
         return None
     if label.name != name:
-        raise PointerCorruptedError(f"{key} says it is label {label.name!r}")
+        raise PointerCorruptedError(f"{key} contains label {label.name!r}")
     return label
 
 
@@ -109,7 +109,10 @@ def _newest_listed(reader: Reader, dataset_id: str, branch: str) -> Head | None:
 
 
 def _newest_probed(reader: Reader, dataset_id: str, branch: str) -> Head | None:
-    """Without listing: double the step until an entry is absent, then halve. Logs have no gaps."""
+    """Find the newest entry without listing: double the step until an entry is absent, then halve it.
+
+    Logs have no gaps.
+    """
     newest = read_head(reader, dataset_id, branch, 1)
     step, growing = 1, True
     while newest is not None and step:

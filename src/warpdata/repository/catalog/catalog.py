@@ -1,13 +1,12 @@
-"""Structures have history: names resolved to versions, and what led there. Reads only.
+"""Addresses resolved to versions, and the history of versions. Reads only.
 
 Implements "Resolving" of docs/specs/catalog.md.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -19,6 +18,8 @@ from warpdata.errors import (
     WarpError,
 )
 from warpdata.primitives.hashing import is_digest
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.suggest import suggest
 from warpdata.repository.catalog.branches import OnHint, find_head, list_branches, read_commit, read_label
 from warpdata.repository.catalog.layout import dataset_prefix, labels_prefix, manifest_key, manifests_prefix
 from warpdata.repository.catalog.names import MAIN, Address, check_workspace
@@ -34,7 +35,7 @@ _PARALLEL_READS = 16
 
 @dataclass(frozen=True, slots=True)
 class VersionRef:
-    """What an address means right now. `commit` is None for a bare version, which many may share."""
+    """A resolved address. `commit` is None for a bare version, which several commits may share."""
 
     dataset_id: str
     version: str
@@ -44,30 +45,30 @@ class VersionRef:
 
 
 class Catalog:
-    """Answers from a store, holding no state of its own."""
+    """Reads the catalog of a store. Stateless."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
     def open(self, address: Address) -> tuple[VersionRef, Manifest]:
-        """As `resolve` and `manifest`. While a hint is being proven, the manifest that it names is on its way."""
+        """Resolve an address and load its manifest. The manifest of the hint is fetched while the hint is verified."""
         if address.ref is not None:
             resolved = self.resolve(address)
             return resolved, self.manifest(resolved)
         ahead: dict[str, Future[bytes]] = {}
-        with ThreadPoolExecutor(1, thread_name_prefix="warp-hint") as pool:
+        with IO_POOL.executor(1) as executor:
 
-            def begin(version: str) -> None:
-                ahead[version] = pool.submit(self._manifest_bytes, address.dataset_id, version)
+            def prefetch(version: str) -> None:
+                ahead[version] = executor.submit(self._manifest_bytes, address.dataset_id, version)
 
-            resolved = self._resolve_branch(address.dataset_id, MAIN, begin) or self._fail(address)
-            coming = ahead.get(resolved.version)
-            if coming is not None and coming.exception() is None:
-                return resolved, _checked(coming.result(), resolved)
+            resolved = self._resolve_branch(address.dataset_id, MAIN, prefetch) or self._fail(address)
+            future = ahead.get(resolved.version)
+            if future is not None and future.exception() is None:
+                return resolved, _checked(future.result(), resolved)
         return resolved, self.manifest(resolved)
 
     def resolve(self, address: Address) -> VersionRef:
-        """At most two small reads for the main branch; a full version needs none."""
+        """Resolve an address. The main branch costs at most two small reads, a full version none."""
         if address.ref is None:
             return self._resolve_branch(address.dataset_id, MAIN) or self._fail(address)
         if is_digest(address.ref):
@@ -80,7 +81,7 @@ class Catalog:
         )
 
     def manifest(self, resolved: VersionRef) -> Manifest:
-        """Fetched and verified: its content hashes to the version asked for."""
+        """Fetch a manifest and verify that it hashes to the version."""
         try:
             data = self._manifest_bytes(resolved.dataset_id, resolved.version)
         except ObjectNotFoundError:
@@ -91,7 +92,7 @@ class Catalog:
         return read_blob(self._reader, page.blob)
 
     def history(self, resolved: VersionRef, limit: int | None = None) -> Iterator[HistoryEntry]:
-        """Commits from the newest back, following first parents."""
+        """Yield commits from the newest back, along first parents."""
         if resolved.commit is None:
             known = self._all_commits(resolved.dataset_id)
             made = [
@@ -110,27 +111,25 @@ class Catalog:
             count += 1
 
     def label(self, dataset_id: str, name: str) -> Label | None:
-        """A label by name, or None if nobody gave it."""
+        """Return a label by name, or None."""
         return read_label(self._reader, dataset_id, name)
 
     def labels(self, dataset_id: str) -> list[Label]:
         names = self._names_in(labels_prefix(dataset_id))
-        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-            found = pool.map(lambda name: self.label(dataset_id, name), names)
-            return [label for label in found if label is not None]
+        found = IO_POOL.map_all(lambda name: self.label(dataset_id, name), names, limit=_PARALLEL_READS)
+        return [label for label in found if label is not None]
 
     def branches(self, dataset_id: str) -> list[str]:
         return list_branches(self._reader, dataset_id)
 
     def datasets(self, workspace: str | None = None) -> list[str]:
-        """Every dataset with at least one branch, by listing folders only."""
+        """Return every dataset with at least one branch. Lists directories and reads no object."""
         if workspace is None:
             return [name for found in self._reader.list_folders("datasets") for name in self.datasets(found)]
         check_workspace(workspace)
         named = [f"{workspace}/{name}" for name in self._reader.list_folders(f"datasets/{workspace}")]
-        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-            found = pool.map(self.branches, named)
-            return [dataset_id for dataset_id, branches in zip(named, found, strict=True) if branches]
+        found = IO_POOL.map_all(self.branches, named, limit=_PARALLEL_READS)
+        return [dataset_id for dataset_id, branches in zip(named, found, strict=True) if branches]
 
     def _manifest_bytes(self, dataset_id: str, version: str) -> bytes:
         return self._reader.read(manifest_key(dataset_id, version)).data
@@ -149,40 +148,42 @@ class Catalog:
         matches = [name for name in self._names_in(manifests_prefix(dataset_id)) if name.startswith(prefix)]
         if len(matches) > 1:
             raise RefNotFoundError(
-                f"{dataset_id}@{prefix} could be {len(matches)} versions", hint="Write more digits of the version."
+                f"{dataset_id}@{prefix} matches {len(matches)} versions", hint="Write more digits of the version."
             )
         return VersionRef(dataset_id, matches[0]) if matches else None
 
     def _all_commits(self, dataset_id: str) -> dict[str, Commit]:
-        """Read many commits at once: one at a time, a long history is all latency."""
+        """Read all commits in parallel, because the latency of single reads adds up over a long history."""
         names = self._names_in(f"{dataset_prefix(dataset_id)}/commits")
-        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-            commits = pool.map(lambda name: read_commit(self._reader, dataset_id, name), names)
-            return dict(zip(names, commits, strict=True))
+        commits = IO_POOL.map_all(
+            lambda name: read_commit(self._reader, dataset_id, name), names, limit=_PARALLEL_READS
+        )
+        return dict(zip(names, commits, strict=True))
 
     def _names_in(self, prefix: str) -> list[str]:
         keys = (info.key.rsplit("/", 1)[-1] for info in self._reader.list_objects(prefix))
         return [key.removesuffix(".json") for key in keys if key.endswith(".json")]
 
     def _fail(self, address: Address) -> NoReturn:
-        """Always raises: which part of the address is wrong, and what is close to it."""
+        """Raise the error for the part of the address that is wrong, with similar names as the hint."""
         dataset_id = address.dataset_id
         if find_head(self._reader, dataset_id, MAIN) is None and not self._listed(lambda: self.branches(dataset_id)):
             workspace = dataset_id.split("/")[0]
-            near = _near(dataset_id, self._listed(lambda: self.datasets(workspace)) or self._listed(self.datasets))
+            known = self._listed(lambda: self.datasets(workspace)) or self._listed(self.datasets)
             raise DatasetNotFoundError(
                 f"{dataset_id} is not published in {self._reader.url}",
-                hint=near or "Check the spelling, or name the store: store=…, --store or WARP_STORE.",
+                hint=suggest(dataset_id, known)
+                or "Check the spelling, or name the store: store=…, --store or WARP_STORE.",
             )
         names = self._listed(lambda: [label.name for label in self.labels(dataset_id)])
-        near = _near(address.ref or MAIN, names + self._listed(lambda: self.branches(dataset_id)))
+        names += self._listed(lambda: self.branches(dataset_id))
         raise RefNotFoundError(
             f"{dataset_id} has no version, label or branch {address.ref or MAIN!r}",
-            hint=near or f"`warp log {dataset_id}` shows its versions.",
+            hint=suggest(address.ref or MAIN, names) or f"`warp log {dataset_id}` shows its versions.",
         )
 
     def _listed(self, ask: Callable[[], list[str]]) -> list[str]:
-        """Names for a helpful message; a store that cannot list (plain HTTP) has none to offer."""
+        """Return names for a hint. A store that cannot list (plain HTTP) has none."""
         try:
             return ask()
         except WarpError:
@@ -192,10 +193,5 @@ class Catalog:
 def _checked(data: bytes, resolved: VersionRef) -> Manifest:
     manifest = parse_manifest(data, resolved.version)
     if manifest.dataset_id != resolved.dataset_id:
-        raise ManifestCorruptedError(f"the manifest of {resolved.dataset_id} says it is {manifest.dataset_id}'s")
+        raise ManifestCorruptedError(f"the manifest of {resolved.dataset_id} belongs to {manifest.dataset_id}")
     return manifest
-
-
-def _near(name: str, names: list[str]) -> str | None:
-    matches = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(matches)}?" if matches else None

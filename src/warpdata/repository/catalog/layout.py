@@ -1,4 +1,4 @@
-"""Where a dataset's pointers lie under a store root. Implements "Layout" of docs/specs/catalog.md."""
+"""Keys of the pointers of a dataset under a store root. Implements "Layout" of docs/specs/catalog.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
     "head_prefix",
     "heads_prefix",
     "hint_key",
-    "is_sound",
+    "is_valid",
     "key_policy",
     "label_key",
     "labels_prefix",
@@ -69,15 +69,15 @@ def hint_key(dataset_id: str) -> str:
 
 
 def sequence_of(key: str) -> int | None:
-    """The sequence number in a head's key; None for keys that are none of ours."""
+    """Return the sequence number in the key of a head; None for other keys."""
     name = key.rsplit("/", 1)[-1].removesuffix(".json")
     return int(name) if len(name) == _SEQUENCE_DIGITS and name.isascii() and name.isdigit() else None
 
 
 def key_policy(key: str) -> KeyPolicy:
-    """How long a metadata cache may remember a key: for good only where the key is a hash of the content.
+    """Return how long a metadata cache may keep a key: forever only if the key is a hash of the content.
 
-    Heads and labels are written once too, but a store can be emptied and filled anew under them.
+    Heads and labels are written once too, but a store can be deleted and filled again.
     """
     parts = key.split("/")
     if parts[0] == "blobs" or (parts[0] == "datasets" and parts[3:4] in (["manifests"], ["commits"])):
@@ -85,8 +85,8 @@ def key_policy(key: str) -> KeyPolicy:
     return KeyPolicy.REVALIDATE if parts[0] == "datasets" else KeyPolicy.NEVER
 
 
-def is_sound(key: str, data: bytes) -> bool:
-    """Whether the bytes are what a content-addressed key promises."""
+def is_valid(key: str, data: bytes) -> bool:
+    """Return whether the bytes match their content-addressed key."""
     name = key.rsplit("/", 1)[-1].removesuffix(".json")
     if "/manifests/" not in key:
         return sha256_hex(data) == name

@@ -1,4 +1,4 @@
-"""How people name things: `workspace/name`, `workspace/name@ref`, branches and labels."""
+"""Names of datasets (`workspace/name`), addresses (`workspace/name@ref`), branches and labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpdata.repository.manifest import DATASET_ID
 __all__ = ["MAIN", "Address", "check_dataset_id", "check_ref_name", "check_workspace", "parse_address"]
 
 MAIN = "main"
-"""The branch that an address without a ref means."""
+"""The branch of an address without a ref."""
 
 _REF_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _WORKSPACE = re.compile(r"[a-z0-9_-]+")
@@ -21,7 +21,7 @@ _WORKSPACE = re.compile(r"[a-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A dataset and, perhaps, which version of it: 64 hex, a label or a branch."""
+    """A dataset and an optional ref: a version of 64 hex digits, a label or a branch."""
 
     dataset_id: str
     ref: str | None = None
@@ -31,7 +31,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """`workspace/name` or `workspace/name@ref`; `InvalidNameError` says what is wrong with the text."""
+    """Parse `workspace/name` or `workspace/name@ref`. Raise `InvalidNameError` for anything else."""
     dataset_id, at, ref = text.partition("@")
     check_dataset_id(dataset_id)
     if not at:
@@ -45,7 +45,7 @@ def parse_address(text: str) -> Address:
 
 
 def check_dataset_id(dataset_id: str) -> str:
-    """The id if it is `workspace/name`; nothing that could leave a folder gets past."""
+    """Return the id if it is `workspace/name`. A valid id never leaves its directory."""
     short = all(len(part) <= MAX_NAME_LENGTH for part in dataset_id.split("/"))
     if not DATASET_ID.fullmatch(dataset_id) or not short:
         raise InvalidNameError(
@@ -56,14 +56,14 @@ def check_dataset_id(dataset_id: str) -> str:
 
 
 def check_workspace(workspace: str) -> str:
-    """The first half of a dataset id."""
+    """Return the first half of a dataset id, if it is valid."""
     if not _WORKSPACE.fullmatch(workspace) or len(workspace) > MAX_NAME_LENGTH:
         raise InvalidNameError(f"{workspace[:200]!r} is not a workspace name")
     return workspace
 
 
 def check_ref_name(name: str, what: str) -> str:
-    """A name for a new branch or label; must not look like a version."""
+    """Return the name of a new branch or label, if it is valid. It must not look like a version."""
     if not _REF_NAME.fullmatch(name) or len(name) > MAX_REF_LENGTH or is_digest(name):
         raise InvalidNameError(
             f"{name[:200]!r} is not a {what} name",

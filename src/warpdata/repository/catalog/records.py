@@ -1,7 +1,7 @@
-"""The small records that give versions a history, and their bytes.
+"""The records of history: commits, heads, labels and hints, and their bytes.
 
-A commit is named by its own hash. Heads, labels and hints carry a checksum of themselves, so that a
-flipped bit is found before it is believed. Implements "Records" of docs/specs/catalog.md.
+A commit is named by its hash. Heads, labels and hints contain a checksum, so that a reader detects a flipped bit.
+Implements "Records" of docs/specs/catalog.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One step of history. `time` is RFC 3339 in UTC; `operation` says what may be rebased."""
+    """One step of history. `time` is RFC 3339 in UTC; `operation` is "replace" or "append"."""
 
     version: str
     parents: tuple[str, ...]
@@ -45,13 +45,15 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
+    """A commit and its id."""
+
     commit_id: str
     commit: Commit
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Entry `sequence` of a branch's log."""
+    """Entry `sequence` in the log of a branch."""
 
     sequence: int
     commit: str
@@ -69,7 +71,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Where the main branch was when somebody last looked; may lag, never leads."""
+    """A recent head of the main branch. It may be old, but never newer than the log."""
 
     branch: str
     sequence: int
@@ -81,14 +83,14 @@ _Record = TypeVar("_Record", Commit, Head, Label, Hint)
 
 
 def encode_commit(commit: Commit) -> tuple[str, bytes]:
-    """The commit's id and its bytes."""
+    """Return the id of a commit, and its bytes."""
     data = canonical_json({"format": 1, **asdict(commit)})
     return sha256_hex(data), data
 
 
 def decode_commit(data: bytes, commit_id: str) -> Commit:
     if sha256_hex(data) != commit_id:
-        raise PointerCorruptedError(f"commit {commit_id} does not hash to its name")
+        raise PointerCorruptedError(f"commit {commit_id} does not match its hash")
     return _build(data, Commit, f"commit {commit_id}")
 
 
@@ -98,13 +100,13 @@ def encode_record(record: Head | Label | Hint) -> bytes:
 
 
 def decode_record(data: bytes, kind: type[_Record], where: str) -> _Record:
-    """Parse and check a pointer; `PointerCorruptedError` names the key."""
+    """Parse and check a pointer. Raise `PointerCorruptedError` with the key."""
     return _build(data, kind, where, checked=True)
 
 
 def _build(data: bytes, kind: type[_Record], where: str, *, checked: bool = False) -> _Record:
     if len(data) > MAX_RECORD_BYTES:
-        raise PointerCorruptedError(f"{where} has {len(data)} bytes, too many for a record")
+        raise PointerCorruptedError(f"{where} has {len(data)} bytes; the limit is {MAX_RECORD_BYTES}")
     try:
         body = decode_json(data, where)
         if not isinstance(body, dict):

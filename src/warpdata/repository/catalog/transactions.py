@@ -1,9 +1,8 @@
-"""The exactly-once commit: how a version becomes the head of a branch.
+"""Writes to the catalog: exactly-once commits, labels and branches.
 
-Only create-if-absent is relied on. An answer of "already there" is never taken at its word: the
-entry is read back, and it is ours if it carries our transaction id. We move on from a sequence
-number only after somebody else's entry has been seen there, so a request of ours that is still
-under way can no longer land. Implements "Commit" of docs/specs/publish.md.
+A commit relies only on create-if-absent. After "already exists", the entry is read back; it belongs to this
+transaction if it has its id. The writer moves on from a sequence number only after it has seen another writer's entry
+there, so a delayed request of its own cannot succeed any more. Implements "Commit" of docs/specs/publish.md.
 """
 
 from __future__ import annotations
@@ -14,21 +13,24 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from warpdata.errors import (
+    AlreadyExistsError,
     CommitUnknownError,
     ConflictError,
     CorruptError,
     DeniedError,
     ObjectNotFoundError,
+    RefNotFoundError,
     StorageError,
     UnsupportedFormatError,
     WarpError,
     WriteUnknownError,
 )
 from warpdata.limits import MAX_COMMIT_ATTEMPTS
-from warpdata.repository.catalog.branches import find_head, read_commit, read_head, walk_heads
-from warpdata.repository.catalog.layout import STORE_MARKER, commit_key, head_key, hint_key, manifest_key
-from warpdata.repository.catalog.names import MAIN
-from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry, encode_commit, encode_record
+from warpdata.repository.catalog.branches import find_head, read_commit, read_head, read_label, walk_heads
+from warpdata.repository.catalog.catalog import Catalog, VersionRef
+from warpdata.repository.catalog.layout import STORE_MARKER, commit_key, head_key, hint_key, label_key, manifest_key
+from warpdata.repository.catalog.names import MAIN, check_ref_name
+from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry, Label, encode_commit, encode_record
 from warpdata.repository.manifest import Manifest, canonical_json, encode_manifest, parse_manifest, version_of
 from warpdata.storage import Reader, Writer
 
@@ -38,6 +40,8 @@ __all__ = [
     "Propose",
     "Transaction",
     "commit",
+    "create_branch",
+    "create_label",
     "find_transaction",
     "mark_store",
     "put_create_only",
@@ -45,19 +49,20 @@ __all__ = [
 ]
 
 Propose: TypeAlias = Callable[[Head | None], Manifest | None]
-"""Given the head to build on, the manifest to commit, with everything it refers to already stored;
-None when there is nothing to change. Called again with the new head when another commit was first;
-raises `ConflictError` where the change no longer fits."""
+"""Takes the head to build on and returns the manifest to commit, or None if there is nothing to change.
+
+All blobs of the manifest must be stored. When another commit was first, the callback is called again with the new
+head; it raises `ConflictError` if the change does not apply to that."""
 
 Pause: TypeAlias = Callable[[int], None]
-"""Waits before try number n, with jitter; handed in so that nothing here owns a clock."""
+"""Waits before attempt number n, with jitter."""
 
-_TRIES = 6
+_ATTEMPTS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Who wants to commit what kind of change. `txn_id` must be fresh."""
+    """The author and kind of a change. `txn_id` must be unique."""
 
     dataset_id: str
     branch: str
@@ -70,7 +75,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Where the branch stands now. `changed` is False when there was nothing to do."""
+    """The head of the branch. `changed` is False if the head was already at this version."""
 
     version: str
     commit: str
@@ -79,7 +84,7 @@ class Committed:
 
 
 def commit(writer: Writer, txn: Transaction, propose: Propose, pause: Pause) -> Committed:
-    """Append one entry to the branch log, exactly once, or say why not."""
+    """Append one entry to the log of the branch, exactly once."""
     for attempt in range(MAX_COMMIT_ATTEMPTS):
         base = find_head(writer, txn.dataset_id, txn.branch)
         manifest = propose(base)
@@ -97,7 +102,7 @@ def commit(writer: Writer, txn: Transaction, propose: Propose, pause: Pause) -> 
 
 
 def find_transaction(reader: Reader, dataset_id: str, branch: str, txn_id: str) -> HistoryEntry | None:
-    """The commit made by a transaction, if it landed on the branch; newest entries are searched first."""
+    """Return the commit of a transaction, or None if it is not on the branch. Searches the newest entries first."""
     head = find_head(reader, dataset_id, branch)
     if head is None:
         return None
@@ -107,42 +112,79 @@ def find_transaction(reader: Reader, dataset_id: str, branch: str, txn_id: str) 
     return None
 
 
+def create_label(writer: Writer, target: VersionRef, name: str, time: str, pause: Pause) -> Label:
+    """Name a version permanently. Repeating it for the same version has no effect; for another it is an error."""
+    check_ref_name(name, "label")
+    if read_head(writer, target.dataset_id, name, 1) is not None:
+        raise AlreadyExistsError(f"{target.dataset_id} has a branch named {name!r}", hint="Choose another label.")
+    label = Label(name, _commit_of(writer, target), target.version, time)
+    key = label_key(target.dataset_id, name)
+    if put_create_only(writer, key, encode_record(label), pause):
+        return label
+    seen = read_label(writer, target.dataset_id, name)
+    assert seen is not None, "labels are never removed"
+    if seen.version != target.version:
+        raise AlreadyExistsError(
+            f"label {name!r} of {target.dataset_id} already names version {seen.version[:12]}",
+            hint="Labels never move: choose another name.",
+        )
+    return seen
+
+
+def create_branch(writer: Writer, target: VersionRef, name: str, txn_id: str, pause: Pause) -> Head:
+    """Start a branch at a version. An existing branch is an error, at whatever version."""
+    check_ref_name(name, "branch")
+    catalog = Catalog(writer)
+    if catalog.label(target.dataset_id, name) is not None:
+        raise AlreadyExistsError(f"{target.dataset_id} has a label named {name!r}", hint="Choose another branch name.")
+    head = Head(1, _commit_of(writer, target), target.version, txn_id)
+    made = put_create_only(writer, head_key(target.dataset_id, name, 1), encode_record(head), pause)
+    if not made and read_head(writer, target.dataset_id, name, 1) != head:
+        newest = find_head(writer, target.dataset_id, name)
+        where = f", at version {newest.version[:12]}" if newest else ""
+        raise AlreadyExistsError(f"{target.dataset_id} already has a branch {name!r}{where}")
+    return head
+
+
 def mark_store(writer: Writer, pause: Pause) -> None:
-    """Make the root a store, or check that it is one this code may write to."""
+    """Write the store marker, or check that an existing one has a supported format."""
     marker = canonical_json({"format": 1})
     if put_create_only(writer, STORE_MARKER, marker, pause):
         return
     if writer.read(STORE_MARKER).data != marker:
-        raise UnsupportedFormatError(f"{writer.url} is a store of another format", hint="Upgrade warpdata.")
+        raise UnsupportedFormatError(f"{writer.url} is a store of an unsupported format", hint="Upgrade warpdata.")
 
 
 def put_manifest(writer: Writer, manifest: Manifest, pause: Pause) -> str:
-    """Store a manifest, or mend the stored one if it is damaged; its version."""
+    """Store a manifest, or repair the stored one if it is corrupt. Return its version."""
     version, encoded = version_of(manifest), encode_manifest(manifest)
-    parse_manifest(encoded, version)  # never store what could not be read back
+    parse_manifest(encoded, version)  # never store what no reader could parse
     key = manifest_key(manifest.dataset_id, version)
     if not put_create_only(writer, key, encoded, pause):
         try:
             parse_manifest(writer.read(key).data, version)
         except (CorruptError, ObjectNotFoundError):
-            writer.replace(key, encoded)  # the key names the content, so this can only repair
+            writer.replace(key, encoded)  # the key is the hash of the content, so this can only repair
     return version
 
 
 def put_create_only(writer: Writer, key: str, data: bytes, pause: Pause) -> bool:
-    """Create an object whose content its key decides, so that a lost reply is answered by asking again."""
-    for attempt in range(_TRIES):
+    """Create an object, and repeat the request after a lost reply. Return False if the key exists.
+
+    The content must depend only on the key, so that a repeated request is harmless.
+    """
+    for attempt in range(_ATTEMPTS):
         try:
             return writer.create(key, data)
         except WriteUnknownError:
-            if attempt == _TRIES - 1:
+            if attempt == _ATTEMPTS - 1:
                 raise
             pause(attempt)
     raise AssertionError("unreachable")
 
 
 def _write_records(writer: Writer, txn: Transaction, base: Head | None, manifest: Manifest, pause: Pause) -> Head:
-    """Store the manifest and the commit; neither is visible to readers yet."""
+    """Store the manifest and the commit. Readers do not see them before the head."""
     version = put_manifest(writer, manifest, pause)
     record = Commit(
         version=version,
@@ -159,11 +201,11 @@ def _write_records(writer: Writer, txn: Transaction, base: Head | None, manifest
 
 
 def _advance(writer: Writer, txn: Transaction, head: Head, pause: Pause) -> bool:
-    """Create the log entry. True: it is ours. False: it is somebody else's, and ours can not appear."""
+    """Create the log entry. True: it is this transaction's. False: another writer's, and this one cannot appear."""
     key = head_key(txn.dataset_id, txn.branch, head.sequence)
     data = encode_record(head)
     may_have_landed = False
-    for attempt in range(_TRIES):
+    for attempt in range(_ATTEMPTS):
         try:
             if writer.create(key, data):
                 return True
@@ -190,7 +232,7 @@ def _read_back(writer: Writer, txn: Transaction, sequence: int) -> Head | None:
 
 
 def _refresh_hint(writer: Writer, txn: Transaction, head: Head) -> None:
-    """Best effort: a stale hint costs readers a request, nothing else."""
+    """Update the hint. Failures are ignored: an old hint only costs readers a request."""
     if txn.branch == MAIN:
         hint = Hint(txn.branch, head.sequence, head.commit, head.version)
         with suppress(StorageError, DeniedError):
@@ -199,7 +241,16 @@ def _refresh_hint(writer: Writer, txn: Transaction, head: Head) -> None:
 
 def _unknown(txn: Transaction) -> CommitUnknownError:
     return CommitUnknownError(
-        f"the store did not say whether transaction {txn.txn_id} on {txn.dataset_id}@{txn.branch} landed",
+        f"the outcome of transaction {txn.txn_id} on {txn.dataset_id}@{txn.branch} is unknown: the store did not reply",
         txn_id=txn.txn_id,
         hint=f"Ask later: `warp find-commit {txn.dataset_id} {txn.txn_id} --branch {txn.branch}`.",
     )
+
+
+def _commit_of(writer: Writer, target: VersionRef) -> str:
+    """Return the commit of a version. If several commits have the version, return the newest."""
+    if target.commit is not None:
+        return target.commit
+    for entry in Catalog(writer).history(target, limit=1):
+        return entry.commit_id
+    raise RefNotFoundError(f"{target.dataset_id} has no commit of version {target.version}")

@@ -1,16 +1,18 @@
-"""Names have a structure: what a version is, its canonical bytes, its hash. Pure values, no I/O.
+"""Manifests: the content of a version, its canonical bytes and its hash. Pure values, no I/O.
 
 docs/specs/manifest.md is the normative text; `schema.json` is the JSON Schema of the stored form.
 """
 
 from warpdata.repository.manifest.canonical import Json, JsonObject, canonical_json
 from warpdata.repository.manifest.codec import encode_manifest, version_of
-from warpdata.repository.manifest.compare import Difference, EntryChange, compare, kept_blobs
+from warpdata.repository.manifest.compare import EntryChange, VersionDiff, compare, kept_blobs
 from warpdata.repository.manifest.model import (
     FORMAT,
+    PAYLOAD_SECTIONS,
     Binding,
     Footer,
     Manifest,
+    ManifestEntry,
     Page,
     Payload,
     Shard,
@@ -26,21 +28,23 @@ from warpdata.repository.manifest.pages import (
     iter_shards,
     page_shards,
 )
-from warpdata.repository.manifest.parse import DATASET_ID, ENTRY_NAME, REF_TYPES, parse_manifest
+from warpdata.repository.manifest.parse import ARTIFACT_KINDS, DATASET_ID, ENTRY_NAME, REF_TYPES, parse_manifest
 
 __all__ = [
+    "ARTIFACT_KINDS",
     "DATASET_ID",
     "ENTRY_NAME",
     "FORMAT",
+    "PAYLOAD_SECTIONS",
     "REF_TYPES",
     "Binding",
-    "Difference",
     "EntryChange",
     "Footer",
     "Json",
     "JsonObject",
     "LoadPage",
     "Manifest",
+    "ManifestEntry",
     "Page",
     "PagedShards",
     "Payload",
@@ -48,6 +52,7 @@ __all__ = [
     "ShardList",
     "ShardLookup",
     "TableEntry",
+    "VersionDiff",
     "canonical_json",
     "compare",
     "encode_manifest",

@@ -1,8 +1,8 @@
 """Canonical JSON: one spelling for one value, so that equal content has equal hashes.
 
-UTF-8, keys sorted by code point, no insignificant white space, integers within ±(2^53 − 1), strings
-as given (never re-normalised). Numbers with a fraction are not allowed: languages print them
-differently. Implements "Canonical JSON" of docs/specs/manifest.md.
+UTF-8, keys sorted by code point, no insignificant white space, integers within ±(2^53 − 1), strings as given
+(never re-normalised). Fractions are not allowed, because languages print them differently.
+Implements "Canonical JSON" of docs/specs/manifest.md.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MAX_INTEGER = 2**53 - 1
 
 
 def canonical_json(value: Json, *, fractions: bool = False) -> bytes:
-    """Encode; `BadInputError` for anything that has no canonical form, naming its place.
+    """Encode a value. Raise `BadInputError` with the JSON path of anything that has no canonical form.
 
-    `fractions` admits finite floats, for what is stored but not hashed.
+    `fractions` allows finite floats, for values that are stored but not hashed.
     """
     _check(value, "$", 0, fractions)
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
@@ -34,7 +34,7 @@ def canonical_json(value: Json, *, fractions: bool = False) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         near = error.object[max(0, error.start - 8) : error.end]
-        raise BadInputError(f"a string holds half a surrogate pair: {near!r}") from error
+        raise BadInputError(f"a string has an unpaired surrogate: {near!r}") from error
 
 
 def _check(value: Json, path: str, depth: int, fractions: bool) -> None:
@@ -57,11 +57,11 @@ def _check(value: Json, path: str, depth: int, fractions: bool) -> None:
         for index, item in enumerate(value):
             _check(item, f"{path}[{index}]", depth + 1, fractions)
     else:
-        raise BadInputError(f"{path} is a {type(value).__name__}, which JSON does not have")
+        raise BadInputError(f"{path} is a {type(value).__name__}, which has no JSON form")
 
 
 def _plain(value: object) -> object:
-    """Read-only mappings are written like any other."""
+    """Encode read-only mappings as objects."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not JSON")

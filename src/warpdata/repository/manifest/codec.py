@@ -1,7 +1,7 @@
-"""Manifest ↔ bytes, and the version hash.
+"""Manifests as bytes, and the version hash.
 
-The hashed payload is the manifest without `version_hash`, `metadata` and every `uri`. Implements
-"Encoding" and "Version" of docs/specs/manifest.md; reading back lives in `parse.py`.
+The hash covers the manifest without `version_hash`, `metadata` and every `uri`. Implements "Encoding" and
+"Version" of docs/specs/manifest.md; `parse.py` is the way back.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _NAME_BYTES = len(',"metadata":')
 
 
 def version_of(manifest: Manifest) -> str:
-    """The 64-hex identity of the content."""
+    """Return the version: 64 hex digits, the hash of the content."""
     return sha256_hex(canonical_json(_document(manifest, with_uris=False)))
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes to store; `LimitExceededError` when they would not be small."""
+    """Return the bytes to store. Raise `LimitExceededError` if they exceed the size of a manifest."""
     document = _document(manifest, with_uris=True)
     document["version_hash"] = version_of(manifest)
     payload = canonical_json(document)
@@ -37,7 +37,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def _check_size(what: str, manifest: Manifest, data: bytes, limit: int) -> None:
-    """Metadata has a budget of its own, so that words about a version never change its layout."""
+    """Check one of the two budgets. Metadata has its own, so that it never changes the layout of a version."""
     if len(data) > limit:
         raise LimitExceededError(
             f"{what} of {manifest.dataset_id} would have {len(data)} bytes; the limit is {limit}",
@@ -86,7 +86,7 @@ def _shards(shards: ShardList, with_uris: bool) -> dict[str, Json]:
 
 
 def _placed(entry: dict[str, Json], digest: str, with_uris: bool) -> dict[str, Json]:
-    """The entry, with its place in the store where that is wanted."""
+    """Add the key of the blob, if wanted."""
     return {**entry, "uri": blob_key(digest)} if with_uris else entry
 
 

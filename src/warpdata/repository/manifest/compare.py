@@ -1,21 +1,21 @@
-"""What changed between two versions, and which blobs a version keeps alive. Pure."""
+"""The difference between two versions, and the blobs that a version refers to. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from warpdata.primitives.hashing import Blob
-from warpdata.repository.manifest.model import Binding, Manifest, Page, Payload, Shard, ShardList, TableEntry
+from warpdata.repository.manifest.model import Binding, Manifest, ManifestEntry, Page, Payload, Shard, ShardList
 from warpdata.repository.manifest.pages import LoadPage, iter_shards, open_page
 
-__all__ = ["Difference", "EntryChange", "compare", "kept_blobs"]
+__all__ = ["EntryChange", "VersionDiff", "compare", "kept_blobs"]
 
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """One named table, artifact, binding, … that differs. Counts are of shards, rows and bytes."""
+    """A table, payload or binding that differs. `change` is "added", "removed" or "changed"."""
 
     section: str
     name: str
@@ -29,15 +29,17 @@ class EntryChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class VersionDiff:
+    """The entries that differ between two versions. False if there are none."""
+
     changes: tuple[EntryChange, ...]
 
     def __bool__(self) -> bool:
         return bool(self.changes)
 
 
-def compare(old: Manifest, new: Manifest, load_page: LoadPage) -> Difference:
-    """Entries that differ, in section and name order. Shared pages are skipped, not loaded."""
+def compare(old: Manifest, new: Manifest, load_page: LoadPage) -> VersionDiff:
+    """Return the entries that differ, in section and name order. Pages that both share are not loaded."""
     changes = []
     before, after = _entries(old), _entries(new)
     for key in sorted(before.keys() | after.keys()):
@@ -57,46 +59,44 @@ def compare(old: Manifest, new: Manifest, load_page: LoadPage) -> Difference:
                 bytes_removed=sum(shard.byte_size * n for shard, n in removed.items()),
             )
         )
-    return Difference(tuple(changes))
+    return VersionDiff(tuple(changes))
 
 
 def kept_blobs(manifest: Manifest, load_page: LoadPage) -> Iterator[Blob]:
-    """Every blob a reader of this version may need: pages, shards and member indexes."""
-    for shards in manifest.shard_lists():
-        yield from _blobs(shards.pages, shards.levels, load_page)
-        yield from (shard.blob for shard in shards.shards)
-    for section in manifest.payloads().values():
-        yield from (payload.index for payload in section.values() if payload.index is not None)
+    """Yield every blob that a reader of this version may need: pages, shards and indexes. Blobs may repeat."""
+    for entries in manifest.sections().values():
+        for entry in entries.values():
+            if isinstance(entry, Payload) and entry.index is not None:
+                yield entry.index
+            yield from _page_blobs(entry.shards.pages, entry.shards.levels, load_page)
+            yield from (shard.blob for shard in entry.shards.shards)
 
 
-def _blobs(pages: tuple[Page, ...] | list[Page], level: int, load_page: LoadPage) -> Iterator[Blob]:
+def _page_blobs(pages: Sequence[Page], level: int, load_page: LoadPage) -> Iterator[Blob]:
     for page in pages:
         yield page.blob
         for entry in open_page(page, load_page(page), level - 1):
             if isinstance(entry, Page):
-                yield from _blobs([entry], level - 1, load_page)
+                yield from _page_blobs([entry], level - 1, load_page)
             else:
                 yield entry.blob
 
 
-_Entry = TableEntry | Payload | Binding
-
-
-def _entries(manifest: Manifest) -> Mapping[tuple[str, str], _Entry]:
-    out: dict[tuple[str, str], _Entry] = {("tables", name): entry for name, entry in manifest.tables.items()}
-    for section, payloads in manifest.payloads().items():
-        out.update({(section, name): payload for name, payload in payloads.items()})
+def _entries(manifest: Manifest) -> Mapping[tuple[str, str], ManifestEntry | Binding]:
+    out: dict[tuple[str, str], ManifestEntry | Binding] = {
+        (section, name): entry for section, entries in manifest.sections().items() for name, entry in entries.items()
+    }
     for binding in manifest.bindings:
         out["bindings", f"{binding.table}.{binding.column} → {binding.artifact}"] = binding
     return out
 
 
-def _shards(entry: _Entry | None) -> ShardList:
-    return entry.shards if isinstance(entry, TableEntry | Payload) else ShardList()
+def _shards(entry: ManifestEntry | Binding | None) -> ShardList:
+    return ShardList() if entry is None or isinstance(entry, Binding) else entry.shards
 
 
 def _shard_changes(old: ShardList, new: ShardList, load_page: LoadPage) -> tuple[Counter[Shard], Counter[Shard]]:
-    """As multisets, since one file may be listed twice."""
+    """Return removed and added shards. They are multisets, because a list may name one file twice."""
     if old.levels == new.levels:
         shared = Counter(old.pages) & Counter(new.pages)
         old, new = _without(old, shared), _without(new, shared)

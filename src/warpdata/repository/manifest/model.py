@@ -1,8 +1,8 @@
-"""What a version is made of: frozen values, no I/O, no behaviour beyond sums.
+"""The parts of a version: frozen values, no I/O, no behaviour beyond sums.
 
-The fields are those of docs/specs/manifest.md. What comes by the thousand (shards, pages) is decoded from
-JSON as it is. Sections that a payload kind owns (artifacts, episodes, tensors, indexes) share one shape,
-`Payload`, and keep what is particular to a kind in its `attributes`.
+The fields are those of docs/specs/manifest.md. A manifest has thousands of shards and pages, so msgspec decodes
+them directly. All sections but tables share one shape, `Payload`, and keep what is particular to a kind in its
+`attributes`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,21 +18,36 @@ from warpdata.limits import MAX_LISTED_NAMES_BYTES
 from warpdata.primitives.hashing import Blob
 from warpdata.repository.manifest.canonical import JsonObject
 
-__all__ = ["FORMAT", "Binding", "Footer", "Manifest", "Page", "Payload", "Shard", "ShardList", "TableEntry"]
+__all__ = [
+    "FORMAT",
+    "PAYLOAD_SECTIONS",
+    "Binding",
+    "Footer",
+    "Manifest",
+    "ManifestEntry",
+    "Page",
+    "Payload",
+    "Shard",
+    "ShardList",
+    "TableEntry",
+]
 
 FORMAT = 1
-"""The manifest format this code writes. Readers refuse what is newer."""
+"""The manifest format that this code writes. Readers refuse newer formats."""
+
+PAYLOAD_SECTIONS = ("artifacts", "episodes", "tensors", "indexes")
+"""The sections of a manifest that hold payloads. Each is a field of `Manifest`."""
 
 
 class Footer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The tail of a Parquet file, and a checksum of its own, so that one range read can be believed."""
+    """The tail of a Parquet file or index, with a checksum, so that one range read can be verified."""
 
     byte_size: int
     xxh3: str
 
 
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One stored file of a table or payload. Tables know their rows and footers."""
+    """One stored file of a table or payload. Shards of tables have a row count and a footer."""
 
     hash: str
     byte_size: int
@@ -44,7 +60,7 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reference to a blob that lists shards, or further pages, with the sums of what it lists."""
+    """A reference to a blob that lists shards or further pages, with the sums over its entries."""
 
     hash: str
     byte_size: int
@@ -59,7 +75,7 @@ class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ShardList:
-    """Shards in order: inline while few (`levels` 0), else behind `levels` levels of pages."""
+    """Shards in order: inline if `levels` is 0, else behind that many levels of pages."""
 
     shards: tuple[Shard, ...] = ()
     pages: tuple[Page, ...] = ()
@@ -80,7 +96,7 @@ class ShardList:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """`schema` names the columns of the table's first shard, unless they are too many."""
+    """A table. `schema` names the columns of its first shard, unless the names take too many bytes."""
 
     shards: ShardList
     format: str = "parquet"
@@ -88,7 +104,7 @@ class TableEntry:
 
     @property
     def column_names(self) -> tuple[str, ...] | None:
-        """As far as the manifest tells."""
+        """The columns that the manifest names; None if it names none."""
         names = None if self.schema is None else self.schema.get("columns")
         if not isinstance(names, Sequence) or isinstance(names, str):
             return None
@@ -97,9 +113,9 @@ class TableEntry:
 
     @staticmethod
     def listing(names: Sequence[str]) -> JsonObject | None:
-        """A `schema` that tells these names; None where they would take too much room."""
-        room = sum(len(name.encode()) + 3 for name in names)
-        return {"columns": list(names)} if room <= MAX_LISTED_NAMES_BYTES else None
+        """Return a `schema` with these names; None if they take too many bytes."""
+        size_bytes = sum(len(name.encode()) + 3 for name in names)
+        return {"columns": list(names)} if size_bytes <= MAX_LISTED_NAMES_BYTES else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +128,12 @@ class Payload:
     attributes: JsonObject = field(default_factory=lambda: MappingProxyType({}))
 
 
+ManifestEntry: TypeAlias = TableEntry | Payload
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Says that a table column holds references into an artifact."""
+    """Declares that a table column holds references into an artifact."""
 
     table: str
     column: str
@@ -132,7 +151,7 @@ class Manifest:
     indexes: Mapping[str, Payload] = field(default_factory=dict)
     bindings: tuple[Binding, ...] = ()
     metadata: JsonObject = field(default_factory=dict)
-    """Free words about the version; not part of its identity."""
+    """Free text about the version. It is not part of the version hash."""
 
     @property
     def row_count(self) -> int:
@@ -142,17 +161,13 @@ class Manifest:
     def data_bytes(self) -> int:
         return sum(shards.data_bytes for shards in self.shard_lists())
 
+    def sections(self) -> Mapping[str, Mapping[str, ManifestEntry]]:
+        """Return all entries by section and name: tables first, then payloads."""
+        return {"tables": self.tables, **self.payloads()}
+
     def payloads(self) -> Mapping[str, Mapping[str, Payload]]:
-        """The sections that hold payloads, by section name."""
-        return {
-            "artifacts": self.artifacts,
-            "episodes": self.episodes,
-            "tensors": self.tensors,
-            "indexes": self.indexes,
-        }
+        """Return the payloads by section and name."""
+        return {section: getattr(self, section) for section in PAYLOAD_SECTIONS}
 
     def shard_lists(self) -> list[ShardList]:
-        lists = [table.shards for table in self.tables.values()]
-        for section in self.payloads().values():
-            lists.extend(payload.shards for payload in section.values())
-        return lists
+        return [entry.shards for entries in self.sections().values() for entry in entries.values()]

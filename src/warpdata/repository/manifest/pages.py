@@ -1,9 +1,8 @@
-"""Long shard lists as trees of content-addressed pages. Pure: pages are handed in and out as bytes.
+"""Long shard lists as trees of content-addressed pages. Pure: callers load and store the bytes of pages.
 
-Where a page ends is decided by the content listed (a hash that ends a page, within a minimum and a
-maximum), not by history. So the same list always gives the same pages, an append rewrites only the
-right edge of the tree, and a change in the middle rewrites only its neighbourhood. Implements
-"Pages" of docs/specs/manifest.md.
+Pages are cut by content: a hash ends a page, within a minimum and a maximum. So the same list always has the same
+pages, an append rewrites only the right edge of the tree, and a change in the middle rewrites only the pages around
+it. Implements "Pages" of docs/specs/manifest.md.
 """
 
 from __future__ import annotations
@@ -47,18 +46,18 @@ __all__ = [
 ]
 
 LoadPage: TypeAlias = Callable[[Page], bytes]
-"""Fetches a page's bytes; whoever provides it has verified their hash."""
+"""Fetches the bytes of a page and verifies their hash."""
 
 OpenEach: TypeAlias = "Callable[[Callable[[Page], _Listed], Sequence[Page]], Iterable[_Listed]]"
-"""As `map`, which opens one page after the other."""
+"""Like `map`: applies a function to pages, perhaps several at a time."""
 
-_REMEMBERED_PAGES = 64
+_CACHED_PAGES = 64
 _Entry = TypeVar("_Entry", Shard, Page)
 
 
 @dataclass(frozen=True, slots=True)
 class PagedShards:
-    """A shard list, and the page blobs that must exist for it to be readable."""
+    """A shard list, and those of its page blobs that may not be stored yet."""
 
     shards: ShardList
     new_pages: dict[str, bytes]
@@ -71,7 +70,7 @@ class _PageDocument(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def page_shards(shards: Iterable[Shard], *, inline_limit: int = INLINE_SHARDS) -> PagedShards:
-    """Lay out a list from scratch."""
+    """Build the list of these shards."""
     listed = tuple(shards)
     if len(listed) <= inline_limit:
         return PagedShards(ShardList(shards=listed), {})
@@ -82,7 +81,7 @@ def page_shards(shards: Iterable[Shard], *, inline_limit: int = INLINE_SHARDS) -
 def extend_shards(
     old: ShardList, added: Sequence[Shard], load_page: LoadPage, *, inline_limit: int = INLINE_SHARDS
 ) -> PagedShards:
-    """Append, touching only the right edge: equal to paging the whole list, at the cost of its edge."""
+    """Append shards. The result equals paging the whole list, but only the right edge is loaded and rebuilt."""
     if old.levels == 0 or old.shard_count + len(added) <= inline_limit:
         return page_shards((*iter_shards(old, load_page), *added), inline_limit=inline_limit)
     if not added:
@@ -93,26 +92,26 @@ def extend_shards(
 
 
 def iter_shards(shards: ShardList, load_page: LoadPage) -> Iterator[Shard]:
-    """Every shard in order, loading one page at a time."""
+    """Yield every shard in order. Loads one page at a time."""
     for _, shard in iter_rows(shards, load_page, 0, None):
         yield shard
 
 
 def iter_rows(shards: ShardList, load_page: LoadPage, start: int, stop: int | None) -> Iterator[tuple[int, Shard]]:
-    """Shards that hold any of the rows [start, stop), each with the number of its first row.
+    """Yield the shards with any of the rows [start, stop), each with the number of its first row.
 
-    Pages outside the rows are not loaded. With `stop` None and `start` 0, empty shards come too.
+    Pages outside the rows are not loaded. With `start` 0 and `stop` None, empty shards are included.
     """
     yield from _walk(shards.pages if shards.levels else shards.shards, shards.levels, load_page, 0, start, stop)
 
 
 class ShardLookup:
-    """Shards by their number. Remembers some opened pages, so that neighbours cost no decoding."""
+    """Finds shards by position or row. Caches decoded pages, so that neighbouring look-ups cost no decoding."""
 
     def __init__(self, shards: ShardList, load_page: LoadPage) -> None:
         self._shards = shards
         self._top = _Listed.of(shards.pages or shards.shards)
-        self._open = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(
+        self._open = functools.lru_cache(maxsize=_CACHED_PAGES)(
             lambda page, level: _Listed.of(open_page(page, load_page(page), level))
         )
 
@@ -120,7 +119,7 @@ class ShardLookup:
         return self._shards.shard_count
 
     def at(self, position: int) -> Shard:
-        """`BadInputError` for a number the list does not have."""
+        """Return the shard at a position. Raise `BadInputError` if the list is shorter."""
         if not 0 <= position < len(self):
             raise BadInputError(f"there is no shard {position}: the list has {len(self)}")
         listed, level = self._top, self._shards.levels
@@ -136,7 +135,7 @@ class ShardLookup:
                 position -= entry.shard_count
 
     def holding(self, row: int) -> tuple[int, Shard]:
-        """The shard that holds a row, and the number of its first row; `BadInputError` for a row beyond the last."""
+        """Return the shard with a row, after the number of its first row. Raise `BadInputError` beyond the end."""
         if not 0 <= row < self._shards.row_count:
             raise BadInputError(f"there is no row {row}: the list has {self._shards.row_count}")
         listed, level, first_row = self._top, self._shards.levels, 0
@@ -150,9 +149,9 @@ class ShardLookup:
             listed = self._open(entry, level)
 
     def prepare(self, rows: SupportsLenAndGetItem[int], each: OpenEach) -> None:
-        """Open the pages that hold any of these rows, which ascend, as `each` does it: several at a time, perhaps.
+        """Load the pages with any of these ascending rows into the cache, by way of `each`.
 
-        No more than are remembered; the others are opened when they are asked for.
+        Loads at most as many pages as the cache holds; `holding` loads the others.
         """
         listed = [(0, self._top)]
         for level in range(self._shards.levels - 1, -1, -1):
@@ -161,7 +160,7 @@ class ShardLookup:
                 for first, inside in listed
                 for start, page in inside.between(rows, first)
                 if isinstance(page, Page)
-            ][:_REMEMBERED_PAGES]
+            ][:_CACHED_PAGES]
             opened = each(functools.partial(self._open_below, level), [page for _, page in touched])
             listed = [(first, inside) for (first, _), inside in zip(touched, opened, strict=True)]
 
@@ -171,7 +170,7 @@ class ShardLookup:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What a page lists, and at which of its rows each entry begins; a last number says where they end."""
+    """The entries of a page, and the first row of each. The last start is the number of rows."""
 
     entries: Sequence[Shard] | Sequence[Page]
     starts: list[int]
@@ -181,11 +180,11 @@ class _Listed:
         return _Listed(entries, [*accumulate((entry.row_count or 0 for entry in entries), initial=0)])
 
     def holding(self, row: int) -> int:
-        """The position of the entry that holds a row. Entries without rows are passed over."""
+        """Return the position of the entry with a row. Entries without rows are skipped."""
         return bisect_right(self.starts, row) - 1
 
     def between(self, rows: SupportsLenAndGetItem[int], first_row: int) -> Iterator[tuple[int, Shard | Page]]:
-        """The entries that hold any of these rows, which ascend; the first row here is `first_row` among them."""
+        """Yield the entries with any of these ascending rows, each with its start. The page begins at `first_row`."""
         at, end = bisect_left(rows, first_row), first_row + self.starts[-1]
         while at < len(rows) and rows[at] < end:
             position = self.holding(rows[at] - first_row)
@@ -216,7 +215,7 @@ def _walk(
 def _extend_edge(
     pages: Sequence[Page], level: int, added: Sequence[Shard], load_page: LoadPage, built: dict[str, bytes]
 ) -> list[Page]:
-    """`pages` stand at `level` (0: they list shards). Reopen the last one, as it may not be full."""
+    """Rebuild the last page, which may not be full. At `level` 0, pages list shards."""
     *kept, last = pages
     inner = open_page(last, load_page(last), level)
     if level == 0:
@@ -236,7 +235,7 @@ def _with_levels(top: list[Page], levels: int, built: dict[str, bytes]) -> Paged
 
 
 def _close_pages(entries: Sequence[_Entry], level: int, built: dict[str, bytes]) -> list[Page]:
-    """Cut entries into pages and remember each page's bytes in `built`."""
+    """Cut entries into pages and add the bytes of each page to `built`."""
     pages: list[Page] = []
     start = 0
     for position, entry in enumerate(entries):
@@ -265,7 +264,7 @@ def _make_page(entries: Sequence[_Entry], level: int, built: dict[str, bytes]) -
 
 
 def shard_json(shard: Shard) -> dict[str, Json]:
-    """A shard as manifests and pages both write it."""
+    """Encode a shard, for manifests and pages."""
     out: dict[str, Json] = {"hash": shard.hash, "byte_size": shard.byte_size}
     if shard.row_count is not None:
         out["row_count"] = shard.row_count
@@ -275,7 +274,7 @@ def shard_json(shard: Shard) -> dict[str, Json]:
 
 
 def page_json(page: Page) -> dict[str, Json]:
-    """A page reference as manifests and pages both write it."""
+    """Encode a page reference, for manifests and pages."""
     return {
         "hash": page.hash,
         "byte_size": page.byte_size,
@@ -286,7 +285,7 @@ def page_json(page: Page) -> dict[str, Json]:
 
 
 def open_page(page: Page, data: bytes, level: int) -> list[Shard] | list[Page]:
-    """The page's entries, checked against the sums its reference promised."""
+    """Return the entries of a page, checked against the sums of its reference."""
     entries: list[Shard] | list[Page]
     try:
         document = msgspec.json.decode(data, type=_PageDocument)
@@ -297,10 +296,10 @@ def open_page(page: Page, data: bytes, level: int) -> list[Shard] | list[Page]:
             entries = pages = msgspec.json.decode(document.entries, type=list[Page])
             sums = ShardList(pages=tuple(pages))
     except msgspec.MsgspecError as error:
-        raise ManifestCorruptedError(f"page {page.hash} cannot be read: {error}") from error
+        raise ManifestCorruptedError(f"page {page.hash} cannot be decoded: {error}") from error
     found = (document.format, document.level, sums.shard_count, sums.row_count, sums.data_bytes)
     promised = (1, level, page.shard_count, page.row_count, page.data_bytes)
     sizes = [number for e in entries for number in (e.byte_size, e.row_count or 0)]
     if found != promised or min(sizes, default=0) < 0 or not are_digests([e.hash for e in entries]):
-        raise ManifestCorruptedError(f"page {page.hash} does not hold what its reference promises")
+        raise ManifestCorruptedError(f"page {page.hash} does not match its reference")
     return entries

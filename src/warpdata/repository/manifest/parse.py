@@ -1,7 +1,7 @@
-"""Bytes → manifest. Reports every problem with its path, then checks the hash.
+"""Manifests from bytes. The parser reports every problem with its JSON path, then checks the hash.
 
-Nothing is believed before the hash agrees; nothing unknown is skipped, because what a reader does
-not understand it would silently lose. Implements "Reading" of docs/specs/manifest.md.
+Unknown fields are problems too: a reader that skipped them would lose data silently. Implements "Reading" of
+docs/specs/manifest.md.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from warpdata.repository.manifest.canonical import Json, JsonObject, canonical_j
 from warpdata.repository.manifest.codec import version_of
 from warpdata.repository.manifest.model import (
     FORMAT,
+    PAYLOAD_SECTIONS,
     Binding,
     Footer,
     Manifest,
@@ -44,12 +45,17 @@ REF_TYPES = ("file", "image", "audio", "video")
 
 _XXH3 = re.compile(r"[0-9a-f]{16}")
 _T = TypeVar("_T")
-_SECTIONS = ("artifacts", "episodes", "tensors", "indexes")
-_ROOT_KEYS = frozenset({"format", "dataset_id", "version_hash", "tables", "bindings", "stats", "metadata", *_SECTIONS})
+_ROOT_KEYS = frozenset(
+    {"format", "dataset_id", "version_hash", "tables", *PAYLOAD_SECTIONS, "bindings", "stats", "metadata"}
+)
+_HINT = "The stored copy is corrupt: `warp verify` lists all problems, and publishing again repairs it."
 
 
 def parse_manifest(data: bytes, expected_version: str | None = None) -> Manifest:
-    """Parse and verify. `ManifestCorruptedError` lists all problems; a newer format is `UnsupportedFormatError`."""
+    """Parse and verify a manifest.
+
+    Raise `ManifestCorruptedError` with all problems, or `UnsupportedFormatError` for a newer format.
+    """
     if len(data) > MAX_MANIFEST_BYTES:
         raise ManifestCorruptedError(f"the manifest has {len(data)} bytes; the limit is {MAX_MANIFEST_BYTES}")
     try:
@@ -65,9 +71,6 @@ def parse_manifest(data: bytes, expected_version: str | None = None) -> Manifest
     return manifest
 
 
-_HINT = "The stored copy is damaged: `warp verify` shows what else is, publishing again repairs it."
-
-
 def _check_hash(manifest: Manifest, document: Json, expected: str | None) -> None:
     assert isinstance(document, dict)
     claimed = document["version_hash"]
@@ -79,15 +82,15 @@ def _check_hash(manifest: Manifest, document: Json, expected: str | None) -> Non
         raise ManifestCorruptedError(
             f"manifest hash mismatch: expected {expected or claimed}, the content hashes to {actual}", hint=_HINT
         )
-    # The model must be able to say everything the document says, or the hash would cover less than was read.
+    # If the model dropped a part of the document, its hash would cover less than was read.
     if plain != actual:
         raise ManifestCorruptedError("the manifest is not in canonical form", hint=_HINT)
 
 
 def _hashed_part(document: dict[str, Json]) -> Json:
-    """The document without what is not hashed: its version, its metadata, and the `uri` of every blob."""
+    """Return the document without its version, its metadata and the `uri` of every blob."""
     out = {key: value for key, value in document.items() if key not in ("version_hash", "metadata")}
-    for section in ("tables", *_SECTIONS):
+    for section in ("tables", *PAYLOAD_SECTIONS):
         entries = out.get(section)
         if isinstance(entries, dict):
             out[section] = {name: _without_uris(entry) for name, entry in entries.items()}
@@ -95,7 +98,7 @@ def _hashed_part(document: dict[str, Json]) -> Json:
 
 
 def _without_uris(entry: Json) -> Json:
-    """A table or payload, its shards, pages and index stripped of `uri`; other fields may use the word freely."""
+    """Return a table or payload without the `uri` of shards, pages and index. Other fields may be called `uri`."""
     assert isinstance(entry, dict)
     out = dict(entry)
     out["shards"] = _strip_all(out["shards"])
@@ -113,7 +116,7 @@ def _strip_all(blobs: Json) -> Json:
 
 
 class _Parser:
-    """Walks the document, collecting problems instead of stopping at the first."""
+    """Walks the document and collects problems instead of stopping at the first."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -132,15 +135,15 @@ class _Parser:
         manifest = Manifest(
             dataset_id=self._matching(root.get("dataset_id"), DATASET_ID, "$.dataset_id"),
             tables=self._section(root.get("tables"), "$.tables", self._table),
-            artifacts=self._section(root.get("artifacts", {}), "$.artifacts", self._artifact),
-            episodes=self._section(root.get("episodes", {}), "$.episodes", self._payload),
-            tensors=self._section(root.get("tensors", {}), "$.tensors", self._payload),
-            indexes=self._section(root.get("indexes", {}), "$.indexes", self._payload),
+            **{
+                section: self._section(root.get(section, {}), f"$.{section}", self._payload)
+                for section in PAYLOAD_SECTIONS
+            },
             bindings=self._bindings(root.get("bindings", []), "$.bindings"),
             metadata=self._object(root.get("metadata", {}), "$.metadata"),
         )
         self._stats(root.get("stats"), manifest)
-        self._targets(manifest)
+        self._check_artifacts(manifest)
         return manifest
 
     def _stats(self, value: Json, manifest: Manifest) -> None:
@@ -150,7 +153,11 @@ class _Parser:
             if stats.get(key) != actual:
                 self._problem(f"$.stats.{key}", f"is {stats.get(key)!r}, but the sections add up to {actual}")
 
-    def _targets(self, manifest: Manifest) -> None:
+    def _check_artifacts(self, manifest: Manifest) -> None:
+        for name, payload in manifest.artifacts.items():
+            if payload.kind not in ARTIFACT_KINDS:
+                problem = f"is {payload.kind!r}, not one of {', '.join(ARTIFACT_KINDS)}"
+                self._problem(f"$.artifacts.{name}.kind", problem)
         for index, binding in enumerate(manifest.bindings):
             if binding.table not in manifest.tables:
                 self._problem(f"$.bindings[{index}].table", f"names no table: {binding.table!r}")
@@ -164,12 +171,6 @@ class _Parser:
             self._problem(f"{path}.format", f"is {entry.get('format')!r}, not 'parquet'")
         schema = self._object(entry["schema"], f"{path}.schema") if "schema" in entry else None
         return TableEntry(self._shards(entry, path, rows_required=True), schema=schema)
-
-    def _artifact(self, value: Json, path: str) -> Payload:
-        payload = self._payload(value, path)
-        if payload.kind not in ARTIFACT_KINDS:
-            self._problem(f"{path}.kind", f"is {payload.kind!r}, not one of {', '.join(ARTIFACT_KINDS)}")
-        return payload
 
     def _payload(self, value: Json, path: str) -> Payload:
         entry = self._object(value, path)
@@ -193,7 +194,7 @@ class _Parser:
         levels = self._count(tree.get("levels"), f"{where}.levels")
         listed = self._list(tree.get("pages"), f"{where}.pages")
         if shards or not 1 <= levels <= MAX_PAGE_LEVELS or not 1 <= len(listed) <= MAX_TOP_PAGES:
-            self._problem(where, "must stand alone, with 1 to 8 levels and 1 to 256 pages")
+            self._problem(where, "must replace inline shards, with 1 to 8 levels and 1 to 256 pages")
         pages = tuple(self._page(item, f"{where}.pages[{i}]") for i, item in enumerate(listed))
         return ShardList(pages=pages, levels=levels)
 
@@ -229,7 +230,7 @@ class _Parser:
         digest = self._digest(entry.get("hash"), f"{path}.hash")
         uri = entry.get("uri")
         if uri is not None and uri != blob_key(digest):
-            self._problem(f"{path}.uri", f"is {uri!r}, not the blob's place under the store root")
+            self._problem(f"{path}.uri", f"is {uri!r}, not the key of the blob")
         return Blob(digest, self._count(entry.get("byte_size"), f"{path}.byte_size"))
 
     def _bindings(self, value: Json, path: str) -> tuple[Binding, ...]:

@@ -1,4 +1,4 @@
-"""A table in CSV, TSV, JSON lines or Parquet, and folders of files that its columns name."""
+"""A table in CSV, TSV, JSON lines or Parquet, and directories of files that its columns name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 
 from warpdata.errors import ColumnNotFoundError, InvalidSourceError
 from warpdata.formats.parquet import describe_all
-from warpdata.ingest.file_types import ref_type_of
-from warpdata.ingest.pack import Packing
-from warpdata.ingest.report import Report, Survey, log_survey
-from warpdata.ingest.rows import TABLE_ENDINGS, FileSource, find_files, read_first, read_tables
+from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
+from warpdata.ingest.source_files import (
+    TABLE_SUFFIXES,
+    FileSource,
+    list_files,
+    read_first,
+    read_tables,
+    ref_type_of,
+)
 from warpdata.kinds.artifacts import list_sources
-from warpdata.limits import INGEST_LOOKED_AT_ROWS
 from warpdata.primitives.suggest import suggest
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
@@ -25,10 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Media", "csv"]
 
+_SAMPLE_ROWS = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A folder that a column refers into. `ref_type` None: what the endings of its first paths say, else `file`."""
+    """A directory that a column refers into. With `ref_type` None, the suffixes of the first paths decide."""
 
     folder: str | Path
     ref_type: str | None = None
@@ -42,30 +48,30 @@ def csv(
     table: str = "main",
     media: Mapping[str, Media | str | Path] | None = None,
     packing: Packing | None = None,
-    report: Report = log_survey,
+    report: OnReport = log_report,
 ) -> DatasetBuilder:
-    """Rows in the order of the files; Parquet files are taken byte for byte.
+    """Build a dataset from tables, in the order of the files. Parquet files are published byte for byte.
 
-    `media` says for a column which folder its paths lead into, with or without the folder's own name in
-    front. The folder is packed whole as artifact `raw_COLUMN`, and the column bound to it. Columns that
-    name the same folder share one artifact. Empty paths become null.
+    `media` maps a column to the directory of its paths; the paths may begin with the name of the directory. The
+    whole directory becomes the artifact `raw_COLUMN`, and the column is bound to it. Columns with the same directory
+    share one artifact. Empty paths become null.
     """
     builder = DatasetBuilder(dataset_id, store)
     wanted = {column: at if isinstance(at, Media) else Media(at) for column, at in (media or {}).items()}
-    paths = find_files(source, TABLE_ENDINGS)
+    paths = list_files(source, TABLE_SUFFIXES)
     if all(path.suffix.lower() == ".parquet" for path in paths):
         described = describe_all(paths)
         row_count = sum(file.row_count for file in described)
         builder.add_table(table, paths)
-        first = read_first(paths[0], INGEST_LOOKED_AT_ROWS)
+        first = read_first(paths[0], _SAMPLE_ROWS)
     else:
         rows = _without_empty(read_tables(paths), wanted)
         row_count = rows.num_rows
         builder.add_table(table, rows)
-        first = rows.slice(0, INGEST_LOOKED_AT_ROWS)
+        first = rows.slice(0, _SAMPLE_ROWS)
     _check_columns(wanted, first.schema, paths[0])
-    member_count = _bind(builder, table, _with_types(wanted, first), packing or Packing())
-    report(Survey(str(source), row_count, member_count))
+    member_count = _bind(builder, table, _reference_types(wanted, first), packing or Packing())
+    report(IngestReport(str(source), row_count, member_count))
     return builder
 
 
@@ -77,7 +83,7 @@ def _check_columns(wanted: Mapping[str, Media], schema: pa.Schema, path: Path) -
 
 
 def _without_empty(rows: pa.Table, wanted: Mapping[str, Media]) -> pa.Table:
-    """CSV can not tell an empty path from none."""
+    """Replace empty paths by null, because CSV has no null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -89,8 +95,8 @@ def _without_empty(rows: pa.Table, wanted: Mapping[str, Media]) -> pa.Table:
     return rows
 
 
-def _with_types(wanted: Mapping[str, Media], first: pa.Table) -> dict[str, tuple[Path, str]]:
-    """For each column its folder, and the type asked for or that of the files that its first values name."""
+def _reference_types(wanted: Mapping[str, Media], first: pa.Table) -> dict[str, tuple[Path, str]]:
+    """Return the directory and reference type of each column. The first paths decide where no type is given."""
     chosen = {}
     for column, media in wanted.items():
         named = {ref_type_of(path) for path in first[column].to_pylist() if isinstance(path, str)}
@@ -100,13 +106,13 @@ def _with_types(wanted: Mapping[str, Media], first: pa.Table) -> dict[str, tuple
 
 
 def _bind(builder: DatasetBuilder, table: str, wanted: Mapping[str, tuple[Path, str]], packing: Packing) -> int:
-    """Add each folder once and bind its columns; how many files they hold."""
+    """Add each directory once, bind its columns, and return the number of files."""
     artifacts: dict[Path, str] = {}
     member_count = 0
     for column, (folder, ref_type) in wanted.items():
         if folder not in artifacts:
             if not folder.is_dir():
-                raise InvalidSourceError(f"{folder} is not a folder", hint="Check the path.")
+                raise InvalidSourceError(f"{folder} is not a directory", hint="Check the path.")
             member_count += len(list_sources(folder))
             artifacts[folder] = "raw_" + re.sub(r"[^A-Za-z0-9_.-]", "_", column)
             packing.add(builder, artifacts[folder], folder)

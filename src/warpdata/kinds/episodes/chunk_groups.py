@@ -1,7 +1,7 @@
-"""Which of the files given are chunks of one episode, and whether they follow one another without a gap.
+"""Groups of files that are chunks of one episode, checked for gaps.
 
-A manifest of chunks stands for the files it lists. Chunks without one must say themselves how many there are, as
-a missing last one can not be seen otherwise. Implements "Episodes" of docs/specs/publish.md.
+A chunk manifest represents the files that it lists. Chunks without a manifest must state their number, because a
+missing last chunk would go unnoticed. Implements "Episodes" of docs/specs/publish.md.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from warpdata.formats.wshard import (
     load_chunk_manifest,
     validate_chunk_continuity,
 )
-from warpdata.kinds.episodes import EpisodeDescription
-from warpdata.publish.plan import StagedBlob
+from warpdata.kinds import StagedBlob
+from warpdata.kinds.episodes.index_writer import EpisodeDescription
 
-__all__ = ["Found", "Listing", "group_chunks", "resolve_manifests"]
+__all__ = ["ChunkManifestFile", "EpisodeFile", "group_chunks", "resolve_manifests"]
 
-Found: TypeAlias = tuple[EpisodeDescription, StagedBlob]
-"""A file that was read whole."""
+EpisodeFile: TypeAlias = tuple[EpisodeDescription, StagedBlob]
+"""A validated file of an episode."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """A manifest of chunks, which is whole and in order, and where it lies."""
+class ChunkManifestFile:
+    """A valid chunk manifest and its path."""
 
     path: Path
     manifest: ChunkManifest
@@ -41,20 +41,20 @@ class Listing:
         return self.path.parent / entry.uri
 
 
-def resolve_manifests(paths: Sequence[Path]) -> tuple[list[Path], list[Listing]]:
-    """The files of episodes among `paths`, and those that manifests among them list, each of these once."""
+def resolve_manifests(paths: Sequence[Path]) -> tuple[list[Path], list[ChunkManifestFile]]:
+    """Return the episode files of `paths` and of the manifests among them, each once, and the manifests."""
     given = {path.resolve() for path in paths if not is_chunk_manifest(path)}
     files: list[Path] = []
-    listings: dict[str, Listing] = {}
+    manifests: dict[str, ChunkManifestFile] = {}
     for path in paths:
         if not is_chunk_manifest(path):
             files.append(path)
             continue
-        listing = _listing(path)
+        listing = _load_manifest(path)
         name = listing.manifest.episode_id
-        if name in listings:
-            raise InvalidSourceError(f"episode {name!r} has two manifests: {listings[name].path} and {path}")
-        listings[name] = listing
+        if name in manifests:
+            raise InvalidSourceError(f"episode {name!r} has two manifests: {manifests[name].path} and {path}")
+        manifests[name] = listing
         for entry in listing.manifest.chunks:
             file = listing.file(entry)
             if not file.is_file():
@@ -65,45 +65,45 @@ def resolve_manifests(paths: Sequence[Path]) -> tuple[list[Path], list[Listing]]
             if file.resolve() not in given:
                 given.add(file.resolve())
                 files.append(file)
-    return files, list(listings.values())
+    return files, list(manifests.values())
 
 
-def group_chunks(found: Sequence[Found], listings: Sequence[Listing]) -> list[tuple[Found, ...]]:
-    """The files of each episode, in order; an episode stands where the first of its files was given.
+def group_chunks(found: Sequence[EpisodeFile], manifests: Sequence[ChunkManifestFile]) -> list[tuple[EpisodeFile, ...]]:
+    """Return the files of each episode, in order. Episodes keep the order of their first files.
 
-    `InvalidSourceError` names a chunk that is missing, there twice, or not what it should be.
+    Raise `InvalidSourceError` with a chunk that is missing, duplicate or wrong.
     """
-    listed = {listing.file(entry).resolve(): listing for listing in listings for entry in listing.manifest.chunks}
-    groups: dict[str | int, list[Found]] = {}
+    listed = {listing.file(entry).resolve(): listing for listing in manifests for entry in listing.manifest.chunks}
+    groups: dict[str | int, list[EpisodeFile]] = {}
     for number, (row, blob) in enumerate(found):
         listing = listed.get(blob.path.resolve())
         name = listing.manifest.episode_id if listing else row.id if row.is_chunk else number
         groups.setdefault(name, []).append((row, blob))
-    by_name = {listing.manifest.episode_id: listing for listing in listings}
+    by_name = {listing.manifest.episode_id: listing for listing in manifests}
     out = []
     for key, files in groups.items():
         if isinstance(key, int):
             out.append(tuple(files))
         elif key in by_name:
-            out.append(_as_listed(files, by_name[key]))
+            out.append(_order_by_manifest(files, by_name[key]))
         else:
-            out.append(_as_told(key, files))
+            out.append(_order_by_index(key, files))
     return out
 
 
-def _listing(path: Path) -> Listing:
+def _load_manifest(path: Path) -> ChunkManifestFile:
     try:
         manifest = load_chunk_manifest(path)
         validate_chunk_continuity(manifest)
     except (CorruptError, UnsupportedFormatError, LimitExceededError) as error:
-        raise InvalidSourceError(f"{path} is not a sound manifest of chunks: {error.message}") from error
-    return Listing(path, manifest)
+        raise InvalidSourceError(f"{path} is not a valid chunk manifest: {error.message}") from error
+    return ChunkManifestFile(path, manifest)
 
 
-def _as_listed(files: Sequence[Found], listing: Listing) -> tuple[Found, ...]:
-    """Each file is the one that the manifest means, and there is no other of this episode."""
+def _order_by_manifest(files: Sequence[EpisodeFile], listing: ChunkManifestFile) -> tuple[EpisodeFile, ...]:
+    """Order files by their manifest. Check that each is the listed file, and that no other belongs to the episode."""
     name = listing.manifest.episode_id
-    by_path: dict[Path, Found] = {}
+    by_path: dict[Path, EpisodeFile] = {}
     for row, blob in files:
         if by_path.setdefault(blob.path.resolve(), (row, blob))[1] is not blob:
             raise InvalidSourceError(f"{blob.path}, a chunk of the episode {name!r}, was given twice")
@@ -117,10 +117,10 @@ def _as_listed(files: Sequence[Found], listing: Listing) -> tuple[Found, ...]:
                 hint="Write the manifest again after changing a chunk.",
             )
         place = (entry.index, entry.first_step)
-        told = place if row.chunk is None else (row.chunk.index, row.chunk.first_step)
-        if (row.id, row.length) != (name, entry.length) or told != place:
+        stated = place if row.chunk is None else (row.chunk.index, row.chunk.first_step)
+        if (row.id, row.length) != (name, entry.length) or stated != place:
             raise InvalidSourceError(
-                f"{blob.path} holds {row.length} steps of {row.id!r} from step {told[1]} on, and {listing.path.name} "
+                f"{blob.path} has {row.length} steps of {row.id!r} from step {stated[1]} on, but {listing.path.name} "
                 f"lists {entry.length} steps of {name!r} from step {entry.first_step} on as chunk {entry.index}"
             )
         out.append((row, blob))
@@ -129,44 +129,44 @@ def _as_listed(files: Sequence[Found], listing: Listing) -> tuple[Found, ...]:
     return tuple(out)
 
 
-def _as_told(name: str, files: Sequence[Found]) -> tuple[Found, ...]:
-    """By what the chunks say of themselves."""
+def _order_by_index(name: str, files: Sequence[EpisodeFile]) -> tuple[EpisodeFile, ...]:
+    """Order files by the chunk index that each states."""
     total = _total(name, files)
-    by_index: dict[int, Found] = {}
+    by_index: dict[int, EpisodeFile] = {}
     for row, blob in files:
         index = _place(row).index or 0
         if index in by_index:
             raise InvalidSourceError(
-                f"chunk {index} of the episode {name!r} is there twice: {by_index[index][1].path} and {blob.path}"
+                f"chunk {index} of the episode {name!r} was given twice: {by_index[index][1].path} and {blob.path}"
             )
         by_index[index] = (row, blob)
     missing = list(islice((index for index in range(total) if index not in by_index), 1))
     if missing:
         raise InvalidSourceError(
-            f"chunk {missing[0]} of the episode {name!r} is missing: there are {len(files)} of {total}",
-            hint="Give all chunks of an episode at once.",
+            f"chunk {missing[0]} of the episode {name!r} is missing: {len(files)} of {total} were given",
+            hint="Pass all chunks of an episode together.",
         )
     out = tuple(by_index[index] for index in sorted(by_index))
     _check_steps(name, out, total)
     return out
 
 
-def _total(name: str, files: Sequence[Found]) -> int:
-    """How many chunks there are, as those say that know it."""
-    told = {total: blob.path for row, blob in files if (total := _place(row).total) is not None}
-    if not told:
+def _total(name: str, files: Sequence[EpisodeFile]) -> int:
+    """Return the number of chunks that the files state."""
+    totals = {total: blob.path for row, blob in files if (total := _place(row).total) is not None}
+    if not totals:
         row, blob = files[0]
         raise InvalidSourceError(
-            f"{blob.path} is chunk {_place(row).index} of the episode {name!r}, and nothing says how many there are",
+            f"{blob.path} is chunk {_place(row).index} of the episode {name!r}, but no file states their number",
             hint=f"Publish its manifest too: {name}_manifest.wshard.",
         )
-    if len(told) > 1:
-        said = " and ".join(f"{total} in {path}" for total, path in told.items())
-        raise InvalidSourceError(f"the episode {name!r} has different numbers of chunks: {said}")
-    return next(iter(told))
+    if len(totals) > 1:
+        listed = " and ".join(f"{total} in {path}" for total, path in totals.items())
+        raise InvalidSourceError(f"the chunks of episode {name!r} state different numbers of chunks: {listed}")
+    return next(iter(totals))
 
 
-def _check_steps(name: str, files: Sequence[Found], total: int) -> None:
+def _check_steps(name: str, files: Sequence[EpisodeFile], total: int) -> None:
     entries = []
     for row, blob in files:
         place = _place(row)
@@ -177,9 +177,9 @@ def _check_steps(name: str, files: Sequence[Found], total: int) -> None:
     try:
         validate_chunk_continuity(ChunkManifest(name, files[0][0].env_id, total, steps, tuple(entries)))
     except CorruptError as error:
-        raise InvalidSourceError(f"the chunks do not follow one another: {error.message}") from error
+        raise InvalidSourceError(f"the chunks are not contiguous: {error.message}") from error
 
 
 def _place(row: EpisodeDescription) -> ChunkPlace:
-    assert row.chunk is not None, "only chunks are put in order"
+    assert row.chunk is not None, "only chunks are ordered"
     return row.chunk

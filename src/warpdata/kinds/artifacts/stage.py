@@ -1,0 +1,145 @@
+"""Artifacts on their way into a version: packed or scanned, hashed and indexed. Packed shards are written lazily."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpdata.errors import BadInputError, InvalidSourceError
+from warpdata.kinds import StageContext, StagedBlob, StagedEntry, shards_of
+from warpdata.kinds.artifacts.entry import ArtifactEntry
+from warpdata.kinds.artifacts.index_pages import PackedMember, write_index
+from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, list_sources
+from warpdata.kinds.artifacts.tar_pack import COMPRESSIONS, PackedShard, ShardSpec, cut_by_content, cut_shards
+from warpdata.kinds.artifacts.tar_scan import scan_tar
+from warpdata.primitives.hashing import fingerprint_file
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.paths import expand_glob, is_glob
+from warpdata.primitives.progress import Progress, ProgressCounter
+from warpdata.repository.manifest import ARTIFACT_KINDS, ShardList
+
+__all__ = ["ArtifactSpec", "StagedArtifact", "stage_artifact"]
+
+_PACK_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactSpec:
+    """An artifact to publish. With `prefix` None, member paths follow the values of bound columns."""
+
+    source: ArtifactInput
+    kind: str = "tar_shards"
+    compression: str | None = None
+    shard_bytes: int | None = None
+    prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ARTIFACT_KINDS:
+            raise BadInputError(f"kind={self.kind!r} is not known", hint=f"Known: {', '.join(ARTIFACT_KINDS)}.")
+        if self.compression not in (None, *COMPRESSIONS):
+            raise BadInputError(f"compression={self.compression!r} is not known", hint="Use 'zstd', or leave it out.")
+        if self.compression and self.kind != "tar_shards":
+            raise BadInputError(f"{self.kind} are stored as they are and cannot be compressed")
+        if self.shard_bytes is not None and self.shard_bytes < 1:
+            raise BadInputError(f"shard_bytes={self.shard_bytes!r} is not a size")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedArtifact(StagedEntry):
+    members: tuple[PackedMember, ...]
+    """All members in order. Dropped when the bindings are checked, because there may be millions."""
+
+
+def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> StagedArtifact:
+    """Read every file once, to learn each shard's fingerprint and each member's offset."""
+    if spec.kind == "webdataset_shards":
+        parts = _scan_tars(spec, context.progress)
+    else:
+        parts = _pack(name, spec, context.referenced_paths(name), context.progress)
+    members = sorted(
+        (member for _, packed in parts for member in packed.members), key=lambda packed: packed.member.path.encode()
+    )
+    if not members:
+        raise InvalidSourceError(f"artifact {name!r} has no members: {spec.source!s} contains no file")
+    index = write_index(members, len(parts), context.directory / f"{name}.members")
+    index_blob = StagedBlob(index.path, fingerprint_file(index.path))
+    shards = tuple(blob for blob, _ in parts)
+    entry = ArtifactEntry(
+        kind=spec.kind,
+        shards=ShardList(),
+        index=index_blob.fingerprint.blob,
+        index_footer=index.footer,
+        member_count=index.member_count,
+        compression=spec.compression,
+    )
+    return StagedArtifact(entry.payload(), shards_of(shards), (*shards, index_blob), len(members), tuple(members))
+
+
+def _scan_tars(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob, PackedShard]]:
+    """Find the members of tar files that are published byte for byte."""
+    files = [source.content for source in list_sources(_expanded(spec.source)) if isinstance(source.content, Path)]
+    if not files:
+        raise InvalidSourceError(f"{spec.source!s} names no tar file")
+    counter = ProgressCounter(progress, "hash", sum(path.stat().st_size for path in files), len(files))
+
+    def scan(numbered: tuple[int, Path]) -> tuple[StagedBlob, PackedShard]:
+        number, path = numbered
+        packed = scan_tar(path, number, counter.add_bytes)
+        counter.finish_file()
+        return StagedBlob(path, packed.fingerprint), packed
+
+    return IO_POOL.map_all(scan, enumerate(files), limit=_PACK_THREADS)
+
+
+def _pack(
+    name: str, spec: ArtifactSpec, referenced: Iterable[str], progress: Progress
+) -> list[tuple[StagedBlob, PackedShard]]:
+    sources = _with_prefix(spec, referenced)
+    if spec.kind == "files":
+        shards = [ShardSpec((source,), number, None, is_archive=False) for number, source in enumerate(sources)]
+    else:
+        parts = cut_by_content(sources) if spec.shard_bytes is None else cut_shards(sources, spec.shard_bytes)
+        shards = [ShardSpec(tuple(part), number, spec.compression) for number, part in enumerate(parts)]
+    counter = ProgressCounter(progress, "hash", sum(source.size_bytes for source in sources), len(shards))
+
+    def measure(shard: ShardSpec) -> tuple[StagedBlob, PackedShard]:
+        packed = shard.measure(counter.add_bytes)
+        counter.finish_file()
+        return _staged_blob(name, shard, packed), packed
+
+    return IO_POOL.map_all(measure, shards, limit=_PACK_THREADS)
+
+
+def _staged_blob(name: str, shard: ShardSpec, packed: PackedShard) -> StagedBlob:
+    first = shard.sources[0]
+    if not shard.is_archive and isinstance(first.content, Path):
+        return StagedBlob(first.content, packed.fingerprint)
+    suffix = ".tar.zst" if shard.compression else ".tar"
+    label = Path(name, f"{shard.number:06d}{suffix}" if shard.is_archive else first.path)
+    return StagedBlob(label, packed.fingerprint, shard)
+
+
+def _with_prefix(spec: ArtifactSpec, referenced: Iterable[str]) -> Sequence[MemberSource]:
+    """Name members relative to their directory, or with its name in front if bound columns write them so."""
+    source = _expanded(spec.source)
+    if spec.prefix is not None:
+        return list_sources(source, spec.prefix)
+    sources = list_sources(source)
+    if not isinstance(source, str | Path):
+        return sources
+    prefix = f"{Path(source).expanduser().resolve().name}/"
+    paths = {member.path for member in sources}
+    if any(path not in paths and path.removeprefix(prefix) in paths for path in referenced):
+        return list_sources(source, prefix)
+    return sources
+
+
+def _expanded(source: ArtifactInput) -> ArtifactInput:
+    """Replace a glob by its matches."""
+    if not isinstance(source, str) or not is_glob(source):
+        return source
+    found = expand_glob(source)
+    if not found:
+        raise InvalidSourceError(f"no file matches {source!r}", hint="Check the path; quote globs in a shell.")
+    return found

@@ -1,0 +1,216 @@
+"""The protocol of payload kinds, and the registry of those there are.
+
+A version holds named entries in sections: tables, artifacts, episodes, tensors. A kind knows everything about the
+entries of one section: how to parse, open, stage, describe, merge and verify them. `publish`, `datasets` and the
+command line loop over sections and call the kind. A new kind is one package and one line in `_REGISTRY`.
+
+Blobs are not a matter of kinds: every entry refers to shards, pages and perhaps an index, and the manifest alone
+lists them. So garbage collection and `warp verify` need no code of a kind. See docs/decisions/0017-payload-kinds.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+from warpdata.errors import InvalidSourceError, NotFoundError
+from warpdata.primitives.hashing import Blob, Fingerprint, fingerprint_file
+from warpdata.primitives.progress import Progress, ProgressCounter
+from warpdata.primitives.suggest import suggest
+from warpdata.repository.catalog import VersionRef
+from warpdata.repository.manifest import LoadPage, Manifest, ManifestEntry, Shard
+from warpdata.session import Session
+
+__all__ = [
+    "EntryInfo",
+    "LazyBlob",
+    "PayloadKind",
+    "StageContext",
+    "StagedBlob",
+    "StagedEntry",
+    "VersionContext",
+    "entries_by_kind",
+    "hash_file",
+    "payload_kind",
+    "pick_entry",
+    "shards_of",
+]
+
+_REGISTRY = {
+    "tables": "warpdata.kinds.tables.kind:TABLES",
+    "artifacts": "warpdata.kinds.artifacts.kind:ARTIFACTS",
+    "episodes": "warpdata.kinds.episodes.kind:EPISODES",
+    "tensors": "warpdata.kinds.tensors.kind:TENSORS",
+}
+"""The kind of each section, imported on first use: some need NumPy. In the order in which entries are staged."""
+
+EntryT = TypeVar("EntryT")
+OpenedT = TypeVar("OpenedT")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionContext:
+    """An opened version, for kinds to open its entries."""
+
+    session: Session
+    ref: VersionRef
+    manifest: Manifest
+    load_page: LoadPage
+
+
+class EntryInfo(Protocol):
+    """The description of an entry: a dataclass with these fields and those of its kind."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class LazyBlob(Protocol):
+    """Content that is written to a file only when it is uploaded."""
+
+    def write(self, path: Path, expected: Fingerprint) -> None:
+        """Write the content. Raise `InvalidSourceError` if it does not have the expected fingerprint any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBlob:
+    """A blob to upload: the file at `path`, or lazy content that `path` only names."""
+
+    path: Path
+    fingerprint: Fingerprint
+    content: LazyBlob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedEntry:
+    """An entry that is hashed but not uploaded. `entry` has no shards yet; the manifest builder adds `shards`.
+
+    `item_count` counts the rows, files, episodes or tensors.
+    """
+
+    entry: ManifestEntry
+    shards: tuple[Shard, ...]
+    blobs: tuple[StagedBlob, ...]
+    item_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext:
+    """The surroundings of staging. `directory` exists until the publish ends.
+
+    `referenced_paths` returns some values of the columns that are bound to an artifact.
+    """
+
+    directory: Path
+    progress: Progress
+    referenced_paths: Callable[[str], Iterable[str]] = lambda _: ()
+
+
+class PayloadKind(ABC, Generic[EntryT, OpenedT]):
+    """Operations on the entries of one section of a manifest. Stateless."""
+
+    section: ClassVar[str]
+    noun: ClassVar[str]
+    """One entry, in messages: "no table 'x'"."""
+    plural: ClassVar[str]
+    item: ClassVar[str]
+    """One of the things that an entry holds: row, file, episode, tensor."""
+    count_field: ClassVar[str]
+    """The field of `describe()` that counts items."""
+    default_name: ClassVar[str | None] = None
+    """The entry that is opened without a name if there are several."""
+    columns: ClassVar[tuple[tuple[str, str], ...]]
+    """Headings and fields of `describe()`, for listings. A heading with ">" is right-aligned."""
+
+    @abstractmethod
+    def not_found(self, message: str, hint: str | None) -> NotFoundError:
+        """Return the error for an entry that a version does not have."""
+
+    @abstractmethod
+    def parse(self, name: str, entry: ManifestEntry) -> EntryT:
+        """Check an entry of a manifest and return it typed.
+
+        Raise `ManifestCorruptedError` or `UnsupportedFormatError` if a reader cannot work with it. Pure.
+        """
+
+    @abstractmethod
+    def open(self, version: VersionContext, name: str | None = None) -> OpenedT:
+        """Open an entry, found like `pick_entry` does. Reads little or nothing."""
+
+    @abstractmethod
+    def describe(self, name: str, entry: ManifestEntry) -> EntryInfo:
+        """Return the facts that `Dataset.info()` lists. Pure."""
+
+    @abstractmethod
+    def stage(self, name: str, source: Any, context: StageContext) -> StagedEntry:
+        """Read what a builder was given, and return the blobs to upload.
+
+        Raise `InvalidSourceError` with the file that cannot be published. Reads every byte once.
+        """
+
+    def merge(self, base: ManifestEntry | None, staged: StagedEntry) -> ManifestEntry:
+        """Return the entry that `staged.shards` are added to. By default, the staged entry replaces the old one.
+
+        Called again with another base when another writer commits first.
+        """
+        return staged.entry
+
+    def check_append(self, version: VersionContext, name: str, staged: StagedEntry) -> None:
+        """Raise `SchemaMismatchError` if the staged entry cannot be added to the stored one."""
+
+    def locate_corruption(self, version: VersionContext, name: str, corrupt: Collection[Blob]) -> Iterator[str]:
+        """Yield which parts of an entry some corrupt blobs affect, for `warp verify`. By default, nothing."""
+        return iter(())
+
+
+def payload_kind(section: str) -> PayloadKind[Any, Any]:
+    """Return the kind of a section, such as "tables". Imports it on first use."""
+    module, _, name = _REGISTRY[section].partition(":")
+    return cast("PayloadKind[Any, Any]", getattr(importlib.import_module(module), name))
+
+
+def entries_by_kind(manifest: Manifest) -> Iterator[tuple[PayloadKind[Any, Any], Mapping[str, ManifestEntry]]]:
+    """Yield each kind that the manifest has entries of, with the entries in order of their names."""
+    sections = manifest.sections()
+    for section in _REGISTRY:
+        if sections[section]:
+            yield payload_kind(section), dict(sorted(sections[section].items()))
+
+
+def pick_entry(kind: PayloadKind[EntryT, Any], manifest: Manifest, name: str | None) -> tuple[str, EntryT]:
+    """Return the entry of that name, parsed; without a name, the default entry or the only one.
+
+    Raise `kind.not_found()` with similar names, or all names, as the hint.
+    """
+    entries = manifest.sections()[kind.section]
+    names = sorted(entries)
+    if name is None and len(names) == 1:
+        name = names[0]
+    name = name or kind.default_name
+    if name is None:
+        hint = f"Name one of: {', '.join(names)}." if names else None
+        raise kind.not_found(f"{manifest.dataset_id} has {len(names)} {kind.plural}", hint)
+    if name not in entries:
+        hint = suggest(name, names, label=kind.section.capitalize())
+        raise kind.not_found(f"{manifest.dataset_id} has no {kind.noun} {name!r}", hint)
+    return name, kind.parse(name, entries[name])
+
+
+def shards_of(blobs: Sequence[StagedBlob]) -> tuple[Shard, ...]:
+    """Return the blobs as shards without rows."""
+    return tuple(Shard(blob.hash, blob.byte_size) for blob in (staged.fingerprint.blob for staged in blobs))
+
+
+def hash_file(path: Path, counter: ProgressCounter) -> Fingerprint:
+    """Hash a source file. Raise `InvalidSourceError` if it cannot be read."""
+    try:
+        return fingerprint_file(path, counter.add_bytes)
+    except OSError as error:
+        raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
