@@ -1,116 +1,129 @@
-"""The one error tree, grouped by what a handler would do.
+"""The error tree, grouped by what a handler would do.
 
     WarpError
-    ├── NotFoundError            look elsewhere, or check the spelling
+    ├── NotFoundError            look in another place, or check the spelling
     │   ├── DatasetNotFoundError
-    │   ├── RefNotFoundError         a version, label or branch
-    │   ├── TableNotFoundError
     │   ├── ColumnNotFoundError
-    │   ├── ArtifactNotFoundError
-    │   ├── MemberNotFoundError      a file inside an artifact
-    │   ├── EpisodeNotFoundError     an episode, or a set of them
-    │   └── ObjectNotFoundError      a key in a store
-    │       └── NotCachedError           bytes that are not on this machine, and nothing may be fetched
-    ├── ConflictError            somebody else was first; look, then try again
+    │   ├── EpisodeNotFoundError
+    │   └── ObjectNotFoundError      a key in a store, or a file inside an artifact
+    │       └── NotCachedError           not on this machine, and mode "local" forbids fetching
+    ├── ConflictError            another writer was first: look, then try again
     │   ├── AlreadyExistsError
-    │   └── CommitUnknownError       nobody can say yet; ask resolve(txn_id)
+    │   └── CommitUnknownError       the outcome is unknown: ask find_commit(txn_id)
     ├── BadInputError            the caller's value cannot work
-    │   ├── InvalidNameError
-    │   ├── InvalidFilterError
-    │   ├── InvalidSourceError       a file or frame that cannot become a table
-    │   ├── InvalidViewError         a tensor, dimension or range that is not there
+    │   ├── InvalidSourceError       a file or frame that cannot be published
     │   ├── SchemaMismatchError
-    │   ├── TokenMismatchError       the position of another stream
-    │   ├── LargeExportError
     │   └── LimitExceededError
-    ├── DeniedError              ask for access, or change who you are
+    ├── DeniedError              ask for access, or change the credentials
     │   ├── AuthenticationError
-    │   ├── AccessDeniedError
-    │   └── ReadOnlyStoreError
-    ├── StorageError             the store failed; trying later may help
+    │   └── AccessDeniedError
+    ├── StorageError             the store failed: a later try may succeed
     │   ├── StoreUnavailableError
     │   ├── StoreTimeoutError
-    │   ├── StoreFullError
-    │   ├── WriteUnknownError        a write was sent, its reply never came
-    │   └── PartialCoverageError     bytes a view needs are not here; its `detail` says which
-    ├── CorruptError             bytes are not what was promised
+    │   ├── WriteUnknownError        a write was sent, and its reply never came
+    │   └── PartialCoverageError     bytes that a view needs are missing; `detail` lists them
+    ├── CorruptError             bytes differ from what was published; `problems` lists every finding
     │   ├── ManifestCorruptedError
-    │   ├── BlobCorruptedError
-    │   ├── PointerCorruptedError
-    │   ├── EpisodeCorruptedError    an episode file, a journal or a set of chunks
-    │   ├── TensorsCorruptedError
-    │   └── MediaDecodeError         as published, but not a picture, sound or film that can be decoded
-    └── UnsupportedError         this build or store cannot do that
-        ├── MissingExtraError
-        ├── UnsupportedFormatError
-        └── ViewPreconditionError    a target or transform that is not possible here
+    │   └── MediaDecodeError         as published, but not an image, audio or video that can be decoded
+    └── UnsupportedError         this build, device or store cannot do that
+        └── MissingExtraError
 
-Every error also inherits the builtin a caller may already catch, has a stable `kind`, a message
-that is a fact, and where possible a `hint`: one next step.
+Every error also inherits the builtin that fits. It has a stable `kind`, a message that states a fact, and
+where possible a `hint`: one next step. A class exists where handlers differ; `kind` names the exact reason.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar
 
 __all__ = [
     "AccessDeniedError",
     "AlreadyExistsError",
-    "ArtifactNotFoundError",
     "AuthenticationError",
     "BadInputError",
-    "BlobCorruptedError",
     "ColumnNotFoundError",
     "CommitUnknownError",
     "ConflictError",
     "CorruptError",
     "DatasetNotFoundError",
     "DeniedError",
-    "EpisodeCorruptedError",
     "EpisodeNotFoundError",
-    "InvalidFilterError",
-    "InvalidNameError",
+    "ErrorKind",
     "InvalidSourceError",
-    "InvalidViewError",
-    "LargeExportError",
     "LimitExceededError",
     "ManifestCorruptedError",
     "MediaDecodeError",
-    "MemberNotFoundError",
     "MissingExtraError",
     "NotCachedError",
     "NotFoundError",
     "ObjectNotFoundError",
+    "PartialCoverageDetail",
     "PartialCoverageError",
-    "PointerCorruptedError",
-    "ReadOnlyStoreError",
-    "RefNotFoundError",
     "SchemaMismatchError",
     "StorageError",
-    "StoreFullError",
     "StoreTimeoutError",
     "StoreUnavailableError",
-    "TableNotFoundError",
-    "TensorsCorruptedError",
-    "TokenMismatchError",
     "UnsupportedError",
-    "UnsupportedFormatError",
-    "ViewPreconditionError",
     "WarpError",
     "WriteUnknownError",
 ]
 
 
+class ErrorKind(StrEnum):
+    """The exact reason of an error, for logs and programs. Append-only: a kind is never renamed or removed."""
+
+    ERROR = "error"
+    NOT_FOUND = "not_found"
+    DATASET_NOT_FOUND = "dataset_not_found"
+    REF_NOT_FOUND = "ref_not_found"
+    TABLE_NOT_FOUND = "table_not_found"
+    COLUMN_NOT_FOUND = "column_not_found"
+    ARTIFACT_NOT_FOUND = "artifact_not_found"
+    MEMBER_NOT_FOUND = "member_not_found"
+    EPISODE_NOT_FOUND = "episode_not_found"
+    OBJECT_NOT_FOUND = "object_not_found"
+    NOT_CACHED = "not_cached"
+    CONFLICT = "conflict"
+    ALREADY_EXISTS = "already_exists"
+    COMMIT_UNKNOWN = "commit_unknown"
+    BAD_INPUT = "bad_input"
+    INVALID_NAME = "invalid_name"
+    INVALID_FILTER = "invalid_filter"
+    INVALID_SOURCE = "invalid_source"
+    SCHEMA_MISMATCH = "schema_mismatch"
+    TOKEN_MISMATCH = "token_mismatch"  # noqa: S105 - not a password
+    LARGE_EXPORT = "large_export"
+    LIMIT_EXCEEDED = "limit_exceeded"
+    DENIED = "denied"
+    AUTHENTICATION = "authentication"
+    ACCESS_DENIED = "access_denied"
+    READ_ONLY_STORE = "read_only_store"
+    STORAGE = "storage"
+    STORE_UNAVAILABLE = "store_unavailable"
+    STORE_TIMEOUT = "store_timeout"
+    STORE_FULL = "store_full"
+    WRITE_UNKNOWN = "write_unknown"
+    PARTIAL_COVERAGE = "partial_coverage"
+    CORRUPT = "corrupt"
+    MANIFEST_CORRUPTED = "manifest_corrupted"
+    MEDIA_DECODE = "media_decode"
+    UNSUPPORTED = "unsupported"
+    MISSING_EXTRA = "missing_extra"
+
+
 class WarpError(Exception):
-    """Root of the tree. Survives pickling, so that it can cross process borders."""
+    """Root of the tree. Errors can be pickled, so they cross process boundaries."""
 
-    kind: ClassVar[str] = "error"
+    kind: ErrorKind = ErrorKind.ERROR
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, kind: ErrorKind | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if kind is not None:
+            self.kind = kind
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
@@ -127,62 +140,46 @@ def _rebuild(cls: type[WarpError], state: dict[str, Any]) -> WarpError:
 
 
 class NotFoundError(WarpError, LookupError):
-    kind = "not_found"
+    kind = ErrorKind.NOT_FOUND
 
 
 class DatasetNotFoundError(NotFoundError):
-    kind = "dataset_not_found"
-
-
-class RefNotFoundError(NotFoundError):
-    kind = "ref_not_found"
-
-
-class TableNotFoundError(NotFoundError):
-    kind = "table_not_found"
+    kind = ErrorKind.DATASET_NOT_FOUND
 
 
 class ColumnNotFoundError(NotFoundError, KeyError):
-    kind = "column_not_found"
-
-
-class ArtifactNotFoundError(NotFoundError):
-    kind = "artifact_not_found"
-
-
-class MemberNotFoundError(NotFoundError, FileNotFoundError):
-    kind = "member_not_found"
+    kind = ErrorKind.COLUMN_NOT_FOUND
 
 
 class EpisodeNotFoundError(NotFoundError, IndexError):
-    kind = "episode_not_found"
+    kind = ErrorKind.EPISODE_NOT_FOUND
 
 
 class ObjectNotFoundError(NotFoundError, FileNotFoundError):
-    kind = "object_not_found"
+    kind = ErrorKind.OBJECT_NOT_FOUND
 
 
 class NotCachedError(ObjectNotFoundError):
-    """Working offline, and these bytes are not on this machine. Whether the store has them is not known."""
+    """Mode "local" is in use, and these bytes are not on this machine. The store may have them."""
 
-    kind = "not_cached"
+    kind = ErrorKind.NOT_CACHED
 
 
 class ConflictError(WarpError, RuntimeError):
-    kind = "conflict"
+    kind = ErrorKind.CONFLICT
 
 
 class AlreadyExistsError(ConflictError, FileExistsError):
-    kind = "already_exists"
+    kind = ErrorKind.ALREADY_EXISTS
 
 
 class CommitUnknownError(ConflictError):
-    """The commit was sent and its fate could not be learned.
+    """The commit was sent, and its outcome could not be learned.
 
-    `txn_id` names it: `warpdata.find_commit(dataset, txn_id)` says later whether it landed.
+    `warpdata.find_commit(dataset, txn_id)` finds it later, if it landed.
     """
 
-    kind = "commit_unknown"
+    kind = ErrorKind.COMMIT_UNKNOWN
 
     def __init__(self, message: str, *, txn_id: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -190,87 +187,56 @@ class CommitUnknownError(ConflictError):
 
 
 class BadInputError(WarpError, ValueError):
-    kind = "bad_input"
-
-
-class InvalidNameError(BadInputError):
-    kind = "invalid_name"
-
-
-class InvalidFilterError(BadInputError):
-    kind = "invalid_filter"
-
-
-class InvalidSourceError(BadInputError):
-    kind = "invalid_source"
-
-
-class InvalidViewError(BadInputError):
-    """A view that names what is not there, or mixes what does not mix."""
-
-    kind = "invalid_view"
+    kind = ErrorKind.BAD_INPUT
     status: ClassVar[str] = "INVALID_ARGUMENT"
 
 
+class InvalidSourceError(BadInputError):
+    kind = ErrorKind.INVALID_SOURCE
+
+
 class SchemaMismatchError(BadInputError, TypeError):
-    kind = "schema_mismatch"
-
-
-class TokenMismatchError(BadInputError):
-    """A token that was made by a stream over another version, filter or seed."""
-
-    kind = "token_mismatch"
-
-
-class LargeExportError(BadInputError):
-    kind = "large_export"
+    kind = ErrorKind.SCHEMA_MISMATCH
 
 
 class LimitExceededError(BadInputError):
-    kind = "limit_exceeded"
+    kind = ErrorKind.LIMIT_EXCEEDED
 
 
 class DeniedError(WarpError, PermissionError):
-    kind = "denied"
+    kind = ErrorKind.DENIED
 
 
 class AuthenticationError(DeniedError):
-    kind = "authentication"
+    kind = ErrorKind.AUTHENTICATION
 
 
 class AccessDeniedError(DeniedError):
-    kind = "access_denied"
-
-
-class ReadOnlyStoreError(DeniedError):
-    kind = "read_only_store"
+    kind = ErrorKind.ACCESS_DENIED
 
 
 class StorageError(WarpError, OSError):
-    kind = "storage"
+    kind = ErrorKind.STORAGE
+    status: ClassVar[str] = "UNAVAILABLE"
 
 
 class StoreUnavailableError(StorageError, ConnectionError):
-    kind = "store_unavailable"
+    kind = ErrorKind.STORE_UNAVAILABLE
 
 
 class StoreTimeoutError(StorageError, TimeoutError):
-    kind = "store_timeout"
-
-
-class StoreFullError(StorageError):
-    kind = "store_full"
+    kind = ErrorKind.STORE_TIMEOUT
 
 
 class WriteUnknownError(StorageError):
-    """A write may or may not have landed: the request went out and no answer came back."""
+    """A write may or may not have landed: the request went out, and no reply came back."""
 
-    kind = "write_unknown"
+    kind = ErrorKind.WRITE_UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class PartialCoverageDetail:
-    """Which bytes are missing: `(offset, length)` pairs in the ByteSpace of that kind and id."""
+    """The missing bytes: `(offset, length)` pairs in the ByteSpace of that kind and id."""
 
     space_kind: str
     space_id: str
@@ -278,14 +244,12 @@ class PartialCoverageDetail:
 
 
 class PartialCoverageError(StorageError):
-    """Source bytes that a view needs are not here. Raised before the target is touched.
+    """Source bytes that a view needs are missing. Raised before the target is written.
 
-    A storage error and not a "not found": the name exists, and another source, or this one later,
-    may have the bytes.
+    A storage error rather than a "not found": the name exists, and another source may have the bytes.
     """
 
-    kind = "partial_coverage"
-    status: ClassVar[str] = "UNAVAILABLE"
+    kind = ErrorKind.PARTIAL_COVERAGE
 
     def __init__(self, message: str, *, detail: PartialCoverageDetail, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -293,61 +257,29 @@ class PartialCoverageError(StorageError):
 
 
 class CorruptError(WarpError, ValueError):
-    kind = "corrupt"
+    """`problems` lists every finding of a parser, each with its path inside the document."""
+
+    kind = ErrorKind.CORRUPT
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
 
 
 class ManifestCorruptedError(CorruptError):
-    """`problems` lists everything found wrong, each with its path inside the manifest."""
-
-    kind = "manifest_corrupted"
-
-    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.problems = problems
-
-
-class BlobCorruptedError(CorruptError):
-    kind = "blob_corrupted"
-
-
-class PointerCorruptedError(CorruptError):
-    kind = "pointer_corrupted"
-
-
-class EpisodeCorruptedError(CorruptError):
-    kind = "episode_corrupted"
-
-
-class TensorsCorruptedError(CorruptError):
-    """`problems` lists everything found wrong with an index or a header, each with its place."""
-
-    kind = "tensors_corrupted"
-
-    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.problems = problems
+    kind = ErrorKind.MANIFEST_CORRUPTED
 
 
 class MediaDecodeError(CorruptError):
-    """The bytes are those that were published, but not a picture, sound or film that can be decoded."""
+    """The bytes are those that were published, but they are not an image, audio or video that can be decoded."""
 
-    kind = "media_decode"
+    kind = ErrorKind.MEDIA_DECODE
 
 
 class UnsupportedError(WarpError, NotImplementedError):
-    kind = "unsupported"
+    kind = ErrorKind.UNSUPPORTED
+    status: ClassVar[str] = "FAILED_PRECONDITION"
 
 
 class MissingExtraError(UnsupportedError, ImportError):
-    kind = "missing_extra"
-
-
-class UnsupportedFormatError(UnsupportedError):
-    kind = "unsupported_format"
-
-
-class ViewPreconditionError(UnsupportedError):
-    """A view that is well formed, but whose target or transform is not possible here."""
-
-    kind = "view_precondition"
-    status: ClassVar[str] = "FAILED_PRECONDITION"
+    kind = ErrorKind.MISSING_EXTRA

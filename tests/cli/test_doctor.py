@@ -21,7 +21,7 @@ from warpdata.cli.doctor_checks import (
     check_store,
     run_check,
 )
-from warpdata.errors import AuthenticationError, ReadOnlyStoreError
+from warpdata.errors import AuthenticationError, DeniedError, ErrorKind
 from warpdata.settings import load_settings
 from warpdata.storage import ByteRange, ObjectInfo, open_store
 from warpdata.testing import FaultyStore
@@ -48,7 +48,7 @@ class ReplacingStore(FaultyStore):
 
 class ReadOnlyStore(FaultyStore):
     def create(self, key: str, data: bytes) -> bool:
-        raise ReadOnlyStoreError(f"{self.url} is read-only")
+        raise DeniedError(f"{self.url} is read-only", kind=ErrorKind.READ_ONLY_STORE)
 
 
 class WrongRangeStore(FaultyStore):

@@ -151,7 +151,7 @@ def test_verify_names_corrupt_tensors(file: Path, tmp_path: Path) -> None:
 
 def test_dtype_without_safetensors_equivalent(tmp_path: Path) -> None:
     art = open_arrays({"w": torch.zeros(2, dtype=torch.complex128)})
-    with pytest.raises(wd.errors.UnsupportedFormatError, match="complex128"):
+    with pytest.raises(wd.errors.UnsupportedError, match="complex128"):
         art.save_safetensors(tmp_path / "out.safetensors")
 
 

@@ -13,8 +13,7 @@ from warpdata.errors import (
     CommitUnknownError,
     DatasetNotFoundError,
     ManifestCorruptedError,
-    RefNotFoundError,
-    TableNotFoundError,
+    NotFoundError,
     WarpError,
 )
 from warpdata.repository.manifest import JsonObject
@@ -48,12 +47,12 @@ def test_wrong_names_come_with_suggestions() -> None:
     with pytest.raises(DatasetNotFoundError) as other:
         wd.dataset("acne/trips")
     assert other.value.hint == "Did you mean acme/trips?"
-    with pytest.raises(RefNotFoundError) as no_ref:
+    with pytest.raises(NotFoundError) as no_ref:
         wd.dataset("acme/trips@v11")
     assert no_ref.value.hint == "Did you mean v1?"
-    with pytest.raises(RefNotFoundError):
+    with pytest.raises(NotFoundError):
         wd.dataset("acme/trips@" + "0" * 64)
-    with pytest.raises(TableNotFoundError) as no_table:
+    with pytest.raises(NotFoundError) as no_table:
         wd.dataset("acme/trips").table("mian")
     assert no_table.value.hint == "Did you mean main?"
 
@@ -93,7 +92,7 @@ def test_publishing_does_not_create_branches() -> None:
     publish("a/b", 1, label="v1")
     builder = wd.DatasetBuilder("a/b").append_table("main", pa.table({"n": pa.array([2], pa.int64())}))
     for name in ("dev", "v1"):
-        with pytest.raises(RefNotFoundError, match="no branch") as raised:
+        with pytest.raises(NotFoundError, match="no branch") as raised:
             builder.publish(branch=name)
         assert raised.value.hint is not None
         assert f"warp branch a/b {name}" in raised.value.hint

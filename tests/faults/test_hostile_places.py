@@ -20,9 +20,9 @@ from tests.faults.scenes import rows
 from warpdata.errors import (
     AccessDeniedError,
     AuthenticationError,
+    DeniedError,
     ObjectNotFoundError,
-    ReadOnlyStoreError,
-    StoreFullError,
+    StorageError,
     StoreTimeoutError,
     StoreUnavailableError,
 )
@@ -77,9 +77,9 @@ def test_a_plain_web_server_is_a_read_only_store(tmp_path: Path, http_root: str)
     for address in ("a/b", "a/b@v1", f"a/b@{wd.dataset('a/b', store=local).version}"):
         dataset = wd.dataset(address, store=http_root)
         assert dataset.table().filter("n >= 98").to_arrow()["n"].to_pylist() == [98, 99]
-    with pytest.raises(ReadOnlyStoreError, match="read-only"):
+    with pytest.raises(DeniedError, match="read-only"):
         wd.DatasetBuilder("a/b", http_root).add_table("main", rows(7)).publish()
-    with pytest.raises(ReadOnlyStoreError):
+    with pytest.raises(DeniedError):
         wd.dataset("a/b", store=http_root).snapshot("v2")
     assert wd.dataset("a/b", store=http_root).version == wd.dataset("a/b", store=local).version
     with pytest.raises(wd.errors.NotFoundError):
@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_the_old_version(tmp_path: Path, monkeypatch: pytest.
     builder = wd.DatasetBuilder("a/b", store).add_table("main", rows(100))
     builder.plan()
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreFullError, match="no space left"):
+    with pytest.raises(StorageError, match="no space left"):
         builder.publish()
     monkeypatch.undo()
     assert sorted(path for path in (tmp_path / "store").rglob("*") if path.is_file()) == before

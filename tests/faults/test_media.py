@@ -14,7 +14,7 @@ import pytest
 import warpdata as wd
 from tests.faults.scenes import link
 from tests.web_server import WebServer, serving
-from warpdata.errors import BlobCorruptedError, CorruptError, StorageError, WarpError
+from warpdata.errors import CorruptError, StorageError, WarpError
 from warpdata.primitives.hashing import blob_key
 from warpdata.settings import Settings, load_settings
 from warpdata.storage import open_store
@@ -49,7 +49,7 @@ def outcomes(dataset: wd.Dataset) -> dict[str, bytes | None]:
     for path in CONTENT:
         try:
             found[path] = dataset.artifact().read(path)
-        except BlobCorruptedError as error:
+        except CorruptError as error:
             found[path] = None if path in error.message else b"another member was named"
     return found
 
@@ -65,7 +65,7 @@ def test_a_shard_damaged_in_the_store_is_never_served(server: WebServer, setting
     refused = [path for path, data in found.items() if data is None]
     assert len(refused) == shards, "one byte near the end of each"
     assert all(data == CONTENT[path] for path, data in found.items() if data is not None)
-    with pytest.raises(BlobCorruptedError):
+    with pytest.raises(CorruptError):
         wd.read_many(dataset.table().to_arrow()["file"])
     server.fault = ""
     assert outcomes(dataset) == CONTENT, "nothing of it was kept"

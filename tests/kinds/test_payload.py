@@ -13,7 +13,7 @@ import pytest
 import warpdata as wd
 from tests.faults.scenes import link, memory, rows
 from warpdata.datasets import open_dataset
-from warpdata.errors import ArtifactNotFoundError, EpisodeNotFoundError, NotFoundError, TableNotFoundError
+from warpdata.errors import EpisodeNotFoundError, NotFoundError
 from warpdata.kinds import (
     PayloadKind,
     StageContext,
@@ -104,17 +104,17 @@ def test_an_entry_is_picked_by_name_or_if_it_is_the_only_one() -> None:
     tables, entry = payload_kind("tables"), TableEntry(ShardList())
     assert pick_entry(tables, Manifest("a/b", tables={"x": entry}), None) == ("x", entry)
     assert pick_entry(tables, Manifest("a/b", tables={"x": entry, "main": entry}), None) == ("main", entry)
-    with pytest.raises(TableNotFoundError, match="no table 'main'") as several:
+    with pytest.raises(NotFoundError, match="no table 'main'") as several:
         pick_entry(tables, Manifest("a/b", tables={"x": entry, "y": entry}), None)
     assert several.value.hint == "Tables: x, y"
-    with pytest.raises(TableNotFoundError, match="no table 'trps'") as misspelled:
+    with pytest.raises(NotFoundError, match="no table 'trps'") as misspelled:
         pick_entry(tables, Manifest("a/b", tables={"trips": entry}), "trps")
     assert misspelled.value.hint == "Did you mean trips?"
 
 
 @pytest.mark.parametrize(
     ("section", "error"),
-    [("artifacts", ArtifactNotFoundError), ("episodes", EpisodeNotFoundError), ("tensors", ArtifactNotFoundError)],
+    [("artifacts", NotFoundError), ("episodes", EpisodeNotFoundError), ("tensors", NotFoundError)],
 )
 def test_several_payloads_need_a_name(section: str, error: type[Exception]) -> None:
     entries = {"x": Payload("any", ShardList()), "y": Payload("any", ShardList())}

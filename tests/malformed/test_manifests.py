@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 from tests.reference.manifest_reader import canonical, seal
-from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
+from warpdata.errors import ManifestCorruptedError, UnsupportedError
 from warpdata.limits import MAX_MANIFEST_BYTES
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.repository.manifest import Page, Shard, ShardList, iter_shards, parse_manifest
@@ -300,7 +300,7 @@ def test_bytes_that_are_no_document_are_refused(data: bytes, fact: str) -> None:
 
 
 def test_a_newer_format_is_not_called_damage() -> None:
-    with pytest.raises(UnsupportedFormatError) as caught:
+    with pytest.raises(UnsupportedError) as caught:
         parse_manifest(sealed({**valid(), "format": 2, "something_new": {}}))
     assert "2" in caught.value.message
 

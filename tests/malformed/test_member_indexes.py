@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kinds.artifacts.scenes import memory
-from warpdata.errors import BlobCorruptedError, CorruptError, WarpError
+from warpdata.errors import CorruptError, WarpError
 from warpdata.kinds.artifacts import Artifact, ArtifactBackend, ArtifactEntry, MemberIndex
 from warpdata.limits import MAX_INDEX_PAGE_BYTES, MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
@@ -167,7 +167,7 @@ def test_without_a_fault_they_are_read() -> None:
 
 
 def test_an_index_of_another_artifact_is_refused() -> None:
-    with pytest.raises(BlobCorruptedError, match=r"\(2, 1\), but the manifest states \(3, 1\)"):
+    with pytest.raises(CorruptError, match=r"\(2, 1\), but the manifest states \(3, 1\)"):
         of_records(A, B).artifact(members=3).read("a")
 
 
@@ -288,7 +288,7 @@ def test_an_index_that_can_not_be_is_refused(forge: Callable[[], Forged]) -> Non
 
 
 def _refused(forged: Forged) -> AbstractContextManager[object]:
-    return pytest.raises(BlobCorruptedError, match=f"member index {forged.blob.hash} .*corrupt")
+    return pytest.raises(CorruptError, match=f"member index {forged.blob.hash} .*corrupt")
 
 
 @pytest.mark.parametrize("name", [b"", b"..", b"../up", b"/etc/passwd", b"a//b", b"a\0b", b"\xff", b"\xed\xa0\x80"])
@@ -382,7 +382,7 @@ def test_a_member_that_can_not_be_is_refused(fault: str) -> None:
         lambda a: a.open("a").read(),
     ]
     for use in uses:
-        with pytest.raises(BlobCorruptedError):
+        with pytest.raises(CorruptError):
             use(MEMBERS[fault]())
 
 

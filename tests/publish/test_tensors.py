@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 import warpdata as wd
 from tests.faults.scenes import faulty, link, memory
 from warpdata.datasets import Dataset, open_dataset
-from warpdata.errors import BadInputError, InvalidSourceError, NotFoundError, TensorsCorruptedError
+from warpdata.errors import BadInputError, CorruptError, InvalidSourceError, NotFoundError
 from warpdata.repository.catalog import parse_address
 from warpdata.repository.manifest import iter_shards
 from warpdata.session import Session
@@ -94,7 +94,7 @@ def test_a_weight_map_selects_the_files(tmp_path: Path) -> None:
         ("[]", "not a JSON object"),
     ):
         listed.write_text(bad)
-        with pytest.raises((TensorsCorruptedError, NotFoundError), match=message):
+        with pytest.raises((CorruptError, NotFoundError), match=message):
             open_tensors(tmp_path)
 
 
@@ -212,7 +212,7 @@ def test_arrays_with_any_strides_are_read_in_row_major_order(data: st.DataObject
         ({"w": torch.zeros(3, device="meta")}, "no plain elements"),
         ({"w": EYE.to_sparse()}, "no plain elements"),
         (7, "cannot be made from a int"),
-        ("no/such/file.safetensors", "there is no file"),
+        ("no/such/file.safetensors", "does not exist"),
     ],
 )
 def test_invalid_sources_are_rejected(source: Any, message: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 
 from tests.query.expressions import EXPRESSIONS, ROWS, SCHEMA, expected_rows, rows_of
-from warpdata.errors import InvalidFilterError
+from warpdata.errors import BadInputError
 from warpdata.query import Evaluator, parse_filter
 
 
@@ -94,7 +94,7 @@ def test_the_sql_engine_evaluates_integers_that_overflow(expression: str) -> Non
     for use_kernels in (False, True):
         try:
             answers.append(rows_of(Evaluator(row_filter, use_kernels=use_kernels).mask(needed)))
-        except InvalidFilterError as error:
+        except BadInputError as error:
             answers.append(str(error))
     assert answers[0] == answers[1]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.query.expressions import SCHEMA
-from warpdata.errors import ColumnNotFoundError, InvalidFilterError
+from warpdata.errors import BadInputError, ColumnNotFoundError
 from warpdata.query import parse_filter
 
 
@@ -36,7 +36,7 @@ from warpdata.query import parse_filter
     ],
 )
 def test_only_one_expression_over_one_row_is_accepted(expression: str, part: str) -> None:
-    with pytest.raises(InvalidFilterError, match=part):
+    with pytest.raises(BadInputError, match=part):
         parse_filter(expression, SCHEMA)
 
 
@@ -57,5 +57,5 @@ def test_a_filter_cannot_read_files(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("hidden")
     for expression in (f"s IN (SELECT content FROM read_text('{secret}'))", f"s = (FROM read_text('{secret}'))"):
-        with pytest.raises(InvalidFilterError):
+        with pytest.raises(BadInputError):
             parse_filter(expression, SCHEMA)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.faults.scenes import memory
-from warpdata.errors import AlreadyExistsError, ConflictError, RefNotFoundError, WriteUnknownError
+from warpdata.errors import AlreadyExistsError, ConflictError, NotFoundError, WriteUnknownError
 from warpdata.repository.catalog import (
     MAIN,
     Address,
@@ -113,7 +113,7 @@ class CatalogMachine(RuleBasedStateMachine):
         for name, version in self.labels.items():
             assert catalog.resolve(Address(DATASET, name)).version == version
             assert catalog.resolve(Address(DATASET, version[:12])).version == version
-        with pytest.raises(RefNotFoundError):
+        with pytest.raises(NotFoundError):
             catalog.resolve(Address(DATASET, "never"))
         for txn_id, version in self.logs[MAIN]:
             found = find_transaction(self.store, DATASET, MAIN, txn_id)

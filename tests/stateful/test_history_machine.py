@@ -15,7 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 import warpdata as wd
 from tests.faults.scenes import link, memory
 from warpdata.datasets import Dataset, open_dataset
-from warpdata.errors import AlreadyExistsError, RefNotFoundError, WriteUnknownError
+from warpdata.errors import AlreadyExistsError, NotFoundError, WriteUnknownError
 from warpdata.repository.catalog import parse_address
 from warpdata.storage import Writer
 from warpdata.testing import DropReplies, FaultyStore
@@ -87,7 +87,7 @@ class History(RuleBasedStateMachine):
             assert _content(self._open(f"a/b@{name}")) == content
         for version, content in self.versions.items():
             assert _content(self._open(f"a/b@{version}")) == content
-        with pytest.raises(RefNotFoundError):
+        with pytest.raises(NotFoundError):
             self._open("a/b@never")
 
     def _publish(self, branch: str, values: list[int]) -> None:

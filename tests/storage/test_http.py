@@ -10,10 +10,10 @@ import pytest
 
 from tests.web_server import SLOW_PIECE_BYTES, WebServer, serving
 from warpdata.errors import (
+    BadInputError,
     CorruptError,
-    InvalidNameError,
+    DeniedError,
     ObjectNotFoundError,
-    ReadOnlyStoreError,
     StorageError,
     StoreUnavailableError,
     UnsupportedError,
@@ -125,7 +125,7 @@ def test_what_is_not_there_is_not_found(store: Writer, name: str) -> None:
 @pytest.mark.parametrize("name", READS)
 def test_a_bad_key_never_leaves_the_house(store: Writer, server: WebServer, name: str) -> None:
     for key in ("", *BAD_KEYS):
-        with pytest.raises(InvalidNameError):
+        with pytest.raises(BadInputError):
             READS[name](store, key)
     assert server.requests == []
 
@@ -133,13 +133,13 @@ def test_a_bad_key_never_leaves_the_house(store: Writer, server: WebServer, name
 def test_writing_is_refused_without_asking(store: Writer, server: WebServer, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x")
-    with pytest.raises(ReadOnlyStoreError, match="read-only"):
+    with pytest.raises(DeniedError, match="read-only"):
         store.create("k", b"x")
-    with pytest.raises(ReadOnlyStoreError):
+    with pytest.raises(DeniedError):
         store.create_file("k", source, fingerprint_file(source))
-    with pytest.raises(ReadOnlyStoreError):
+    with pytest.raises(DeniedError):
         store.replace("k", b"x")
-    with pytest.raises(ReadOnlyStoreError):
+    with pytest.raises(DeniedError):
         store.delete("a/k")
     assert server.requests == []
 

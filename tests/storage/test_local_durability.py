@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from warpdata.errors import AccessDeniedError, ReadOnlyStoreError, StorageError, StoreFullError
+from warpdata.errors import AccessDeniedError, DeniedError, StorageError
 from warpdata.limits import MIB
 from warpdata.primitives.hashing import fingerprint_file
 from warpdata.storage import LocalStore
@@ -103,9 +103,9 @@ def test_bytes_are_synced_before_their_name_and_the_name_after(
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (errno.ENOSPC, StoreFullError),
-        (errno.EDQUOT, StoreFullError),
-        (errno.EROFS, ReadOnlyStoreError),
+        (errno.ENOSPC, StorageError),
+        (errno.EDQUOT, StorageError),
+        (errno.EROFS, DeniedError),
         (errno.EACCES, AccessDeniedError),
         (errno.EIO, StorageError),
     ],
@@ -156,7 +156,7 @@ def test_a_file_the_system_cuts_short_is_typed_and_leaves_nothing(
         root,
         source,
     )
-    assert done.split() == ["StoreFullError"] * 3
+    assert done.split() == ["StorageError"] * 3
     _assert_untouched(store, root)
 
 

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from warpdata.errors import BlobCorruptedError, CorruptError
+from warpdata.errors import CorruptError
 from warpdata.storage import ByteRange, LocalStore, Reader
 from warpdata.storage.verified_read import read_verified, retry_corrupt
 from warpdata.storage.wrapper import ReaderWrapper
@@ -60,7 +60,7 @@ class CorruptCache(ReaderWrapper):
 
 def check(data: memoryview) -> str:
     if bytes(data) != b"data":
-        raise BlobCorruptedError("corrupt")
+        raise CorruptError("corrupt")
     return bytes(data).decode()
 
 
@@ -87,7 +87,7 @@ def test_a_range_is_read_again_once_if_a_copy_was_dropped(
         if is_read:
             assert attempt(cache) == "data"
         else:
-            with pytest.raises(BlobCorruptedError):
+            with pytest.raises(CorruptError):
                 attempt(cache)
         assert cache.reads == reads
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import warpdata as wd
 from warpdata.datasets.table_source import TableSource
-from warpdata.errors import BadInputError, MediaDecodeError, TokenMismatchError
+from warpdata.errors import BadInputError, MediaDecodeError
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.streaming import ShuffleBuffer
 from warpdata.testing import S3Endpoint
@@ -213,11 +213,11 @@ def test_a_mixture_keeps_its_order_and_resumes(
 def test_a_token_of_another_stream_is_refused(store: str) -> None:
     dataset = opened(store)
     token = dataset.stream(filter="half = 1", seed=1).state_dict()
-    with pytest.raises(TokenMismatchError, match="seed was '1' and is '2'"):
+    with pytest.raises(BadInputError, match="seed was '1' and is '2'"):
         dataset.stream(filter="half = 1", seed=2).load_state_dict(token)
-    with pytest.raises(TokenMismatchError, match="filter was"):
+    with pytest.raises(BadInputError, match="filter was"):
         dataset.stream(filter="half = 0", seed=1).load_state_dict(token)
-    with pytest.raises(TokenMismatchError, match="version was"):
+    with pytest.raises(BadInputError, match="version was"):
         opened(store, "a/other").stream(filter="half = 1", seed=1).load_state_dict(token)
     with pytest.raises(BadInputError, match="a token of a stream has the fields"):
         dataset.stream().load_state_dict({"epoch": 1})

@@ -6,7 +6,7 @@
  */
 
 import { dtypeBytes, type DType } from "./dtypes.js";
-import { EpisodeCorruptedError } from "./errors.js";
+import { CorruptError } from "./errors.js";
 import { stepBytes, type ChannelSpec, type EpisodeInfo } from "./metadata.js";
 import { isEncoded, hasOwnLength } from "./model.js";
 
@@ -38,7 +38,7 @@ export interface BlockType {
 
 type StepType = Pick<BlockType, "dtype" | "shape">;
 
-/** Returns the type of a block; `EpisodeCorruptedError` if a declaration contradicts its size. */
+/** Returns the type of a block; `CorruptError` if a declaration contradicts its size. */
 export function findBlockType(name: string, sizeBytes: number, info: EpisodeInfo | null): BlockType {
   const raw: BlockType = { dtype: "u8", shape: [], rows: sizeBytes, isDeclared: false };
   if (info === null) {
@@ -116,7 +116,7 @@ function declared(spec: ChannelSpec, sizeBytes: number, length: number): BlockTy
 function checked(name: string, blockType: BlockType, sizeBytes: number): BlockType {
   const taken = blockType.rows * stepBytes(blockType);
   if (taken !== sizeBytes) {
-    throw new EpisodeCorruptedError(
+    throw new CorruptError(
       `block '${name}' has ${sizeBytes} bytes; ${blockType.rows} steps of ${blockType.dtype}` +
         `[${blockType.shape.join(", ")}] take ${taken}`,
     );

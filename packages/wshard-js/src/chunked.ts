@@ -5,7 +5,7 @@
 
 import { prepareDigests } from "./digests.js";
 import { JSON_CONTENT, ROLE_MANIFEST } from "./container.js";
-import { EpisodeCorruptedError, UnsupportedFormatError } from "./errors.js";
+import { CorruptError, UnsupportedError } from "./errors.js";
 import { decodeObject, isCount, isList, isObject, member, type Json, type JsonObject } from "./json-read.js";
 import { encodeJson, show } from "./json-write.js";
 import { MAX_CHUNKS, MAX_STEPS } from "./limits.js";
@@ -42,10 +42,10 @@ export async function loadChunkManifest(where: Source): Promise<ChunkManifest> {
   try {
     if (file.header.role !== ROLE_MANIFEST) {
       const shown = `0x${file.header.role.toString(16).padStart(2, "0")}`;
-      throw new UnsupportedFormatError(`the file has the role ${shown}, not that of a manifest`);
+      throw new UnsupportedError(`the file has the role ${shown}, not that of a manifest`);
     }
     if (!file.has(META_MANIFEST)) {
-      throw new EpisodeCorruptedError(`there is no block '${META_MANIFEST}'`);
+      throw new CorruptError(`there is no block '${META_MANIFEST}'`);
     }
     return parseManifest(decodeObject(await file.readJson(META_MANIFEST), META_MANIFEST));
   } finally {
@@ -77,12 +77,12 @@ export async function encodeChunkManifest(manifest: ChunkManifest): Promise<Uint
   return sink.bytes(totalBytes);
 }
 
-/** Throws `EpisodeCorruptedError` naming every gap and contradiction. */
+/** Throws `CorruptError` naming every gap and contradiction. */
 export function validateChunkContinuity(manifest: ChunkManifest): void {
   const problems = [...gaps(manifest)];
   if (problems.length > 0) {
     const more = problems.length > SHOWN ? `; and ${problems.length - SHOWN} more` : "";
-    throw new EpisodeCorruptedError(`episode '${manifest.episodeId}': ${problems.slice(0, SHOWN).join("; ")}${more}`);
+    throw new CorruptError(`episode '${manifest.episodeId}': ${problems.slice(0, SHOWN).join("; ")}${more}`);
   }
 }
 
@@ -118,12 +118,12 @@ function* gaps(manifest: ChunkManifest): Generator<string> {
 function parseManifest(document: JsonObject): ChunkManifest {
   const listed = member(document, "chunks");
   if (!isList(listed) || listed.length > MAX_CHUNKS) {
-    throw new EpisodeCorruptedError(`${META_MANIFEST} has no valid list of chunks`);
+    throw new CorruptError(`${META_MANIFEST} has no valid list of chunks`);
   }
   const episodeId = member(document, "episode_id");
   const envId = Object.hasOwn(document, "env_id") ? document["env_id"] : "";
   if (typeof episodeId !== "string" || typeof envId !== "string") {
-    throw new EpisodeCorruptedError(`${META_MANIFEST} has no valid episode_id or env_id`);
+    throw new CorruptError(`${META_MANIFEST} has no valid episode_id or env_id`);
   }
   return {
     episodeId,
@@ -136,17 +136,17 @@ function parseManifest(document: JsonObject): ChunkManifest {
 
 function parseEntry(item: Json): ChunkEntry {
   if (!isObject(item)) {
-    throw new EpisodeCorruptedError(`${META_MANIFEST} lists ${show(item)} as a chunk`);
+    throw new CorruptError(`${META_MANIFEST} lists ${show(item)} as a chunk`);
   }
   const [uri, digest, span] = [member(item, "uri"), member(item, "sha256"), member(item, "timestep_range")];
   if (typeof uri !== "string" || !isFileName(uri)) {
-    throw new EpisodeCorruptedError(`the chunk uri ${show(uri)} is not a file name beside the manifest`);
+    throw new CorruptError(`the chunk uri ${show(uri)} is not a file name beside the manifest`);
   }
   if (typeof digest !== "string" || !/^[0-9a-f]{64}$/.test(digest)) {
-    throw new EpisodeCorruptedError(`chunk '${uri}' has the sha256 ${show(digest)}`);
+    throw new CorruptError(`chunk '${uri}' has the sha256 ${show(digest)}`);
   }
   if (!isList(span) || span.length !== 2 || ![0, 1].every((at) => isCount(span, at, MAX_STEPS))) {
-    throw new EpisodeCorruptedError(`chunk '${uri}' has the timestep_range ${show(span)}`);
+    throw new CorruptError(`chunk '${uri}' has the timestep_range ${show(span)}`);
   }
   return {
     index: count(item, "chunk_index"),
@@ -166,7 +166,7 @@ function isFileName(text: string): boolean {
 
 function count(item: JsonObject, key: string): number {
   if (!isCount(item, key, MAX_STEPS)) {
-    throw new EpisodeCorruptedError(`${META_MANIFEST} has ${key} = ${show(member(item, key))}`);
+    throw new CorruptError(`${META_MANIFEST} has ${key} = ${show(member(item, key))}`);
   }
   return Number(item[key]);
 }

@@ -3,7 +3,7 @@
  * Implements "Compression" of the specification.
  */
 
-import { BadInputError, EpisodeCorruptedError, LimitExceededError } from "./errors.js";
+import { BadInputError, CorruptError, LimitExceededError } from "./errors.js";
 import { MAX_DECODED_BYTES } from "./limits.js";
 import { compressLz4, decompressLz4 } from "./lz4.js";
 import { compressZstd, decompressZstd } from "./zstd.js";
@@ -62,7 +62,7 @@ export function checkExpansion(codec: Codec, storedBytes: number, decodedBytes: 
   const most =
     codec === "zstd" ? ZSTD_BLOCK_BYTES * (Math.floor(storedBytes / 4) + 1) : LZ4_MOST_PER_BYTE * storedBytes;
   if (decodedBytes > most) {
-    throw new EpisodeCorruptedError(`${what}: ${storedBytes} bytes cannot hold the promised ${decodedBytes}`);
+    throw new CorruptError(`${what}: ${storedBytes} bytes cannot hold the promised ${decodedBytes}`);
   }
 }
 

@@ -8,7 +8,7 @@
 import { decodeText, encodeText, readU64, viewOf, writeU64 } from "./bytes.js";
 import { checkExpansion, CODECS, type Codec } from "./codecs.js";
 import { xxh64 } from "./digests.js";
-import { EpisodeCorruptedError, LimitExceededError, UnsupportedFormatError } from "./errors.js";
+import { CorruptError, LimitExceededError, UnsupportedError } from "./errors.js";
 import { MAX_ENTRIES, MAX_GAP_BYTES, MAX_NAMES_BYTES } from "./limits.js";
 
 export const HEADER_BYTES = 64;
@@ -63,27 +63,27 @@ function indexEnd(header: Header): number {
 /** Parses the header, and checks it against the size of the file. */
 export function parseHeader(data: Uint8Array, fileBytes: number): Header {
   if (data.length < HEADER_BYTES) {
-    throw new EpisodeCorruptedError(`the file has ${fileBytes} bytes; its header alone takes ${HEADER_BYTES}`);
+    throw new CorruptError(`the file has ${fileBytes} bytes; its header alone takes ${HEADER_BYTES}`);
   }
   const view = viewOf(data);
   const magic = String.fromCharCode(...data.subarray(0, 4));
   if (magic !== MAGIC) {
-    throw new EpisodeCorruptedError(`the file begins with ${JSON.stringify(magic)}, not with "${MAGIC}"`);
+    throw new CorruptError(`the file begins with ${JSON.stringify(magic)}, not with "${MAGIC}"`);
   }
   const [version, flags, entryBytes] = [view.getUint8(4), view.getUint16(6, true), view.getUint16(10, true)];
   if (version !== VERSION) {
-    throw new UnsupportedFormatError(`the container has version ${version}; this library reads version ${VERSION}`);
+    throw new UnsupportedError(`the container has version ${version}; this library reads version ${VERSION}`);
   }
   if (flags & BIG_ENDIAN) {
-    throw new UnsupportedFormatError("the file is big-endian; this library reads little-endian files");
+    throw new UnsupportedError("the file is big-endian; this library reads little-endian files");
   }
   if (entryBytes !== ENTRY_BYTES) {
-    throw new UnsupportedFormatError(`index entries have ${entryBytes} bytes; this library reads ${ENTRY_BYTES}`);
+    throw new UnsupportedError(`index entries have ${entryBytes} bytes; this library reads ${ENTRY_BYTES}`);
   }
   const [alignment, codec] = [view.getUint8(8), view.getUint8(9)];
   const defaultCodec = CODECS[codec];
   if (!ALIGNMENTS.includes(alignment) || defaultCodec === undefined) {
-    throw new EpisodeCorruptedError(`alignment ${alignment} or compression ${codec} does not exist in the format`);
+    throw new CorruptError(`alignment ${alignment} or compression ${codec} does not exist in the format`);
   }
   const header: Header = {
     role: view.getUint8(5),
@@ -103,19 +103,19 @@ export function parseHeader(data: Uint8Array, fileBytes: number): Header {
 function checkSections(header: Header, fileBytes: number): void {
   const { namesOffset: names, dataOffset: blocks, schemaOffset: schema, totalBytes: total } = header;
   if (total !== fileBytes) {
-    throw new EpisodeCorruptedError(`the header promises ${total} bytes, the file has ${fileBytes}`);
+    throw new CorruptError(`the header promises ${total} bytes, the file has ${fileBytes}`);
   }
   if (header.entryCount > MAX_ENTRIES) {
     throw new LimitExceededError(`the index has ${header.entryCount} entries; the most is ${MAX_ENTRIES}`);
   }
   const end = indexEnd(header);
   if (!(end <= names && names <= blocks && blocks <= total) || schema > total) {
-    throw new EpisodeCorruptedError(
+    throw new CorruptError(
       `index end ${end}, names ${names}, data ${blocks}, schema ${schema} do not fit in ${total} bytes`,
     );
   }
   if (names - end > MAX_GAP_BYTES) {
-    throw new EpisodeCorruptedError(`there are ${names - end} bytes between the index and the names`);
+    throw new CorruptError(`there are ${names - end} bytes between the index and the names`);
   }
   if (blocks - names > MAX_NAMES_BYTES) {
     throw new LimitExceededError(`the names take ${blocks - names} bytes; the most is ${MAX_NAMES_BYTES}`);
@@ -126,7 +126,7 @@ function checkSections(header: Header, fileBytes: number): void {
 export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string, BlockEntry> {
   const names = data.subarray(header.namesOffset, header.dataOffset);
   if (data.subarray(indexEnd(header), header.namesOffset).some((byte) => byte !== 0)) {
-    throw new EpisodeCorruptedError("the gap between the index and the names is not zero");
+    throw new CorruptError("the gap between the index and the names is not zero");
   }
   // Names may share bytes, so a small file could hold very many long names.
   let nameBytes = 0;
@@ -142,7 +142,7 @@ export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string
     const at = HEADER_BYTES + ENTRY_BYTES * number;
     const entry = parseEntry(viewOf(data.subarray(at, at + ENTRY_BYTES)), header, names);
     if (entries.has(entry.name)) {
-      throw new EpisodeCorruptedError(`two blocks have the same name, ${JSON.stringify(entry.name)}`);
+      throw new CorruptError(`two blocks have the same name, ${JSON.stringify(entry.name)}`);
     }
     entries.set(entry.name, entry);
   }
@@ -157,15 +157,15 @@ function parseEntry(row: DataView, header: Header, names: Uint8Array): BlockEntr
   const codec = parseCodec(flags, header, what);
   const [offset, storedBytes, sizeBytes] = [readU64(row, 16), readU64(row, 24), readU64(row, 32)];
   if (offset < header.dataOffset || offset + storedBytes > header.totalBytes) {
-    throw new EpisodeCorruptedError(`${what} at ${offset}+${storedBytes} is outside the data section`);
+    throw new CorruptError(`${what} at ${offset}+${storedBytes} is outside the data section`);
   }
   if (header.alignment !== 0 && offset % header.alignment !== 0) {
-    throw new EpisodeCorruptedError(`${what} at ${offset} is not aligned to ${header.alignment}`);
+    throw new CorruptError(`${what} at ${offset} is not aligned to ${header.alignment}`);
   }
   const isChunked = (flags & CHUNKED) !== 0;
   if (codec === "none") {
     if (storedBytes !== sizeBytes) {
-      throw new EpisodeCorruptedError(`${what} is not compressed, but stores ${sizeBytes} bytes in ${storedBytes}`);
+      throw new CorruptError(`${what} is not compressed, but stores ${sizeBytes} bytes in ${storedBytes}`);
     }
   } else if (!isChunked) {
     checkExpansion(codec, storedBytes, sizeBytes, what);
@@ -177,39 +177,39 @@ function parseEntry(row: DataView, header: Header, names: Uint8Array): BlockEntr
 function parseName(row: DataView, names: Uint8Array): string {
   const [at, size] = [row.getUint32(8, true), row.getUint16(12, true)];
   if (size === 0 || at + size > names.length) {
-    throw new EpisodeCorruptedError(`a name at ${at}+${size} is outside the ${names.length} bytes of names`);
+    throw new CorruptError(`a name at ${at}+${size} is outside the ${names.length} bytes of names`);
   }
   const raw = names.subarray(at, at + size);
   if (xxh64(raw) !== row.getBigUint64(0, true)) {
-    throw new EpisodeCorruptedError(`the name at ${at}+${size} does not match the hash of its entry`);
+    throw new CorruptError(`the name at ${at}+${size} does not match the hash of its entry`);
   }
   try {
     return decodeText(raw);
   } catch (cause) {
-    throw new EpisodeCorruptedError(`the name at ${at}+${size} is not UTF-8`, { cause });
+    throw new CorruptError(`the name at ${at}+${size} is not UTF-8`, { cause });
   }
 }
 
 function parseCodec(flags: number, header: Header, what: string): Codec {
   const shown = `0x${flags.toString(16).padStart(4, "0")}`;
   if (flags & ~(COMPRESSED | ZSTD | LZ4 | CHUNKED)) {
-    throw new UnsupportedFormatError(`${what} has the unknown flags ${shown}`);
+    throw new UnsupportedError(`${what} has the unknown flags ${shown}`);
   }
   if (!(flags & COMPRESSED)) {
     if (flags) {
-      throw new EpisodeCorruptedError(`${what} has the flags ${shown}: a codec, but not compressed`);
+      throw new CorruptError(`${what} has the flags ${shown}: a codec, but not compressed`);
     }
     return "none";
   }
   if (flags & ZSTD && flags & LZ4) {
-    throw new EpisodeCorruptedError(`${what} has the flags of both zstd and lz4`);
+    throw new CorruptError(`${what} has the flags of both zstd and lz4`);
   }
   const codec = flags & ZSTD ? "zstd" : flags & LZ4 ? "lz4" : header.defaultCodec;
   if (codec === "none") {
-    throw new EpisodeCorruptedError(`${what} is compressed, but nothing says how: neither its flags nor the header name a codec`);
+    throw new CorruptError(`${what} is compressed, but nothing says how: neither its flags nor the header name a codec`);
   }
   if (flags & CHUNKED && codec !== "zstd") {
-    throw new UnsupportedFormatError(`${what} has time chunks in ${codec}; only zstd supports them`);
+    throw new UnsupportedError(`${what} has time chunks in ${codec}; only zstd supports them`);
   }
   return codec;
 }
@@ -221,7 +221,7 @@ function checkOverlap(entries: BlockEntry[]): void {
   let before = "";
   for (const entry of entries) {
     if (entry.offset < end) {
-      throw new EpisodeCorruptedError(`blocks '${before}' and '${entry.name}' overlap at byte ${entry.offset}`);
+      throw new CorruptError(`blocks '${before}' and '${entry.name}' overlap at byte ${entry.offset}`);
     }
     end = endOf(entry);
     before = entry.name;

@@ -6,7 +6,7 @@
  * specification.
  */
 
-import { BadInputError, EpisodeCorruptedError } from "./errors.js";
+import { BadInputError, CorruptError } from "./errors.js";
 
 /** The typed array of each element type. Booleans are bytes of 0 and 1. */
 export interface ElementArrays {
@@ -83,11 +83,11 @@ export function dtypeOf(data: TypedArray): DType {
   return found;
 }
 
-/** Returns an array over the bytes. `EpisodeCorruptedError` if they do not fill the shape. Non-zero bytes are true. */
+/** Returns an array over the bytes. `CorruptError` if they do not fill the shape. Non-zero bytes are true. */
 export function decodeArray(bytes: Uint8Array, dtype: DType, shape: readonly number[]): NdArray {
   const maker = MAKERS[dtype];
   if (product(shape) * maker.BYTES_PER_ELEMENT !== bytes.length) {
-    throw new EpisodeCorruptedError(`${bytes.length} bytes do not fill the shape [${shape.join(", ")}] of ${dtype}`);
+    throw new CorruptError(`${bytes.length} bytes do not fill the shape [${shape.join(", ")}] of ${dtype}`);
   }
   const isOdd = dtype === "bool" && bytes.some((byte) => byte > 1);
   const lying = isOdd

@@ -8,9 +8,8 @@
  *     │   └── LimitExceededError
  *     ├── AccessDeniedError          ask for access
  *     ├── StorageError               disk or network failed; a later attempt may succeed
- *     ├── EpisodeCorruptedError      bytes are not the expected ones
+ *     ├── CorruptError               bytes are not the expected ones
  *     └── UnsupportedError           this library or environment cannot do that
- *         └── UnsupportedFormatError
  */
 
 export interface ErrorNotes {
@@ -54,14 +53,10 @@ export class StorageError extends WShardError {
   override readonly kind: string = "storage";
 }
 
-export class EpisodeCorruptedError extends WShardError {
-  override readonly kind: string = "episode_corrupted";
+export class CorruptError extends WShardError {
+  override readonly kind: string = "corrupt";
 }
 
 export class UnsupportedError extends WShardError {
   override readonly kind: string = "unsupported";
-}
-
-export class UnsupportedFormatError extends UnsupportedError {
-  override readonly kind: string = "unsupported_format";
 }

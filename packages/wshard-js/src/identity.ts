@@ -6,7 +6,7 @@
 import { newSha256 } from "#platform";
 
 import { sameBytes } from "./bytes.js";
-import { BadInputError, EpisodeCorruptedError } from "./errors.js";
+import { BadInputError, CorruptError } from "./errors.js";
 import { objectOf, type JsonObject } from "./json-read.js";
 import { encodeJson } from "./json-write.js";
 import { openContainer } from "./reader.js";
@@ -30,7 +30,7 @@ const PROVENANCE_MEMBERS: readonly string[] = [
 /**
  * Returns 64 hex digits that name the content. Compression, alignment and block order do not change them.
  *
- * Reads and hashes every block. `EpisodeCorruptedError` if a sealed file does not match its seal.
+ * Reads and hashes every block. `CorruptError` if a sealed file does not match its seal.
  */
 export async function identity(where: Source): Promise<string> {
   const file = await openContainer(where);
@@ -45,7 +45,7 @@ export async function identity(where: Source): Promise<string> {
     }
     const computed = sealBytes(hashes);
     if (file.has(META_IDENTITY) && !sameBytes(await file.readJson(META_IDENTITY), computed)) {
-      throw new EpisodeCorruptedError("the blocks of the file are not those that were sealed");
+      throw new CorruptError("the blocks of the file are not those that were sealed");
     }
     return await sha256(computed);
   } finally {

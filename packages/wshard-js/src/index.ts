@@ -17,13 +17,12 @@ export { DTYPES, dtypeBytes, type DType, type ElementArrays, type NdArray, type 
 export {
   AccessDeniedError,
   BadInputError,
-  EpisodeCorruptedError,
+  CorruptError,
   LimitExceededError,
   NotFoundError,
   ObjectNotFoundError,
   StorageError,
   UnsupportedError,
-  UnsupportedFormatError,
   WShardError,
 } from "./errors.js";
 export { openHttp, type FetchLike, type HttpOptions, type ResponseLike } from "./http.js";

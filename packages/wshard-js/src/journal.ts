@@ -9,7 +9,7 @@ import { concat, readU64, viewOf } from "./bytes.js";
 import { crc32c, prepareDigests } from "./digests.js";
 import { decodeArray } from "./dtypes.js";
 import { freshMetadata } from "./metadata-writer.js";
-import { BadInputError, EpisodeCorruptedError } from "./errors.js";
+import { BadInputError, CorruptError } from "./errors.js";
 import { decodeObject, isList, isObject, member, merged, type JsonObject } from "./json-read.js";
 import { MAX_CHANNELS, MAX_JSON_BYTES, MAX_RECORD_BYTES } from "./limits.js";
 import { DONE, findBlockType, REWARD, TIMESTAMPS, TRUNCATED } from "./block-type.js";
@@ -92,7 +92,7 @@ async function readJournal(source: OpenSource): Promise<Journal> {
   await prepareDigests();
   const first = await readRecord(source, 0, 0);
   if (first === null || first.kind !== BEGIN || first.payload.length > MAX_JSON_BYTES) {
-    throw new EpisodeCorruptedError("the journal has no valid first record");
+    throw new CorruptError("the journal has no valid first record");
   }
   const document = decodeObject(first.payload, "the first record of the journal");
   const parts = parseParts(document);
@@ -142,14 +142,14 @@ async function readRecord(source: OpenSource, at: number, number: number): Promi
 function parseParts(document: JsonObject): readonly ChannelSpec[] {
   const listed = member(document, "parts");
   if (member(document, "v") !== 1 || !isList(listed) || !isObject(member(document, "episode"))) {
-    throw new EpisodeCorruptedError("the journal does not describe its episode and parts");
+    throw new CorruptError("the journal does not describe its episode and parts");
   }
   if (listed.length > MAX_CHANNELS) {
-    throw new EpisodeCorruptedError(`the journal records ${listed.length} parts; the most is ${MAX_CHANNELS}`);
+    throw new CorruptError(`the journal records ${listed.length} parts; the most is ${MAX_CHANNELS}`);
   }
   return listed.map((item) => {
     if (!isObject(item)) {
-      throw new EpisodeCorruptedError("the journal lists a part that is not an object");
+      throw new CorruptError("the journal lists a part that is not an object");
     }
     return parseChannel(item);
   });
@@ -165,12 +165,12 @@ function describe(journal: Journal): EpisodeInfo {
     const blockType = findBlockType(part.block, stepBytes(part) * stepCount, info);
     const isShaped = CHANNEL.test(part.block) || blockType.shape.length === part.shape.length;
     if (part.block.startsWith("meta/") || !blockType.isDeclared || blockType.dtype !== part.dtype || !isShaped) {
-      throw new EpisodeCorruptedError(`the journal records '${part.block}' as ${part.dtype}[${part.shape.join(", ")}]`);
+      throw new CorruptError(`the journal records '${part.block}' as ${part.dtype}[${part.shape.join(", ")}]`);
     }
   }
   const names = new Set(parts.map((part) => part.block));
   if (names.size !== parts.length || (info.timebase.type === "timestamps_ns" && !names.has(TIMESTAMPS))) {
-    throw new EpisodeCorruptedError("the journal records a block twice, or lacks the timestamps of its timebase");
+    throw new CorruptError("the journal records a block twice, or lacks the timestamps of its timebase");
   }
   return info;
 }

@@ -7,7 +7,7 @@
  */
 
 import { decodeText, isWellFormed } from "./bytes.js";
-import { EpisodeCorruptedError, LimitExceededError } from "./errors.js";
+import { CorruptError, LimitExceededError } from "./errors.js";
 import { MAX_JSON_BYTES, MAX_JSON_DEPTH } from "./limits.js";
 
 export type Json = null | boolean | number | bigint | string | readonly Json[] | JsonObject;
@@ -40,10 +40,10 @@ export function decodeObject(data: Uint8Array, what: string): JsonObject {
     value = new Reader(decodeText(data)).document();
   } catch (cause) {
     const why = cause instanceof SyntaxError ? cause.message : "it is not UTF-8";
-    throw new EpisodeCorruptedError(`${what} is not valid JSON: ${why}`, { cause });
+    throw new CorruptError(`${what} is not valid JSON: ${why}`, { cause });
   }
   if (!isObject(value)) {
-    throw new EpisodeCorruptedError(`${what} is not a JSON object`);
+    throw new CorruptError(`${what} is not a JSON object`);
   }
   return value;
 }

@@ -8,7 +8,7 @@
 import { sameBytes } from "./bytes.js";
 import type { BlockEntry } from "./container.js";
 import { decodeArray, type DType, type NdArray } from "./dtypes.js";
-import { EpisodeCorruptedError, LimitExceededError, NotFoundError, UnsupportedFormatError } from "./errors.js";
+import { CorruptError, LimitExceededError, NotFoundError, UnsupportedError } from "./errors.js";
 import { isJournal, loadJournal } from "./journal.js";
 import { decodeObject } from "./json-read.js";
 import { MAX_PARALLEL_READS, MAX_READ_BYTES, READ_EXPANSION } from "./limits.js";
@@ -64,7 +64,7 @@ export async function loadWShard(where: Source, options: LoadOptions = {}): Prom
 async function loadFile(file: WShardFile, channels: readonly string[] | null): Promise<Episode> {
   const info = await file.info();
   if (info === null) {
-    throw new EpisodeCorruptedError(`there is no block '${META_EPISODE}'`);
+    throw new CorruptError(`there is no block '${META_EPISODE}'`);
   }
   const wanted = channels === null ? null : wantedBlocks(channels, file, info);
   const names = file.blocks.filter((name) => wanted === null || wanted.has(name) || Object.hasOwn(SERIES, name));
@@ -185,7 +185,7 @@ class Parts {
   episode(): Episode {
     const { info } = this;
     if (info.timebase.type === "timestamps_ns" && !this.series.has(TIMESTAMPS)) {
-      throw new EpisodeCorruptedError(`the timebase is timestamps_ns, but there is no block '${TIMESTAMPS}'`);
+      throw new CorruptError(`the timebase is timestamps_ns, but there is no block '${TIMESTAMPS}'`);
     }
     const provenance = this.verbatim.get(META_PROVENANCE);
     return {
@@ -214,7 +214,7 @@ class Parts {
     }
     if (array.dtype !== dtype || array.shape.length !== 1 || array.shape[0] !== this.info.length) {
       const shown = `${array.dtype}[${array.shape.join(", ")}]`;
-      throw new UnsupportedFormatError(`block '${name}' is declared as ${shown}, not as ${dtype} for each step`, {
+      throw new UnsupportedError(`block '${name}' is declared as ${shown}, not as ${dtype} for each step`, {
         hint: "Read it with openWShard.",
       });
     }

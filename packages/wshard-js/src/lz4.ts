@@ -5,7 +5,7 @@
  * begins in the last twelve.
  */
 
-import { EpisodeCorruptedError } from "./errors.js";
+import { CorruptError } from "./errors.js";
 
 const MIN_MATCH = 4;
 const LAST_LITERALS = 5;
@@ -14,13 +14,13 @@ const MAX_DISTANCE = 65_535;
 const HASH_BITS = 16;
 const SKIP_SHIFT = 6;
 
-/** Returns exactly `size` bytes, or throws `EpisodeCorruptedError`. */
+/** Returns exactly `size` bytes, or throws `CorruptError`. */
 export function decompressLz4(source: Uint8Array, size: number, what: string): Uint8Array {
   const out = new Uint8Array(size);
   let from = 0;
   let at = 0;
   const refuse = (why: string): never => {
-    throw new EpisodeCorruptedError(`${what} is not a raw lz4 block: ${why} at byte ${from}`);
+    throw new CorruptError(`${what} is not a raw lz4 block: ${why} at byte ${from}`);
   };
   const readLength = (nibble: number): number => {
     let length = nibble;
@@ -43,7 +43,7 @@ export function decompressLz4(source: Uint8Array, size: number, what: string): U
     at += literals;
     if (from === source.length) {
       if (at !== size) {
-        throw new EpisodeCorruptedError(`${what} decodes to ${at} bytes instead of ${size}`);
+        throw new CorruptError(`${what} decodes to ${at} bytes instead of ${size}`);
       }
       return out;
     }

@@ -5,7 +5,7 @@
  */
 
 import { dtypeBytes, isDType, product, type DType } from "./dtypes.js";
-import { EpisodeCorruptedError, UnsupportedFormatError } from "./errors.js";
+import { CorruptError, UnsupportedError } from "./errors.js";
 import {
   decodeObject,
   isCount,
@@ -73,7 +73,7 @@ export function stepBytes(spec: { readonly dtype: DType; readonly shape: readonl
 export function parseInfo(blocks: ReadonlyMap<string, Uint8Array>): EpisodeInfo {
   const raw = blocks.get(META_EPISODE);
   if (raw === undefined) {
-    throw new EpisodeCorruptedError(`there is no block '${META_EPISODE}'`);
+    throw new CorruptError(`there is no block '${META_EPISODE}'`);
   }
   const episode = decodeObject(raw, META_EPISODE);
   const shardBytes = blocks.get(META_WSHARD);
@@ -81,14 +81,14 @@ export function parseInfo(blocks: ReadonlyMap<string, Uint8Array>): EpisodeInfo 
   checkVersion(shard);
   const lengthKey = Object.hasOwn(episode, "length_T") ? "length_T" : "length_t";
   if (!isCount(episode, lengthKey, MAX_STEPS)) {
-    throw new EpisodeCorruptedError(`${META_EPISODE} has the length ${show(member(episode, lengthKey))}`);
+    throw new CorruptError(`${META_EPISODE} has the length ${show(member(episode, lengthKey))}`);
   }
   const length = Number(episode[lengthKey]);
   const id = member(episode, Object.hasOwn(episode, "episode_id") ? "episode_id" : "id");
   const envId = Object.hasOwn(episode, "env_id") ? member(episode, "env_id") : "";
   const metadata = Object.hasOwn(episode, "metadata") ? member(episode, "metadata") : {};
   if (typeof id !== "string" || typeof envId !== "string" || !isObject(metadata)) {
-    throw new EpisodeCorruptedError(`${META_EPISODE} has no proper episode_id, env_id or metadata`);
+    throw new CorruptError(`${META_EPISODE} has no proper episode_id, env_id or metadata`);
   }
   const timebase = parseTimebase(member(episode, "timebase"), member(shard, "timebase"));
   const chunk = parsePlace(episode, length);
@@ -100,10 +100,10 @@ function checkVersion(shard: JsonObject): void {
   const key = ["version", "wshard_version"].find((name) => Object.hasOwn(shard, name));
   const version = key === undefined ? 1 : (shard[key] as Json);
   if (!VERSIONS.includes(version)) {
-    throw new UnsupportedFormatError(`${META_WSHARD} has the version ${show(version)}`);
+    throw new UnsupportedError(`${META_WSHARD} has the version ${show(version)}`);
   }
   if (Object.hasOwn(shard, "endianness") && shard["endianness"] !== "little") {
-    throw new UnsupportedFormatError(`${META_WSHARD} has the endianness ${show(shard["endianness"])}`);
+    throw new UnsupportedError(`${META_WSHARD} has the endianness ${show(shard["endianness"])}`);
   }
 }
 
@@ -128,7 +128,7 @@ function oneTimebase(value: Json | undefined, what: string): ReadTimebase | null
   if (value === undefined || value === null) {
     return null;
   }
-  const refusal = new EpisodeCorruptedError(`${what} has the timebase ${show(value)}`);
+  const refusal = new CorruptError(`${what} has the timebase ${show(value)}`);
   if (!isObject(value)) {
     throw refusal;
   }
@@ -154,7 +154,7 @@ function parsePlace(episode: JsonObject, length: number): ChunkPlace | null {
       return null;
     }
     if (!isCount(episode, key, MAX_STEPS)) {
-      throw new EpisodeCorruptedError(`${META_EPISODE} has ${key} = ${show(member(episode, key))}`);
+      throw new CorruptError(`${META_EPISODE} has ${key} = ${show(member(episode, key))}`);
     }
     return Number(episode[key]);
   };
@@ -163,13 +163,13 @@ function parsePlace(episode: JsonObject, length: number): ChunkPlace | null {
   let firstStep = 0;
   if (span !== null) {
     if (!isList(span) || span.length !== 2 || ![0, 1].every((at) => isCount(span, at, 2 * MAX_STEPS))) {
-      throw new EpisodeCorruptedError(`${META_EPISODE} has the timestep_range ${show(span)}`);
+      throw new CorruptError(`${META_EPISODE} has the timestep_range ${show(span)}`);
     }
     firstStep = Number(span[0]);
     const steps = Number(span[1]) - firstStep;
     // The end is exclusive in old complete episodes, and inclusive in chunks.
     if (steps !== length && steps !== length - 1) {
-      throw new EpisodeCorruptedError(`${META_EPISODE} has ${length} steps in the timestep_range ${show(span)}`);
+      throw new CorruptError(`${META_EPISODE} has ${length} steps in the timestep_range ${show(span)}`);
     }
   }
   return index === null && total === null && firstStep === 0 ? null : { index, total, firstStep };
@@ -192,19 +192,19 @@ function parseChannels(data: Uint8Array | undefined): Pick<EpisodeInfo, "channel
 
 function byBlock(listed: Json | undefined): ReadonlyMap<string, ChannelSpec> {
   if (!isList(listed) || listed.length > MAX_CHANNELS) {
-    throw new EpisodeCorruptedError(`${META_CHANNELS} does not hold a list of channels`);
+    throw new CorruptError(`${META_CHANNELS} does not hold a list of channels`);
   }
   const specs = listed.map((item) => parseChannel(declaration(item)));
   const out = new Map(specs.map((spec) => [spec.block, spec]));
   if (out.size !== specs.length) {
-    throw new EpisodeCorruptedError(`${META_CHANNELS} describes one block twice`);
+    throw new CorruptError(`${META_CHANNELS} describes one block twice`);
   }
   return out;
 }
 
 function declaration(value: Json): JsonObject {
   if (!isObject(value)) {
-    throw new EpisodeCorruptedError(`${META_CHANNELS} has ${show(value)} instead of the object of a channel`);
+    throw new CorruptError(`${META_CHANNELS} has ${show(value)} instead of the object of a channel`);
   }
   return value;
 }
@@ -218,17 +218,17 @@ export function parseChannel(item: JsonObject): ChannelSpec {
   const id = given === null && typeof named === "string" ? named.slice(named.indexOf("/") + 1) || named : given;
   const block = named === null && typeof id === "string" ? `signal/${id}` : named;
   if (typeof id !== "string" || typeof block !== "string" || !id || !block) {
-    throw new EpisodeCorruptedError(
+    throw new CorruptError(
       `${META_CHANNELS} has a channel without a proper id: ${show(given)}, ${show(named)}`,
     );
   }
   const dtype = member(item, "dtype");
   if (typeof dtype !== "string" || !isDType(dtype)) {
-    throw new UnsupportedFormatError(`channel '${id}' has the dtype ${show(dtype)}, which the format does not have`);
+    throw new UnsupportedError(`channel '${id}' has the dtype ${show(dtype)}, which the format does not have`);
   }
   const shape = Object.hasOwn(item, "shape") ? item["shape"] : [];
   if (!isList(shape) || shape.length > MAX_DIMENSIONS || !shape.every((_, at) => isCount(shape, at, MAX_DIMENSION))) {
-    throw new EpisodeCorruptedError(`channel '${id}' has the shape ${show(shape)}`);
+    throw new CorruptError(`channel '${id}' has the shape ${show(shape)}`);
   }
   return { id, dtype, shape: shape.map(Number), block, attributes: without(item, DECLARED) };
 }

@@ -16,7 +16,7 @@ import {
 } from "./container.js";
 import { crc32c, prepareDigests, RunningCrc32c } from "./digests.js";
 import { decodeArray, type NdArray } from "./dtypes.js";
-import { BadInputError, EpisodeCorruptedError, NotFoundError, UnsupportedFormatError } from "./errors.js";
+import { BadInputError, CorruptError, NotFoundError, UnsupportedError } from "./errors.js";
 import { MAX_JSON_BYTES, PIECE_BYTES } from "./limits.js";
 import { findBlockType, type BlockType } from "./block-type.js";
 import { META_BLOCKS, META_EPISODE, parseInfo, stepBytes, type EpisodeInfo } from "./metadata.js";
@@ -51,7 +51,7 @@ export async function asEpisode(file: WShardFile): Promise<WShardFile> {
     await file.close();
     const shown = `0x${role.toString(16).padStart(2, "0")}`;
     const isManifest = role === ROLE_MANIFEST;
-    throw new UnsupportedFormatError(
+    throw new UnsupportedError(
       `the file has the role ${shown}, not that of an episode`,
       isManifest ? { hint: "This is a manifest of chunks: use loadChunkManifest." } : {},
     );
@@ -126,7 +126,7 @@ export class WShardFile {
   async readJson(name: string): Promise<Uint8Array> {
     const reader = this.block(name);
     if (reader.entry.sizeBytes > MAX_JSON_BYTES) {
-      throw new EpisodeCorruptedError(`block '${name}' has ${reader.entry.sizeBytes} bytes; the most is ${MAX_JSON_BYTES}`);
+      throw new CorruptError(`block '${name}' has ${reader.entry.sizeBytes} bytes; the most is ${MAX_JSON_BYTES}`);
     }
     return reader.raw();
   }
@@ -237,7 +237,7 @@ export class BlockReader {
     // A zero means "absent" only if the header does not promise checksums.
     const isAbsent = promised === 0 && !hasChecksums(this.file.header);
     if (checksum !== promised && !isAbsent) {
-      throw new EpisodeCorruptedError(
+      throw new CorruptError(
         `block '${this.entry.name}' has the checksum ${hex(checksum)} instead of ${hex(promised)}`,
       );
     }

@@ -1,7 +1,7 @@
 /** Residuals: the sign of the second difference, one bit for each step. Implements "Residuals" of the specification. */
 
 import type { NdArray } from "./dtypes.js";
-import { BadInputError, EpisodeCorruptedError } from "./errors.js";
+import { BadInputError, CorruptError } from "./errors.js";
 import { toNumbers } from "./numbers.js";
 
 /**
@@ -38,7 +38,7 @@ export function unpackResidual(packed: Uint8Array, length: number): NdArray<"boo
     return { dtype: "bool", shape: [0, 0], data: new Uint8Array(0) };
   }
   if (!(rowBytes > 0) || packed.length % rowBytes !== 0) {
-    throw new EpisodeCorruptedError(
+    throw new CorruptError(
       `${packed.length} bytes are not residuals of ${length} steps, ${rowBytes} bytes each`,
     );
   }

@@ -9,7 +9,7 @@ import { concat, viewOf } from "./bytes.js";
 import { checkExpansion, compress, decompress, type Compression } from "./codecs.js";
 import type { BlockEntry } from "./container.js";
 import { xxh64Low } from "./digests.js";
-import { EpisodeCorruptedError, LimitExceededError } from "./errors.js";
+import { CorruptError, LimitExceededError } from "./errors.js";
 import { MAX_CHUNKS } from "./limits.js";
 
 const SKIPPABLE_MAGIC = 0x184d2a5e;
@@ -36,20 +36,20 @@ export async function readSeekTable(entry: BlockEntry, readRange: ReadRange): Pr
   const what = `the seek table of block '${entry.name}'`;
   const end = entry.offset + entry.storedBytes;
   if (entry.storedBytes < HEAD_BYTES + FOOTER_BYTES) {
-    throw new EpisodeCorruptedError(`${what} does not fit in ${entry.storedBytes} bytes`);
+    throw new CorruptError(`${what} does not fit in ${entry.storedBytes} bytes`);
   }
   const footer = viewOf(await readRange(end - FOOTER_BYTES, end));
   const [count, descriptor, magic] = [footer.getUint32(0, true), footer.getUint8(4), footer.getUint32(5, true)];
   if (magic !== FOOTER_MAGIC || descriptor !== HAS_CHECKSUMS) {
-    throw new EpisodeCorruptedError(`${what} ends with 0x${magic.toString(16)} and 0x${descriptor.toString(16)}`);
+    throw new CorruptError(`${what} ends with 0x${magic.toString(16)} and 0x${descriptor.toString(16)}`);
   }
   const tableBytes = count * ROW_BYTES + FOOTER_BYTES;
   if (count > MAX_CHUNKS || HEAD_BYTES + tableBytes > entry.storedBytes) {
-    throw new EpisodeCorruptedError(`${what} lists ${count} chunks in ${entry.storedBytes} bytes`);
+    throw new CorruptError(`${what} lists ${count} chunks in ${entry.storedBytes} bytes`);
   }
   const table = viewOf(await readRange(end - HEAD_BYTES - tableBytes, end - FOOTER_BYTES));
   if (table.getUint32(0, true) !== SKIPPABLE_MAGIC || table.getUint32(4, true) !== tableBytes) {
-    throw new EpisodeCorruptedError(`${what} does not begin as a skippable frame`);
+    throw new CorruptError(`${what} does not begin as a skippable frame`);
   }
   return parseRows(entry, table, count, what);
 }
@@ -67,13 +67,13 @@ function parseRows(entry: BlockEntry, table: DataView, count: number, what: stri
   const [storedSum, decodedSum] = [stored[count]!, decoded[count]!];
   const tableBytes = HEAD_BYTES + ROW_BYTES * count + FOOTER_BYTES;
   if (storedSum + tableBytes !== entry.storedBytes || decodedSum !== entry.sizeBytes) {
-    throw new EpisodeCorruptedError(`${what} sums to ${storedSum} and ${decodedSum} bytes, which contradicts its entry`);
+    throw new CorruptError(`${what} sums to ${storedSum} and ${decodedSum} bytes, which contradicts its entry`);
   }
   for (let number = 0; number < count; number++) {
     const size = stored[number + 1]! - stored[number]!;
     const promised = decoded[number + 1]! - decoded[number]!;
     if (size === 0 || promised === 0) {
-      throw new EpisodeCorruptedError(`${what} has an empty chunk at ${number}`);
+      throw new CorruptError(`${what} has an empty chunk at ${number}`);
     }
     checkExpansion("zstd", size, promised, `time chunk ${number} of block '${entry.name}'`);
   }
@@ -112,7 +112,7 @@ async function decodeChunk(entry: BlockEntry, table: SeekTable, number: number, 
   const what = `time chunk ${number} of block '${entry.name}'`;
   const piece = await decompress(data, "zstd", table.decoded[number + 1]! - table.decoded[number]!, what);
   if (xxh64Low(piece) !== table.checksums[number]) {
-    throw new EpisodeCorruptedError(`${what} fails its checksum`);
+    throw new CorruptError(`${what} fails its checksum`);
   }
   return piece;
 }

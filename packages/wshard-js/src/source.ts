@@ -5,7 +5,7 @@
 
 import { hasFiles, openForReading, translate } from "#platform";
 
-import { BadInputError, EpisodeCorruptedError, LimitExceededError } from "./errors.js";
+import { BadInputError, CorruptError, LimitExceededError } from "./errors.js";
 import { openHttp } from "./http.js";
 import { HEAD_GUESS_BYTES } from "./limits.js";
 import type { FileHandleLike } from "./platform.js";
@@ -67,7 +67,7 @@ export class OpenSource {
         : cause;
     }
     if (data.length !== end - start) {
-      throw new EpisodeCorruptedError(`the source gave ${data.length} bytes for ${start}…${end}`);
+      throw new CorruptError(`the source gave ${data.length} bytes for ${start}…${end}`);
     }
     return data;
   }

@@ -8,7 +8,7 @@
 import type { ZSTDDecoder } from "zstddec";
 
 import { readU64, viewOf } from "./bytes.js";
-import { EpisodeCorruptedError, LimitExceededError, UnsupportedError, UnsupportedFormatError } from "./errors.js";
+import { CorruptError, LimitExceededError, UnsupportedError } from "./errors.js";
 import { MAX_ZSTD_HEAP_BYTES } from "./limits.js";
 
 const MAGIC = 0xfd2fb528;
@@ -21,15 +21,15 @@ type Encoder = Pick<typeof import("@bokuweb/zstd-wasm"), "compress">;
 let decoder: Promise<ZSTDDecoder> | undefined;
 let encoder: Promise<Encoder> | undefined;
 
-/** Returns exactly `size` bytes, or throws `EpisodeCorruptedError`. The caller has bounded `size`. */
+/** Returns exactly `size` bytes, or throws `CorruptError`. The caller has bounded `size`. */
 export async function decompressZstd(data: Uint8Array, size: number, what: string): Promise<Uint8Array> {
   const frame = readFrame(data, what);
   if (frame.contentBytes !== null && frame.contentBytes !== size) {
-    throw new EpisodeCorruptedError(`${what}: its zstd frame promises ${frame.contentBytes} bytes, its entry ${size}`);
+    throw new CorruptError(`${what}: its zstd frame promises ${frame.contentBytes} bytes, its entry ${size}`);
   }
   if (size === 0) {
     if (!frame.isEmpty) {
-      throw new EpisodeCorruptedError(`${what} is not one zstd frame: it is not empty`);
+      throw new CorruptError(`${what} is not one zstd frame: it is not empty`);
     }
     return new Uint8Array(0);
   }
@@ -41,7 +41,7 @@ export async function decompressZstd(data: Uint8Array, size: number, what: strin
   // The decoder returns nothing for a corrupt frame.
   if (out.length !== size) {
     const why = out.length === 0 ? "it is corrupt" : `it decodes to ${out.length} bytes instead of ${size}`;
-    throw new EpisodeCorruptedError(`${what} is not one zstd frame: ${why}`);
+    throw new CorruptError(`${what} is not one zstd frame: ${why}`);
   }
   return out;
 }
@@ -64,7 +64,7 @@ interface Frame {
 /** Parses a frame that fills the bytes exactly. */
 function readFrame(data: Uint8Array, what: string): Frame {
   const refuse = (why: string): never => {
-    throw new EpisodeCorruptedError(`${what} is not one zstd frame: ${why}`);
+    throw new CorruptError(`${what} is not one zstd frame: ${why}`);
   };
   const view = viewOf(data);
   if (data.length < 6 || view.getUint32(0, true) !== MAGIC) {
@@ -81,7 +81,7 @@ function readFrame(data: Uint8Array, what: string): Frame {
     refuse("its header is corrupt");
   }
   if (data.subarray(dictionaryAt, sizeAt).some((byte) => byte !== 0)) {
-    throw new UnsupportedFormatError(`${what} needs a zstd dictionary, and episode files have none`);
+    throw new UnsupportedError(`${what} needs a zstd dictionary, and episode files have none`);
   }
   const contentBytes = sizeBytes === 0 ? null : readContentSize(view, sizeAt, sizeBytes);
   let isEmpty = true;

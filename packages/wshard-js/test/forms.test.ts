@@ -161,7 +161,7 @@ test("the default compression of the header", async () => {
 test("a series with another declared type is read by block only", async () => {
   const channels = [{ id: "r", dtype: "f64", shape: [], signal_block: "reward" }];
   const bytes = made({ channels: { channels } }, { reward: new Uint8Array(32) }).build();
-  await assert.rejects(loadWShard(bytes), { kind: "unsupported_format", message: /reward/ });
+  await assert.rejects(loadWShard(bytes), { kind: "unsupported", message: /reward/ });
   assert.equal((await (await openWShard(bytes)).block("reward").read()).dtype, "f64");
 });
 

@@ -59,7 +59,7 @@ test("all records before the first invalid one are read", async () => {
   for (let size = 0; size <= data.length; size++) {
     const whole = ENDS.filter((end) => end <= size).length;
     if (whole === 0) {
-      await assert.rejects(loadWShard(data.subarray(0, size)), { kind: "episode_corrupted" });
+      await assert.rejects(loadWShard(data.subarray(0, size)), { kind: "corrupt" });
       continue;
     }
     const episode = await loadWShard(data.subarray(0, size));
@@ -127,6 +127,6 @@ const first: Readonly<Record<string, Uint8Array>> = {
 
 test("first records that do not describe an episode are refused", async () => {
   for (const [name, data] of Object.entries(first)) {
-    await assert.rejects(loadWShard(data), { kind: "episode_corrupted" }, name);
+    await assert.rejects(loadWShard(data), { kind: "corrupt" }, name);
   }
 });

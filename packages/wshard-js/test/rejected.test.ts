@@ -129,8 +129,8 @@ function seekable(
   return join(...frames, head, table, ...footer);
 }
 
-const CORRUPT = "episode_corrupted";
-const UNSUPPORTED = "unsupported_format";
+const CORRUPT = "corrupt";
+const UNSUPPORTED = "unsupported";
 const LIMIT = "limit_exceeded";
 
 const CONTAINER: Readonly<Record<string, readonly [Spoil, RegExp, string]>> = {
@@ -371,7 +371,7 @@ const METADATA: Readonly<Record<string, readonly [string, Document]>> = {
 for (const [rule, [name, document]] of Object.entries(METADATA)) {
   test(`metadata that breaks a rule: ${rule}`, async () => {
     await assert.rejects(loadWShard(validFile({ [name]: document }).build()), {
-      kind: /^(episode_corrupted|unsupported_format)$/,
+      kind: /^(corrupt|unsupported)$/,
     });
   });
 }

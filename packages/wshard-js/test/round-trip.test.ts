@@ -154,7 +154,7 @@ test("a broken seal is detected", async () => {
     blocks[name] = (await file.block(name).raw()).slice();
   }
   blocks["reward"]![0] = 1;
-  await assert.rejects(identity(new RawFile(blocks).build()), { kind: "episode_corrupted", message: /sealed/ });
+  await assert.rejects(identity(new RawFile(blocks).build()), { kind: "corrupt", message: /sealed/ });
 });
 
 test("unknown members and blocks survive a change", async () => {
@@ -270,7 +270,7 @@ test("invalid episodes are refused and leave no file", async () => {
 test("residuals of no steps are empty", () => {
   assert.equal(packResidual({ dtype: "f32", shape: [0, 3], data: new Float32Array(0) }).length, 0);
   assert.deepEqual(unpackResidual(new Uint8Array(0), 0).shape, [0, 0]);
-  assert.throws(() => unpackResidual(new Uint8Array(1), 0), { kind: "episode_corrupted" });
+  assert.throws(() => unpackResidual(new Uint8Array(1), 0), { kind: "corrupt" });
 });
 
 test("residuals are the signs of the second difference", () => {

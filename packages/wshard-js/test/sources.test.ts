@@ -75,7 +75,7 @@ test("a damaged chunk affects no other", async () => {
     try {
       assert.deepEqual(bytesOf(await reader.window(start, stop)), whole.subarray(start * 256, stop * 256));
     } catch (error) {
-      assert.equal((error as { kind: string }).kind, "episode_corrupted");
+      assert.equal((error as { kind: string }).kind, "corrupt");
       bad++;
     }
   }
@@ -105,7 +105,7 @@ test("files, handles, blobs and buffers give the same episode", async () => {
     }
     assert.equal((await handle.stat()).size, bytes.length, "the handle stays open");
     await assert.rejects(loadWShard(join(folder, "nothing")), { kind: "object_not_found" });
-    await assert.rejects(loadWShard(folder), { kind: /storage|episode_corrupted/ });
+    await assert.rejects(loadWShard(folder), { kind: /storage|corrupt/ });
     await assert.rejects(loadWShard({} as Source), { kind: "bad_input" });
   } finally {
     await handle.close();
@@ -176,7 +176,7 @@ const answers: readonly (readonly [number, Record<string, string>, string])[] = 
   [404, {}, "object_not_found"],
   [403, {}, "access_denied"],
   [500, {}, "storage"],
-  [416, { "content-range": "bytes */0" }, "episode_corrupted"],
+  [416, { "content-range": "bytes */0" }, "corrupt"],
 ];
 
 test("over HTTP, failures are typed errors", async () => {

@@ -128,8 +128,8 @@ test("a manifest of chunks", { skip: noGolden }, async () => {
   const manifest = await loadChunkManifest(golden);
   validateChunkContinuity(manifest);
   assert.deepEqual(await encodeChunkManifest(manifest), golden);
-  await assert.rejects(loadWShard(golden), { kind: "unsupported_format" });
-  await assert.rejects(loadChunkManifest(goldenPath("plain.wshard")), { kind: "unsupported_format" });
+  await assert.rejects(loadWShard(golden), { kind: "unsupported" });
+  await assert.rejects(loadChunkManifest(goldenPath("plain.wshard")), { kind: "unsupported" });
 });
 
 test("a journal of the Python library", { skip: noGolden }, async () => {

@@ -21,10 +21,10 @@ from warpdata.cli.format import bytes_text, seconds_text
 from warpdata.errors import (
     AccessDeniedError,
     CorruptError,
+    DeniedError,
     ObjectNotFoundError,
-    ReadOnlyStoreError,
     StorageError,
-    UnsupportedFormatError,
+    UnsupportedError,
     WarpError,
 )
 from warpdata.query import connect_open
@@ -167,14 +167,14 @@ def _reach(writer: Writer) -> Finding:
             raise
         return Finding("store", "ok", f"{writer.url} responds; nothing is published there yet")
     if marker.replace(b" ", b"").strip() != b'{"format":1}':
-        raise UnsupportedFormatError(f"{writer.url} has an unsupported store format", hint="Upgrade warpdata.")
+        raise UnsupportedError(f"{writer.url} has an unsupported store format", hint="Upgrade warpdata.")
     return Finding("store", "ok", f"{writer.url} responds")
 
 
 def _write(probe: StoreProbe) -> Finding:
     try:
         made = probe.writer.create(probe.key, _PAYLOAD)
-    except (ReadOnlyStoreError, AccessDeniedError) as error:
+    except (DeniedError, AccessDeniedError) as error:
         return Finding("write", "note", f"read-only: {error.message}")
     if not made:
         raise StorageError(f"create reported that a new key already exists: {probe.key}")

@@ -13,7 +13,6 @@ from warpdata.cli.context import CliContext
 from warpdata.errors import (
     BadInputError,
     CorruptError,
-    EpisodeCorruptedError,
     ObjectNotFoundError,
     UnsupportedError,
 )
@@ -142,7 +141,7 @@ def open_file(path: Path) -> OpenEpisode:
         return _open_chunks(path)
     file = open_wshard(path)
     if file.info is None:
-        raise EpisodeCorruptedError(f"{path} has no block 'meta/episode'")
+        raise CorruptError(f"{path} has no block 'meta/episode'")
     return OpenEpisode(file.info.id, str(path), path.stat().st_size, file, lambda: identity(path))
 
 
@@ -152,7 +151,7 @@ def _open_chunks(path: Path) -> OpenEpisode:
     paths = [path.parent / entry.uri for entry in manifest.chunks]
     for entry, chunk in zip(manifest.chunks, paths, strict=True):
         if not chunk.is_file():
-            raise EpisodeCorruptedError(f"chunk {entry.index} of {manifest.episode_id!r} is missing: {chunk}")
+            raise CorruptError(f"chunk {entry.index} of {manifest.episode_id!r} is missing: {chunk}")
 
     def verify() -> str:
         validate_chunk_continuity(manifest, path.parent)

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from warpdata.cli.context import CliContext
 from warpdata.cli.options import apply_options, split_names
 from warpdata.cli.parameters import ADDRESS, ParameterType
-from warpdata.errors import InvalidViewError
+from warpdata.errors import BadInputError
 from warpdata.primitives.suggest import suggest
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class _RankNarrow:
         from warpdata.formats.tensors import narrow
 
         if not -len(shape) <= self.dim < len(shape):
-            raise InvalidViewError(f"{name!r} has {len(shape)} dimensions, so no dimension {self.dim}")
+            raise BadInputError(f"{name!r} has {len(shape)} dimensions, so no dimension {self.dim}")
         size = shape[self.dim]
         start = size * self.rank // self.world
         return narrow(self.dim, start, size * (self.rank + 1) // self.world - start)
@@ -185,7 +185,7 @@ def _matching(art: TensorSet, pattern: str) -> Iterator[str]:
         return
     found = fnmatch.filter(art.names(), pattern)
     if not found:
-        raise InvalidViewError(f"no tensor matches {pattern!r}", hint=suggest(pattern, art.names(), label="Tensors"))
+        raise BadInputError(f"no tensor matches {pattern!r}", hint=suggest(pattern, art.names(), label="Tensors"))
     yield from found
 
 

@@ -137,7 +137,7 @@ class PayloadKind(ABC, Generic[EntryT, OpenedT]):
     def parse(self, name: str, entry: ManifestEntry) -> EntryT:
         """Check an entry of a manifest and return it typed.
 
-        Raise `ManifestCorruptedError` or `UnsupportedFormatError` if a reader cannot work with it. Pure.
+        Raise `ManifestCorruptedError` or `UnsupportedError` if a reader cannot work with it. Pure.
         """
 
     @abstractmethod

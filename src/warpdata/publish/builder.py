@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
-    InvalidNameError,
+    ErrorKind,
     LimitExceededError,
-    RefNotFoundError,
+    NotFoundError,
     StorageError,
 )
 from warpdata.kinds import StageContext, StagedEntry, payload_kind
@@ -201,8 +201,10 @@ class DatasetBuilder:
     def _add(self, section: str, name: str, source: object, *, appends: bool = False) -> DatasetBuilder:
         noun = payload_kind(section).noun
         if not ENTRY_NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
-            raise InvalidNameError(
-                f"{name[:200]!r} is not a valid name for {noun}", hint="Use letters, digits, underscore, dot and dash."
+            raise BadInputError(
+                f"{name[:200]!r} is not a valid name for {noun}",
+                hint="Use letters, digits, underscore, dot and dash.",
+                kind=ErrorKind.INVALID_NAME,
             )
         if name in self._sources.get(section, {}):
             raise BadInputError(f"{noun} {name!r} was added twice", hint="Pass all sources in one call, as a list.")
@@ -279,9 +281,10 @@ class DatasetBuilder:
     def _check_branch(self, branch: str) -> None:
         """Require an existing branch. Only `main` is created by a publish."""
         if branch != MAIN and branch not in self._session.catalog.branches(self._dataset_id):
-            raise RefNotFoundError(
+            raise NotFoundError(
                 f"{self._dataset_id} has no branch {branch!r}",
                 hint=f"Create it first: `warp branch {self._dataset_id} {branch}`, or Dataset.branch({branch!r}).",
+                kind=ErrorKind.REF_NOT_FOUND,
             )
 
     def _check_label(self, label: str | None, version: str | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from warpdata.errors import InvalidFilterError
+from warpdata.errors import BadInputError, ErrorKind
 from warpdata.primitives.arrow_buffers import as_bits, as_bools
 from warpdata.query.arrow_eval import evaluate_mask
 from warpdata.query.duckdb import sealed_cursor
@@ -66,11 +66,14 @@ class Evaluator:
             result = self._cursor().from_arrow(stream).project(f"({self._filter.sql}\n) IS TRUE AS keep")
             mask = as_bools(result.to_arrow_table()["keep"].combine_chunks())
         except duckdb.Error as error:
-            raise InvalidFilterError(f"the filter {self._filter.sql!r} fails on a row: {error}") from error
+            raise BadInputError(
+                f"the filter {self._filter.sql!r} fails on a row: {error}", kind=ErrorKind.INVALID_FILTER
+            ) from error
         if len(mask) != rows.num_rows:
-            raise InvalidFilterError(
+            raise BadInputError(
                 f"the filter {self._filter.sql!r} does not evaluate one row at a time: "
-                f"{rows.num_rows} rows give {len(mask)} results"
+                f"{rows.num_rows} rows give {len(mask)} results",
+                kind=ErrorKind.INVALID_FILTER,
             )
         return mask
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import InvalidFilterError
+from warpdata.errors import BadInputError, ErrorKind
 from warpdata.limits import MAX_FILTER_LENGTH
 from warpdata.query.duckdb import quoted, sealed_cursor
 from warpdata.query.duckdb_ast import ColumnResolver, iter_nodes, to_predicate
@@ -59,14 +59,19 @@ def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
 @functools.lru_cache(maxsize=_CACHED_FILTERS)
 def _parse_filter(text: str, schema: pa.Schema) -> RowFilter:
     if len(text) > MAX_FILTER_LENGTH:
-        raise InvalidFilterError(f"the filter has {len(text)} characters; the limit is {MAX_FILTER_LENGTH}")
+        raise BadInputError(
+            f"the filter has {len(text)} characters; the limit is {MAX_FILTER_LENGTH}", kind=ErrorKind.INVALID_FILTER
+        )
     tree = _parse_sql(text)
     resolver = ColumnResolver(schema)
     columns: dict[str, None] = {}
     for node in iter_nodes(tree):
         if node["class"] in _FORBIDDEN_NODES:
             forbidden = node["class"].lower()
-            raise InvalidFilterError(f"the filter {text!r} has a {forbidden}; it must be an expression over one row")
+            raise BadInputError(
+                f"the filter {text!r} has a {forbidden}; it must be an expression over one row",
+                kind=ErrorKind.INVALID_FILTER,
+            )
         if node["class"] == "COLUMN_REF":
             columns[resolver.resolve(node["column_names"])] = None
     needed = tuple(columns) or tuple(schema.names[:1])  # a constant filter still needs the number of rows
@@ -78,20 +83,24 @@ def _parse_filter(text: str, schema: pa.Schema) -> RowFilter:
 def _parse_sql(text: str) -> dict[str, Any]:
     """Return the syntax tree of a text that is exactly one SQL expression."""
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
-        raise InvalidFilterError(f"the filter {text!r} has a character that SQL does not allow")
+        raise BadInputError(
+            f"the filter {text!r} has a character that SQL does not allow", kind=ErrorKind.INVALID_FILTER
+        )
     with sealed_cursor() as cursor:
         statement = quoted(f"SELECT {text}\n")
         row = cursor.execute(f"SELECT json_serialize_sql({statement})").fetchone()
     assert row is not None
     reply = json.loads(row[0])
     if reply.get("error"):
-        raise InvalidFilterError(f"the filter {text!r} is not an SQL expression: {reply.get('error_message')}")
+        raise BadInputError(
+            f"the filter {text!r} is not an SQL expression: {reply.get('error_message')}", kind=ErrorKind.INVALID_FILTER
+        )
     statements = reply["statements"]
     node = statements[0]["node"] if len(statements) == 1 else {}
     selected = node.get("select_list", [])
     has_only_select = node.get("from_table", {}).get("type") == "EMPTY" and node.get("where_clause") is None
     if len(selected) != 1 or not has_only_select or node.get("modifiers") or selected[0].get("alias"):
-        raise InvalidFilterError(f"the filter {text!r} is more than one expression")
+        raise BadInputError(f"the filter {text!r} is more than one expression", kind=ErrorKind.INVALID_FILTER)
     expression: dict[str, Any] = selected[0]
     return expression
 
@@ -114,11 +123,16 @@ def _check_types(row_filter: RowFilter, schema: pa.Schema) -> None:
                 result = stream.query("rows", f"SELECT ({row_filter.sql}\n) AS keep FROM rows")  # noqa: S608
                 result_type, result_count = result.types[0], len(result.fetchall())
                 if result_count != rows.num_rows:
-                    raise InvalidFilterError(
+                    raise BadInputError(
                         f"the filter {row_filter.sql!r} does not evaluate one row at a time: "
-                        f"{rows.num_rows} rows give {result_count} results"
+                        f"{rows.num_rows} rows give {result_count} results",
+                        kind=ErrorKind.INVALID_FILTER,
                     )
         except duckdb.Error as error:
-            raise InvalidFilterError(f"the filter {row_filter.sql!r} does not fit the table: {error}") from error
+            raise BadInputError(
+                f"the filter {row_filter.sql!r} does not fit the table: {error}", kind=ErrorKind.INVALID_FILTER
+            ) from error
     if str(result_type) != "BOOLEAN":
-        raise InvalidFilterError(f"the filter {row_filter.sql!r} must be BOOLEAN, but is {result_type}")
+        raise BadInputError(
+            f"the filter {row_filter.sql!r} must be BOOLEAN, but is {result_type}", kind=ErrorKind.INVALID_FILTER
+        )

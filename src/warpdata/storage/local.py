@@ -20,11 +20,11 @@ from pathlib import Path
 from warpdata.errors import (
     AccessDeniedError,
     CorruptError,
+    DeniedError,
+    ErrorKind,
     LimitExceededError,
     ObjectNotFoundError,
-    ReadOnlyStoreError,
     StorageError,
-    StoreFullError,
     UnsupportedError,
     WarpError,
     WriteUnknownError,
@@ -228,12 +228,16 @@ class LocalStore:
                 raise ObjectNotFoundError(f"{key!r} is not in {self.url}") from error
             raise self._explain(error, key) from error
 
-    def _explain(self, error: OSError, key: str) -> StorageError | AccessDeniedError | ReadOnlyStoreError:
+    def _explain(self, error: OSError, key: str) -> StorageError | AccessDeniedError | DeniedError:
         where = f"{key!r} in {self.url}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return StoreFullError(f"no space left for {where}", hint="Free space, or choose another --store.")
+            return StorageError(
+                f"no space left for {where}", hint="Free space, or choose another --store.", kind=ErrorKind.STORE_FULL
+            )
         if error.errno == errno.EROFS:
-            return ReadOnlyStoreError(f"{where} is on a read-only file system", hint="Choose another --store.")
+            return DeniedError(
+                f"{where} is on a read-only file system", hint="Choose another --store.", kind=ErrorKind.READ_ONLY_STORE
+            )
         if error.errno in (errno.EACCES, errno.EPERM):
             return AccessDeniedError(f"permission denied for {where}", hint="Check the directory's owner and mode.")
         return StorageError(f"{where}: {error.strerror or error}")

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from warpdata.errors import (
     CorruptError,
     DeniedError,
+    ErrorKind,
     LimitExceededError,
     NotFoundError,
     ObjectNotFoundError,
-    ReadOnlyStoreError,
     StorageError,
     UnsupportedError,
     WarpError,
@@ -54,7 +54,7 @@ _PARALLEL_RANGES = 8
 
 
 class ObjectStore:
-    """Implements `Writer`; `read_only` backends refuse every write with `ReadOnlyStoreError`."""
+    """Implements `Writer`; `read_only` backends refuse every write with `DeniedError`."""
 
     def __init__(self, url: str, backend: Backend, *, read_only: bool = False, can_sign: bool = False) -> None:
         self._url = url
@@ -238,7 +238,7 @@ class ObjectStore:
         A refusal is an answer only to the first attempt: an earlier one may have succeeded and lost its reply.
         """
         if self._read_only:
-            raise ReadOnlyStoreError(f"{self._url} is read-only; {key!r} was not written")
+            raise DeniedError(f"{self._url} is read-only; {key!r} was not written", kind=ErrorKind.READ_ONLY_STORE)
         try:
             with self._translated(key):
                 yield

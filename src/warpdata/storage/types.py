@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from warpdata.errors import InvalidNameError
+from warpdata.errors import BadInputError, ErrorKind
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_KEY_LENGTH
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange
@@ -130,10 +130,12 @@ class Writer(Reader, Protocol):
 
 
 def check_key(key: str) -> str:
-    """Return the key if it is relative, normal and printable; `InvalidNameError` otherwise. No key leaves the root."""
+    """Return the key if it is relative, normal and printable; `BadInputError` otherwise. No key leaves the root."""
     if not key or len(key.encode(errors="replace")) > MAX_KEY_LENGTH:
-        raise InvalidNameError(f"store key {key[:80]!r} is empty or longer than {MAX_KEY_LENGTH} bytes")
+        raise BadInputError(
+            f"store key {key[:80]!r} is empty or longer than {MAX_KEY_LENGTH} bytes", kind=ErrorKind.INVALID_NAME
+        )
     parts = key.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\\" in key or not key.isprintable():
-        raise InvalidNameError(f"store key {key!r} is not a plain relative path")
+        raise BadInputError(f"store key {key!r} is not a plain relative path", kind=ErrorKind.INVALID_NAME)
     return key

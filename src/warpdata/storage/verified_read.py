@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from warpdata.errors import BlobCorruptedError, CorruptError, InvalidSourceError, ObjectNotFoundError
+from warpdata.errors import CorruptError, InvalidSourceError, ObjectNotFoundError
 from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, blob_key, ignore_bytes, sha256_chunks, sha256_hex
 from warpdata.storage.types import ByteRange, Reader
 
@@ -52,10 +52,10 @@ def retry_corrupt(
 
 
 def read_blob(reader: Reader, blob: Blob) -> bytes:
-    """Return the bytes of a small blob; `BlobCorruptedError` unless they hash to its name."""
+    """Return the bytes of a small blob; `CorruptError` unless they hash to its name."""
     data = reader.read(blob_key(blob.hash)).data
     if len(data) != blob.byte_size or sha256_hex(data) != blob.hash:
-        raise BlobCorruptedError(_mismatch(reader, blob), hint="Publish it again, or restore the store.")
+        raise CorruptError(_mismatch(reader, blob), hint="Publish it again, or restore the store.")
     return data
 
 
@@ -67,7 +67,7 @@ def verify_blob(
         found = sha256_chunks(_counted(reader.stream(blob_key(blob.hash)), on_bytes))
     except ObjectNotFoundError as error:
         return error
-    return None if found == blob else BlobCorruptedError(_mismatch(reader, blob))
+    return None if found == blob else CorruptError(_mismatch(reader, blob))
 
 
 def read_verified_chunks(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from warpdata.errors import BadInputError, TokenMismatchError
+from warpdata.errors import BadInputError, ErrorKind
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.repository.manifest import canonical_json
 from warpdata.streaming.order import Order, Shuffle
@@ -170,7 +170,7 @@ class StreamState:
         }
 
     def check(self, identity: StreamIdentity) -> None:
-        """Raise `TokenMismatchError`, with every difference, unless the state belongs to this identity."""
+        """Raise `BadInputError`, with every difference, unless the state belongs to this identity."""
         if self.plan_hash == identity.plan_hash:
             return
         expected = identity.document()
@@ -179,9 +179,10 @@ class StreamState:
             for name in sorted(expected.keys() | self.plan.keys())
             if self.plan.get(name) != expected.get(name)
         ]
-        raise TokenMismatchError(
+        raise BadInputError(
             f"the token belongs to another stream: {'; '.join(different) or 'its hash differs'}",
             hint="Open the version and filter of the token, or use rebase() for a newer version.",
+            kind=ErrorKind.TOKEN_MISMATCH,
         )
 
 

@@ -90,7 +90,7 @@ class Stream:
         return StreamState.of(self.source_of(epoch).identity, epoch, samples_done).document()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue at a state. `TokenMismatchError` if it belongs to another version, filter or seed."""
+        """Continue at a state. `BadInputError` if it belongs to another version, filter or seed."""
         parsed = parse_state(state)
         continued = parse_consumed(parsed.plan)
         rebased = None if continued is None else self._rebase_source(*continued)

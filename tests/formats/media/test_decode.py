@@ -51,7 +51,7 @@ from warpdata.errors import (
     MediaDecodeError,
     MissingExtraError,
     StoreTimeoutError,
-    UnsupportedFormatError,
+    UnsupportedError,
     WarpError,
 )
 from warpdata.formats.media import (
@@ -248,7 +248,7 @@ def test_damaged_image_raises_typed_errors_only(kind: str, data: st.DataObject) 
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     for act in (decode_image, image_to_array, image_size):
-        with suppress(MediaDecodeError, LimitExceededError, UnsupportedFormatError):
+        with suppress(MediaDecodeError, LimitExceededError, UnsupportedError):
             act(bytes(damaged), "p")
 
 
@@ -264,7 +264,7 @@ def test_bytes_of_no_known_image_format_are_refused(data: bytes) -> None:
 
 def test_format_that_pillow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("PIL.WebPImagePlugin.SUPPORTED", False)
-    with pytest.raises(UnsupportedFormatError, match="WEBP support not installed"):
+    with pytest.raises(UnsupportedError, match="WEBP support not installed"):
         decode_image(ENCODED["WEBP"], "p")
 
 
@@ -385,9 +385,9 @@ def test_placeholder_size_of_a_pipe_is_accepted() -> None:
 def test_audio_of_unknown_length_is_refused() -> None:
     loud, silent = melody(200_000, rate=44_100), np.zeros((200_000, 1), np.float32)
     for data in (flac_that_claims(0), mp3_without_length(np.concatenate([loud, silent]), varies=True)):
-        with pytest.raises(UnsupportedFormatError, match="does not state its length"):
+        with pytest.raises(UnsupportedError, match="does not state its length"):
             decode_audio(io.BytesIO(data), "s")
-        with pytest.raises(UnsupportedFormatError, match="does not state its length"):
+        with pytest.raises(UnsupportedError, match="does not state its length"):
             audio_info(io.BytesIO(data), "s")
     whole = io.BytesIO(mp3_without_length(np.concatenate([silent, loud]), varies=True))
     decoded, _ = decode_audio(whole, "s")
@@ -612,7 +612,7 @@ def test_video_that_begins_late_has_no_earlier_frame() -> None:
 
 
 def test_frames_without_times_are_available_by_number_only() -> None:
-    with reader(TIMELESS) as video, pytest.raises(UnsupportedFormatError, match="have no times"):
+    with reader(TIMELESS) as video, pytest.raises(UnsupportedError, match="have no times"):
         video.frame_at(0.5)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import warpdata as wd
 from tests.kinds.tables.scenes import counted, flip, published
-from warpdata.errors import BlobCorruptedError
+from warpdata.errors import CorruptError
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE
 from warpdata.primitives.hashing import blob_key
 from warpdata.repository.manifest import iter_shards
@@ -86,9 +86,9 @@ def test_corruption_of_a_local_file_after_a_scan_is_detected(tmp_path: Path) -> 
         file.write(bytes([byte ^ 0x10]))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     for _ in range(2):
-        with pytest.raises(BlobCorruptedError):
+        with pytest.raises(CorruptError):
             dataset.table().to_arrow()
-        with pytest.raises(BlobCorruptedError):
+        with pytest.raises(CorruptError):
             wd.dataset("a/b", store=url).table().to_arrow()
 
 
@@ -105,7 +105,7 @@ def test_only_verified_column_chunks_are_trusted(tmp_path: Path) -> None:
     assert table.select(["n"]).to_arrow() == rows.select(["n"])
     assert table.head(2500) == rows.slice(0, 2500)
     for columns in (["m"], ["n", "m"], ["n", "m"]):
-        with pytest.raises(BlobCorruptedError):
+        with pytest.raises(CorruptError):
             table.select(columns).to_arrow()
     assert table.select(["n"]).to_arrow() == rows.select(["n"])
 
@@ -172,7 +172,7 @@ def test_no_flipped_bit_in_a_written_file_is_returned(tmp_path: Path, scheme: st
         flip(session.writer, key, position)
         try:
             seen = dataset.table().to_arrow()
-        except BlobCorruptedError:
+        except CorruptError:
             caught += 1
         else:
             served += 1
@@ -191,7 +191,7 @@ def test_the_checksum_covers_every_byte_of_the_footer(tmp_path: Path) -> None:
     assert shard.footer is not None
     for position in range(shard.byte_size - shard.footer.byte_size, shard.byte_size):
         flip(session.writer, blob_key(shard.hash), position)
-        with pytest.raises(BlobCorruptedError):
+        with pytest.raises(CorruptError):
             wd.dataset("a/b", store=url).table().schema()
         flip(session.writer, blob_key(shard.hash), position)
     assert wd.dataset("a/b", store=url).table().count() == 50

@@ -21,12 +21,11 @@ from tests.reference import tensor_views as reference
 from warpdata.errors import (
     AccessDeniedError,
     AlreadyExistsError,
+    CorruptError,
     ObjectNotFoundError,
     PartialCoverageError,
     StorageError,
-    TensorsCorruptedError,
-    UnsupportedFormatError,
-    ViewPreconditionError,
+    UnsupportedError,
 )
 from warpdata.formats.tensors.spec import whole
 from warpdata.tensors import ReadCost, TensorSet, create_tensors, crop, narrow, open_tensors, transpose, write_tensors
@@ -126,7 +125,7 @@ def test_a_flipped_bit_is_reported_by_tensor_and_range(tmp_path: Path, position:
         file.write(bytes([byte[0] ^ 4]))
     art = open_tensors(path)
     art.view().materialize()
-    with pytest.raises(TensorsCorruptedError) as caught:
+    with pytest.raises(CorruptError) as caught:
         art.view().materialize(verify=True)
     leaf = position // 2**19 * 2**19
     assert f"bytes {leaf}…" in caught.value.message
@@ -140,11 +139,11 @@ def test_a_modified_tail_is_rejected(tmp_path: Path) -> None:
     good = path.read_bytes()
     for at in range(size, len(good) - 8):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
-        with pytest.raises((TensorsCorruptedError, UnsupportedFormatError)):
+        with pytest.raises((CorruptError, UnsupportedError)):
             open_tensors(path)
     for data in (good[1:], good[:size] + bytes(8) + good[size:]):
         path.write_bytes(data)
-        with pytest.raises(TensorsCorruptedError):
+        with pytest.raises(CorruptError):
             open_tensors(path)
 
 
@@ -182,14 +181,14 @@ GOOD = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
 )
 def test_malformed_safetensors_are_rejected(tmp_path: Path, header: Any, data: bytes) -> None:
     write_raw(tmp_path / "x.safetensors", header, data)
-    with pytest.raises(TensorsCorruptedError):
+    with pytest.raises(CorruptError):
         open_tensors(tmp_path / "x.safetensors")
 
 
 @pytest.mark.parametrize("data", [b"", b"1234567", struct.pack("<Q", 2**63), struct.pack("<Q", 9) + b"{}"])
 def test_truncated_files_are_rejected(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.safetensors").write_bytes(data)
-    with pytest.raises(TensorsCorruptedError):
+    with pytest.raises(CorruptError):
         open_tensors(tmp_path / "x.safetensors")
 
 
@@ -200,7 +199,7 @@ def test_paths_without_tensors(tmp_path: Path) -> None:
         open_tensors(tmp_path / "absent")
     save_file({"a": np.zeros(2)}, tmp_path / "1.safetensors")
     save_file({"a": np.zeros(2)}, tmp_path / "2.safetensors")
-    with pytest.raises(TensorsCorruptedError, match=r"1\.safetensors"):
+    with pytest.raises(CorruptError, match=r"1\.safetensors"):
         open_tensors(tmp_path)
     if os.geteuid() != 0:
         (tmp_path / "1.safetensors").chmod(0)
@@ -228,7 +227,7 @@ def test_files_are_closed(tmp_path: Path) -> None:
     before = held()
     open_tensors(tmp_path / "1.safetensors").close()
     for _ in range(3):
-        with pytest.raises(TensorsCorruptedError):
+        with pytest.raises(CorruptError):
             open_tensors(tmp_path)
     assert held() == before
 
@@ -318,7 +317,7 @@ def test_only_a_complete_file_can_be_sealed(tmp_path: Path) -> None:
         assert caught.value.detail.missing_ranges == ((64, 32),)
         writer.write_view(writer.view({"t": narrow(0, 2, 1)}), {"t": np.arange(8.0, 12).reshape(1, 4)})
         done = writer.seal()
-        with pytest.raises(ViewPreconditionError, match="closed"):
+        with pytest.raises(UnsupportedError, match="closed"):
             writer.write_view(writer.view(), bytes(96))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert whole(index["t"]).cut_shape == done["t"].shape
@@ -340,7 +339,7 @@ def test_a_writer_rejects_invalid_data(tmp_path: Path) -> None:
     with create_tensors(tmp_path / "b", art.index) as writer:
         with pytest.raises(AlreadyExistsError):
             create_tensors(tmp_path / "b", art.index)
-        with pytest.raises(ViewPreconditionError):
+        with pytest.raises(UnsupportedError):
             writer.write_view(other.view(), bytes(96))
         bad: list[Any] = [bytes(95), {}, {"u": np.arange(12)}, {"t": np.arange(11)}, {"t": np.arange(12.0)}]
         for data in bad:

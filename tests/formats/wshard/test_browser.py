@@ -201,7 +201,7 @@ def test_unsupported_operations_raise_typed_errors(browser: Browser, tmp_path: P
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
     kind = "return wshard.loadWShard(given).then(() => null, (error) => error.kind)"
-    assert browser.run(kind, browser.show("bad.wshard", bytes(data))) == "episode_corrupted"
+    assert browser.run(kind, browser.show("bad.wshard", bytes(data))) == "corrupt"
     assert browser.run(kind, "/lake/nothing.wshard") == "object_not_found"
     saving = """const episode = await wshard.loadWShard(given);
         return wshard.saveWShard(episode, "a.wshard").then(() => null, (error) => error.kind);"""

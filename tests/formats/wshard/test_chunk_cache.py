@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.errors import BadInputError, CorruptError
 from warpdata.formats.wshard import reader as reader_module
 from warpdata.formats.wshard.chunk_cache import ChunkCache
 from warpdata.formats.wshard.seek_table import SeekTable
@@ -195,7 +195,7 @@ def test_damage_in_one_chunk_does_not_affect_others(files: dict[int, Path], tmp_
     reader = open_wshard(path)["signal/i64"]
     for _ in range(3 * STEPS // 32):
         assert np.array_equal(reader.window(0, 32), arrays()["i64"][:32])
-    with pytest.raises(EpisodeCorruptedError):
+    with pytest.raises(CorruptError):
         reader.window(150, 180)
 
 
@@ -222,7 +222,7 @@ def test_damage_beside_cached_chunks_is_detected(files: dict[int, Path]) -> None
     place = (start + end) // 2
     source.data[place] ^= 0xFF
     for _ in range(2):
-        with pytest.raises(EpisodeCorruptedError):
+        with pytest.raises(CorruptError):
             reader.window(0, 32)
     assert np.array_equal(reader.window(0, 16), expected), "the valid chunk is still cached"
     source.data[place] ^= 0xFF

@@ -14,10 +14,9 @@ from tests.formats.wshard.scenes import RawFile, write
 from tests.reference import wshard_reader as reference
 from warpdata.errors import (
     BadInputError,
-    EpisodeCorruptedError,
+    CorruptError,
     NotFoundError,
     UnsupportedError,
-    UnsupportedFormatError,
 )
 from warpdata.wshard import (
     Channel,
@@ -61,9 +60,9 @@ def test_chunks_and_manifest(written: ChunkManifest, tmp_path: Path) -> None:
     whole = np.concatenate([episode.observations["state"].data for episode in loaded])
     np.testing.assert_array_equal(whole, np.arange(50, dtype=np.float32).reshape(25, 2))
     assert reference.strict_problems((directory / "ep_001_manifest.wshard").read_bytes()) == []
-    with pytest.raises(UnsupportedFormatError, match="role 0x04"):
+    with pytest.raises(UnsupportedError, match="role 0x04"):
         open_wshard(directory / "ep_001_manifest.wshard")
-    with pytest.raises(UnsupportedFormatError, match="role 0x05"):
+    with pytest.raises(UnsupportedError, match="role 0x05"):
         load_chunk_manifest(directory / written.chunks[0].uri)
 
 
@@ -83,15 +82,15 @@ def test_discontinuities_are_detected(
 ) -> None:
     chunks = list(written.chunks)
     chunks[number] = replace(chunks[number], **change)
-    with pytest.raises(EpisodeCorruptedError, match=message):
+    with pytest.raises(CorruptError, match=message):
         validate_chunk_continuity(replace(written, chunks=tuple(chunks)))
 
 
 def test_missing_and_extra_chunks_are_detected(written: ChunkManifest) -> None:
     for chunks in (written.chunks[:2], written.chunks[1:], (*written.chunks, written.chunks[2]), ()):
-        with pytest.raises(EpisodeCorruptedError):
+        with pytest.raises(CorruptError):
             validate_chunk_continuity(replace(written, chunks=chunks))
-    with pytest.raises(EpisodeCorruptedError, match="add up to 24"):
+    with pytest.raises(CorruptError, match="add up to 24"):
         validate_chunk_continuity(replace(written, total_timesteps=24))
 
 
@@ -100,11 +99,11 @@ def test_files_are_verified_with_a_directory(written: ChunkManifest, tmp_path: P
     one, two = (directory / written.chunks[number].uri for number in (0, 1))
     kept = one.read_bytes()
     one.write_bytes(two.read_bytes())
-    with pytest.raises(EpisodeCorruptedError, match="not the file that was listed"):
+    with pytest.raises(CorruptError, match="not the file that was listed"):
         validate_chunk_continuity(written, directory)
     one.write_bytes(kept)
     two.unlink()
-    with pytest.raises(EpisodeCorruptedError, match="missing"):
+    with pytest.raises(CorruptError, match="missing"):
         validate_chunk_continuity(written, directory)
 
 
@@ -156,7 +155,7 @@ def listed(uri: str, digest: str, span: list[float]) -> dict[str, Any]:
 def test_malformed_manifests_are_refused(tmp_path: Path, text: str) -> None:
     whole = RawFile({"meta/manifest": text.encode()})
     whole.header["role"] = 4
-    with pytest.raises(EpisodeCorruptedError):
+    with pytest.raises(CorruptError):
         load_chunk_manifest(write(tmp_path / "m.wshard", whole.build()))
 
 
@@ -189,7 +188,7 @@ def test_differing_chunks_are_not_joined(tmp_path: Path) -> None:
     for said, other in others.items():
         save_wshard(other, tmp_path / "1.wshard")
         joined = JoinedFile([open_wshard(tmp_path / f"{number}.wshard") for number in range(2)])
-        with pytest.raises(EpisodeCorruptedError, match=said):
+        with pytest.raises(CorruptError, match=said):
             joined["signal/state"]
         with pytest.raises(UnsupportedError, match="'state' is not the same in all chunks"):
             join_episodes([chunk(0, 10), other])

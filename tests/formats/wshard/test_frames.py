@@ -17,7 +17,6 @@ from tests.reference import wshard_reader as reference
 from warpdata.errors import (
     BadInputError,
     CorruptError,
-    EpisodeCorruptedError,
     LimitExceededError,
     MediaDecodeError,
     NotFoundError,
@@ -165,27 +164,27 @@ def test_flipped_index_is_refused_or_gives_the_same_bytes(at: int, flip: int) ->
     for number in range(len(index)):
         try:
             assert bytes(_read_entry(index, index.entry_of(number), lambda a, b: body[a:b])) in files
-        except EpisodeCorruptedError:
+        except CorruptError:
             continue
 
 
 SPOILT: dict[str, tuple[int, bytes, type[Exception]]] = {
-    "magic": (0, b"WSFX", EpisodeCorruptedError),
+    "magic": (0, b"WSFX", CorruptError),
     "version": (4, b"\2", UnsupportedError),
     "entry size": (6, b"\x28", UnsupportedError),
-    "number of entries": (8, b"\2", EpisodeCorruptedError),
+    "number of entries": (8, b"\2", CorruptError),
     "too many entries": (8, b"\xff\xff\xff\xff", LimitExceededError),
     "no codec": (16, b"\0", LimitExceededError),
     "long codec": (16, b"\x41", LimitExceededError),
     "extradata": (20, b"\0\0\0\x7f", LimitExceededError),
     "reserved": (24, b"\1", UnsupportedError),
-    "codec": (32, b"\xff", EpisodeCorruptedError),
-    "offset": (36, b"\xff\xff", EpisodeCorruptedError),
-    "offset that wraps": (36, b"\xff" * 8, EpisodeCorruptedError),
-    "size": (44, b"\0\xff\xff", EpisodeCorruptedError),
-    "time": (36 + 32 + 16, b"\5\0\0", EpisodeCorruptedError),
+    "codec": (32, b"\xff", CorruptError),
+    "offset": (36, b"\xff\xff", CorruptError),
+    "offset that wraps": (36, b"\xff" * 8, CorruptError),
+    "size": (44, b"\0\xff\xff", CorruptError),
+    "time": (36 + 32 + 16, b"\5\0\0", CorruptError),
     "unknown flag": (36 + 24, b"\5", UnsupportedError),
-    "no key": (36 + 24, b"\0", EpisodeCorruptedError),
+    "no key": (36 + 24, b"\0", CorruptError),
     "zeros": (36 + 28, b"\1", UnsupportedError),
 }
 
@@ -200,7 +199,7 @@ def test_index_that_breaks_a_rule_is_refused(what: str) -> None:
     with pytest.raises(error):
         parse_frames(bytes(data), channel.data.nbytes)
     for cut in (0, 20, len(data) - 1):
-        with pytest.raises(EpisodeCorruptedError):
+        with pytest.raises(CorruptError):
             parse_frames(block.data[:cut], channel.data.nbytes)
 
 
@@ -225,7 +224,7 @@ def test_damaged_frame_is_detected_on_read(tmp_path: Path) -> None:
     with open_wshard(tmp_path / "ep.wshard") as file:
         reader = FrameReader(file, "signal/cam")
         reader.frame(0)
-        with pytest.raises(EpisodeCorruptedError, match="fail their checksum"):
+        with pytest.raises(CorruptError, match="fail their checksum"):
             reader.frame(1)
 
 

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 
 from tests.formats.wshard.scenes import full_episode, same_episode
 from tests.reference import wshard_reader as reference
-from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError
 from warpdata.formats.wshard import codecs
 from warpdata.formats.wshard.canonical_json import encode_json
 from warpdata.formats.wshard.container_writer import is_decodable
@@ -110,7 +110,7 @@ def test_broken_seal_is_detected(tmp_path: Path) -> None:
     checksum = codecs.crc32c(other).to_bytes(4, "little")
     data[64 + 48 * number + 40 : 64 + 48 * number + 44] = checksum
     path.write_bytes(data)
-    with pytest.raises(EpisodeCorruptedError, match="sealed"):
+    with pytest.raises(CorruptError, match="sealed"):
         identity(path)
 
 
@@ -121,7 +121,7 @@ def test_damaged_seal_is_detected_on_load(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[at + 20] ^= 1
     path.write_bytes(data)
-    with pytest.raises(EpisodeCorruptedError, match=r"meta/identity.*checksum"):
+    with pytest.raises(CorruptError, match=r"meta/identity.*checksum"):
         load_wshard(path)
 
 
@@ -320,7 +320,7 @@ def test_residuals_of_no_steps_are_empty(shape: tuple[int, ...]) -> None:
     assert pack_residual(np.zeros(shape, np.float32)).tolist() == []
     assert unpack_residual(np.zeros(0, np.uint8), shape[0]).shape == (0, shape[0])
     for length in (0, -8):
-        with pytest.raises(EpisodeCorruptedError):
+        with pytest.raises(CorruptError):
             unpack_residual(np.zeros(1, np.uint8), length)
 
 

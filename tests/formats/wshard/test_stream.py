@@ -19,7 +19,7 @@ from tests.reference import wshard_reader as reference
 from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
-    EpisodeCorruptedError,
+    CorruptError,
     ObjectNotFoundError,
     SchemaMismatchError,
     StorageError,
@@ -103,7 +103,7 @@ def test_journal_is_readable_while_being_written(tmp_path: Path) -> None:
     assert parts["signal/joint"] == partial.observations["joint"].data.tobytes()
     writer.flush()
     assert load_wshard(writer.partial_path).length == 130
-    with pytest.raises(EpisodeCorruptedError, match="begins with"):
+    with pytest.raises(CorruptError, match="begins with"):
         open_wshard(writer.partial_path)
     writer.end_episode()
     check(path, 130)
@@ -276,12 +276,12 @@ def test_journal_with_invalid_options_is_refused(change: dict[str, Any], is_load
     if is_loaded:
         assert load_wshard(writer.partial_path).length == 20
     else:
-        with pytest.raises(EpisodeCorruptedError, match="version"):
+        with pytest.raises(CorruptError, match="version"):
             load_wshard(writer.partial_path)
     if not change:
         assert recover(writer.partial_path).step_count == 20
         return
-    with pytest.raises(EpisodeCorruptedError):
+    with pytest.raises(CorruptError):
         recover(writer.partial_path)
     assert not path.exists()
 
@@ -367,7 +367,7 @@ def test_damaged_journal_gives_a_correct_prefix(
     writer.partial_path.write_bytes(data)
     try:
         report = recover(writer.partial_path)
-    except EpisodeCorruptedError:
+    except CorruptError:
         assert not path.exists()
         return
     assert report.lost_bytes == 0 or report.problem

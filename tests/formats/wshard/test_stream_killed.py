@@ -19,7 +19,7 @@ import pytest
 
 from tests.formats.wshard.recorder_process import CHANNEL_COUNT, NUMPY
 from tests.formats.wshard.scenes import ROOT
-from warpdata.errors import EpisodeCorruptedError
+from warpdata.errors import CorruptError
 from warpdata.wshard import load_wshard, recover
 
 
@@ -53,7 +53,7 @@ def kill_once(directory: Path, seed: int) -> None:
     partial = path.with_name(path.name + ".partial")
     try:
         report = recover(partial)
-    except (EpisodeCorruptedError, FileNotFoundError):
+    except (CorruptError, FileNotFoundError):
         assert flushed == 0, "the first record is lost although steps were flushed"
         return
     assert report.step_count == check(path) >= flushed

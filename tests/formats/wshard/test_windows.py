@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.formats.wshard.scenes import full_episode
 from tests.reference import wshard_reader as reference
-from warpdata.errors import BadInputError, EpisodeCorruptedError, NotFoundError
+from warpdata.errors import BadInputError, CorruptError, NotFoundError
 from warpdata.wshard import Channel, Episode, identity, load_wshard, open_wshard, save_wshard
 
 OPTIONS: list[dict[str, Any]] = [
@@ -159,7 +159,7 @@ def test_damaged_chunk_affects_no_other(tmp_path: Path) -> None:
                 window = file["signal/c7"].window(start, min(start + 16, 1000))
                 np.testing.assert_array_equal(window, big_episode().observations["c7"].data[start : start + 16])
                 good += 1
-            except EpisodeCorruptedError:
+            except CorruptError:
                 bad += 1
     assert (good, bad) == (62, 1)
 
@@ -187,5 +187,5 @@ def test_short_read_of_a_source_is_detected(tmp_path: Path) -> None:
     source = CountingSource(path.read_bytes())
     file = open_wshard(source)
     source._data = source._data[:70_000]
-    with pytest.raises(EpisodeCorruptedError, match="gave"):
+    with pytest.raises(CorruptError, match="gave"):
         file["signal/c7"].read()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
+from warpdata.errors import ManifestCorruptedError, UnsupportedError
 from warpdata.kinds.artifacts import ArtifactEntry
 from warpdata.primitives.hashing import Blob, sha256_hex
 from warpdata.repository.manifest import ARTIFACT_KINDS, Footer, Payload, Shard, ShardList
@@ -52,7 +52,7 @@ def with_footer(**changes: Any) -> Payload:
     ids=lambda payload: f"{payload.kind} {payload.attributes}"[:70],
 )
 def test_what_is_not_known_is_unsupported(payload: Payload) -> None:
-    with pytest.raises(UnsupportedFormatError, match="'media'") as caught:
+    with pytest.raises(UnsupportedError, match="'media'") as caught:
         ArtifactEntry.of("media", payload)
     assert caught.value.hint
 

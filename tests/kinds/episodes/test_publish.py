@@ -15,7 +15,7 @@ from tests.formats.wshard.scenes import full_episode, needs_vectors, same_episod
 from tests.kinds.episodes.scenes import FORMS, make_episode, memory_store, open_session, save_all
 from tests.reference import wshard_reader
 from warpdata.datasets import open_dataset
-from warpdata.errors import BadInputError, CorruptError, InvalidNameError, InvalidSourceError, WarpError
+from warpdata.errors import BadInputError, CorruptError, InvalidSourceError, WarpError
 from warpdata.formats.parquet import describe_parquet
 from warpdata.kinds.episodes import EpisodeIndex, Episodes, EpisodesContext, EpisodesEntry
 from warpdata.limits import EPISODES_CHECK_BYTES
@@ -163,7 +163,7 @@ def test_errors_name_invalid_sources(tmp_path: Path) -> None:
     builder = wd.DatasetBuilder("a/robot").add_episodes("demos", tmp_path)
     with pytest.raises(BadInputError, match="added twice"):
         builder.add_episodes("demos", tmp_path)
-    with pytest.raises(InvalidNameError):
+    with pytest.raises(BadInputError):
         builder.add_episodes("not a name", tmp_path)
     assert wd.list_datasets() == []
 

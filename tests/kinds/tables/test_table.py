@@ -14,7 +14,7 @@ import pytest
 
 import warpdata as wd
 from tests.kinds.tables.scenes import counted, published
-from warpdata.errors import BadInputError, ColumnNotFoundError, LargeExportError
+from warpdata.errors import BadInputError, ColumnNotFoundError
 
 
 def test_ten_thousand_columns(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_large_export_needs_allow_large(tmp_path: Path) -> None:
     big = pa.table({"n": np.arange(1_000_001)})
     table = published([big], (tmp_path / "s").as_uri(), tmp_path)
     for export in (table.to_arrow, table.pandas, table.polars):
-        with pytest.raises(LargeExportError, match="1,000,001 rows"):
+        with pytest.raises(BadInputError, match="1,000,001 rows"):
             export()
     assert table.to_arrow(allow_large=True).num_rows == 1_000_001
 

@@ -51,12 +51,12 @@ def test_opening_the_newest_version_takes_three_small_reads() -> None:
 
 
 def test_a_store_that_cannot_list_still_says_what_is_missing() -> None:
-    from warpdata.errors import DatasetNotFoundError, RefNotFoundError
+    from warpdata.errors import DatasetNotFoundError, NotFoundError
 
     store = memory("unlistable")
     replace(link(store), 0)
     catalog = Catalog(_Unlistable(store))
     with pytest.raises(DatasetNotFoundError):
         catalog.resolve(parse_address("a/c"))
-    with pytest.raises(RefNotFoundError):
+    with pytest.raises(NotFoundError):
         catalog.resolve(parse_address("a/b@v9"))

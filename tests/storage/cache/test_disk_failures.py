@@ -138,7 +138,7 @@ import resource, sys, time
 from pathlib import Path
 from tests.storage.cache.scenes import Scene, members, read_members
 from warpdata.storage.cache import FetchPolicy
-from warpdata.errors import StoreFullError
+from warpdata.errors import StorageError
 scene = Scene(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 reader = scene.reader(FetchPolicy.EAGER)
@@ -149,7 +149,7 @@ data = noise(0, blob.byte_size)
 read_members(reader, blob, data, members(blob.byte_size, 1)[:20])
 try:
     reader.fill(blob)
-except StoreFullError:
+except StorageError:
     print("full")
 read_members(reader, blob, data, members(blob.byte_size, 1)[:20])
 scene.close()

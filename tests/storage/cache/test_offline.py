@@ -12,7 +12,6 @@ from tests.storage.cache.scenes import Clock, noise, write_entry
 from warpdata.cli.exit_codes import NOT_FOUND, report_error
 from warpdata.errors import (
     BadInputError,
-    BlobCorruptedError,
     CorruptError,
     LimitExceededError,
     NotCachedError,
@@ -157,7 +156,7 @@ def test_a_corrupt_copy_is_dropped(reader: OfflineReader, cache: BlobCache) -> N
 
 def test_a_corrupt_blob_is_never_returned_whole(reader: OfflineReader, cache: BlobCache) -> None:
     (cache.directory / "blobs" / BLOB.hash[:2] / BLOB.hash).write_bytes(noise(2, len(DATA)))
-    with pytest.raises((NotCachedError, BlobCorruptedError)):
+    with pytest.raises((NotCachedError, CorruptError)):
         reader.read(KEY)
     assert reader.local_path(KEY) is None
 

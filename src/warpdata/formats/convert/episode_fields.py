@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.errors import BadInputError, CorruptError
 from warpdata.formats.wshard import BlockReader, ChannelSpec, DType, EpisodeInfo, WShardFile, open_wshard
 
 __all__ = [
@@ -45,7 +45,7 @@ def open_episode(path: Path) -> WShardFile:
 
 def require_info(file: WShardFile) -> EpisodeInfo:
     if file.info is None:
-        raise EpisodeCorruptedError("there is no block 'meta/episode'")
+        raise CorruptError("there is no block 'meta/episode'")
     return file.info
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from warpdata.errors import BadInputError, LimitExceededError, MediaDecodeError, UnsupportedFormatError
+from warpdata.errors import BadInputError, LimitExceededError, MediaDecodeError, UnsupportedError
 from warpdata.formats.media.callback_file import CallbackFile
 from warpdata.formats.media.image import Array
 from warpdata.limits import MAX_AUDIO_CHUNKS, MAX_AUDIO_SAMPLES, MAX_UNTAGGED_MP3_BYTES
@@ -120,7 +120,7 @@ def _open_audio(source: CallbackFile) -> Iterator[tuple[Any, int]]:
             source.seek(position)
         frames: int = audio.frames if counted is None else counted
         if frames > min(audio.frames, 2**62):
-            raise UnsupportedFormatError(
+            raise UnsupportedError(
                 f"{source.member}: this {audio.format} file does not state its length",
                 hint="Rewrite it with a length, for example with `ffmpeg -i IN -c copy OUT`.",
             )

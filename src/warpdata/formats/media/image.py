@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import LimitExceededError, MediaDecodeError, UnsupportedFormatError, WarpError
+from warpdata.errors import LimitExceededError, MediaDecodeError, UnsupportedError, WarpError
 from warpdata.formats.media.callback_file import describe_error
 from warpdata.limits import MAX_IMAGE_PIXELS
 from warpdata.primitives.extras import require
@@ -113,7 +113,7 @@ def _open_image(data: bytes | memoryview, name: str, formats: Sequence[str] = _I
         opener, accepts = images.OPEN.get(kind, (None, None))
         accepted = accepts is not None and accepts(bytes(data[:16]))
         if isinstance(accepted, str):
-            raise UnsupportedFormatError(f"{name}: {accepted}")
+            raise UnsupportedError(f"{name}: {accepted}")
         if accepted and opener is not None:
             with _image_errors(name):
                 opened: ImageFile.ImageFile = opener(io.BytesIO(data), "")

@@ -16,7 +16,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from warpdata.errors import BadInputError, MediaDecodeError, UnsupportedFormatError, WarpError
+from warpdata.errors import BadInputError, MediaDecodeError, UnsupportedError, WarpError
 from warpdata.formats.media.callback_file import CallbackFile
 from warpdata.formats.media.image import Array, check_pixels
 from warpdata.formats.media.video_seek import SeekableVideo
@@ -107,7 +107,7 @@ class VideoReader:
         with self._decoding():
             index = self._video.timeline().frame_at(seconds)
         if index is None:
-            raise UnsupportedFormatError(f"{self._name}: its frames have no times")
+            raise UnsupportedError(f"{self._name}: its frames have no times")
         if index < 0:
             raise BadInputError(f"{self._name}: no frame is shown yet at {seconds} s")
         return self.frame(index)
@@ -150,7 +150,7 @@ def _open_stream(source: CallbackFile) -> tuple[InputContainer, VideoStream]:
     for stream in container.streams.video:
         if not stream.disposition & av.stream.Disposition.attached_pic:
             if stream.codec_context is None:
-                raise UnsupportedFormatError(f"{source.member}: this FFmpeg cannot decode its video")
+                raise UnsupportedError(f"{source.member}: this FFmpeg cannot decode its video")
             stream.codec_context.options = {"max_pixels": str(MAX_IMAGE_PIXELS)}
             return container, stream
     raise MediaDecodeError(f"{source.member} has no video stream")
@@ -202,13 +202,13 @@ class PacketReader:
 
 @contextmanager
 def open_packets(path: Path) -> Iterator[PacketReader]:
-    """Open a video of which each packet is one frame, stored contiguously; `UnsupportedFormatError` otherwise."""
+    """Open a video of which each packet is one frame, stored contiguously; `UnsupportedError` otherwise."""
     av = require("av", purpose=f"reading {path}", extra="video")
     with _video_errors(str(path)), path.open("rb") as file, _open_container(av, file, _PACKET_FORMATS) as container:
         stream = next((found for found in container.streams.video), None)
         context = stream.codec_context if stream is not None else None
         if stream is None or context is None or context.codec.canonical_name not in _PACKET_CODECS:
-            raise UnsupportedFormatError(f"{path} has no video of which each packet is a frame")
+            raise UnsupportedError(f"{path} has no video of which each packet is a frame")
         yield PacketReader(
             context.codec.canonical_name,
             container.format.name.partition(",")[0],
@@ -265,7 +265,7 @@ def _create_decoder(av: Any, codec: str) -> Any:
             return av.CodecContext.create(name, "r")
         except (ValueError, av.FFmpegError):
             continue
-    raise UnsupportedFormatError(f"this FFmpeg cannot decode {codec!r}")
+    raise UnsupportedError(f"this FFmpeg cannot decode {codec!r}")
 
 
 def cut_video(path: Path, first: int, frame_count: int, target: Path) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpdata.errors import CorruptError, UnsupportedFormatError
+from warpdata.errors import CorruptError, UnsupportedError
 from warpdata.formats.parquet.nan_stats import columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.cached_property import cached_property
@@ -29,7 +29,7 @@ def parse_footer_size(tail: memoryview | bytes) -> int:
     """Return the size of the footer, trailer included, from the last bytes of a file."""
     trailer = bytes(tail[-_TRAILER_BYTES:])
     if trailer[4:] == b"PARE":
-        raise UnsupportedFormatError("the file is an encrypted Parquet file, which is not supported")
+        raise UnsupportedError("the file is an encrypted Parquet file, which is not supported")
     if len(trailer) < _TRAILER_BYTES or trailer[4:] != b"PAR1":
         raise CorruptError("the file does not end like a Parquet file; it may be truncated")
     return int.from_bytes(trailer[:4], "little") + _TRAILER_BYTES

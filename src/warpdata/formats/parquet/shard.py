@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import BlobCorruptedError, WarpError
+from warpdata.errors import CorruptError, WarpError
 from warpdata.formats.parquet.layout import RowGroup, ShardLayout, parse_footer_size
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
 from warpdata.formats.parquet.range_file import FetchedRanges, RangeFile
@@ -70,9 +70,9 @@ def open_shard(reader: Reader, shard: Shard, *, may_fetch_whole: bool = True) ->
     try:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
     except (pa.ArrowException, OSError) as error:
-        raise BlobCorruptedError(f"shard {shard.hash} has an unreadable Parquet footer: {error}") from error
+        raise CorruptError(f"shard {shard.hash} has an unreadable Parquet footer: {error}") from error
     if metadata.num_rows != shard.row_count:
-        raise BlobCorruptedError(
+        raise CorruptError(
             f"the footer of shard {shard.hash} has {metadata.num_rows} rows; the manifest has {shard.row_count}"
         )
     return ShardFile(reader, shard, metadata, whole)
@@ -85,7 +85,7 @@ def _is_small_and_remote(reader: Reader, shard: Shard) -> bool:
 def _read_whole(reader: Reader, shard: Shard) -> memoryview:
     def check(data: memoryview) -> memoryview:
         if sha256_hex(data) != shard.hash:
-            raise BlobCorruptedError(f"the bytes of shard {shard.hash} do not have this hash", hint=_REPAIR)
+            raise CorruptError(f"the bytes of shard {shard.hash} do not have this hash", hint=_REPAIR)
         return data
 
     whole = read_verified(reader, blob_key(shard.hash), ByteRange(0, shard.byte_size), check)
@@ -105,7 +105,7 @@ def _read_tail(reader: Reader, shard: Shard) -> memoryview:
         import xxhash
 
         if xxhash.xxh3_64_hexdigest(data) != footer.xxh3:
-            raise BlobCorruptedError(f"the footer of shard {shard.hash} does not match its checksum", hint=_REPAIR)
+            raise CorruptError(f"the footer of shard {shard.hash} does not match its checksum", hint=_REPAIR)
         return data
 
     return read_verified(reader, key, _tail_span(shard, footer.byte_size), check)
@@ -113,7 +113,7 @@ def _read_tail(reader: Reader, shard: Shard) -> memoryview:
 
 def _tail_span(shard: Shard, size: int) -> ByteRange:
     if size > min(MAX_FOOTER_BYTES, shard.byte_size):
-        raise BlobCorruptedError(f"shard {shard.hash} claims a footer of {size} bytes in {shard.byte_size}")
+        raise CorruptError(f"shard {shard.hash} claims a footer of {size} bytes in {shard.byte_size}")
     return ByteRange(shard.byte_size - size, shard.byte_size)
 
 
@@ -240,7 +240,7 @@ class ShardFile:
                 raise
             except (pa.ArrowException, OSError) as error:
                 files.opened_for = None
-                raise BlobCorruptedError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR) from error
+                raise CorruptError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR) from error
             # Arrow also reads columns whose path begins with the name, such as `a.b` for `a`.
             return self._without_views(rows if rows.num_columns == len(columns) else rows.select(list(columns)))
 

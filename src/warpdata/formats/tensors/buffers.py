@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpdata.errors import ViewPreconditionError
+from warpdata.errors import UnsupportedError
 from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.dtypes import numpy_dtype
 from warpdata.formats.tensors.index import TensorEntry
@@ -64,14 +64,14 @@ class Buffer:
         return None if self.memory is not None else self.tensor.device
 
     def first(self, size: int) -> Buffer:
-        """Return the first bytes. `ViewPreconditionError` if the buffer is too small or read-only."""
+        """Return the first bytes. `UnsupportedError` if the buffer is too small or read-only."""
         if self.memory is not None and self.memory.readonly:
-            raise ViewPreconditionError(
+            raise UnsupportedError(
                 "the target is read-only",
                 hint="Pass writable memory. Memory that only has DLPack is writable since NumPy 2.3.",
             )
         if self.size < size:
-            raise ViewPreconditionError(f"the target has {self.size} bytes, but the view needs {size}")
+            raise UnsupportedError(f"the target has {self.size} bytes, but the view needs {size}")
         memory = None if self.memory is None else self.memory[:size]
         return Buffer(memory, None if self.tensor is None else self.tensor[:size])
 
@@ -131,7 +131,7 @@ def host_bytes(memory: Any) -> memoryview:
         view = memoryview(memory)
         return view.cast("B") if view.nbytes else memoryview(bytearray())
     except (TypeError, ValueError, BufferError) as error:
-        raise ViewPreconditionError("the target is not contiguous memory", hint="Pass a contiguous array.") from error
+        raise UnsupportedError("the target is not contiguous memory", hint="Pass a contiguous array.") from error
 
 
 def _has_only_dlpack(memory: Any) -> bool:

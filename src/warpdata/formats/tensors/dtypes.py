@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import UnsupportedFormatError
+from warpdata.errors import UnsupportedError
 from warpdata.primitives.extras import require
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def dtype_named(name: str) -> TensorDType:
     """Return the type with this torch name, such as `torch.bfloat16`."""
     found = _BY_NAME.get(name)
     if found is None:
-        raise UnsupportedFormatError(f"element type {name!r} is not supported")
+        raise UnsupportedError(f"element type {name!r} is not supported")
     return found
 
 
 def dtype_of_safetensors(code: str) -> TensorDType:
     found = _BY_SAFETENSORS.get(code)
     if found is None:
-        raise UnsupportedFormatError(f"safetensors element type {code!r} is not supported")
+        raise UnsupportedError(f"safetensors element type {code!r} is not supported")
     return found
 
 
@@ -77,7 +77,7 @@ def dtype_of_numpy(dtype: np.dtype[Any]) -> TensorDType:
     """Return the type of an array. Big-endian arrays are not supported; the caller converts them."""
     found = _BY_NUMPY.get(dtype.name)
     if found is None or dtype.byteorder == ">":
-        raise UnsupportedFormatError(f"arrays of {dtype.str} ({dtype.name}) cannot be tensors")
+        raise UnsupportedError(f"arrays of {dtype.str} ({dtype.name}) cannot be tensors")
     return found
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpdata.errors import BadInputError, InvalidViewError, ViewPreconditionError
+from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.buffers import HostTarget, array_over, host_bytes
 from warpdata.formats.tensors.dtypes import TensorDType, dtype_named, dtype_of_numpy
@@ -114,7 +114,7 @@ def _checked_array(name: Any, array: Any) -> Any:
 def plan_write(replica: Replica, view: View, data: Mapping[str, Any] | Any) -> tuple[ViewPlan, memoryview]:
     """Return a plan and its bytes. `data` maps names to arrays of the view's shapes and types, or is its bytes."""
     if view.artifact_index_multihash != replica.index_multihash:
-        raise ViewPreconditionError("the view belongs to another artifact")
+        raise UnsupportedError("the view belongs to another artifact")
     plan = view.plan
     if isinstance(data, Mapping):
         plan = _element_plan(replica.index, view)
@@ -122,7 +122,7 @@ def plan_write(replica: Replica, view: View, data: Mapping[str, Any] | Any) -> t
     else:
         block = host_bytes(data)
     if len(block) != plan.size:
-        raise InvalidViewError(f"the data has {len(block)} bytes, but the view {plan.size}")
+        raise BadInputError(f"the data has {len(block)} bytes, but the view {plan.size}")
     return plan, block
 
 
@@ -192,13 +192,13 @@ def _element_plan(index: TensorIndex, view: View) -> ViewPlan:
 def _packed(plan: ViewPlan, data: Mapping[str, Any]) -> memoryview:
     if set(data) != set(plan.names):
         odd = sorted(set(data) ^ set(plan.names), key=str)
-        raise InvalidViewError(f"the view and the data name different tensors: {odd[:5]!r}")
+        raise BadInputError(f"the view and the data name different tensors: {odd[:5]!r}")
     memory = memoryview(bytearray(plan.size))
     for name in plan.names:
         entry = plan.index[name]
         array: NDArray[Any] = cuda.to_array(data[name]) if cuda.is_torch(data[name]) else np.asarray(data[name])
         if array.shape != entry.shape or dtype_of_numpy(array.dtype) != entry.dtype:
             found = f"{array.dtype.name} {array.shape}"
-            raise InvalidViewError(f"{name!r} is {entry.dtype.name} {entry.shape} in the view, but {found} in the data")
+            raise BadInputError(f"{name!r} is {entry.dtype.name} {entry.shape} in the view, but {found} in the data")
         array_over(entry, memory)[...] = array
     return memory

@@ -17,9 +17,7 @@ from typing import Any
 from warpdata.errors import (
     BadInputError,
     CorruptError,
-    InvalidViewError,
-    TensorsCorruptedError,
-    UnsupportedFormatError,
+    UnsupportedError,
 )
 from warpdata.formats.tensors.dtypes import TensorDType, dtype_named
 from warpdata.limits import (
@@ -115,7 +113,7 @@ class TensorIndex:
     def __getitem__(self, name: str) -> TensorEntry:
         entry = self._by_name.get(name)
         if entry is None:
-            raise InvalidViewError(f"there is no tensor {name!r}", hint="`names()` lists all tensors.")
+            raise BadInputError(f"there is no tensor {name!r}", hint="`names()` lists all tensors.")
         return entry
 
     def names(self) -> list[str]:
@@ -159,19 +157,19 @@ def encode_index(index: TensorIndex) -> bytes:
 
 
 def parse_index(data: bytes, label: str = "the tensor index") -> TensorIndex:
-    """Return the index whose canonical JSON is `data`, or raise `TensorsCorruptedError` with every problem."""
+    """Return the index whose canonical JSON is `data`, or raise `CorruptError` with every problem."""
     if len(data) > MAX_TENSOR_INDEX_BYTES:
-        raise TensorsCorruptedError(f"{label} has {len(data)} bytes; {MAX_TENSOR_INDEX_BYTES} are allowed")
+        raise CorruptError(f"{label} has {len(data)} bytes; {MAX_TENSOR_INDEX_BYTES} are allowed")
     rows = decode_object(data, label)
     problems: list[str] = []
     entries = [entry for name, row in rows.items() if (entry := _parse_entry(name, row, problems)) is not None]
     problems = problems or _index_problems(entries)
     if problems:
         shown = tuple(problems[:_MAX_REPORTED])
-        raise TensorsCorruptedError(f"{label} has {len(problems)} problems; the first: {shown[0]}", problems=shown)
+        raise CorruptError(f"{label} has {len(problems)} problems; the first: {shown[0]}", problems=shown)
     index = TensorIndex(tuple(entries))
     if encode_index(index) != data:
-        raise TensorsCorruptedError(f"{label} is not in its canonical spelling")
+        raise CorruptError(f"{label} is not in its canonical spelling")
     return index
 
 
@@ -180,9 +178,9 @@ def decode_object(data: bytes, label: str) -> dict[str, Any]:
     try:
         value = decode_json(data, label)
     except CorruptError as error:
-        raise TensorsCorruptedError(error.message) from error
+        raise CorruptError(error.message) from error
     if not isinstance(value, dict):
-        raise TensorsCorruptedError(f"{label} is not a JSON object")
+        raise CorruptError(f"{label} is not a JSON object")
     return value
 
 
@@ -198,7 +196,7 @@ def _parse_entry(name: str, row: Any, problems: list[str]) -> TensorEntry | None
         return None
     try:
         dtype = dtype_named(kind)
-    except UnsupportedFormatError as error:
+    except UnsupportedError as error:
         problems.append(f"{name!r}: {error.message}")
         return None
     return TensorEntry(name, offset, size, tuple(shape), tuple(stride), dtype, storage_offset)

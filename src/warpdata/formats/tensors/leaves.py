@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from warpdata.errors import TensorsCorruptedError, ViewPreconditionError
+from warpdata.errors import CorruptError, UnsupportedError
 from warpdata.formats.tensors.extents import Extent, ExtentMap, coverage_error
 from warpdata.formats.tensors.hashing import leaf_size
 from warpdata.formats.tensors.index import TensorIndex
@@ -49,13 +49,13 @@ class LeafDigests:
             self.compare(leaf, hashlib.sha256(data[start - first : end - first]).digest())
 
     def compare(self, leaf: int, digest: bytes) -> None:
-        """Raise `TensorsCorruptedError` with the range and its tensors if the digest of a leaf differs."""
+        """Raise `CorruptError` with the range and its tensors if the digest of a leaf differs."""
         if digest == self.digests[leaf]:
             return
         start, end = self.span(leaf)
         names = self.names(start, end)
         shown = ", ".join(repr(name) for name in names[:5]) or "padding"
-        raise TensorsCorruptedError(
+        raise CorruptError(
             f"bytes {start}…{end} do not match their hash; they hold {shown}",
             problems=tuple(f"{name!r}: in bytes {start}…{end}" for name in names),
         )
@@ -103,7 +103,7 @@ def _home(leaf: int, leaves: LeafDigests, extents: ExtentMap, index_multihash: s
     missing = RangeSet(extents.missing(start, end))
     if missing:
         raise coverage_error(missing, index_multihash)
-    raise ViewPreconditionError(
+    raise UnsupportedError(
         f"bytes {start}…{end} have one hash, but several sources", hint="Read them with verify=False."
     )
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 
-from warpdata.errors import InvalidViewError, ViewPreconditionError
+from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.buffers import Buffer, HostTarget, as_buffer, host_bytes
 from warpdata.formats.tensors.dtypes import numpy_dtype
@@ -92,13 +92,13 @@ def place_tensors(
     given = {str(key): value for key, value in memory.items()} if isinstance(memory, Mapping) else {"": memory}
     buffers = {key: as_buffer(value) for key, value in given.items()}
     if len({str(buffer.device) for buffer in buffers.values()}) > 1:
-        raise ViewPreconditionError("the target buffers are on different devices")
+        raise UnsupportedError("the target buffers are on different devices")
     entries = {}
     for name, one in plans.items():
         key, offset = positions[name]
         if key not in buffers:
             given_names = ", ".join(map(repr, buffers))
-            raise InvalidViewError(f"the layout puts {name!r} into {key!r}; the target has {given_names}")
+            raise BadInputError(f"the layout puts {name!r} into {key!r}; the target has {given_names}")
         end = offset + one.size
         buffer = buffers[key].first(end)
         plan.add(one, buffer.part(offset, end))
@@ -113,19 +113,17 @@ def _positions(index: TensorIndex, plans: Mapping[str, ViewPlan], layout: Layout
     if layout == "packed":
         return _packed(plans)
     if not isinstance(layout, Mapping):
-        raise InvalidViewError(
-            f"layout={layout!r} is not valid", hint="Use 'view', 'canonical', 'packed' or a mapping."
-        )
+        raise BadInputError(f"layout={layout!r} is not valid", hint="Use 'view', 'canonical', 'packed' or a mapping.")
     if set(layout) != set(plans):
         odd = sorted(set(layout) ^ set(plans), key=str)
-        raise InvalidViewError(f"the view and the layout name different tensors: {odd[:5]!r}")
+        raise BadInputError(f"the view and the layout name different tensors: {odd[:5]!r}")
     out = {}
     for name, plan in plans.items():
         given = layout[name]
         key, offset = given if isinstance(given, tuple) else ("", given)
         item = min(plan.index[name].dtype.item_bytes, ALIGNMENT_BYTES)
         if not isinstance(offset, int) or offset < 0 or offset % item:
-            raise InvalidViewError(f"{name!r} cannot begin at byte {offset!r}; expected a multiple of {item}")
+            raise BadInputError(f"{name!r} cannot begin at byte {offset!r}; expected a multiple of {item}")
         out[name] = (str(key), offset)
     return out
 
@@ -145,7 +143,7 @@ def _check_overlaps(positions: Mapping[str, tuple[str, int]], plans: Mapping[str
     spans = sorted((*positions[name], plans[name].size, name) for name in plans if plans[name].size)
     for (key, start, size, name), (next_key, next_start, _, next_name) in pairwise(spans):
         if key == next_key and start + size > next_start:
-            raise InvalidViewError(f"{name!r} and {next_name!r} overlap in the layout, at byte {next_start}")
+            raise BadInputError(f"{name!r} and {next_name!r} overlap in the layout, at byte {next_start}")
 
 
 class Deferred:
@@ -201,7 +199,7 @@ class Deferred:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise ViewPreconditionError("this deferred load is already committed or closed")
+            raise UnsupportedError("this deferred load is already committed or closed")
 
     def _allocate(self, shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
         dtype = self._replica.index[name].dtype

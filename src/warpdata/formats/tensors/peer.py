@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 from warpdata.errors import (
     BadInputError,
+    CorruptError,
     ObjectNotFoundError,
     StorageError,
     StoreTimeoutError,
     StoreUnavailableError,
-    TensorsCorruptedError,
 )
 from warpdata.formats.tensors.hashing import multihash
 from warpdata.limits import MAX_PEER_EXTENTS_BYTES, MAX_TENSOR_INDEX_BYTES
@@ -54,7 +54,7 @@ class PeerSource:
     def index_bytes(self) -> bytes:
         data = self._get("index", limit=MAX_TENSOR_INDEX_BYTES)
         if multihash(hashlib.sha256(data).digest()) != self._index_multihash:
-            raise TensorsCorruptedError(f"{self.url} sent another index than {self._index_multihash}")
+            raise CorruptError(f"{self.url} sent another index than {self._index_multihash}")
         return data
 
     def leaves(self) -> tuple[bytes, ...] | None:
@@ -68,7 +68,7 @@ class PeerSource:
             spans = json.loads(self._get("extents", limit=MAX_PEER_EXTENTS_BYTES))
             found = list(RangeSet((int(start), int(end)) for start, end in spans if 0 <= int(start) < int(end)))
         except (ValueError, TypeError, RecursionError) as error:
-            raise TensorsCorruptedError(f"{self.url} sent no valid list of extents: {error}") from error
+            raise CorruptError(f"{self.url} sent no valid list of extents: {error}") from error
         self.size_bytes = found[-1].end if found else 0
         return found
 

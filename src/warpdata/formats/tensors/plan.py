@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from warpdata.errors import InvalidViewError
+from warpdata.errors import BadInputError
 from warpdata.formats.tensors.index import TensorEntry, TensorIndex, align, compact_stride
 from warpdata.formats.tensors.spec import NormalView, TensorSelection
 
@@ -111,7 +111,7 @@ def make_plan(index: TensorIndex, view: NormalView, names: Sequence[str] | None 
         return _canonical_plan(index)
     chosen = tuple(index.names() if names is None else names)
     if len(set(chosen)) != len(chosen):
-        raise InvalidViewError("a view names a tensor twice")
+        raise BadInputError("a view names a tensor twice")
     selections = dict(view.selections)
     runs: list[Run] = []
     permutes: list[Permute] = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpdata.errors import TensorsCorruptedError, UnsupportedFormatError
+from warpdata.errors import CorruptError, UnsupportedError
 from warpdata.formats.tensors.dtypes import TensorDType, dtype_of_safetensors
 from warpdata.formats.tensors.extents import Extent, ExtentMap
 from warpdata.formats.tensors.index import ALIGNMENT_BYTES, TensorEntry, TensorIndex, decode_object, pack_index
@@ -52,7 +52,7 @@ def index_safetensors(files: Sequence[FileRangeSource]) -> tuple[TensorIndex, Ex
         for tensor in _read_header(file):
             if tensor.name in found:
                 other = files[found[tensor.name][0]].path
-                raise TensorsCorruptedError(f"{tensor.name!r} is in {file.path.name} and in {other.name}")
+                raise CorruptError(f"{tensor.name!r} is in {file.path.name} and in {other.name}")
             found[tensor.name] = (number, tensor)
     index = pack_index({name: (tensor.dtype, tensor.shape) for name, (_, tensor) in found.items()})
     extents = [
@@ -66,14 +66,14 @@ def _read_header(file: FileRangeSource) -> list[_HeaderTensor]:
     """Return the tensors of a file in byte order. They must fill the file without gap or overlap."""
     name, size = file.path.name, file.size_bytes
     if size < 8:
-        raise TensorsCorruptedError(f"{name} has {size} bytes, too few for a safetensors file")
+        raise CorruptError(f"{name} has {size} bytes, too few for a safetensors file")
     (length,) = struct.unpack("<Q", file.read_range(0, 8))
     if length > min(size - 8, MAX_SAFETENSORS_HEADER_BYTES):
-        raise TensorsCorruptedError(f"{name} declares a header of {length} bytes; the file has {size}")
+        raise CorruptError(f"{name} declares a header of {length} bytes; the file has {size}")
     header = decode_object(bytes(file.read_range(8, 8 + length)), f"the header of {name}")
     _check_metadata(header.pop(_METADATA, {}), name)
     if len(header) > MAX_TENSORS:
-        raise TensorsCorruptedError(f"{name} has {len(header)} tensors; {MAX_TENSORS} are allowed")
+        raise CorruptError(f"{name} has {len(header)} tensors; {MAX_TENSORS} are allowed")
     problems: list[str] = []
     tensors = []
     for tensor_name, row in header.items():
@@ -88,7 +88,7 @@ def _read_header(file: FileRangeSource) -> list[_HeaderTensor]:
     problems = problems or list(_layout_problems(tensors, 8 + length, size))
     if problems:
         shown = tuple(problems[:_MAX_REPORTED])
-        raise TensorsCorruptedError(f"{name} has {len(problems)} problems; the first: {shown[0]}", problems=shown)
+        raise CorruptError(f"{name} has {len(problems)} problems; the first: {shown[0]}", problems=shown)
     return tensors
 
 
@@ -106,7 +106,7 @@ def _row_problems(row: Any) -> Iterator[str]:
     else:
         try:
             needed = math.prod(shape) * dtype_of_safetensors(row["dtype"]).item_bytes
-        except UnsupportedFormatError as error:
+        except UnsupportedError as error:
             yield error.message
             return
         if needed != offsets[1] - offsets[0]:
@@ -132,7 +132,7 @@ def _are_counts(values: Any) -> bool:
 
 def _check_metadata(metadata: Any, name: str) -> None:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise TensorsCorruptedError(f"the metadata of {name} is not a mapping of strings")
+        raise CorruptError(f"the metadata of {name} is not a mapping of strings")
 
 
 def write_safetensors(
@@ -175,7 +175,7 @@ def _encode_header(index: TensorIndex, offsets: Mapping[str, int], metadata: Map
     text = json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % ALIGNMENT_BYTES)
     if len(text) > MAX_SAFETENSORS_HEADER_BYTES:
-        raise UnsupportedFormatError(
+        raise UnsupportedError(
             f"a safetensors header of {len(text)} bytes is too long; {MAX_SAFETENSORS_HEADER_BYTES} are allowed"
         )
     return len(text).to_bytes(8, "little") + text
@@ -183,7 +183,7 @@ def _encode_header(index: TensorIndex, offsets: Mapping[str, int], metadata: Map
 
 def _header_row(entry: TensorEntry, start: int) -> dict[str, object]:
     if not entry.dtype.safetensors:
-        raise UnsupportedFormatError(f"{entry.name!r} is {entry.dtype.name}, which safetensors does not support")
+        raise UnsupportedError(f"{entry.name!r} is {entry.dtype.name}, which safetensors does not support")
     offsets = [start, start + entry.byte_size]
     return {"dtype": entry.dtype.safetensors, "shape": list(entry.shape), "data_offsets": offsets}
 

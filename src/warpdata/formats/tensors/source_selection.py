@@ -16,11 +16,11 @@ from pathlib import Path
 
 from warpdata.errors import (
     BadInputError,
+    CorruptError,
     LimitExceededError,
     NotFoundError,
     ObjectNotFoundError,
     StorageError,
-    TensorsCorruptedError,
 )
 from warpdata.formats.tensors.extents import Extent, ExtentMap
 from warpdata.formats.tensors.hashing import leaf_size, multihash, tree_root
@@ -138,7 +138,7 @@ def _open_peer(url: str, index_multihash: str) -> Replica:
         leaves = peer.leaves()
         expected = -(-index.total_size // leaf_size(index.total_size))
         if leaves is not None and len(leaves) != expected:
-            raise TensorsCorruptedError(f"{url} has {len(leaves)} leaf digests; its index needs {expected}")
+            raise CorruptError(f"{url} has {len(leaves)} leaf digests; its index needs {expected}")
         parts = [Extent(start, min(end, index.total_size), 0, start) for start, end in peer.ranges()]
     except BaseException:
         peer.close()
@@ -148,7 +148,7 @@ def _open_peer(url: str, index_multihash: str) -> Replica:
 
 def _open_object(source: ObjectRangeSource) -> Replica:
     if not is_canonical(source):
-        raise TensorsCorruptedError(f"{source.key} is not a canonical tensor file")
+        raise CorruptError(f"{source.key} is not a canonical tensor file")
     tail = read_tail(source, source.key)
     extents = ExtentMap([Extent(0, tail.index.total_size, 0, 0)])
     return Replica.create(tail.index, (source,), extents, leaves=tail.leaves)
@@ -236,13 +236,13 @@ def _read_weight_map(path: Path) -> dict[str, str] | None:
     with closing(FileRangeSource(path)) as file:
         size = file.size_bytes
         if size > MAX_TENSOR_INDEX_BYTES:
-            raise TensorsCorruptedError(f"{path.name} has {size} bytes; {MAX_TENSOR_INDEX_BYTES} are allowed")
+            raise CorruptError(f"{path.name} has {size} bytes; {MAX_TENSOR_INDEX_BYTES} are allowed")
         weight_map = decode_object(bytes(file.read_range(0, size)), path.name).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise TensorsCorruptedError(f"{path.name} has no weight_map that names files")
+        raise CorruptError(f"{path.name} has no weight_map that names files")
     for name, file_name in weight_map.items():
         if not isinstance(file_name, str) or Path(file_name).name != file_name or file_name in ("", ".", ".."):
-            raise TensorsCorruptedError(f"{path.name} puts {name!r} in {file_name!r}, which is not a file beside it")
+            raise CorruptError(f"{path.name} puts {name!r} in {file_name!r}, which is not a file beside it")
     return weight_map
 
 
@@ -250,4 +250,4 @@ def _check_weight_map(weight_map: dict[str, str], replica: Replica, path: Path) 
     odd = sorted(set(weight_map) ^ set(replica.index.names()))
     if odd:
         shown = ", ".join(map(repr, odd[:5]))
-        raise TensorsCorruptedError(f"the weight_map of {path} and its files name different tensors: {shown}")
+        raise CorruptError(f"the weight_map of {path} and its files name different tensors: {shown}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from warpdata.errors import InvalidViewError
+from warpdata.errors import BadInputError
 from warpdata.formats.tensors.index import TensorEntry, TensorIndex
 from warpdata.limits import MAX_VIEW_OPS
 
@@ -135,19 +135,19 @@ def whole(entry: TensorEntry) -> TensorSelection:
 def normalize(index: TensorIndex, spec: ViewSpec) -> NormalView:
     """Check every operation against the index, and return the normal form."""
     if not isinstance(spec, Mapping):
-        raise InvalidViewError(f"a view spec is a mapping, not {type(spec).__name__}")
+        raise BadInputError(f"a view spec is a mapping, not {type(spec).__name__}")
     if not spec:
-        raise InvalidViewError("the view spec is empty", hint="Omit the spec to read tensors as they are.")
+        raise BadInputError("the view spec is empty", hint="Omit the spec to read tensors as they are.")
     selections = []
     for name in spec:
         if not isinstance(name, str):
-            raise InvalidViewError(f"{name!r} is not a tensor name")
+            raise BadInputError(f"{name!r} is not a tensor name")
         entry = index[name]
         given = spec[name]
         ops = (given,) if isinstance(given, Narrow | Transpose | Crop) else given
         if not isinstance(ops, Sequence) or len(ops) > MAX_VIEW_OPS:
             found = type(ops).__name__
-            raise InvalidViewError(f"{name!r}: expected up to {MAX_VIEW_OPS} operations, not {found}")
+            raise BadInputError(f"{name!r}: expected up to {MAX_VIEW_OPS} operations, not {found}")
         selection = _selection(entry, ops)
         if selection != whole(entry):
             selections.append((name, selection))
@@ -165,34 +165,34 @@ def _selection(entry: TensorEntry, ops: Sequence[Op]) -> TensorSelection:
             bound = _narrowed(entry, dim, op)
             if not bound.is_full(entry.shape[dim]):
                 if narrowed:
-                    raise InvalidViewError(f"{entry.name!r} is narrowed more than once", hint="Use crop().")
+                    raise BadInputError(f"{entry.name!r} is narrowed more than once", hint="Use crop().")
                 narrowed, bounds[dim] = True, bound
         elif isinstance(op, Transpose):
             one, two = _dimension(entry, op.dim0), _dimension(entry, op.dim1)
             order[one], order[two] = order[two], order[one]
         elif isinstance(op, Crop):
-            raise InvalidViewError(f"{entry.name!r}: crop cannot be combined with other operations")
+            raise BadInputError(f"{entry.name!r}: crop cannot be combined with other operations")
         else:
-            raise InvalidViewError(f"{entry.name!r}: {op!r} is not an operation")
+            raise BadInputError(f"{entry.name!r}: {op!r} is not an operation")
     if any(isinstance(op, Narrow) for op in ops) and any(isinstance(op, Transpose) for op in ops):
-        raise InvalidViewError(f"{entry.name!r}: narrow and transpose cannot be combined", hint="Use crop().")
+        raise BadInputError(f"{entry.name!r}: narrow and transpose cannot be combined", hint="Use crop().")
     return TensorSelection(tuple(bounds), tuple(order))
 
 
 def _dimension(entry: TensorEntry, dim: int) -> int:
     rank = len(entry.shape)
     if not _is_int(dim) or not -rank <= dim < rank:
-        raise InvalidViewError(f"{entry.name!r} has {rank} dimensions; {dim!r} is out of range")
+        raise BadInputError(f"{entry.name!r} has {rank} dimensions; {dim!r} is out of range")
     return dim % rank
 
 
 def _narrowed(entry: TensorEntry, dim: int, op: Narrow) -> Bound:
     extent = entry.shape[dim]
     if not _is_int(op.start) or not _is_int(op.length):
-        raise InvalidViewError(f"{entry.name!r}: start {op.start!r} and length {op.length!r} are not both integers")
+        raise BadInputError(f"{entry.name!r}: start {op.start!r} and length {op.length!r} are not both integers")
     start = op.start + extent if op.start < 0 else op.start
     if not 0 <= start < extent or op.length <= 0 or start + op.length > extent:
-        raise InvalidViewError(
+        raise BadInputError(
             f"{entry.name!r}: {op.length} entries from {op.start} are outside of dimension {dim}, which has {extent}"
         )
     return Bound(start, op.length)
@@ -201,13 +201,13 @@ def _narrowed(entry: TensorEntry, dim: int, op: Narrow) -> Bound:
 def _cropped(entry: TensorEntry, op: Crop) -> TensorSelection:
     rank = len(entry.shape)
     if len(op.slices) > rank:
-        raise InvalidViewError(f"{entry.name!r} has {rank} dimensions, but the crop has {len(op.slices)}")
+        raise BadInputError(f"{entry.name!r} has {rank} dimensions, but the crop has {len(op.slices)}")
     bounds = list(whole(entry).bounds)
     for dim, part in enumerate(op.slices):
         bounds[dim] = _bound(entry, dim, part)
     order = tuple(range(rank)) if op.order is None else tuple(_dimension(entry, dim) for dim in op.order)
     if sorted(order) != list(range(rank)):
-        raise InvalidViewError(f"{entry.name!r}: {op.order!r} does not name each of {rank} dimensions once")
+        raise BadInputError(f"{entry.name!r}: {op.order!r} does not name each of {rank} dimensions once")
     return TensorSelection(tuple(bounds), order)
 
 
@@ -215,14 +215,14 @@ def _bound(entry: TensorEntry, dim: int, part: slice) -> Bound:
     extent = entry.shape[dim]
     values = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
     if len(values) != 3 or not all(value is None or _is_int(value) for value in values):
-        raise InvalidViewError(f"{entry.name!r}: {part!r} is not a slice of integers")
+        raise BadInputError(f"{entry.name!r}: {part!r} is not a slice of integers")
     if part == slice(None):
         return Bound(0, extent)
     start, stop = (part.start or 0), (extent if part.stop is None else part.stop)
     start, stop = (start + extent if start < 0 else start), (stop + extent if stop < 0 else stop)
     step = 1 if part.step is None else part.step
     if not 0 <= start < stop <= extent or step < 1:
-        raise InvalidViewError(f"{entry.name!r}: {part!r} is outside of dimension {dim}, which has {extent}")
+        raise BadInputError(f"{entry.name!r}: {part!r} is outside of dimension {dim}, which has {extent}")
     length = -(-(stop - start) // step)
     return Bound(start, length, step if length > 1 else 1)
 

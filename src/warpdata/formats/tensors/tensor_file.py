@@ -19,11 +19,11 @@ from pathlib import Path
 from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
+    CorruptError,
+    ErrorKind,
     LimitExceededError,
     StorageError,
-    StoreFullError,
-    TensorsCorruptedError,
-    UnsupportedFormatError,
+    UnsupportedError,
 )
 from warpdata.formats.tensors.buffers import HostTarget
 from warpdata.formats.tensors.extents import Extent, check_coverage
@@ -95,18 +95,18 @@ def read_tail(file: RangeSource, name: str) -> CanonicalTail:
     size = file.size_bytes
     total, length = _declared_sizes(bytes(file.read_range(size - _CANONICAL_TRAILER.size, size)), name)
     if align(total) + length != size:
-        raise TensorsCorruptedError(f"{name} has {size} bytes; its trailer declares {align(total) + length}")
+        raise CorruptError(f"{name} has {size} bytes; its trailer declares {align(total) + length}")
     return parse_tail(bytes(file.read_range(size - length, size)), name)
 
 
 def parse_tail(tail: bytes, name: str) -> CanonicalTail:
     """Parse what `encode_tail` returned; `name` is used in messages."""
     if len(tail) < _CANONICAL_TRAILER.size or not tail.endswith(_CANONICAL_MAGIC):
-        raise TensorsCorruptedError(f"{name} does not end with the trailer of a tensor index")
+        raise CorruptError(f"{name} does not end with the trailer of a tensor index")
     trailer = tail[-_CANONICAL_TRAILER.size :]
     total, length = _declared_sizes(trailer, name)
     if length != len(tail):
-        raise TensorsCorruptedError(f"{name} has {len(tail)} bytes after its data; its trailer declares {length}")
+        raise CorruptError(f"{name} has {len(tail)} bytes after its data; its trailer declares {length}")
     _, index_size, digest, _, _ = _CANONICAL_TRAILER.unpack(trailer)
     body = tail[: -_CANONICAL_TRAILER.size]
     _check_digest(body, digest, name)
@@ -114,7 +114,7 @@ def parse_tail(tail: bytes, name: str) -> CanonicalTail:
     index_bytes = body[leaf_bytes:]
     index = parse_index(index_bytes, f"the index of {name}")
     if index.total_size != total:
-        raise TensorsCorruptedError(f"{name} declares {total} bytes of data; its index has {index.total_size}")
+        raise CorruptError(f"{name} declares {total} bytes of data; its index has {index.total_size}")
     return CanonicalTail(index, index_bytes, _split_digests(body[:leaf_bytes]))
 
 
@@ -123,7 +123,7 @@ def _declared_sizes(trailer: bytes, name: str) -> tuple[int, int]:
     total, index_size, _, form, _ = _CANONICAL_TRAILER.unpack(trailer)
     _check_format(form, name)
     if total > MAX_TENSOR_SPACE_BYTES or index_size > MAX_TENSOR_INDEX_BYTES:
-        raise TensorsCorruptedError(f"{name} declares {total} bytes of data and {index_size} bytes of index")
+        raise CorruptError(f"{name} declares {total} bytes of data and {index_size} bytes of index")
     return total, -(-total // leaf_size(total)) * _DIGEST_BYTES + index_size + _CANONICAL_TRAILER.size
 
 
@@ -138,25 +138,23 @@ def read_partial(file: RangeSource, name: str) -> PartialContents:
     data, count, leaf_count, index_size, digest, form, _ = _PARTIAL_TRAILER.unpack(trailer)
     _check_format(form, name)
     if data > MAX_TENSOR_SPACE_BYTES or count > MAX_REPLICA_EXTENTS or index_size > MAX_TENSOR_INDEX_BYTES:
-        raise TensorsCorruptedError(
-            f"{name} declares {data} bytes of data, {count} ranges and {index_size} bytes of index"
-        )
+        raise CorruptError(f"{name} declares {data} bytes of data, {count} ranges and {index_size} bytes of index")
     table, digests = count * _RANGE.size, leaf_count * _DIGEST_BYTES
     if data + table + digests + index_size + _PARTIAL_TRAILER.size != size:
-        raise TensorsCorruptedError(f"{name} has {size} bytes, not the number that its trailer declares")
+        raise CorruptError(f"{name} has {size} bytes, not the number that its trailer declares")
     body = bytes(file.read_range(data, size - _PARTIAL_TRAILER.size))
     _check_digest(body, digest, name)
     index = parse_index(body[table + digests :], f"the index of {name}")
     expected = -(-index.total_size // leaf_size(index.total_size))
     if leaf_count not in (0, expected):
-        raise TensorsCorruptedError(f"{name} has {leaf_count} leaf digests; its index needs {expected}")
+        raise CorruptError(f"{name} has {leaf_count} leaf digests; its index needs {expected}")
     ranges = list(_RANGE.iter_unpack(body[:table]))
     are_apart = all(before[1] < after[0] for before, after in pairwise(ranges))
     if not are_apart or not all(0 <= start < end <= index.total_size for start, end in ranges):
-        raise TensorsCorruptedError(f"the ranges of {name} are not in order, or outside of its tensors")
+        raise CorruptError(f"the ranges of {name} are not in order, or outside of its tensors")
     extents, length = _extents_of(ranges)
     if length != data:
-        raise TensorsCorruptedError(f"{name} has {data} bytes of data; its ranges need {length}")
+        raise CorruptError(f"{name} has {data} bytes of data; its ranges need {length}")
     return PartialContents(index, _split_digests(body[table : table + digests]) or None, tuple(extents))
 
 
@@ -199,8 +197,11 @@ def create_file(path: Path, size_bytes: int) -> AtomicFile:
         preallocate(new.file.fileno(), size_bytes)
     except OSError as error:
         new.close()
-        kind = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else StorageError
-        raise kind(f"{path}: {size_bytes} bytes cannot be allocated: {error.strerror}") from error
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        raise StorageError(
+            f"{path}: {size_bytes} bytes cannot be allocated: {error.strerror}",
+            kind=ErrorKind.STORE_FULL if is_full else ErrorKind.STORAGE,
+        ) from error
     return new
 
 
@@ -256,12 +257,12 @@ def _has_magic(file: RangeSource, trailer_bytes: int, magic: bytes) -> bool:
 
 def _check_format(form: int, name: str) -> None:
     if form != _FORMAT:
-        raise UnsupportedFormatError(f"{name} has format {form}; this version reads format {_FORMAT}")
+        raise UnsupportedError(f"{name} has format {form}; this version reads format {_FORMAT}")
 
 
 def _check_digest(body: bytes, digest: bytes, name: str) -> None:
     if hashlib.sha256(body).digest() != digest:
-        raise TensorsCorruptedError(f"the index of {name} does not match its hash")
+        raise CorruptError(f"the index of {name} does not match its hash")
 
 
 def _split_digests(data: bytes) -> tuple[bytes, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from warpdata.errors import InvalidViewError, TensorsCorruptedError, ViewPreconditionError
+from warpdata.errors import BadInputError, CorruptError, UnsupportedError
 from warpdata.formats.tensors.extents import Extent, ExtentMap
 from warpdata.formats.tensors.hashing import artifact_id, multihash, tree_root
 from warpdata.formats.tensors.in_memory import overwrite_view, plan_write, replica_of_arrays
@@ -105,7 +105,7 @@ class TensorSet:
         """Return a view of all tensors, or of `names`, packed in that order. Without a spec, tensors are unchanged."""
         normal = NormalView(()) if spec is None else normalize(self.index, spec)
         if isinstance(names, str):
-            raise InvalidViewError(f"names={names!r} is one name; expected a list")
+            raise BadInputError(f"names={names!r} is one name; expected a list")
         return View(self._replica, normal, None if names is None else tuple(names), cost)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class TensorSet:
 
     def _check_view(self, view: View) -> None:
         if view.artifact_index_multihash != self.index_multihash:
-            raise ViewPreconditionError("the view belongs to another artifact")
+            raise UnsupportedError("the view belongs to another artifact")
 
 
 def open_tensors(
@@ -220,7 +220,7 @@ def open_shards(
     parsed = parse_tail(tail, "the stored index")
     total = parsed.index.total_size
     if shards.size_bytes != align(total):
-        raise TensorsCorruptedError(f"the shards have {shards.size_bytes} bytes; the index needs {align(total)}")
+        raise CorruptError(f"the shards have {shards.size_bytes} bytes; the index needs {align(total)}")
     parts = [Extent(start, min(end, total), 0, start) for start, end in present if start < total]
     extents = ExtentMap(parts)
     replica = Replica.create(parsed.index, (shards,), extents, leaves=parsed.leaves, engine=engine, cost=cost)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from warpdata.errors import BadInputError, StorageError, TensorsCorruptedError
+from warpdata.errors import BadInputError, CorruptError, StorageError
 from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.buffers import HostTarget
 from warpdata.formats.tensors.leaves import LeafDigests
@@ -227,7 +227,7 @@ def deliver(
     def invalidate() -> bool:
         return isinstance(source, InvalidatableSource) and source.invalidate(read.start, read.end)
 
-    data = retry_corrupt(fetch, invalidate, TensorsCorruptedError)
+    data = retry_corrupt(fetch, invalidate, CorruptError)
     if not is_whole:
         for piece in read.parts:
             copy_strided(piece, data, read.start, destination(piece), piece.target)

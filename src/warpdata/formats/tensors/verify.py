@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from warpdata.errors import CorruptError, NotFoundError, PartialCoverageError, ViewPreconditionError
+from warpdata.errors import CorruptError, NotFoundError, PartialCoverageError, UnsupportedError
 from warpdata.formats.tensors.extents import Extent
 from warpdata.formats.tensors.leaves import LeafDigests
 from warpdata.formats.tensors.reads import PIECE_BYTES
@@ -38,7 +38,7 @@ class CorruptRange:
 def verify(replica: Replica, ranges: Sequence[tuple[int, int]] | None, on_bytes: OnBytes) -> list[CorruptRange]:
     """Return the corrupt ranges of the artifact, or of some canonical ranges, ascending. Memory use is bounded."""
     if replica.leaves is None:
-        raise ViewPreconditionError(
+        raise UnsupportedError(
             "these tensors have no hashes to verify them with",
             hint="Canonical files and published tensors have hashes; safetensors files have none.",
         )

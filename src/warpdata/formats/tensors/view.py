@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpdata.errors import InvalidViewError, TensorsCorruptedError, ViewPreconditionError
+from warpdata.errors import BadInputError, CorruptError, UnsupportedError
 from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.buffers import Buffer, as_buffer, new_buffer
 from warpdata.formats.tensors.dtypes import numpy_dtype
@@ -184,7 +184,7 @@ class View:
         for name, (entry, buffer) in placed.entries.items():
             home = self.plan.index[name]
             if not home.is_compact:
-                raise ViewPreconditionError(f"{name!r} has more storage than elements, which a layout omits")
+                raise UnsupportedError(f"{name!r} has more storage than elements, which a layout omits")
             start = entry.offset
             out[home.offset : home.offset + home.size] = buffer.to_host()[start : start + home.size]
         return out
@@ -196,7 +196,7 @@ class View:
 
 def _check_hash(out: Materialized, expect: str | None) -> Materialized:
     if expect is not None and out.view_data_hash != expect:
-        raise TensorsCorruptedError(f"the bytes of the view hash to {out.view_data_hash}; expected {expect}")
+        raise CorruptError(f"the bytes of the view hash to {out.view_data_hash}; expected {expect}")
     return out
 
 
@@ -255,7 +255,7 @@ def _expand(keys: tuple[_Key, ...], rank: int, name: str) -> list[int | slice]:
     dots = [at for at, key in enumerate(keys) if key is Ellipsis]
     given: list[Any] = [key for key in keys if key is not Ellipsis]
     if len(dots) > 1 or len(given) > rank:
-        raise InvalidViewError(f"{name!r} has {rank} axes here, but the index has {len(given)}")
+        raise BadInputError(f"{name!r} has {rank} axes here, but the index has {len(given)}")
     at = dots[0] if dots else len(given)
     return [*given[:at], *[slice(None)] * (rank - len(given)), *given[at:]]
 
@@ -266,15 +266,15 @@ def _narrow_bound(bound: Bound, part: int | slice, name: str) -> Bound:
         try:
             start, stop, step = part.indices(bound.length)
         except (TypeError, ValueError) as error:
-            raise InvalidViewError(f"{name!r}: {part!r} is not a slice: {error}") from error
+            raise BadInputError(f"{name!r}: {part!r} is not a slice: {error}") from error
         if step < 1:
-            raise InvalidViewError(f"{name!r}: the step {step} is not positive")
+            raise BadInputError(f"{name!r}: the step {step} is not positive")
         length = max(0, -(-(stop - start) // step))
         return Bound(bound.start + start * bound.step, length, bound.step * step if length > 1 else 1)
     try:
         position = operator.index(part)
     except TypeError as error:
-        raise InvalidViewError(f"{name!r}: {part!r} is not an integer or a slice") from error
+        raise BadInputError(f"{name!r}: {part!r} is not an integer or a slice") from error
     if not -bound.length <= position < bound.length:
-        raise InvalidViewError(f"{name!r}: {position} is out of range for {bound.length} entries")
+        raise BadInputError(f"{name!r}: {position} is out of range for {bound.length} entries")
     return Bound(bound.start + position % bound.length * bound.step, 1)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from warpdata.errors import ViewPreconditionError
+from warpdata.errors import UnsupportedError
 from warpdata.formats.tensors.extents import ExtentMap, coverage_error
 from warpdata.formats.tensors.hashing import leaf_hashes
 from warpdata.formats.tensors.in_memory import array_dtype, plan_write, written_ranges
@@ -63,7 +63,7 @@ class TensorWriter:
         Arrays must have the shapes and types of the view. Bytes may be written more than once.
         """
         if self._new.file.closed:
-            raise ViewPreconditionError("this tensor writer is closed")
+            raise UnsupportedError("this tensor writer is closed")
         plan, block = plan_write(self._replica, view, data)
         if self._map is not None:
             with memoryview(self._map) as canonical:

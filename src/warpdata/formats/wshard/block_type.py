@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from warpdata.errors import EpisodeCorruptedError
+from warpdata.errors import CorruptError
 from warpdata.formats.wshard.dtypes import DType
 from warpdata.formats.wshard.metadata import ChannelSpec, EpisodeInfo
 from warpdata.formats.wshard.model import has_own_length
@@ -64,7 +64,7 @@ class BlockType:
 
 
 def find_block_type(name: str, size_bytes: int, info: EpisodeInfo | None) -> BlockType:
-    """Return the type of a block; `EpisodeCorruptedError` if a declaration contradicts its size."""
+    """Return the type of a block; `CorruptError` if a declaration contradicts its size."""
     raw = BlockType(DType.U8, (), size_bytes, is_declared=False)
     if info is None:
         return raw
@@ -117,5 +117,5 @@ def _checked(name: str, block_type: BlockType, size_bytes: int) -> BlockType:
     expected_bytes = block_type.rows * block_type.step_bytes
     if expected_bytes != size_bytes:
         steps = f"{block_type.rows} steps of {block_type.dtype}{list(block_type.shape)}"
-        raise EpisodeCorruptedError(f"block {name!r} has {size_bytes} bytes; {steps} take {expected_bytes}")
+        raise CorruptError(f"block {name!r} has {size_bytes} bytes; {steps} take {expected_bytes}")
     return block_type

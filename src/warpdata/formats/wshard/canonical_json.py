@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from warpdata.errors import BadInputError, CorruptError, EpisodeCorruptedError, LimitExceededError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError
 from warpdata.limits import MAX_JSON_DEPTH, WSHARD_MAX_JSON_BYTES
 from warpdata.primitives.strict_json import decode_json, fits_float64
 
@@ -46,9 +46,9 @@ def decode_object(data: bytes | memoryview, what: str) -> dict[str, Any]:
     try:
         value = decode_json(data, what)
     except CorruptError as error:
-        raise EpisodeCorruptedError(error.message) from error
+        raise CorruptError(error.message) from error
     if not isinstance(value, dict):
-        raise EpisodeCorruptedError(f"{what} is a JSON {type(value).__name__}, not an object")
+        raise CorruptError(f"{what} is a JSON {type(value).__name__}, not an object")
     return value
 
 

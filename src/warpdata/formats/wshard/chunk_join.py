@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError, NotFoundError, UnsupportedError
+from warpdata.errors import BadInputError, CorruptError, NotFoundError, UnsupportedError
 from warpdata.formats.wshard.block_type import BlockType
 from warpdata.formats.wshard.canonical_json import Json, JsonObject, same_json
 from warpdata.formats.wshard.dtypes import Array, np
@@ -46,7 +46,7 @@ class JoinedBlock:
         for number, reader in enumerate(readers):
             found = reader.block_type
             if (found.dtype, found.shape) != (first.dtype, first.shape):
-                raise EpisodeCorruptedError(
+                raise CorruptError(
                     f"block {self.name!r} is {found.dtype}{list(found.shape)} in chunk {number}, "
                     f"but {first.dtype}{list(first.shape)} in the first"
                 )
@@ -113,13 +113,13 @@ class JoinedFile:
             raise NotFoundError(f"there is no block {name!r}", hint=hint)
         missing = [number for number, file in enumerate(self.parts) if name not in file]
         if missing:
-            raise EpisodeCorruptedError(f"chunk {missing[0]} of the episode {self.info.id!r} has no block {name!r}")
+            raise CorruptError(f"chunk {missing[0]} of the episode {self.info.id!r} has no block {name!r}")
         return JoinedBlock([file[name] for file in self.parts])
 
 
 def _info(file: WShardFile) -> EpisodeInfo:
     if file.info is None:
-        raise EpisodeCorruptedError("a chunk has no block 'meta/episode'")
+        raise CorruptError("a chunk has no block 'meta/episode'")
     return file.info
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError, UnsupportedFormatError
+from warpdata.errors import BadInputError, CorruptError, UnsupportedError
 from warpdata.formats.wshard.canonical_json import Json, decode_object, encode_json, is_count
 from warpdata.formats.wshard.codecs import CompressionName
 from warpdata.formats.wshard.container import JSON_CONTENT, MAGIC, ROLE_MANIFEST
@@ -140,16 +140,16 @@ def load_chunk_manifest(path: PathLike | RangeSource) -> ChunkManifest:
     """Read a manifest of chunks. Checks its structure, not its continuity."""
     with open_container(path) as file:
         if file.header.role != ROLE_MANIFEST:
-            raise UnsupportedFormatError(f"the file has the role {file.header.role:#04x}, not that of a manifest")
+            raise UnsupportedError(f"the file has the role {file.header.role:#04x}, not that of a manifest")
         if META_MANIFEST not in file:
-            raise EpisodeCorruptedError(f"there is no block {META_MANIFEST!r}")
+            raise CorruptError(f"there is no block {META_MANIFEST!r}")
         document = decode_object(file.read_json(META_MANIFEST), META_MANIFEST)
     listed = document.get("chunks")
     if not isinstance(listed, list) or len(listed) > WSHARD_MAX_CHUNKS:
-        raise EpisodeCorruptedError(f"{META_MANIFEST} has no valid list of chunks")
+        raise CorruptError(f"{META_MANIFEST} has no valid list of chunks")
     name, env = document.get("episode_id"), document.get("env_id", "")
     if not isinstance(name, str) or not isinstance(env, str):
-        raise EpisodeCorruptedError(f"{META_MANIFEST} has no valid episode_id or env_id")
+        raise CorruptError(f"{META_MANIFEST} has no valid episode_id or env_id")
     total, steps = _count(document, "total_chunks"), _count(document, "total_timesteps")
     return ChunkManifest(name, env, total, steps, tuple(_entry(item) for item in listed))
 
@@ -169,14 +169,14 @@ def is_file_name(text: str) -> bool:
 
 def _entry(item: Any) -> ChunkEntry:
     if not isinstance(item, dict):
-        raise EpisodeCorruptedError(f"{META_MANIFEST} lists {item!r} as a chunk")
+        raise CorruptError(f"{META_MANIFEST} lists {item!r} as a chunk")
     uri, digest, span = item.get("uri"), item.get("sha256"), item.get("timestep_range")
     if not isinstance(uri, str) or not is_file_name(uri):
-        raise EpisodeCorruptedError(f"the chunk uri {uri!r} is not a file name beside the manifest")
+        raise CorruptError(f"the chunk uri {uri!r} is not a file name beside the manifest")
     if not isinstance(digest, str) or not is_digest(digest):
-        raise EpisodeCorruptedError(f"chunk {uri!r} has the sha256 {digest!r}")
+        raise CorruptError(f"chunk {uri!r} has the sha256 {digest!r}")
     if not (isinstance(span, list) and len(span) == 2 and all(is_count(step, WSHARD_MAX_STEPS) for step in span)):
-        raise EpisodeCorruptedError(f"chunk {uri!r} has the timestep_range {span!r}")
+        raise CorruptError(f"chunk {uri!r} has the timestep_range {span!r}")
     index, length, total = (_count(item, key) for key in ("chunk_index", "length_T", "total_chunks"))
     return ChunkEntry(index, uri, digest, span[0], span[1], length, total)
 
@@ -184,7 +184,7 @@ def _entry(item: Any) -> ChunkEntry:
 def _count(item: dict[str, Any], key: str) -> int:
     value = item.get(key)
     if not is_count(value, WSHARD_MAX_STEPS):
-        raise EpisodeCorruptedError(f"{META_MANIFEST} has {key} = {value!r}")
+        raise CorruptError(f"{META_MANIFEST} has {key} = {value!r}")
     return int(item[key])
 
 
@@ -209,7 +209,7 @@ def _document(manifest: ChunkManifest) -> Json:
 
 
 def validate_chunk_continuity(manifest: ChunkManifest, directory: PathLike | None = None) -> None:
-    """Raise `EpisodeCorruptedError` naming every gap and contradiction. With `directory`, verify the files too."""
+    """Raise `CorruptError` naming every gap and contradiction. With `directory`, verify the files too."""
     problems = list(_find_gaps(manifest))
     if directory is not None:
         for entry in manifest.chunks:
@@ -217,7 +217,7 @@ def validate_chunk_continuity(manifest: ChunkManifest, directory: PathLike | Non
     if problems:
         more = f"; and {len(problems) - _MAX_SHOWN_PROBLEMS} more" if len(problems) > _MAX_SHOWN_PROBLEMS else ""
         shown = "; ".join(problems[:_MAX_SHOWN_PROBLEMS])
-        raise EpisodeCorruptedError(f"episode {manifest.episode_id!r}: {shown}{more}")
+        raise CorruptError(f"episode {manifest.episode_id!r}: {shown}{more}")
 
 
 def _find_gaps(manifest: ChunkManifest) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError, UnsupportedFormatError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, UnsupportedError
 from warpdata.limits import KIB, WSHARD_MAX_DECODED_BYTES
 from warpdata.primitives.extras import require
 
@@ -98,16 +98,16 @@ def check_expansion(codec: Codec, stored_bytes: int, decoded_bytes: int, what: s
     # A zstd block yields at most 128 KiB from at least four bytes; a byte of lz4 yields at most 255.
     most = _ZSTD_BLOCK_BYTES * (stored_bytes // 4 + 1) if codec is Codec.ZSTD else _LZ4_MAX_EXPANSION * stored_bytes
     if decoded_bytes > most:
-        raise EpisodeCorruptedError(f"{what}: {stored_bytes} bytes cannot hold the promised {decoded_bytes}")
+        raise CorruptError(f"{what}: {stored_bytes} bytes cannot hold the promised {decoded_bytes}")
 
 
 def decompress(data: memoryview, codec: Codec, decoded_bytes: int, what: str) -> bytes:
-    """Return exactly `decoded_bytes` bytes, or raise `EpisodeCorruptedError`."""
+    """Return exactly `decoded_bytes` bytes, or raise `CorruptError`."""
     check_expansion(codec, data.nbytes, decoded_bytes, what)
     decode = _decompress_zstd if codec is Codec.ZSTD else _decompress_lz4
     out = decode(data, decoded_bytes, what)
     if len(out) != decoded_bytes:
-        raise EpisodeCorruptedError(f"{what} decodes to {len(out)} bytes instead of {decoded_bytes}")
+        raise CorruptError(f"{what} decodes to {len(out)} bytes instead of {decoded_bytes}")
     return out
 
 
@@ -116,16 +116,14 @@ def _decompress_zstd(data: memoryview, decoded_bytes: int, what: str) -> bytes:
     try:
         content_bytes = library.frame_content_size(data)
         if content_bytes not in (-1, decoded_bytes):
-            raise EpisodeCorruptedError(
-                f"{what}: its zstd frame promises {content_bytes} bytes, its entry {decoded_bytes}"
-            )
+            raise CorruptError(f"{what}: its zstd frame promises {content_bytes} bytes, its entry {decoded_bytes}")
         if library.get_frame_parameters(data).dict_id:
-            raise UnsupportedFormatError(f"{what} needs a zstd dictionary, and episode files have none")
+            raise UnsupportedError(f"{what} needs a zstd dictionary, and episode files have none")
         return _decompress_frame(library, data, decoded_bytes)
     except (library.ZstdError, ValueError, MemoryError) as error:
-        if isinstance(error, EpisodeCorruptedError):
+        if isinstance(error, CorruptError):
             raise
-        raise EpisodeCorruptedError(f"{what} is not one zstd frame: {error}") from error
+        raise CorruptError(f"{what} is not one zstd frame: {error}") from error
 
 
 class _Decoder(threading.local):
@@ -150,7 +148,7 @@ def _decompress_lz4(data: memoryview, decoded_bytes: int, what: str) -> bytes:
     try:
         return bytes(library.decompress(data, uncompressed_size=decoded_bytes))
     except (library.LZ4BlockError, ValueError, MemoryError) as error:
-        raise EpisodeCorruptedError(f"{what} is not a raw lz4 block: {error}") from error
+        raise CorruptError(f"{what} is not a raw lz4 block: {error}") from error
 
 
 def check_match_offsets(data: memoryview, what: str) -> None:
@@ -172,7 +170,7 @@ def check_match_offsets(data: memoryview, what: str) -> None:
         if at >= len(raw):
             return
         if raw[at] == raw[at + 1] == 0:
-            raise EpisodeCorruptedError(f"{what} is not a raw lz4 block: a match 0 bytes back at byte {at}")
+            raise CorruptError(f"{what} is not a raw lz4 block: a match 0 bytes back at byte {at}")
         at += 2
         if token & _LZ4_LONG == _LZ4_LONG:
             _, at = _read_length(raw, at)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.errors import BadInputError, CorruptError
 from warpdata.primitives.extras import require
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ def _bfloat16() -> np.dtype[Any] | None:
 def decode_array(data: memoryview | bytes, dtype: DType, shape: Sequence[int]) -> Array:
     """Return an array over the bytes, a read-only view if they are aligned, else a copy.
 
-    Any non-zero byte is a true boolean. `EpisodeCorruptedError` if the bytes do not fill the shape.
+    Any non-zero byte is a true boolean. `CorruptError` if the bytes do not fill the shape.
     """
     view = memoryview(data)
     if prod(shape) * dtype.size_bytes != view.nbytes:
-        raise EpisodeCorruptedError(f"{view.nbytes} bytes do not fill the shape {tuple(shape)} of {dtype}")
+        raise CorruptError(f"{view.nbytes} bytes do not fill the shape {tuple(shape)} of {dtype}")
     try:
         if dtype is DType.BOOL:
             flat = np.frombuffer(view, np.uint8)
@@ -106,7 +106,7 @@ def decode_array(data: memoryview | bytes, dtype: DType, shape: Sequence[int]) -
         array: Array = np.frombuffer(view, dtype.numpy)
         return (array if array.flags.aligned else array.copy()).reshape(shape)
     except ValueError as error:
-        raise EpisodeCorruptedError(f"the shape {tuple(shape)} of {dtype} is impossible: {error}") from error
+        raise CorruptError(f"the shape {tuple(shape)} of {dtype} is impossible: {error}") from error
 
 
 def encode_array(data: Array, dtype: DType) -> memoryview:
@@ -147,5 +147,5 @@ def unpack_residual(packed: Array, length: int) -> Array:
     if length == flat.size == 0:
         return np.zeros((0, 0), np.bool_)
     if width < 1 or flat.size % width:
-        raise EpisodeCorruptedError(f"{flat.size} bytes are not residuals of {length} steps, {width} bytes each")
+        raise CorruptError(f"{flat.size} bytes are not residuals of {length} steps, {width} bytes each")
     return np.unpackbits(flat.reshape(-1, width), axis=1, count=length, bitorder="little").view(np.bool_)

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError, UnsupportedFormatError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, UnsupportedError
 from warpdata.formats.wshard.dtypes import Array, np
 from warpdata.limits import MAX_VIDEO_FRAMES, WSHARD_MAX_EXTRADATA_BYTES
 from warpdata.primitives.cached_property import cached_property
@@ -121,41 +121,41 @@ class FrameIndex:
         return head + codec + self.extradata + self.entries.tobytes()
 
     def check(self, size_bytes: int) -> None:
-        """Raise `EpisodeCorruptedError` unless every frame is inside a block of this size and can be decoded."""
+        """Raise `CorruptError` unless every frame is inside a block of this size and can be decoded."""
         entries = self.entries
         ends = entries["offset"] + entries["size"]
         if len(entries) and (int(ends.max()) > size_bytes or bool((ends < entries["offset"]).any())):
-            raise EpisodeCorruptedError(f"a frame ends at byte {int(ends.max())} of {size_bytes}")
+            raise CorruptError(f"a frame ends at byte {int(ends.max())} of {size_bytes}")
         if bool((entries["flags"] & ~np.uint32(KEY | HIDDEN)).any()) or bool(entries["zero"].any()):
-            raise UnsupportedFormatError("the frame index has unknown flags")
+            raise UnsupportedError("the frame index has unknown flags")
         if bool((np.diff(self.times_ns) <= 0).any()):
-            raise EpisodeCorruptedError("two frames are shown at the same time")
+            raise CorruptError("two frames are shown at the same time")
         if len(self) and int(self._starts[self._shown].min()) < 0:
-            raise EpisodeCorruptedError("the frame index has a frame without a preceding key frame")
+            raise CorruptError("the frame index has a frame without a preceding key frame")
         if self.codec in IMAGE_CODECS and not bool(self.is_key.all()):
-            raise EpisodeCorruptedError("the frame index has an image that is not a key frame")
+            raise CorruptError("the frame index has an image that is not a key frame")
 
 
 def parse_frames(data: bytes | memoryview, size_bytes: int) -> FrameIndex:
     """Parse and check the index of a block of `size_bytes`."""
     if len(data) < _HEADER.size:
-        raise EpisodeCorruptedError(f"the frame index has {len(data)} bytes; its header alone takes {_HEADER.size}")
+        raise CorruptError(f"the frame index has {len(data)} bytes; its header alone takes {_HEADER.size}")
     magic, version, width, count, codec_bytes, extra_bytes, zeros = _HEADER.unpack_from(data)
     if magic != _MAGIC:
-        raise EpisodeCorruptedError(f"the frame index begins with {magic!r}")
+        raise CorruptError(f"the frame index begins with {magic!r}")
     if version != _VERSION or width != FRAME_ENTRY.itemsize or zeros != bytes(8):
-        raise UnsupportedFormatError(f"the frame index has the version {version}, with entries of {width} bytes")
+        raise UnsupportedError(f"the frame index has the version {version}, with entries of {width} bytes")
     if count > MAX_VIDEO_FRAMES or extra_bytes > WSHARD_MAX_EXTRADATA_BYTES or not 0 < codec_bytes <= _MAX_CODEC_BYTES:
         raise LimitExceededError(
             f"the frame index has {count} frames, {extra_bytes} bytes of extradata, {codec_bytes} of codec"
         )
     body = _HEADER.size + codec_bytes
     if len(data) != body + extra_bytes + count * FRAME_ENTRY.itemsize:
-        raise EpisodeCorruptedError(f"the frame index has {len(data)} bytes, which do not fit its {count} frames")
+        raise CorruptError(f"the frame index has {len(data)} bytes, which do not fit its {count} frames")
     try:
         codec = bytes(data[_HEADER.size : body]).decode("ascii")
     except UnicodeDecodeError as error:
-        raise EpisodeCorruptedError("the codec of the frame index is not ASCII") from error
+        raise CorruptError("the codec of the frame index is not ASCII") from error
     entries: Any = np.frombuffer(data, FRAME_ENTRY, offset=body + extra_bytes)
     index = FrameIndex(codec, bytes(data[body : body + extra_bytes]), entries)
     index.check(size_bytes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.errors import BadInputError, CorruptError
 from warpdata.formats.wshard.canonical_json import JsonObject, encode_json
 from warpdata.formats.wshard.reader import WShardFile, open_container
 from warpdata.formats.wshard.source import PathLike
@@ -26,12 +26,12 @@ _PROVENANCE_KEYS = frozenset(
 def identity(path: PathLike | RangeSource) -> str:
     """Return 64 hex digits that name the content. Compression, alignment and block order do not change them.
 
-    Reads and hashes every block. `EpisodeCorruptedError` if a sealed file does not match its seal.
+    Reads and hashes every block. `CorruptError` if a sealed file does not match its seal.
     """
     with open_container(path) as file:
         computed = seal_bytes(_hashes(file))
         if META_IDENTITY in file and file.read_json(META_IDENTITY) != computed:
-            raise EpisodeCorruptedError("the blocks of the file are not those that were sealed")
+            raise CorruptError("the blocks of the file are not those that were sealed")
         return sha256_hex(computed)
 
 

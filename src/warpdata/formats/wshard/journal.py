@@ -15,7 +15,7 @@ from enum import IntEnum
 from itertools import accumulate
 from typing import Any
 
-from warpdata.errors import EpisodeCorruptedError
+from warpdata.errors import CorruptError
 from warpdata.formats.wshard.canonical_json import decode_object
 from warpdata.formats.wshard.codecs import crc32c
 from warpdata.formats.wshard.metadata import ChannelSpec, parse_channel
@@ -108,12 +108,12 @@ def append_record(
 def read_journal(handle: int) -> Journal:
     """Read and verify every record. Memory is 16 bytes for each record.
 
-    `EpisodeCorruptedError` only if the first record is not valid.
+    `CorruptError` only if the first record is not valid.
     """
     size = os.fstat(handle).st_size
     head, problem = _read_head(handle, 0, 0, size)
     if head is None or head.kind != RecordKind.BEGIN or head.payload_bytes > WSHARD_MAX_JSON_BYTES:
-        raise EpisodeCorruptedError(f"the journal has no valid first record: {problem or 'another kind of record'}")
+        raise CorruptError(f"the journal has no valid first record: {problem or 'another kind of record'}")
     document, parts = parse_begin(_pread(handle, RECORD_BYTES, head.payload_bytes))
     step_bytes = sum(part.step_bytes for part in parts)
     at, sequence, steps, is_complete = RECORD_BYTES + head.payload_bytes, 1, 0, False
@@ -176,13 +176,13 @@ def _parts(document: dict[str, Any]) -> tuple[ChannelSpec, ...]:
     listed = document.get("parts")
     version = document.get("v")
     if isinstance(version, bool) or version != 1:
-        raise EpisodeCorruptedError(f"the journal has the version {version!r}")
+        raise CorruptError(f"the journal has the version {version!r}")
     if not isinstance(listed, list) or not isinstance(document.get("episode"), dict):
-        raise EpisodeCorruptedError("the journal does not describe its episode and parts")
+        raise CorruptError("the journal does not describe its episode and parts")
     if len(listed) > WSHARD_MAX_CHANNELS:
-        raise EpisodeCorruptedError(f"the journal records {len(listed)} parts; the most is {WSHARD_MAX_CHANNELS}")
+        raise CorruptError(f"the journal records {len(listed)} parts; the most is {WSHARD_MAX_CHANNELS}")
     if not all(isinstance(item, dict) for item in listed):
-        raise EpisodeCorruptedError("the journal lists a part that is not an object")
+        raise CorruptError("the journal lists a part that is not an object")
     return tuple(parse_channel(item) for item in listed)
 
 
@@ -191,6 +191,6 @@ def _pread(handle: int, offset: int, count: int) -> bytes:
     while len(data) < count:
         more = os.pread(handle, count - len(data), offset + len(data))
         if not more:
-            raise EpisodeCorruptedError(f"the journal was truncated at byte {offset + len(data)} while it was read")
+            raise CorruptError(f"the journal was truncated at byte {offset + len(data)} while it was read")
         data += more
     return data

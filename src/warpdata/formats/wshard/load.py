@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError, LimitExceededError, NotFoundError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, NotFoundError
 from warpdata.formats.wshard.block_type import DONE, GROUPS, REWARD, SERIES, TIMESTAMPS, TRUNCATED
 from warpdata.formats.wshard.canonical_json import JsonObject, decode_object
 from warpdata.formats.wshard.codecs import Codec
@@ -61,7 +61,7 @@ class _Contents:
 def _load_file(file: WShardFile, channels: Sequence[str] | None) -> Episode:
     info = file.info
     if info is None:
-        raise EpisodeCorruptedError(f"there is no block {META_EPISODE!r}")
+        raise CorruptError(f"there is no block {META_EPISODE!r}")
     contents = _Contents()
     selected = None if channels is None else _select(channels, file, info)
     names = [name for name in file.blocks if selected is None or name in selected or name in SERIES]
@@ -137,7 +137,7 @@ def _origin(file: WShardFile, contents: _Contents) -> Origin:
 
 def _make_episode(info: EpisodeInfo, contents: _Contents, origin: Origin | None) -> Episode:
     if info.timebase.type == "timestamps_ns" and "timestamps_ns" not in contents.series:
-        raise EpisodeCorruptedError(f"the timebase is timestamps_ns, but there is no block {TIMESTAMPS!r}")
+        raise CorruptError(f"the timebase is timestamps_ns, but there is no block {TIMESTAMPS!r}")
     return Episode(
         info.id,
         info.length,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpdata.errors import EpisodeCorruptedError, UnsupportedFormatError
+from warpdata.errors import CorruptError, UnsupportedError
 from warpdata.formats.wshard.canonical_json import JsonObject, decode_object, is_count
 from warpdata.formats.wshard.dtypes import DType
 from warpdata.formats.wshard.model import ChunkPlace, Timebase
@@ -90,17 +90,17 @@ class EpisodeInfo:
 def parse_info(blocks: Mapping[str, bytes]) -> EpisodeInfo:
     """Parse `meta/episode`, with `meta/wshard` and `meta/channels` if they exist."""
     if META_EPISODE not in blocks:
-        raise EpisodeCorruptedError(f"there is no block {META_EPISODE!r}")
+        raise CorruptError(f"there is no block {META_EPISODE!r}")
     episode = decode_object(blocks[META_EPISODE], META_EPISODE)
     shard = decode_object(blocks[META_WSHARD], META_WSHARD) if META_WSHARD in blocks else {}
     _check_version(shard)
     length: Any = episode.get("length_T", episode.get("length_t"))
     if not is_count(length, WSHARD_MAX_STEPS):
-        raise EpisodeCorruptedError(f"{META_EPISODE} has the length {length!r}")
+        raise CorruptError(f"{META_EPISODE} has the length {length!r}")
     name, env = episode.get("episode_id", episode.get("id")), episode.get("env_id", "")
     user = episode.get("metadata", {})
     if not isinstance(name, str) or not isinstance(env, str) or not isinstance(user, dict):
-        raise EpisodeCorruptedError(f"{META_EPISODE} has no proper episode_id, env_id or metadata")
+        raise CorruptError(f"{META_EPISODE} has no proper episode_id, env_id or metadata")
     channels, lanes = _parse_channels(blocks.get(META_CHANNELS))
     return EpisodeInfo(
         name,
@@ -118,9 +118,9 @@ def parse_info(blocks: Mapping[str, bytes]) -> EpisodeInfo:
 def _check_version(shard: dict[str, Any]) -> None:
     version = shard.get("version", shard.get("wshard_version", 1))
     if isinstance(version, bool) or version not in _VERSIONS:
-        raise UnsupportedFormatError(f"{META_WSHARD} has the version {version!r}")
+        raise UnsupportedError(f"{META_WSHARD} has the version {version!r}")
     if shard.get("endianness", "little") != "little":
-        raise UnsupportedFormatError(f"{META_WSHARD} has the endianness {shard['endianness']!r}")
+        raise UnsupportedError(f"{META_WSHARD} has the endianness {shard['endianness']!r}")
 
 
 def _timebase(of_episode: Any, of_shard: Any) -> Timebase:
@@ -139,33 +139,33 @@ def _one_timebase(value: Any, what: str) -> Timebase | None:
     if value is None:
         return None
     if not isinstance(value, dict) or value.get("type", "ticks") not in ("ticks", "timestamps_ns"):
-        raise EpisodeCorruptedError(f"{what} has the timebase {value!r}")
+        raise CorruptError(f"{what} has the timebase {value!r}")
     rate, step = value.get("tick_hz"), value.get("dt_ns")
     is_rate = rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0 <= rate < math.inf)
     if not is_rate or (step is not None and not is_count(step, 2**63 - 1)):
-        raise EpisodeCorruptedError(f"{what} has the timebase {value!r}")
+        raise CorruptError(f"{what} has the timebase {value!r}")
     try:
         # Some writers put 0 for an unknown rate.
         return Timebase(value.get("type", "ticks"), float(rate) if rate else None, step or None)
     except OverflowError as error:
-        raise EpisodeCorruptedError(f"the rate of {what} does not fit in float64") from error
+        raise CorruptError(f"the rate of {what} does not fit in float64") from error
 
 
 def _place(episode: dict[str, Any], length: int) -> ChunkPlace | None:
     index, total, span = episode.get("chunk_index"), episode.get("total_chunks"), episode.get("timestep_range")
     for count in (index, total):
         if count is not None and not is_count(count, WSHARD_MAX_STEPS):
-            raise EpisodeCorruptedError(f"{META_EPISODE} is chunk {index!r} of {total!r}")
+            raise CorruptError(f"{META_EPISODE} is chunk {index!r} of {total!r}")
     first = 0
     if span is not None:
         if not (
             isinstance(span, list) and len(span) == 2 and all(is_count(item, 2 * WSHARD_MAX_STEPS) for item in span)
         ):
-            raise EpisodeCorruptedError(f"{META_EPISODE} has the timestep_range {span!r}")
+            raise CorruptError(f"{META_EPISODE} has the timestep_range {span!r}")
         first, last = span
         # The end is exclusive in old complete episodes, and inclusive in chunks.
         if last - first not in (length, length - 1):
-            raise EpisodeCorruptedError(f"{META_EPISODE} has {length} steps in the timestep_range {span!r}")
+            raise CorruptError(f"{META_EPISODE} has {length} steps in the timestep_range {span!r}")
     return None if index is None and total is None and not first else ChunkPlace(index, total, first)
 
 
@@ -182,17 +182,17 @@ def _parse_channels(data: bytes | None) -> tuple[dict[str, ChannelSpec], dict[st
 
 def _by_block(listed: Any) -> dict[str, ChannelSpec]:
     if not isinstance(listed, list) or len(listed) > WSHARD_MAX_CHANNELS:
-        raise EpisodeCorruptedError(f"{META_CHANNELS} does not hold a list of channels")
+        raise CorruptError(f"{META_CHANNELS} does not hold a list of channels")
     specs = [parse_channel(_object(item)) for item in listed]
     out = {spec.block: spec for spec in specs}
     if len(out) != len(specs):
-        raise EpisodeCorruptedError(f"{META_CHANNELS} describes one block twice")
+        raise CorruptError(f"{META_CHANNELS} describes one block twice")
     return out
 
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise EpisodeCorruptedError(f"{META_CHANNELS} has {value!r} instead of the object of a channel")
+        raise CorruptError(f"{META_CHANNELS} has {value!r} instead of the object of a channel")
     return value
 
 
@@ -204,11 +204,11 @@ def parse_channel(item: dict[str, Any]) -> ChannelSpec:
         name = block.partition("/")[2] or block
     block = f"signal/{name}" if block is None else block
     if not isinstance(name, str) or not isinstance(block, str) or not name or not block:
-        raise EpisodeCorruptedError(f"{META_CHANNELS} has a channel without a proper id: {name!r}, {block!r}")
+        raise CorruptError(f"{META_CHANNELS} has a channel without a proper id: {name!r}, {block!r}")
     dtype, shape = rest.pop("dtype", None), rest.pop("shape", [])
     if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise UnsupportedFormatError(f"channel {name!r} has the dtype {dtype!r}, which the format does not have")
+        raise UnsupportedError(f"channel {name!r} has the dtype {dtype!r}, which the format does not have")
     is_shape = isinstance(shape, list) and len(shape) <= WSHARD_MAX_DIMENSIONS
     if not is_shape or not all(is_count(size, _MAX_DIMENSION) for size in shape):
-        raise EpisodeCorruptedError(f"channel {name!r} has the shape {shape!r}")
+        raise CorruptError(f"channel {name!r} has the shape {shape!r}")
     return ChannelSpec(name, DType(dtype), tuple(shape), block, rest)

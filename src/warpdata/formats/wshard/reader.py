@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Self
 
 from warpdata.errors import (
     BadInputError,
-    EpisodeCorruptedError,
+    CorruptError,
     NotFoundError,
-    UnsupportedFormatError,
+    UnsupportedError,
 )
 from warpdata.formats.wshard.block_type import BlockType, find_block_type
 from warpdata.formats.wshard.chunk_cache import BLOCK_CACHE_BYTES, CHUNK_CACHE
@@ -54,9 +54,7 @@ def open_wshard(path: PathLike | RangeSource, *, cache_bytes: int = BLOCK_CACHE_
     file = open_container(path, cache_bytes)
     if file.header.role != ROLE_EPISODE:
         hint = "This is a manifest of chunks: use load_chunk_manifest." if file.header.role == ROLE_MANIFEST else None
-        raise UnsupportedFormatError(
-            f"the file has the role {file.header.role:#04x}, not that of an episode", hint=hint
-        )
+        raise UnsupportedError(f"the file has the role {file.header.role:#04x}, not that of an episode", hint=hint)
     return file
 
 
@@ -108,7 +106,7 @@ class WShardFile:
     def read_json(self, name: str) -> bytes:
         """Return the bytes of a metadata block, whose size is bounded."""
         if self._entries[name].size_bytes > WSHARD_MAX_JSON_BYTES:
-            raise EpisodeCorruptedError(
+            raise CorruptError(
                 f"block {name!r} has {self._entries[name].size_bytes} bytes; the most is {WSHARD_MAX_JSON_BYTES}"
             )
         return bytes(self[name].raw())
@@ -225,7 +223,7 @@ class BlockReader:
         table, cache = self._seek_table(), self._cache
         table.read_into(self.entry, low, out, self._file.read_range, cache)
         if cache is not None and self._file.is_mapped and cache.should_load_all(out.nbytes, self.entry.size_bytes):
-            with suppress(EpisodeCorruptedError):  # damage in other chunks is reported when they are read
+            with suppress(CorruptError):  # damage in other chunks is reported when they are read
                 whole = table.allocate(self.entry, 0, self.entry.size_bytes)
                 table.read_into(self.entry, 0, whole, self._file.read_range, cache)
                 shape = (self._layout.rows, *self._layout.shape)
@@ -336,6 +334,6 @@ class BlockReader:
 
     def _check(self, checksum: int) -> None:
         if self._has_checksum and checksum != self.entry.checksum:
-            raise EpisodeCorruptedError(
+            raise CorruptError(
                 f"block {self.entry.name!r} has the checksum {checksum:08x} instead of {self.entry.checksum:08x}"
             )

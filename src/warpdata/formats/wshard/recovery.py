@@ -18,7 +18,6 @@ from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
     CorruptError,
-    EpisodeCorruptedError,
     UnsupportedError,
 )
 from warpdata.formats.wshard.block_type import TIMESTAMPS, find_block_type
@@ -134,12 +133,12 @@ def _check_parts(journal: Journal, info: EpisodeInfo) -> None:
         is_channel = part.block.startswith(("signal/", "action/"))
         is_same = block_type.dtype is part.dtype and (is_channel or block_type.shape == part.shape)
         if part.block.startswith("meta/") or not block_type.is_declared or not is_same:
-            raise EpisodeCorruptedError(f"the journal records {part.block!r} as {part.dtype}{list(part.shape)}")
+            raise CorruptError(f"the journal records {part.block!r} as {part.dtype}{list(part.shape)}")
         if not part.step_bytes * journal.step_count:
             # An empty part may still have an impossible shape.
             decode_array(b"", part.dtype, (journal.step_count, *part.shape))
     if len(set(names)) != len(names) or (info.timebase.type == "timestamps_ns" and TIMESTAMPS not in names):
-        raise EpisodeCorruptedError("the journal records a block twice, or lacks the timestamps of its timebase")
+        raise CorruptError("the journal records a block twice, or lacks the timestamps of its timebase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +157,10 @@ def _settings(document: dict[str, Any]) -> _Settings:
         }
         alignment, steps, is_sealed = options["alignment"], options["time_chunk_steps"], options["seal"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise EpisodeCorruptedError(f"the journal has no valid save options: {error}") from error
+        raise CorruptError(f"the journal has no valid save options: {error}") from error
     is_valid = is_count(alignment, max(ALIGNMENTS)) and is_count(steps, _MAX_CHUNK_STEPS)
     if not is_valid or alignment not in ALIGNMENTS or not isinstance(is_sealed, bool):
-        raise EpisodeCorruptedError(
-            f"the journal has the save options alignment={alignment!r}, time_chunk_steps={steps!r}"
-        )
+        raise CorruptError(f"the journal has the save options alignment={alignment!r}, time_chunk_steps={steps!r}")
     return _Settings(ContainerOptions(alignment=alignment, is_sealed=is_sealed), compression, steps)
 
 

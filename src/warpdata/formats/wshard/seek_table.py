@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from warpdata.errors import EpisodeCorruptedError, LimitExceededError
+from warpdata.errors import CorruptError, LimitExceededError
 from warpdata.formats.wshard.chunk_cache import BlockCache
 from warpdata.formats.wshard.codecs import Codec, check_expansion, decompress, make_zstd_compressor, xxh64
 from warpdata.formats.wshard.container import BlockEntry
@@ -118,7 +118,7 @@ class SeekTable:
         what = f"time chunk {number} of block {entry.name!r}"
         piece = decompress(data, Codec.ZSTD, self.decoded[number + 1] - self.decoded[number], what)
         if xxh64(piece) & 0xFFFFFFFF != self.checksums[number]:
-            raise EpisodeCorruptedError(f"{what} fails its checksum")
+            raise CorruptError(f"{what} fails its checksum")
         return piece
 
 
@@ -132,24 +132,24 @@ def read_seek_table(entry: BlockEntry, read_range: ReadRange) -> SeekTable:
     """Read the table from the end of the block, and check every size in it against the entry."""
     what = f"the seek table of block {entry.name!r}"
     if entry.stored_bytes < _SKIPPABLE.size + _FOOTER.size:
-        raise EpisodeCorruptedError(f"{what} does not fit in {entry.stored_bytes} bytes")
+        raise CorruptError(f"{what} does not fit in {entry.stored_bytes} bytes")
     count, descriptor, magic = _FOOTER.unpack(read_range(entry.end - _FOOTER.size, entry.end))
     if magic != _FOOTER_MAGIC or descriptor != _HAS_CHECKSUMS:
-        raise EpisodeCorruptedError(f"{what} ends with {magic:#x} and {descriptor:#x}")
+        raise CorruptError(f"{what} ends with {magic:#x} and {descriptor:#x}")
     table_bytes = count * _ROW.size + _FOOTER.size
     if count > WSHARD_MAX_CHUNKS or _SKIPPABLE.size + table_bytes > entry.stored_bytes:
-        raise EpisodeCorruptedError(f"{what} lists {count} chunks in {entry.stored_bytes} bytes")
+        raise CorruptError(f"{what} lists {count} chunks in {entry.stored_bytes} bytes")
     data = read_range(entry.end - _SKIPPABLE.size - table_bytes, entry.end - _FOOTER.size)
     if _SKIPPABLE.unpack(data[: _SKIPPABLE.size]) != (_SKIPPABLE_MAGIC, table_bytes):
-        raise EpisodeCorruptedError(f"{what} does not begin as a skippable frame")
+        raise CorruptError(f"{what} does not begin as a skippable frame")
     rows = list(_ROW.iter_unpack(data[_SKIPPABLE.size :]))
     stored = (0, *accumulate(row[0] for row in rows))
     decoded = (0, *accumulate(row[1] for row in rows))
     if stored[-1] + _SKIPPABLE.size + table_bytes != entry.stored_bytes or decoded[-1] != entry.size_bytes:
-        raise EpisodeCorruptedError(f"{what} sums to {stored[-1]} and {decoded[-1]} bytes, which contradicts its entry")
+        raise CorruptError(f"{what} sums to {stored[-1]} and {decoded[-1]} bytes, which contradicts its entry")
     for number, (size, decoded_bytes, _) in enumerate(rows):
         if not size or not decoded_bytes:
-            raise EpisodeCorruptedError(f"{what} has an empty chunk at {number}")
+            raise CorruptError(f"{what} has an empty chunk at {number}")
         check_expansion(Codec.ZSTD, size, decoded_bytes, f"time chunk {number} of block {entry.name!r}")
     return SeekTable(stored, decoded, tuple(row[2] for row in rows))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.errors import BadInputError, CorruptError
 from warpdata.limits import KIB
 from warpdata.storage import FileRangeSource, RangeSource
 
@@ -55,7 +55,7 @@ class BufferedSource:
     def _fetch(self, start: int, end: int) -> memoryview:
         data = memoryview(self._source.read_range(start, end))
         if data.nbytes != end - start:
-            raise EpisodeCorruptedError(f"the source gave {data.nbytes} bytes for {start}…{end}")
+            raise CorruptError(f"the source gave {data.nbytes} bytes for {start}…{end}")
         return data
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from warpdata.errors import (
     BadInputError,
-    EpisodeCorruptedError,
+    CorruptError,
     LimitExceededError,
     MediaDecodeError,
     NotFoundError,
-    UnsupportedFormatError,
+    UnsupportedError,
 )
 from warpdata.formats.media import VideoPacket, decode_packets, decode_rgb, open_packets
 from warpdata.formats.wshard.codecs import Codec, crc32c
@@ -87,7 +87,7 @@ def index_video(path: PathLike, channel_id: str, *, is_verified: bool = True) ->
         with file_path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             found = sum(1 for _ in _decode_frames(index, lambda a, b: memoryview(data[a:b]), 0, len(index)))
         if found != len(index):
-            raise UnsupportedFormatError(f"{file_path} has {len(index)} packets, but decodes to {found} frames")
+            raise UnsupportedError(f"{file_path} has {len(index)} packets, but decodes to {found} frames")
     return rows, Block(index.encode())
 
 
@@ -157,7 +157,7 @@ def _decode_frames(index: FrameIndex, read: _ReadBytes, start: int, stop: int) -
             wanted += 1
         if wanted == stop:
             return
-    raise EpisodeCorruptedError(f"the decoder does not return frame {wanted}")
+    raise CorruptError(f"the decoder does not return frame {wanted}")
 
 
 def _packets(index: FrameIndex, read: _ReadBytes, first: int) -> Iterator[tuple[int, bool, bytes]]:
@@ -170,7 +170,7 @@ def _packets(index: FrameIndex, read: _ReadBytes, first: int) -> Iterator[tuple[
 def _decode_image(data: memoryview) -> Array:
     try:
         return decode_rgb(data, "an image", ("JPEG", "PNG"))
-    except UnsupportedFormatError as error:
+    except UnsupportedError as error:
         raise MediaDecodeError(error.message) from error
 
 
@@ -181,7 +181,7 @@ def _read_entry(index: FrameIndex, number: int, read: _ReadBytes) -> memoryview:
         raise LimitExceededError(f"a frame has {size} bytes; the most is {WSHARD_MAX_FRAME_BYTES}")
     data = read(start, start + size)
     if crc32c(data) != int(entry["checksum"]):
-        raise EpisodeCorruptedError(f"the bytes {start}…{start + size} of an encoded block fail their checksum")
+        raise CorruptError(f"the bytes {start}…{start + size} of an encoded block fail their checksum")
     return data
 
 
@@ -208,7 +208,7 @@ def _make_entry(packet: VideoPacket, data: mmap.mmap, path: Path) -> tuple[int, 
     at = data.find(packet.data, packet.offset, packet.offset + len(packet.data) + _SEARCH_BYTES)
     if at < 0:
         hint = "Rewrite it without encoding, for example with `ffmpeg -i IN -c copy OUT.mp4`."
-        raise UnsupportedFormatError(f"{path} does not store a frame contiguously", hint=hint)
+        raise UnsupportedError(f"{path} does not store a frame contiguously", hint=hint)
     flags = (KEY if packet.is_key else 0) | (HIDDEN if packet.is_hidden else 0)
     return at, len(packet.data), crc32c(packet.data), packet.time_ns, flags, 0
 
@@ -216,7 +216,7 @@ def _make_entry(packet: VideoPacket, data: mmap.mmap, path: Path) -> tuple[int, 
 def _check_index(index: FrameIndex, size_bytes: int, name: str) -> None:
     try:
         index.check(size_bytes)
-    except EpisodeCorruptedError as error:
+    except CorruptError as error:
         raise BadInputError(f"{name} cannot be indexed: {error.message}") from error
 
 

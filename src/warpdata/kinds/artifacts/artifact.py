@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from warpdata.errors import BadInputError, BlobCorruptedError, MemberNotFoundError, UnsupportedError
+from warpdata.errors import BadInputError, CorruptError, ErrorKind, ObjectNotFoundError, UnsupportedError
 from warpdata.kinds.artifacts.entry import ArtifactEntry
 from warpdata.kinds.artifacts.index import MemberIndex
 from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member
@@ -83,10 +83,14 @@ class Artifact:
         return self._index.members(prefix)
 
     def member(self, path: str) -> Member:
-        """Return the location of a member. Raise `MemberNotFoundError` with similar paths if there is none."""
+        """Return the location of a member. Raise `ObjectNotFoundError` with similar paths if there is none."""
         found = self._index.find(path)
         if found is None:
-            raise MemberNotFoundError(f"artifact {self.name!r} has no member {path!r}", hint=self._similar(path))
+            raise ObjectNotFoundError(
+                f"artifact {self.name!r} has no member {path!r}",
+                hint=self._similar(path),
+                kind=ErrorKind.MEMBER_NOT_FOUND,
+            )
         return found
 
     def open(self, path: str) -> BinaryIO:
@@ -170,7 +174,7 @@ class Artifact:
         if member.chunk_table:
             return _chunk_ranges(member, self._index.chunks(member), blob)
         if member.size_bytes > MEMBER_CHUNK_BYTES:
-            raise BlobCorruptedError(f"{member.path!r} has {member.size_bytes} bytes, but no chunk table")
+            raise CorruptError(f"{member.path!r} has {member.size_bytes} bytes, but no chunk table")
         return [MemberRange(blob, member.offset, member.stored_bytes, member.size_bytes, member.xxh3, member.path)]
 
     def _direct_range(self, at: ByteLocation) -> MemberRange:
@@ -183,7 +187,7 @@ class Artifact:
         try:
             return self._shard(member.shard)
         except BadInputError as error:
-            raise BlobCorruptedError(f"{member.path!r} of artifact {self.name!r}: {error.message}") from error
+            raise CorruptError(f"{member.path!r} of artifact {self.name!r}: {error.message}") from error
 
     def _similar(self, path: str) -> str:
         directory = path.rpartition("/")[0]
@@ -207,5 +211,5 @@ def _chunk_ranges(member: Member, chunks: Sequence[Chunk], blob: Blob) -> list[M
         offset += chunk.stored_bytes
         left -= size
     if left or offset != member.offset + member.stored_bytes:
-        raise BlobCorruptedError(f"the chunks of {member.path!r} do not add up to its size")
+        raise CorruptError(f"the chunks of {member.path!r} do not add up to its size")
     return ranges

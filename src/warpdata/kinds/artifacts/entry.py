@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
+from warpdata.errors import ManifestCorruptedError, UnsupportedError
 from warpdata.primitives.hashing import Blob
 from warpdata.repository.manifest import ARTIFACT_KINDS, Footer, JsonObject, Payload, ShardList
 
@@ -45,7 +45,7 @@ class ArtifactEntry:
         unknown = sorted(attributes.keys() - _KNOWN)
         is_known = payload.kind in ARTIFACT_KINDS if compression is None else payload.kind == _COMPRESSED_KIND
         if unknown or not is_known or compression not in (None, "zstd"):
-            raise UnsupportedFormatError(
+            raise UnsupportedError(
                 f"artifact {name!r} needs a newer release of warpdata: "
                 f"kind {payload.kind!r}, compression {compression!r}, attributes {unknown}",
                 hint="Upgrade warpdata.",
@@ -67,7 +67,7 @@ class ArtifactEntry:
 def _footer(name: str, footer: JsonObject, limit: int) -> Footer:
     size, xxh3 = footer.get("byte_size"), footer.get("xxh3")
     if footer.keys() - {"byte_size", "xxh3"}:
-        raise UnsupportedFormatError(
+        raise UnsupportedError(
             f"the index footer of artifact {name!r} needs a newer release of warpdata: {dict(footer)}",
             hint="Upgrade warpdata.",
         )

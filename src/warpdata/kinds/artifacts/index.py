@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from warpdata.errors import BlobCorruptedError, InvalidNameError
+from warpdata.errors import BadInputError, CorruptError
 from warpdata.kinds.artifacts.index_pages import TRAILER, Inner, Leaf, PageRef, Trailer, parse_chunks
 from warpdata.kinds.artifacts.member import Chunk, Member, check_member_path
 from warpdata.limits import (
@@ -154,7 +154,7 @@ class MemberIndex:
         try:
             member = leaf.member(position)
             check_member_path(member.path, self._blob.hash)
-        except (UnicodeDecodeError, InvalidNameError) as error:
+        except (UnicodeDecodeError, BadInputError) as error:
             raise self._corrupt(f"it lists a member {leaf.name(position)!r}, which is not an allowed path") from error
         return member
 
@@ -178,7 +178,7 @@ class MemberIndex:
     def _parsed(self, parse: Callable[[bytes], _T], data: bytes) -> _T:
         try:
             return parse(data)
-        except BlobCorruptedError as error:
+        except CorruptError as error:
             raise self._corrupt(error.message) from error
 
     def _page(self, ref: PageRef) -> bytes:
@@ -215,8 +215,8 @@ class MemberIndex:
             return tail[span.start - begin : span.end - begin]
         return bytes(self._reader.read_range(blob_key(self._blob.hash), span))
 
-    def _corrupt(self, fact: str) -> BlobCorruptedError:
-        return BlobCorruptedError(
+    def _corrupt(self, fact: str) -> CorruptError:
+        return CorruptError(
             f"member index {self._blob.hash} in {self._reader.url} is corrupt: {fact}",
             hint="Publish the artifact again, or restore the store.",
         )

@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 import xxhash
 
-from warpdata.errors import BlobCorruptedError, InvalidSourceError
+from warpdata.errors import CorruptError, InvalidSourceError
 from warpdata.kinds.artifacts.member import Chunk, Member
 from warpdata.limits import INDEX_INNER_ENTRIES, INDEX_LEAF_ENTRIES
 from warpdata.repository.manifest import Footer
@@ -73,7 +73,7 @@ class Trailer:
     @staticmethod
     def parse(data: bytes) -> Trailer:
         if len(data) != TRAILER.size or not data.endswith(MAGIC):
-            raise BlobCorruptedError("a member index has no valid trailer")
+            raise CorruptError("a member index has no valid trailer")
         return Trailer(*TRAILER.unpack(data)[:-1])
 
 
@@ -179,10 +179,10 @@ class Inner:
             self.member_count += members
             ends.append(end)
             if not members:
-                raise BlobCorruptedError("a page of a member index lists a page without members")
+                raise CorruptError("a page of a member index lists a page without members")
         _check_ends(ends[1:], data)
         if any(first >= second for first, second in pairwise(self._names)):
-            raise BlobCorruptedError("a page of a member index is out of order")
+            raise CorruptError("a page of a member index is out of order")
 
     def __len__(self) -> int:
         return len(self._names)
@@ -202,14 +202,14 @@ def _checked_count(data: bytes, width: int) -> int:
         count, name_bytes = _HEAD.unpack_from(data)
         if len(data) == _HEAD.size + width * count + name_bytes:
             return int(count)
-    raise BlobCorruptedError("a page of a member index does not have its stated length")
+    raise CorruptError("a page of a member index does not have its stated length")
 
 
 def _check_ends(ends: Sequence[int], data: bytes) -> None:
     """Check that names are adjacent and fill the name area."""
     _, name_bytes = _HEAD.unpack_from(data)
     if any(first > second for first, second in pairwise([0, *ends])) or (ends[-1] if ends else 0) != name_bytes:
-        raise BlobCorruptedError("names in a page of a member index overlap or leave gaps")
+        raise CorruptError("names in a page of a member index overlap or leave gaps")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from warpdata.errors import ArtifactNotFoundError, NotFoundError, UnsupportedError
+from warpdata.errors import ErrorKind, NotFoundError, UnsupportedError
 from warpdata.kinds import PayloadKind, StageContext, VersionContext, pick_entry
 from warpdata.kinds.artifacts.artifact import Artifact, ArtifactBackend
 from warpdata.kinds.artifacts.entry import ArtifactEntry
@@ -43,7 +43,7 @@ class _ArtifactKind(PayloadKind[ArtifactEntry, Artifact]):
     columns = (("kind", "kind"), (">files", "members"), (">shards", "shards"), (">size", "size_bytes"))
 
     def not_found(self, message: str, hint: str | None) -> NotFoundError:
-        return ArtifactNotFoundError(message, hint=hint)
+        return NotFoundError(message, hint=hint, kind=ErrorKind.ARTIFACT_NOT_FOUND)
 
     def parse(self, name: str, entry: ManifestEntry) -> ArtifactEntry:
         assert isinstance(entry, Payload), name

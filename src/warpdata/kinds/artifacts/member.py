@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from warpdata.errors import InvalidNameError
+from warpdata.errors import BadInputError, ErrorKind
 from warpdata.limits import MAX_MEMBER_NAME_BYTES
 
 __all__ = ["ByteLocation", "Chunk", "Locator", "Member", "check_member_path", "locator_of"]
@@ -61,7 +61,7 @@ def locator_of(cell: Any) -> Locator:
 
 
 def check_member_path(path: str, where: str) -> str:
-    """Return the path unchanged. Raise `InvalidNameError`, with the source `where`, if it is not allowed.
+    """Return the path unchanged. Raise `BadInputError`, with the source `where`, if it is not allowed.
 
     An allowed path never leaves the directory that an artifact is unpacked into. Its Unicode form is kept.
     """
@@ -69,16 +69,25 @@ def check_member_path(path: str, where: str) -> str:
         size = len(path.encode("utf-8"))
     except UnicodeEncodeError:
         printable = where.encode("utf-8", "backslashreplace").decode()
-        raise InvalidNameError(f"{printable}: the member name {path!r} is not valid UTF-8", hint="Rename it.") from None
+        raise BadInputError(
+            f"{printable}: the member name {path!r} is not valid UTF-8", hint="Rename it.", kind=ErrorKind.INVALID_NAME
+        ) from None
     if size > MAX_MEMBER_NAME_BYTES:
-        raise InvalidNameError(
-            f"{where}: the member name {path[:80]!r}… has {size} bytes; the limit is {MAX_MEMBER_NAME_BYTES}"
+        raise BadInputError(
+            f"{where}: the member name {path[:80]!r}… has {size} bytes; the limit is {MAX_MEMBER_NAME_BYTES}",
+            kind=ErrorKind.INVALID_NAME,
         )
     if "\0" in path:
-        raise InvalidNameError(f"{where}: the member name {path!r} contains a zero byte")
+        raise BadInputError(f"{where}: the member name {path!r} contains a zero byte", kind=ErrorKind.INVALID_NAME)
     if path.startswith("/"):
-        raise InvalidNameError(f"{where}: the member name {path!r} is an absolute path", hint=_RELATIVE_HINT)
+        raise BadInputError(
+            f"{where}: the member name {path!r} is an absolute path", hint=_RELATIVE_HINT, kind=ErrorKind.INVALID_NAME
+        )
     for part in path.split("/"):
         if part in ("", ".", ".."):
-            raise InvalidNameError(f"{where}: the member name {path!r} has a part {part!r}", hint=_RELATIVE_HINT)
+            raise BadInputError(
+                f"{where}: the member name {path!r} has a part {part!r}",
+                hint=_RELATIVE_HINT,
+                kind=ErrorKind.INVALID_NAME,
+            )
     return path

@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple, TypeAlias, cast
 
 import xxhash
 
-from warpdata.errors import BlobCorruptedError
+from warpdata.errors import CorruptError
 from warpdata.limits import MAX_REQUESTS_AT_ONCE, MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.primitives.parallel import IO_POOL
@@ -132,7 +132,7 @@ def _fetch(
         try:
             stored = reply[start : start + wanted.stored_bytes]
             out[position] = _decode(reader, wanted, stored, compression=compression)
-        except BlobCorruptedError:
+        except CorruptError:
             out[position] = fetch_range(reader, wanted, compression)
     return out
 
@@ -144,21 +144,21 @@ def _content_of(future: Future[dict[int, bytes]], position: int) -> bytes:
 def _span(wanted: MemberRange) -> ByteRange:
     end = wanted.offset + wanted.stored_bytes
     if end > wanted.blob.byte_size:
-        raise BlobCorruptedError(
+        raise CorruptError(
             f"{wanted.name!r} would end at byte {end}, but shard {wanted.blob.hash} has {wanted.blob.byte_size} bytes"
         )
     return ByteRange(wanted.offset, end)
 
 
 def _decode(reader: Reader, wanted: MemberRange, stored: memoryview, *, compression: str | None) -> bytes:
-    """Return the content. Raise `BlobCorruptedError` if it is not what was published."""
+    """Return the content. Raise `CorruptError` if it is not what was published."""
     content = _as_bytes(stored) if compression is None else _decompress(stored, wanted.size_bytes)
     if (
         content is None
         or len(content) != wanted.size_bytes
         or (wanted.xxh3 is not None and xxhash.xxh3_64_intdigest(content) != wanted.xxh3)
     ):
-        raise BlobCorruptedError(
+        raise CorruptError(
             f"{wanted.name!r} is corrupt: bytes {wanted.offset}…{wanted.offset + wanted.stored_bytes} of shard "
             f"{wanted.blob.hash} in {reader.url} do not match their checksum",
             hint="`warp verify` finds all corrupt files; publish again with --repair to replace them.",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError
+from warpdata.errors import BadInputError, CorruptError
 from warpdata.formats.wshard import Array, BlockReader, Codec, DType, cut_rows
 from warpdata.kinds.episodes.episode import ChunkedEpisode, FileEpisode, StoredEpisode
 from warpdata.kinds.episodes.index import ChannelLayout, EpisodeIndex, find_channel
@@ -67,9 +67,7 @@ class ChannelReader(StepAlignment):
         block_type = self.reader.block_type
         is_as_indexed = (channel.dtype, channel.shape) == (str(block_type.dtype), block_type.shape)
         if not is_as_indexed or (channel.rate_hz is None and block_type.rows != episode.length):
-            raise EpisodeCorruptedError(
-                f"the index and the file disagree about {channel.block!r} of episode {episode.id!r}"
-            )
+            raise CorruptError(f"the index and the file disagree about {channel.block!r} of episode {episode.id!r}")
         has_rate = channel.rate_hz is not None and not is_chunk
         super().__init__(episode.length, _align_rows(episode, channel, block_type.rows) if has_rate else None)
         self.step_bytes = block_type.step_bytes

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from warpdata.errors import CorruptError, InvalidSourceError, LimitExceededError, UnsupportedFormatError
+from warpdata.errors import CorruptError, InvalidSourceError, LimitExceededError, UnsupportedError
 from warpdata.formats.wshard import (
     ChunkEntry,
     ChunkManifest,
@@ -95,7 +95,7 @@ def _load_manifest(path: Path) -> ChunkManifestFile:
     try:
         manifest = load_chunk_manifest(path)
         validate_chunk_continuity(manifest)
-    except (CorruptError, UnsupportedFormatError, LimitExceededError) as error:
+    except (CorruptError, UnsupportedError, LimitExceededError) as error:
         raise InvalidSourceError(f"{path} is not a valid chunk manifest: {error.message}") from error
     return ChunkManifestFile(path, manifest)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
+from warpdata.errors import ManifestCorruptedError, UnsupportedError
 from warpdata.limits import EPISODES_MAX_CHECK_BYTES, MAX_FOOTER_BYTES
 from warpdata.primitives.hashing import Blob
 from warpdata.repository.manifest import Footer, Payload, Shard, ShardList, TableEntry
@@ -56,7 +56,7 @@ class EpisodesEntry:
         attributes = payload.attributes
         unknown = sorted(attributes.keys() - _KNOWN)
         if unknown or payload.kind != KIND:
-            raise UnsupportedFormatError(
+            raise UnsupportedError(
                 f"episodes {name!r} need a newer release: kind {payload.kind!r}, unknown attributes {unknown}",
                 hint="Upgrade warpdata.",
             )
@@ -80,7 +80,7 @@ class EpisodesEntry:
 def _footer(name: str, footer: Mapping[str, object], index: Blob) -> Footer:
     size, xxh3 = footer.get("byte_size"), footer.get("xxh3")
     if footer.keys() - {"byte_size", "xxh3"}:
-        raise UnsupportedFormatError(
+        raise UnsupportedError(
             f"the index footer of episodes {name!r} has unknown attributes: {dict(footer)}", hint="Upgrade warpdata."
         )
     is_valid = 0 < _count(size) <= min(index.byte_size, MAX_FOOTER_BYTES)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from warpdata.errors import BadInputError, EpisodeCorruptedError, NotFoundError
+from warpdata.errors import BadInputError, CorruptError, NotFoundError
 from warpdata.formats.wshard import (
     Array,
     BlockReader,
@@ -187,7 +187,7 @@ class FileEpisode(StoredEpisode):
         info = file.info
         has_head = file.header.data_offset <= len(self.source.head)
         if not has_head or info is None or (info.id, info.length) != (self.id, self.length) or self._is_moved(info):
-            raise EpisodeCorruptedError(f"the index and the file {self.hash} disagree about episode {self.id!r}")
+            raise CorruptError(f"the index and the file {self.hash} disagree about episode {self.id!r}")
         entries = {name: file[name].entry for name in self._row.checks if name in file}
         self.source.set_checked_blocks(
             [
@@ -234,9 +234,7 @@ class FileEpisode(StoredEpisode):
     def verify(self) -> None:
         found = self.retry_corrupt(lambda: identity(self.source))
         if found != self.identity:
-            raise EpisodeCorruptedError(
-                f"the file {self.hash} has the identity {found}; the index says {self.identity}"
-            )
+            raise CorruptError(f"the file {self.hash} has the identity {found}; the index says {self.identity}")
 
     def retry_corrupt(self, read: Callable[[], _T]) -> _T:
         """Return `read()`. If a cached copy is corrupt, drop it and read once more, from the store."""
@@ -248,7 +246,7 @@ class FileEpisode(StoredEpisode):
             self.file.clear_cache()
             return True
 
-        return retry_corrupt(read, drop_copy, EpisodeCorruptedError)
+        return retry_corrupt(read, drop_copy, CorruptError)
 
 
 class ChunkedEpisode(StoredEpisode):
@@ -288,6 +286,6 @@ class ChunkedEpisode(StoredEpisode):
             chunk.verify()
         found = joined_identity([chunk.identity for chunk in self._chunks])
         if found != self.identity:
-            raise EpisodeCorruptedError(
+            raise CorruptError(
                 f"the chunks of episode {self.id!r} have the identity {found}; the index says {self.identity}"
             )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpdata.errors import BadInputError, BlobCorruptedError, NotFoundError
+from warpdata.errors import BadInputError, CorruptError, NotFoundError
 from warpdata.formats.parquet import ShardFile, ShardOpener
 from warpdata.formats.wshard import DType
 from warpdata.kinds.episodes.entry import EpisodesEntry
@@ -236,18 +236,18 @@ def index_fields(*, has_chunks: bool) -> list[pa.Field]:
 
 
 def _check_columns(schema: pa.Schema, *, has_chunks: bool) -> None:
-    """Raise `BlobCorruptedError` unless all required columns exist and have the right type."""
+    """Raise `CorruptError` unless all required columns exist and have the right type."""
     for wanted in index_fields(has_chunks=has_chunks):
         at = schema.get_field_index(wanted.name)
         if at < 0 or not schema.field(at).equals(wanted):
-            raise BlobCorruptedError(
+            raise CorruptError(
                 f"the episode index has no column {wanted.name!r} of type {wanted.type}",
                 hint="Publish the episodes again.",
             )
 
 
 def _parse_layout(text: str) -> tuple[ChannelLayout, ...]:
-    """Parse the output of `format_layout`; raise `BlobCorruptedError` for anything else."""
+    """Parse the output of `format_layout`; raise `CorruptError` for anything else."""
     try:
         return tuple(
             ChannelLayout(
@@ -261,11 +261,11 @@ def _parse_layout(text: str) -> tuple[ChannelLayout, ...]:
             for item in json.loads(text)
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise BlobCorruptedError(f"the episode index has an invalid channel layout: {text[:200]!r}") from error
+        raise CorruptError(f"the episode index has an invalid channel layout: {text[:200]!r}") from error
 
 
 def _parse_row(document: Mapping[str, Any]) -> IndexRow | ChunkedRow:
-    """Parse a row of `_OPENING_COLUMNS`, with `CHUNKS` if the set has them; `BlobCorruptedError` if it is invalid."""
+    """Parse a row of `_OPENING_COLUMNS`, with `CHUNKS` if the set has them; `CorruptError` if it is invalid."""
     chunks = document.get(CHUNKS)
     if not chunks:
         return _parse_file_row(document, document["id"], None)
@@ -275,7 +275,7 @@ def _parse_row(document: Mapping[str, Any]) -> IndexRow | ChunkedRow:
         rows.append(_parse_file_row(chunk, document["id"], (number, next_step)))
         next_step += rows[-1].length
     if len(rows) < 2 or next_step != document["length"]:
-        raise BlobCorruptedError(
+        raise CorruptError(
             f"the episode index has {len(rows)} chunks with {next_step} steps for episode {document['id']!r}, "
             f"which has {document['length']} steps"
         )
@@ -285,9 +285,9 @@ def _parse_row(document: Mapping[str, Any]) -> IndexRow | ChunkedRow:
 def _parse_file_row(document: Mapping[str, Any], name: str, chunk_position: tuple[int, int] | None) -> IndexRow:
     pieces = document["pieces"]
     if not is_digest(document["hash"]) or min(document["byte_size"], document["length"]) < 0:
-        raise BlobCorruptedError(f"the episode index has an invalid hash, size or length for episode {name!r}")
+        raise CorruptError(f"the episode index has an invalid hash, size or length for episode {name!r}")
     if not pieces or pieces[0]["start"] != 0:
-        raise BlobCorruptedError(f"the episode index lacks the header of episode {name!r}")
+        raise CorruptError(f"the episode index lacks the header of episode {name!r}")
     return IndexRow(
         name,
         document["length"],

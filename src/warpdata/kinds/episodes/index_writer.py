@@ -16,10 +16,9 @@ import numpy as np
 
 from warpdata.errors import (
     CorruptError,
-    EpisodeCorruptedError,
     InvalidSourceError,
     LimitExceededError,
-    UnsupportedFormatError,
+    UnsupportedError,
 )
 from warpdata.formats.parquet import ParquetSource, WriteOptions, describe_parquet, write_parquet
 from warpdata.formats.wshard import (
@@ -103,7 +102,7 @@ def describe_episode(path: Path, check_bytes: int) -> EpisodeDescription:
             return _describe(file, identity(path), check_bytes)
     except InvalidSourceError as error:
         raise InvalidSourceError(f"{path}: {error.message}", hint=error.hint) from error
-    except (CorruptError, UnsupportedFormatError, LimitExceededError) as error:
+    except (CorruptError, UnsupportedError, LimitExceededError) as error:
         raise InvalidSourceError(f"{path} is not a valid episode: {error.message}", hint=error.hint) from error
 
 
@@ -160,7 +159,7 @@ def _refuse_unfinished(path: Path) -> None:
 def _describe(file: WShardFile, identity: str, check_bytes: int) -> EpisodeDescription:
     info = file.info
     if info is None:
-        raise EpisodeCorruptedError("the file has no block 'meta/episode'")
+        raise CorruptError("the file has no block 'meta/episode'")
     readers = [file[name] for name in file.blocks]
     return EpisodeDescription(
         id=info.id,

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 import xxhash
 
-from warpdata.errors import BlobCorruptedError, CorruptError
+from warpdata.errors import CorruptError
 from warpdata.formats.wshard import Array
 from warpdata.limits import KIB
 from warpdata.primitives.hashing import Blob, blob_key
@@ -130,9 +130,7 @@ class EpisodeSource:
     def read_ranges(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Read and verify several ranges, with one request for ranges that are close to each other."""
         generation = self.generation
-        return retry_corrupt(
-            lambda: self._read_verified(spans), lambda: self.invalidate(generation), BlobCorruptedError
-        )
+        return retry_corrupt(lambda: self._read_verified(spans), lambda: self.invalidate(generation), CorruptError)
 
     def invalidate(self, generation: int) -> bool:
         """Drop the cached copy that was current at `generation`. True: a second read may succeed.
@@ -166,7 +164,7 @@ class EpisodeSource:
         data = self._fetch([(start, end) for start, end, _ in widened], mapped)
         for wide, found in zip(widened, data, strict=True):
             if not self._is_valid(wide, found, mapped):
-                raise BlobCorruptedError(
+                raise CorruptError(
                     f"bytes {wide[0]}…{wide[1]} of the episode file {self._blob.hash} do not match their checksum",
                     hint=_REPAIR,
                 )
@@ -263,5 +261,5 @@ def _map_file(path: Path, blob: Blob) -> memoryview | None:
     except ValueError as error:
         raise CorruptError(f"{path} is empty") from error
     if len(data) != blob.byte_size:
-        raise BlobCorruptedError(f"{path} has {len(data)} bytes instead of {blob.byte_size}", hint=_REPAIR)
+        raise CorruptError(f"{path} has {len(data)} bytes instead of {blob.byte_size}", hint=_REPAIR)
     return memoryview(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warpdata.errors import NotFoundError, TableNotFoundError
+from warpdata.errors import ErrorKind, NotFoundError
 from warpdata.formats.parquet import ShardOpener, check_same_schema
 from warpdata.kinds import PayloadKind, StageContext, StagedEntry, VersionContext, pick_entry
 from warpdata.kinds.tables.stage import StagedTable, stage_table
@@ -35,7 +35,7 @@ class _TableKind(PayloadKind[TableEntry, Table]):
     columns = ((">rows", "rows"), (">shards", "shards"), (">size", "size_bytes"))
 
     def not_found(self, message: str, hint: str | None) -> NotFoundError:
-        return TableNotFoundError(message, hint=hint)
+        return NotFoundError(message, hint=hint, kind=ErrorKind.TABLE_NOT_FOUND)
 
     def parse(self, name: str, entry: ManifestEntry) -> TableEntry:
         assert isinstance(entry, TableEntry), name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, LargeExportError, UnsupportedError
+from warpdata.errors import BadInputError, ErrorKind, UnsupportedError
 from warpdata.formats.parquet import ShardFile, ShardOpener
 from warpdata.kinds.tables.assignment import RowRange, assign_rows, resolve_rank
 from warpdata.kinds.tables.columns import check_columns, retype_batch, retype_table, select_fields
@@ -188,7 +188,7 @@ class Table:
             yield batch.to_pydict()
 
     def to_arrow(self, limit: int | None = None, *, allow_large: bool = False) -> pa.Table:
-        """Read all rows into memory. A large table needs a limit or `allow_large`, else `LargeExportError`."""
+        """Read all rows into memory. A large table needs a limit or `allow_large`, else `BadInputError`."""
         import pyarrow as pa
 
         _check_counts(1, limit)
@@ -286,13 +286,14 @@ class Table:
         return []
 
     def _refuse_large(self, row_count: int, size_bytes: int) -> None:
-        """Raise `LargeExportError` above the bounds. With a filter, the size is known only while rows come in."""
+        """Raise `BadInputError` above the bounds. With a filter, the size is known only while rows come in."""
         if row_count > _MAX_EXPORT_ROWS or size_bytes > _MAX_EXPORT_BYTES:
             at_least = "at least " if self.filters else ""
-            raise LargeExportError(
+            raise BadInputError(
                 f"the export of table {self.name!r} has {at_least}{row_count:,} rows in {size_bytes:,} bytes; "
                 f"the limit is {_MAX_EXPORT_ROWS:,} rows and {_MAX_EXPORT_BYTES:,} bytes",
                 hint="Pass limit=…, stream with batches(), or pass allow_large=True.",
+                kind=ErrorKind.LARGE_EXPORT,
             )
 
     def _duckdb_sources(self) -> list[str]:

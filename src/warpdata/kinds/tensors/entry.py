@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpdata.errors import ManifestCorruptedError, UnsupportedFormatError
+from warpdata.errors import ManifestCorruptedError, UnsupportedError
 from warpdata.primitives.hashing import Blob
 from warpdata.repository.manifest import Payload, ShardList
 
@@ -41,7 +41,7 @@ class TensorsEntry:
         attributes = payload.attributes
         unknown = sorted(attributes.keys() - _KNOWN)
         if payload.kind != _KIND or unknown:
-            raise UnsupportedFormatError(
+            raise UnsupportedError(
                 f"tensors {name!r} have kind {payload.kind!r} and attributes {unknown}, "
                 "which this release does not support",
                 hint="Upgrade warpdata.",

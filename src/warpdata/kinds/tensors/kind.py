@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import ArtifactNotFoundError, NotFoundError, WarpError
+from warpdata.errors import ErrorKind, NotFoundError, WarpError
 from warpdata.kinds import PayloadKind, StageContext, StagedEntry, VersionContext, pick_entry
 from warpdata.kinds.tensors.entry import TensorsEntry
 from warpdata.primitives.hashing import Blob
@@ -37,7 +37,7 @@ class _TensorsKind(PayloadKind[TensorsEntry, "TensorSet"]):
     columns = ((">tensors", "tensors"), (">shards", "shards"), (">size", "size_bytes"), ("artifact id", "artifact_id"))
 
     def not_found(self, message: str, hint: str | None) -> NotFoundError:
-        return ArtifactNotFoundError(message, hint=hint)
+        return NotFoundError(message, hint=hint, kind=ErrorKind.ARTIFACT_NOT_FOUND)
 
     def parse(self, name: str, entry: ManifestEntry) -> TensorsEntry:
         assert isinstance(entry, Payload), name

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from warpdata.errors import (
-    BlobCorruptedError,
+    CorruptError,
     LimitExceededError,
     ManifestCorruptedError,
     ObjectNotFoundError,
@@ -81,7 +81,7 @@ def _file_shards(blobs: Sequence[Blob], paths: Sequence[Path | None]) -> tuple[F
             raise ObjectNotFoundError(f"blob {blob.hash} is not in the store")
         file = FileRangeSource(path)
         if file.size_bytes != blob.byte_size:
-            raise BlobCorruptedError(f"blob {blob.hash} has {file.size_bytes} bytes; expected {blob.byte_size}")
+            raise CorruptError(f"blob {blob.hash} has {file.size_bytes} bytes; expected {blob.byte_size}")
         return file
 
     return FileShards([blob.byte_size for blob in blobs], open_file), [path is not None for path in paths]
@@ -141,7 +141,7 @@ def _read_index(reader: Reader, published: PublishedTensors) -> bytes:
 
     def check(data: memoryview) -> bytes:
         if sha256_hex(data) != blob.hash:
-            raise BlobCorruptedError(
+            raise CorruptError(
                 f"the index of tensors {published.name!r} in {reader.url} does not match its hash (blob {blob.hash})",
                 hint="Publish the same tensors again with repair=True, or read an older version.",
             )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
-from warpdata.errors import CorruptError, ObjectNotFoundError, PointerCorruptedError, UnsupportedError
+from warpdata.errors import CorruptError, ObjectNotFoundError, UnsupportedError
 from warpdata.limits import MAX_HINT_LAG_PROBES
 from warpdata.repository.catalog.layout import (
     commit_key,
@@ -59,7 +59,7 @@ def read_head(reader: Reader, dataset_id: str, branch: str, sequence: int) -> He
     except ObjectNotFoundError:
         return None
     if head.sequence != sequence:
-        raise PointerCorruptedError(f"{key} contains entry {head.sequence}")
+        raise CorruptError(f"{key} contains entry {head.sequence}")
     return head
 
 
@@ -83,7 +83,7 @@ def read_label(reader: Reader, dataset_id: str, name: str) -> Label | None:
     except ObjectNotFoundError:
         return None
     if label.name != name:
-        raise PointerCorruptedError(f"{key} contains label {label.name!r}")
+        raise CorruptError(f"{key} contains label {label.name!r}")
     return label
 
 

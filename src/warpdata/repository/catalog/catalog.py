@@ -12,9 +12,10 @@ from typing import NoReturn
 
 from warpdata.errors import (
     DatasetNotFoundError,
+    ErrorKind,
     ManifestCorruptedError,
+    NotFoundError,
     ObjectNotFoundError,
-    RefNotFoundError,
     WarpError,
 )
 from warpdata.primitives.hashing import is_digest
@@ -147,8 +148,10 @@ class Catalog:
             return None
         matches = [name for name in self._names_in(manifests_prefix(dataset_id)) if name.startswith(prefix)]
         if len(matches) > 1:
-            raise RefNotFoundError(
-                f"{dataset_id}@{prefix} matches {len(matches)} versions", hint="Write more digits of the version."
+            raise NotFoundError(
+                f"{dataset_id}@{prefix} matches {len(matches)} versions",
+                hint="Write more digits of the version.",
+                kind=ErrorKind.REF_NOT_FOUND,
             )
         return VersionRef(dataset_id, matches[0]) if matches else None
 
@@ -177,9 +180,10 @@ class Catalog:
             )
         names = self._listed(lambda: [label.name for label in self.labels(dataset_id)])
         names += self._listed(lambda: self.branches(dataset_id))
-        raise RefNotFoundError(
+        raise NotFoundError(
             f"{dataset_id} has no version, label or branch {address.ref or MAIN!r}",
             hint=suggest(address.ref or MAIN, names) or f"`warp log {dataset_id}` shows its versions.",
+            kind=ErrorKind.REF_NOT_FOUND,
         )
 
     def _listed(self, ask: Callable[[], list[str]]) -> list[str]:

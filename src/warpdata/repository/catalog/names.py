@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from warpdata.errors import InvalidNameError
+from warpdata.errors import BadInputError, ErrorKind
 from warpdata.limits import MAX_NAME_LENGTH, MAX_REF_LENGTH
 from warpdata.primitives.hashing import is_digest
 from warpdata.repository.manifest import DATASET_ID
@@ -31,15 +31,16 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Parse `workspace/name` or `workspace/name@ref`. Raise `InvalidNameError` for anything else."""
+    """Parse `workspace/name` or `workspace/name@ref`. Raise `BadInputError` for anything else."""
     dataset_id, at, ref = text.partition("@")
     check_dataset_id(dataset_id)
     if not at:
         return Address(dataset_id)
     if not _REF_NAME.fullmatch(ref) or len(ref) > MAX_REF_LENGTH:
-        raise InvalidNameError(
+        raise BadInputError(
             f"{text!r} has the ref {ref!r}, which is not a version, label or branch name",
             hint="Refs use letters, digits, dot, dash and underscore, and start with a letter or digit.",
+            kind=ErrorKind.INVALID_NAME,
         )
     return Address(dataset_id, ref)
 
@@ -48,9 +49,10 @@ def check_dataset_id(dataset_id: str) -> str:
     """Return the id if it is `workspace/name`. A valid id never leaves its directory."""
     short = all(len(part) <= MAX_NAME_LENGTH for part in dataset_id.split("/"))
     if not DATASET_ID.fullmatch(dataset_id) or not short:
-        raise InvalidNameError(
+        raise BadInputError(
             f"{dataset_id[:200]!r} is not a dataset name",
             hint="Write workspace/name in lower-case letters, digits, dash and underscore.",
+            kind=ErrorKind.INVALID_NAME,
         )
     return dataset_id
 
@@ -58,15 +60,16 @@ def check_dataset_id(dataset_id: str) -> str:
 def check_workspace(workspace: str) -> str:
     """Return the first half of a dataset id, if it is valid."""
     if not _WORKSPACE.fullmatch(workspace) or len(workspace) > MAX_NAME_LENGTH:
-        raise InvalidNameError(f"{workspace[:200]!r} is not a workspace name")
+        raise BadInputError(f"{workspace[:200]!r} is not a workspace name", kind=ErrorKind.INVALID_NAME)
     return workspace
 
 
 def check_ref_name(name: str, what: str) -> str:
     """Return the name of a new branch or label, if it is valid. It must not look like a version."""
     if not _REF_NAME.fullmatch(name) or len(name) > MAX_REF_LENGTH or is_digest(name):
-        raise InvalidNameError(
+        raise BadInputError(
             f"{name[:200]!r} is not a {what} name",
             hint="Use letters, digits, dot, dash and underscore, starting with a letter or digit.",
+            kind=ErrorKind.INVALID_NAME,
         )
     return name

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from warpdata.errors import CorruptError, PointerCorruptedError, UnsupportedFormatError
+from warpdata.errors import CorruptError, UnsupportedError
 from warpdata.limits import MAX_RECORD_BYTES
 from warpdata.primitives.hashing import is_digest, sha256_hex
 from warpdata.primitives.strict_json import decode_json
@@ -90,7 +90,7 @@ def encode_commit(commit: Commit) -> tuple[str, bytes]:
 
 def decode_commit(data: bytes, commit_id: str) -> Commit:
     if sha256_hex(data) != commit_id:
-        raise PointerCorruptedError(f"commit {commit_id} does not match its hash")
+        raise CorruptError(f"commit {commit_id} does not match its hash")
     return _build(data, Commit, f"commit {commit_id}")
 
 
@@ -100,32 +100,32 @@ def encode_record(record: Head | Label | Hint) -> bytes:
 
 
 def decode_record(data: bytes, kind: type[_Record], where: str) -> _Record:
-    """Parse and check a pointer. Raise `PointerCorruptedError` with the key."""
+    """Parse and check a pointer. Raise `CorruptError` with the key."""
     return _build(data, kind, where, checked=True)
 
 
 def _build(data: bytes, kind: type[_Record], where: str, *, checked: bool = False) -> _Record:
     if len(data) > MAX_RECORD_BYTES:
-        raise PointerCorruptedError(f"{where} has {len(data)} bytes; the limit is {MAX_RECORD_BYTES}")
+        raise CorruptError(f"{where} has {len(data)} bytes; the limit is {MAX_RECORD_BYTES}")
+    body = decode_json(data, where)
     try:
-        body = decode_json(data, where)
         if not isinstance(body, dict):
-            raise PointerCorruptedError(f"{where} is not a record")
+            raise CorruptError(f"{where} is not a record")
         _check_format(body.pop("format", None), where)
         if checked and body.pop("checksum", None) != sha256_hex(canonical_json({"format": 1, **body})):
-            raise PointerCorruptedError(f"{where} does not match its checksum")
+            raise CorruptError(f"{where} does not match its checksum")
         record = msgspec.convert(body, kind)
-    except (PointerCorruptedError, UnsupportedFormatError):
+    except (CorruptError, UnsupportedError):
         raise
-    except (CorruptError, msgspec.MsgspecError, ValueError) as error:
-        raise PointerCorruptedError(f"{where} cannot be read: {error}") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptError(f"{where} cannot be read: {error}") from error
     if not is_digest(record.version):
-        raise PointerCorruptedError(f"{where} points to {record.version!r}, which is not a version")
+        raise CorruptError(f"{where} points to {record.version!r}, which is not a version")
     return record
 
 
 def _check_format(number: Json, where: str) -> None:
     if isinstance(number, int) and number > 1:
-        raise UnsupportedFormatError(f"{where} has format {number}; this warpdata reads 1", hint="Upgrade warpdata.")
+        raise UnsupportedError(f"{where} has format {number}; this warpdata reads 1", hint="Upgrade warpdata.")
     if number != 1:
-        raise PointerCorruptedError(f"{where} is not a record of format 1")
+        raise CorruptError(f"{where} is not a record of format 1")

@@ -18,10 +18,11 @@ from warpdata.errors import (
     ConflictError,
     CorruptError,
     DeniedError,
+    ErrorKind,
+    NotFoundError,
     ObjectNotFoundError,
-    RefNotFoundError,
     StorageError,
-    UnsupportedFormatError,
+    UnsupportedError,
     WarpError,
     WriteUnknownError,
 )
@@ -152,7 +153,7 @@ def mark_store(writer: Writer, pause: Pause) -> None:
     if put_create_only(writer, STORE_MARKER, marker, pause):
         return
     if writer.read(STORE_MARKER).data != marker:
-        raise UnsupportedFormatError(f"{writer.url} is a store of an unsupported format", hint="Upgrade warpdata.")
+        raise UnsupportedError(f"{writer.url} is a store of an unsupported format", hint="Upgrade warpdata.")
 
 
 def put_manifest(writer: Writer, manifest: Manifest, pause: Pause) -> str:
@@ -253,4 +254,4 @@ def _commit_of(writer: Writer, target: VersionRef) -> str:
         return target.commit
     for entry in Catalog(writer).history(target, limit=1):
         return entry.commit_id
-    raise RefNotFoundError(f"{target.dataset_id} has no commit of version {target.version}")
+    raise NotFoundError(f"{target.dataset_id} has no commit of version {target.version}", kind=ErrorKind.REF_NOT_FOUND)

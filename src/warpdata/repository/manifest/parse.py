@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from warpdata.errors import BadInputError, CorruptError, ManifestCorruptedError, UnsupportedFormatError
+from warpdata.errors import BadInputError, CorruptError, ManifestCorruptedError, UnsupportedError
 from warpdata.limits import (
     MAX_MANIFEST_BYTES,
     MAX_NAME_LENGTH,
@@ -54,7 +54,7 @@ _HINT = "The stored copy is corrupt: `warp verify` lists all problems, and publi
 def parse_manifest(data: bytes, expected_version: str | None = None) -> Manifest:
     """Parse and verify a manifest.
 
-    Raise `ManifestCorruptedError` with all problems, or `UnsupportedFormatError` for a newer format.
+    Raise `ManifestCorruptedError` with all problems, or `UnsupportedError` for a newer format.
     """
     if len(data) > MAX_MANIFEST_BYTES:
         raise ManifestCorruptedError(f"the manifest has {len(data)} bytes; the limit is {MAX_MANIFEST_BYTES}")
@@ -125,7 +125,7 @@ class _Parser:
         root = self._object(document, "$")
         version = root.get("format")
         if isinstance(version, int) and not isinstance(version, bool) and version > FORMAT:
-            raise UnsupportedFormatError(
+            raise UnsupportedError(
                 f"the manifest has format {version}; this warpdata reads up to {FORMAT}", hint="Upgrade warpdata."
             )
         if version != FORMAT:

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial as partial_call
 from itertools import islice
 
-from warpdata.errors import BlobCorruptedError, CorruptError, StorageError, StoreTimeoutError, WarpError
+from warpdata.errors import CorruptError, StorageError, StoreTimeoutError, WarpError
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Blob, OnBytes, blob_key
@@ -369,7 +369,7 @@ class BlobFetcher:
         if strong != state.digest:
             counters.add("rejected")
             self._cache.abandon(partial, for_all=True)
-            raise BlobCorruptedError(
+            raise CorruptError(
                 f"blob {state.digest} in {self._reader.url} does not hold the {partial.blob.byte_size} bytes "
                 "its name promises",
                 hint="Publish it again, or restore the store.",

@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from warpdata.errors import StorageError, StoreFullError, WarpError
+from warpdata.errors import ErrorKind, StorageError, WarpError
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.storage import Reader
@@ -179,7 +179,8 @@ class OpenPartials:
         self._cache.disable_temporarily(error)
         fact = f"the cache in {self._cache.directory} cannot be written: {error.strerror or error}"
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        failure = (StoreFullError if is_full else StorageError)(fact, hint="Free space, or set WARP_CACHE_DIR.")
+        kind = ErrorKind.STORE_FULL if is_full else ErrorKind.STORAGE
+        failure = StorageError(fact, kind=kind, hint="Free space, or set WARP_CACHE_DIR.")
         failure.__cause__ = error
         return failure
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from warpdata.errors import StorageError, ViewPreconditionError
+from warpdata.errors import StorageError, UnsupportedError
 
 __all__ = ["CudaDriver"]
 
@@ -30,7 +30,7 @@ class CudaDriver:
             self._short: Any = ctypes.PyDLL(_LIBRARY)
             self._waiting: Any = ctypes.CDLL(_LIBRARY)
         except OSError as error:
-            raise ViewPreconditionError(f"the CUDA driver cannot be loaded: {error}") from error
+            raise UnsupportedError(f"the CUDA driver cannot be loaded: {error}") from error
         short = self._short
         address = ctypes.c_void_p
         short.cuMemcpyHtoDAsync_v2.argtypes = (ctypes.c_uint64, address, ctypes.c_size_t, address)

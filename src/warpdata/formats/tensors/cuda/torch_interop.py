@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import UnsupportedFormatError, ViewPreconditionError
+from warpdata.errors import UnsupportedError
 from warpdata.formats.tensors.dtypes import TensorDType, dtype_named, numpy_dtype
 from warpdata.formats.tensors.index import TensorEntry
 from warpdata.primitives.extras import require
@@ -69,11 +69,11 @@ def cuda_device(device: Any) -> Any:
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ViewPreconditionError(f"{device!r} is not a device name") from error
+        raise UnsupportedError(f"{device!r} is not a device name") from error
     if found.type != "cuda":
-        raise ViewPreconditionError(f"tensors cannot be read to {device!r}", hint="Use 'cpu' or 'cuda'.")
+        raise UnsupportedError(f"tensors cannot be read to {device!r}", hint="Use 'cpu' or 'cuda'.")
     if not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count():
-        raise ViewPreconditionError(f"this machine has no device {str(device)!r}")
+        raise UnsupportedError(f"this machine has no device {str(device)!r}")
     return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)
 
 
@@ -92,18 +92,18 @@ def device_bytes(memory: Any) -> Any | None:
         try:
             memory = torch_library().from_dlpack(memory)
         except (RuntimeError, TypeError, ValueError, BufferError) as error:
-            raise ViewPreconditionError(f"the target cannot be written: {error}") from error
+            raise UnsupportedError(f"the target cannot be written: {error}") from error
     if memory.device.type == "cpu":
         return None
     if memory.device.type != "cuda":
-        raise ViewPreconditionError(f"tensors cannot be read to {str(memory.device)!r}")
+        raise UnsupportedError(f"tensors cannot be read to {str(memory.device)!r}")
     return tensor_bytes(memory)
 
 
 def tensor_bytes(tensor: Any) -> Any:
     """Return the memory of a contiguous tensor as a flat tensor of bytes."""
     if not tensor.is_contiguous():
-        raise ViewPreconditionError("the target is not contiguous memory", hint="Pass a contiguous tensor.")
+        raise UnsupportedError("the target is not contiguous memory", hint="Pass a contiguous tensor.")
     torch = torch_library()
     return tensor.detach().reshape(-1).view(torch.uint8)
 
@@ -149,5 +149,5 @@ def item_type(item_bytes: int) -> Any:
 def _torch_type(dtype: TensorDType) -> Any:
     found = getattr(torch_library(), dtype.name.removeprefix("torch."), None)
     if found is None:
-        raise UnsupportedFormatError(f"the installed torch has no {dtype.name}")
+        raise UnsupportedError(f"the installed torch has no {dtype.name}")
     return found

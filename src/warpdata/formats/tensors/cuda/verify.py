@@ -90,7 +90,7 @@ class DeviceVerifier:
             self._add_arrived(read)
 
     def finish(self) -> None:
-        """Compare all digests, after all requests have moved. `TensorsCorruptedError` if one differs."""
+        """Compare all digests, after all requests have moved. `CorruptError` if one differs."""
         leaves = self._task.leaves
         if not self._chosen or leaves is None:
             return
