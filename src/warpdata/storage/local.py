@@ -139,6 +139,9 @@ class LocalStore:
     def is_local(self, key: str) -> bool:
         return True
 
+    def expect_size(self, key: str, size_bytes: int) -> None:
+        """Ignore the size: nothing here is cached by size."""
+
     def invalidate(self, key: str) -> bool:
         """Close the open file. True: it was not the current one, because the object was deleted and made again."""
         path, file = self._path(key), self._files.pop(key)

@@ -164,6 +164,9 @@ class ObjectStore:
     def is_local(self, key: str) -> bool:
         return False
 
+    def expect_size(self, key: str, size_bytes: int) -> None:
+        """Ignore the size: nothing here is cached by size."""
+
     def invalidate(self, key: str) -> bool:
         check_key(key)
         return False

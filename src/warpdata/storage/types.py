@@ -87,6 +87,10 @@ class Reader(Protocol):
         """Return whether the object is locally available, so that parallel reads gain nothing."""
         ...
 
+    def expect_size(self, key: str, size_bytes: int) -> None:
+        """Announce the size of an object, known from a manifest. A cache then needs no request to learn it."""
+        ...
+
     def invalidate(self, key: str) -> bool:
         """Drop cached copies of an object whose bytes failed verification.
 

@@ -56,6 +56,9 @@ class ReaderWrapper:
     def is_local(self, key: str) -> bool:
         return self._reader.is_local(key)
 
+    def expect_size(self, key: str, size_bytes: int) -> None:
+        self._reader.expect_size(key, size_bytes)
+
     def invalidate(self, key: str) -> bool:
         return self._reader.invalidate(key)
 

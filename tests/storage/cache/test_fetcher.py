@@ -98,8 +98,9 @@ def test_a_blob_is_fetched_whole_after_the_first_read(scene: Scene, policy: Fetc
     [
         (FetchPolicy.MEDIA, 7, 10**9, 10**9, False),
         (FetchPolicy.MEDIA, 8, 1, None, True),
-        (FetchPolicy.TABLES, 10**6, 499, 1000, False),
-        (FetchPolicy.TABLES, 1, 500, 1000, True),
+        (FetchPolicy.TABLES, 10**6, 499_999, 10**6, False),
+        (FetchPolicy.TABLES, 1, 500_000, 10**6, True),
+        (FetchPolicy.TABLES, 1, 1000, 1000, False),
         (FetchPolicy.TABLES, 10**6, 10**9, None, False),
         (FetchPolicy.EAGER, 1, 0, None, True),
         (FetchPolicy.EPOCHS, 1, 0, None, True),

@@ -65,6 +65,7 @@ def open_shard(reader: Reader, shard: Shard, *, may_fetch_whole: bool = True) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    reader.expect_size(blob_key(shard.hash), shard.byte_size)
     whole = _read_whole(reader, shard) if may_fetch_whole and _is_small_and_remote(reader, shard) else None
     tail = _read_tail(reader, shard) if whole is None else whole
     try:

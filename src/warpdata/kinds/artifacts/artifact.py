@@ -67,7 +67,13 @@ class Artifact:
             backend.reader, entry.index, entry.index_footer, (entry.member_count, entry.shards.shard_count)
         )
         shards = ShardLookup(entry.shards, backend.load_page)
-        self._shard = functools.lru_cache(maxsize=_CACHED_SHARDS)(lambda number: shards.at(number).blob)
+
+        def find_shard(number: int) -> Blob:
+            blob = shards.at(number).blob
+            backend.reader.expect_size(blob_key(blob.hash), blob.byte_size)
+            return blob
+
+        self._shard = functools.lru_cache(maxsize=_CACHED_SHARDS)(find_shard)
 
     def __repr__(self) -> str:
         return f"Artifact({self.name!r}, kind={self.entry.kind!r}, members={len(self)})"

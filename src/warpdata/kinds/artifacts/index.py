@@ -52,6 +52,7 @@ class MemberIndex:
         self._blob = blob
         self._footer = footer
         self._counts = counts
+        reader.expect_size(blob_key(blob.hash), blob.byte_size)
         self._tail = (0, b"")
         self._prefetched: dict[int, memoryview] = {}
         self._prepared: set[int] = set()

@@ -84,6 +84,7 @@ class EpisodeSource:
         self._reader = reader
         self._blob = blob
         self._key = blob_key(blob.hash)
+        reader.expect_size(self._key, blob.byte_size)
         self._pieces = sorted(pieces)
         self._starts = [start for start, _ in self._pieces]
         self._blocks: list[CheckedBlock] = []

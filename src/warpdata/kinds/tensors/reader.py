@@ -91,6 +91,8 @@ def _store_shards(published: PublishedTensors, blobs: Sequence[Blob]) -> tuple[F
     """Return blobs of a store as shards. Offline, also which of them are in the cache."""
     session, keys = published.session, [blob_key(blob.hash) for blob in blobs]
     reader = session.reader
+    for key, blob in zip(keys, blobs, strict=True):
+        reader.expect_size(key, blob.byte_size)
     starts = list(accumulate((blob.byte_size for blob in blobs), initial=0))
     index_multihash = published.entry.artifact_id.split(":")[1]
     shards = StoreShards(

@@ -94,6 +94,10 @@ class BlobFetcher:
             return None
         return found
 
+    def expect_size(self, digest: str, size_bytes: int) -> None:
+        """Use this size for the blob instead of asking the store."""
+        self._partials.expected_sizes.put(digest, size_bytes)
+
     def failure_of(self, digest: str) -> BaseException | None:
         """Return the error that ended the last fill of this blob."""
         with self._partials.lock:

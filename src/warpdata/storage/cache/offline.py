@@ -90,6 +90,9 @@ class OfflineReader:
     def is_local(self, key: str) -> bool:
         return True
 
+    def expect_size(self, key: str, size_bytes: int) -> None:
+        """Ignore the size: nothing here is cached by size."""
+
     def invalidate(self, key: str) -> bool:
         """Drop the corrupt copy. The next read raises `NotCachedError`, because there is no other copy."""
         digest = digest_of(key)

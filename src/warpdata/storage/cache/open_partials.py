@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from warpdata.errors import ErrorKind, StorageError, WarpError
+from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.storage import Reader
@@ -25,6 +26,7 @@ __all__ = ["BlobState", "OpenPartials"]
 
 _LOG = logging.getLogger("warpdata.storage.cache")
 _MAX_STATES = 4096
+_MAX_EXPECTED_SIZES = 65_536
 _MAX_PARTIALS = 64
 _MAX_RECORDING = 8
 """Partial blobs that are not due, and only keep what consumers read."""
@@ -63,6 +65,7 @@ class OpenPartials:
         self._reader = reader
         self._cache = cache
         self._source = sha256_hex(reader.url.encode())[:16]
+        self.expected_sizes: ByteLRU[str, int] = ByteLRU(max_entries=_MAX_EXPECTED_SIZES)
         self._reset_after_fork()
         register_after_fork(self._reset_after_fork)
 
@@ -86,7 +89,7 @@ class OpenPartials:
                     del self.states[oldest]
         else:
             self.states.move_to_end(digest)
-        state.size_bytes = state.size_bytes or size_bytes
+        state.size_bytes = state.size_bytes or size_bytes or self.expected_sizes.get(digest)
         return state
 
     def for_read(

@@ -23,7 +23,7 @@ from warpdata.storage.cache.locks import LockFile
 
 __all__ = ["UNIT_BYTES", "PartialBlob", "PartialState", "new_map", "read_map_size"]
 
-UNIT_BYTES = 16 * KIB
+UNIT_BYTES = 4 * KIB
 _MAGIC = b"warp-part-1\n"
 _STATE_AT = 12
 _SIZE_AT = 16

@@ -33,9 +33,9 @@ def parse_mode(text: str) -> Mode:
 class FetchPolicy(Enum):
     """When reads of a blob cause the whole blob to be fetched in the background.
 
-    A blob is due after `after_reads` reads, or when reads asked for `after_fraction` of its bytes. A blob that is
-    not due keeps what reads fetch, once they asked for `record_after_bytes`. An `is_eager` policy evicts any entry
-    that is not in use; others evict only idle entries.
+    A blob is due after `after_reads` reads, or when reads asked for `after_fraction` of its bytes and for
+    `record_after_bytes`. A blob that is not due keeps what reads fetch, once they asked for `record_after_bytes`.
+    An `is_eager` policy evicts any entry that is not in use; others evict only idle entries.
     """
 
     MEDIA = (8, None, 256 * KIB, False)
@@ -60,4 +60,4 @@ class FetchPolicy(Enum):
             return True
         if self.after_fraction is None or size_bytes is None:
             return False
-        return asked_bytes >= self.after_fraction * size_bytes
+        return asked_bytes >= max(self.record_after_bytes, self.after_fraction * size_bytes)

@@ -132,6 +132,11 @@ class CachedReader(ReaderWrapper):
         digest = digest_of(key)
         return (digest is not None and self._cache.find(digest) is not None) or self._reader.is_local(key)
 
+    def expect_size(self, key: str, size_bytes: int) -> None:
+        digest = digest_of(key)
+        if digest is not None:
+            self._fetcher.expect_size(digest, size_bytes)
+
     def invalidate(self, key: str) -> bool:
         digest = digest_of(key)
         dropped = False
