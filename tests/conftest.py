@@ -1,4 +1,4 @@
-"""What every test stands on: an environment of its own, and one real S3 server for the whole run."""
+"""Fixtures for every test: an environment of its own, and one real S3 server for the whole run."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 class _Broker:
-    """Starts the server for the first worker that asks, and tells all others where it is."""
+    """Start the server for the first worker that asks, and pass its address to the others."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

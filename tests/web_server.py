@@ -1,4 +1,4 @@
-"""A plain web server over a directory, which can be told to misbehave and remembers what it was asked."""
+"""A plain web server over a directory, with injectable faults and a log of requests."""
 
 from __future__ import annotations
 

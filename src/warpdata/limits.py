@@ -21,7 +21,7 @@ MAX_METADATA_BYTES = 64 * KIB
 MAX_JSON_DEPTH = 32
 MAX_SECTION_ENTRIES = 512
 MAX_LISTED_NAMES_BYTES = 16 * KIB
-"""Tables whose column names take more do not list them in the manifest; a footer tells them."""
+"""The manifest omits longer lists of column names; readers take them from a footer."""
 INLINE_SHARDS = 16
 PAGE_MIN_ENTRIES = 64
 PAGE_TARGET_ENTRIES = 512

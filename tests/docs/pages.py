@@ -1,4 +1,4 @@
-"""Markdown pages as the tests of this folder see them: headings, fenced blocks and links, nothing more."""
+"""Markdown pages for the tests of documents: headings, fenced blocks and links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: what stands after the fence, its text, and the line its text begins on."""
+    """A fenced block: its info string, its text, and the line on which the text begins."""
 
     info: str
     text: str
@@ -57,13 +57,13 @@ def links(page: Path) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may name after `#`, as the usual renderers derive it from headings."""
+    """Return the anchors that renderers derive from headings."""
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     return {_slug(match[2]) for match in _HEADING.finditer(text)}
 
 
 def sections(page: Path) -> dict[str, str]:
-    """Each heading's text, and what stands below it up to the next heading of any level."""
+    """Return the text below each heading, up to the next heading of any level."""
     text = page.read_text(encoding="utf-8")
     hidden = [(match.start(), match.end()) for match in _FENCE.finditer(text)]
     heads = [

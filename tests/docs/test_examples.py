@@ -1,6 +1,6 @@
-"""If this fails, somebody who follows the README or a guide to the letter ends with a traceback.
+"""If this fails, a user who follows the README or a guide to the letter ends with a traceback.
 
-The blocks of one page share their names and run in order, in an empty folder, against an empty store.
+The blocks of one page share their names and run in order, in an empty directory, against an empty store.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_the_readme_names_the_two_commands() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_that_are_shown_exist(page: Path) -> None:
-    """Names and options; what they do is tested elsewhere."""
+    """Check names and options. Other tests check the behaviour."""
     import shlex
 
     import click

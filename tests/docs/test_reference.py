@@ -31,15 +31,15 @@ ANSWERS = {
     "warpdata.repository.manifest": ("VersionDiff", "EntryChange", "Manifest"),
     "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published", "Verification"),
 }
-"""What the public functions hand out, by home."""
+"""Results of public functions, by package."""
 
 
 def signature(name: str, value: Any) -> str:
     """A callable as the reference writes it: annotations as in the source, defaults as people would write them."""
-    told = inspect.signature(value)
+    documented = inspect.signature(value)
     parts = []
     star = False
-    for parameter in told.parameters.values():
+    for parameter in documented.parameters.values():
         if parameter.name == "self":
             continue
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not star:
@@ -49,7 +49,7 @@ def signature(name: str, value: Any) -> str:
         default = "" if parameter.default is inspect.Parameter.empty else f" = {_spelled(parameter.default)}"
         stars = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else ""
         parts.append(f"{stars}{parameter.name}{annotation}{default}")
-    returned = "" if told.return_annotation is inspect.Signature.empty else f" -> {told.return_annotation}"
+    returned = "" if documented.return_annotation is inspect.Signature.empty else f" -> {documented.return_annotation}"
     return f"{name}({', '.join(parts)}){returned}"
 
 
@@ -62,7 +62,7 @@ def _spelled(default: object) -> str:
 
 
 def public_members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Those of classes it is made of, too, unless these are public themselves."""
+    """Return the members of a class, including those of base classes that are not public."""
     parts = [base for base in reversed(cls.__mro__) if base.__module__.startswith("warpdata.")]
     ours = [base for base in parts if base is cls or base.__name__ not in warpdata.__all__]
     for name, value in {name: value for base in ours for name, value in vars(base).items()}.items():
@@ -123,11 +123,11 @@ def test_settings_are_named_in_full() -> None:
 def test_every_name_of_a_front_door_is_explained(package: str) -> None:
     """By a docstring of its own, or by a line in the reference."""
     module = importlib.import_module(f"warpdata.{package}")
-    told = PYTHON.read_text(encoding="utf-8")
+    documented = PYTHON.read_text(encoding="utf-8")
     silent = [
         name
         for name in getattr(module, "__all__", [])
-        if not _explains_itself(getattr(module, name)) and f"`{name}`" not in told
+        if not _explains_itself(getattr(module, name)) and f"`{name}`" not in documented
     ]
     assert not silent, f"warpdata.{package}: {silent} have neither a docstring nor a line in {PYTHON.name}"
 
@@ -149,7 +149,7 @@ def test_every_environment_variable_is_listed() -> None:
     assert not sorted(name for name in variables if f"`{name}`" not in text)
 
 
-def test_no_variable_is_listed_that_nobody_reads() -> None:
+def test_every_listed_variable_is_read() -> None:
     text = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
     ours = set(re.findall(r"`((?:WARP|AWS|SLURM|OMPI|PMI)_[A-Z0-9_]+)`", text))
     source = (SOURCE / "settings.py").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""If this fails, somebody who writes a second reader from the specifications gets other hashes than everybody else."""
+"""If this fails, a second reader written from the specifications computes other hashes than this one."""
 
 from __future__ import annotations
 

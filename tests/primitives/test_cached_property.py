@@ -24,7 +24,7 @@ class Slow:
 
     @cached_property
     def value(self) -> object:
-        """What it is."""
+        """The value."""
         self.began.set()
         assert self.may_end.wait(20)
         return object()
@@ -99,7 +99,7 @@ for thread in threads:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
 def test_a_process_may_be_forked_while_others_scan(tmp_path: Path) -> None:
-    """Nobody should, but loaders of torch do."""
+    """Forking with threads is unsafe, but loaders of torch do it."""
     path, store = tmp_path / "rows.parquet", (tmp_path / "store").as_uri()
     pq.write_table(pa.table({"word": [f"w{n % 5}" for n in range(20_000)]}), path, row_group_size=1000)
     wd.DatasetBuilder("a/b", store).add_table("main", path).publish()

@@ -98,7 +98,7 @@ def _page(reference: dict[str, Any], level: int, load: Callable[[str], bytes]) -
         raise ValueError(f"page {reference['hash']} is not what its name promises")
     page = json.loads(data.decode())
     if page["format"] != 1 or page["level"] != level:
-        raise ValueError(f"page {reference['hash']} stands at the wrong level")
+        raise ValueError(f"page {reference['hash']} is at the wrong level")
     for entry in page["entries"]:
         if level == 0:
             yield entry

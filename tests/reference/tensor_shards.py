@@ -1,4 +1,4 @@
-"""Where published tensors are cut, by the words of docs/specs/tensors.md and nothing else."""
+"""Shard boundaries of published tensors, by the words of docs/specs/tensors.md and nothing else."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def read_blocks(data: bytes, only: str | None = None) -> dict[str, RawBlock]:
 
 
 def broken_rules(data: bytes) -> list[str]:
-    """What sections "Header", "Index" and "Names" say that a reader must refuse, and this file does."""
+    """Return violations of sections "Header", "Index" and "Names" that a reader must refuse."""
     magic, version, _, flags, alignment, default, entry_size, count, names, start, _, total = header(data)
     problems = []
     if (magic, version, entry_size, total) != (b"SHRD", 2, 48, len(data)) or flags & 4:
@@ -157,7 +157,7 @@ def identity(blocks: dict[str, RawBlock]) -> str:
 
 
 def strict_problems(data: bytes) -> list[str]:
-    """What the strictest known reader would refuse, section "Writing"."""
+    """Return violations that the strictest known reader would refuse, section "Writing"."""
     _, _, role, flags, alignment, _, _, count, names, start, schema, total = header(data)
     blocks = list(read_blocks(data).values())
     problems = []
@@ -211,7 +211,7 @@ def read_journal_steps(data: bytes) -> tuple[dict[str, Any], int, dict[str, byte
 
 
 def read_frames(data: bytes) -> tuple[str, bytes, list[dict[str, int]]]:
-    """A frame index: the codec, what its decoder is told first, and the entries."""
+    """A frame index: the codec, the configuration of its decoder, and the entries."""
     assert data[:4] == b"WSFI"
     version, width = struct.unpack_from("<HH", data, 4)
     assert (version, width) == (1, 32)

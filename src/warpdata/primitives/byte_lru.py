@@ -19,7 +19,7 @@ class ByteLRU(Generic[K, V]):
     """The most recently used values, at most `max_bytes` and `max_entries` of them. Safe to share between threads.
 
     The cache never frees a value that a caller still holds. `on_evict(key, value)` runs without the lock for
-    values that the cache drops by itself: evicted, replaced or cleared, but not popped. With `clear_after_fork`,
+    values that the cache drops: evicted, replaced or cleared, but not popped. With `clear_after_fork`,
     a forked child starts empty, without calls of `on_evict`.
     """
 

@@ -41,19 +41,19 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What one pass over a file learns: its name, and a fast hash that a second pass can recheck."""
+    """The result of one pass over a file: its blob, and a fast hash for a second pass to compare."""
 
     blob: Blob
     quick: str
 
 
 def is_digest(text: str) -> bool:
-    """Whether `text` is 64 lower-case hex digits."""
+    """Return whether `text` is 64 lower-case hex digits."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def are_digests(texts: Sequence[str]) -> bool:
-    """Whether all of many are; faster than asking for each."""
+    """Return whether all texts are digests. Faster than `is_digest` for each."""
     return all(len(text) == 64 for text in texts) and _HEX.fullmatch("".join(texts)) is not None
 
 
@@ -71,11 +71,11 @@ def sha256_chunks(chunks: Iterable[bytes | memoryview]) -> Blob:
 
 
 OnBytes: TypeAlias = Callable[[int], None]
-"""Told how many bytes were just read or sent, so that long work can show where it is."""
+"""A callback that receives the number of bytes just read or sent, for progress."""
 
 
 def ignore_bytes(size_bytes: int) -> None:
-    """An `OnBytes` for when nobody looks."""
+    """Ignore progress."""
 
 
 def fingerprint_file(path: Path, on_bytes: OnBytes = ignore_bytes) -> Fingerprint:

@@ -217,7 +217,7 @@ class WorkerPool:
     def _shut_down(self, timeout_s: float) -> None:
         """Cancel what has not started and wait a little for the rest. Called without the lock, at exit.
 
-        The interpreter stops daemon threads wherever they are, perhaps with the lock held. So from here on the
+        The interpreter stops daemon threads at any point, perhaps with the lock held. So from here on the
         threads that are left count no more, and new tasks run where they are awaited.
         """
         for executor in list(self._executors):

@@ -1,4 +1,4 @@
-"""How long work tells what it is doing. A callable takes events; the default ignores them."""
+"""Progress of long operations: a callback receives events. The default callback ignores them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def decode_json(data: bytes | memoryview, what: str) -> Any:
 
 
 def fits_float64(value: int) -> bool:
-    """Whether the integer, rounded to float64, stays finite. It may lose digits."""
+    """Return whether the integer, rounded to float64, stays finite. Digits may be lost."""
     return -_FLOAT64_END < value < _FLOAT64_END
 
 
@@ -49,7 +49,7 @@ def _check(value: Any, depth: int) -> None:
         for item in value:
             _check(item, depth + 1)
     elif isinstance(value, int) and not fits_float64(value):
-        raise ValueError(f"the number {str(value)[:40]} is beyond measure")
+        raise ValueError(f"the number {str(value)[:40]} does not fit in float64")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"the number {text[:40]} is beyond measure")
+        raise ValueError(f"the number {text[:40]} does not fit in float64")
     return value
 
 

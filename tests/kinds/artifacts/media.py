@@ -1,4 +1,4 @@
-"""Pictures, sounds and films made on the spot, and files that count or fail, for the tests of decoding."""
+"""Generated images, audio and video, and files that count or fail, for the tests of decoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNIT = Fraction(1, 30_000)
 WIDTH, HEIGHT = 64, 48
 
 
-def picture(pixels: Array, kind: str, mode: str | None = None, **options: Any) -> bytes:
+def image(pixels: Array, kind: str, mode: str | None = None, **options: Any) -> bytes:
     out = io.BytesIO()
     image = Image.fromarray(pixels)
     (image if mode is None else image.convert(mode)).save(out, kind, **options)
@@ -60,7 +60,7 @@ def mp3_without_length(samples: Array, rate: int = 44_100, *, varies: bool = Fal
 
 @dataclass(frozen=True)
 class Scene:
-    """How a film is made. Frame `i` shows the number `i` in its corner, and moves."""
+    """Parameters of a generated video. Frame `i` shows the number `i` in its corner, and moves."""
 
     codec: str
     container: str
@@ -69,7 +69,7 @@ class Scene:
     varies: bool = False
     unit: Fraction = UNIT
     hides: int = 0
-    """So many frames at the beginning are stored, and left out by the container's edit list."""
+    """The number of leading frames that are stored, and skipped by the container's edit list."""
 
     def times(self) -> list[int]:
         """When each frame is shown, in `UNIT`s."""
@@ -113,7 +113,7 @@ def _encode(scene: Scene) -> bytes:
 
 
 def shade(number: int) -> int:
-    """The grey in the corner of a frame, from which `number_in` reads the number of a short film."""
+    """The grey in the corner of a frame, from which `number_in` reads the number of a short video."""
     return 20 + 5 * (number % 40)
 
 
@@ -136,7 +136,7 @@ def _shift(data: bytes, ticks: int) -> bytes:
 
 
 def hide_frames(data: bytes, numbers: Sequence[int]) -> bytes:
-    """A film in VP8 with some frames marked as not to be shown, as encoders do with those that others lean on."""
+    """A VP8 video with hidden frames, which encoders use as references for others."""
     out = io.BytesIO()
     with av.open(io.BytesIO(data), "r") as source, av.open(out, "w", format="matroska") as target:
         stream = target.add_stream_from_template(source.streams.video[0])
@@ -164,7 +164,7 @@ class CountedFile(io.BytesIO):
 
 
 class FailingFile(io.BytesIO):
-    """Raises `error` at read number `fails_at`, and from then on until it is told otherwise."""
+    """Raises `error` at read number `fails_at`, and from then on until the fault is reset."""
 
     def __init__(self, data: bytes, fails_at: int | None, error: BaseException) -> None:
         super().__init__(data)
