@@ -44,6 +44,8 @@ class BlobState:
         self.read_count = 0
         self.asked_bytes = 0
         self.partial: PartialBlob | None = None
+        self.failed_partial: PartialBlob | None = None
+        """The partial blob whose fill ended with an error. Several tasks may meet the same error."""
         self.is_eager = False
         self.is_prefetch = False
         self.is_opening = False
@@ -149,8 +151,9 @@ class OpenPartials:
     def fail(self, state: BlobState, partial: PartialBlob | None, failure: BaseException) -> None:
         """End a fill with an error. The files go before the state, so that a caller of `fill` finds none."""
         with self.lock:
-            is_first = state.partial is partial
+            is_first = state.partial is partial and (partial is None or state.failed_partial is not partial)
             if is_first:
+                state.failed_partial = partial
                 state.failure = failure
                 state.retry_at = self._cache.clock() + BACKOFF_S
         if partial is not None:
