@@ -1,4 +1,4 @@
-"""Every bound in one place, checked before anything is allocated.
+"""Bounds on foreign input, and constants of stored formats. Tuning values are beside the code that uses them.
 
 A size read from a file or a store is hostile until it has been compared with one of these.
 """
@@ -67,12 +67,6 @@ MAX_AUDIO_SAMPLES = 2**29
 MAX_AUDIO_CHUNKS = 10_000
 MAX_UNTAGGED_MP3_BYTES = 256 * MIB
 MAX_VIDEO_FRAMES = 4_000_000
-
-# Streams (docs/specs/streaming.md)
-STREAM_WINDOW_BYTES = 256 * MIB
-STREAM_MAX_BLOCK_ROWS = 8192
-STREAM_PREFETCH_BATCHES = 4
-STREAM_THREADS = 8
 
 # WShard (docs/specs/wshard.md)
 WSHARD_MAX_ENTRIES = 1_000_000

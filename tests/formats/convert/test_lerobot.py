@@ -18,7 +18,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from tests.formats.convert.scenes import check_export, check_return, episodes, list_outcomes, saved
-from tests.kinds.artifacts.media import Scene, picture
+from tests.kinds.artifacts.media import Scene, encode_test_image
 from warpdata.conversion import export_lerobot, import_lerobot
 from warpdata.errors import BadInputError, InvalidSourceError, SchemaMismatchError
 from warpdata.wshard import (
@@ -197,7 +197,7 @@ def test_video_that_cannot_be_cut_is_decoded_and_reported(tmp_path: Path) -> Non
 
 
 def test_dataset_round_trips(tmp_path: Path) -> None:
-    images = [picture(np.full((4, 5, 3), number, np.uint8), "PNG") for number in range(6)]
+    images = [encode_test_image(np.full((4, 5, 3), number, np.uint8), "PNG") for number in range(6)]
     cells = pa.array([{"bytes": data, "path": "x.png"} for data in images])
     more = {
         "observation.state": (

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mcap.reader import make_reader
 
 from tests.formats.convert.scenes import Array, check_export, episodes, saved
-from tests.kinds.artifacts.media import Scene, picture
+from tests.kinds.artifacts.media import Scene, encode_test_image
 from warpdata.conversion import export_mcap
 from warpdata.errors import BadInputError
 from warpdata.wshard import (
@@ -109,7 +109,7 @@ def test_mcap_reader_agrees_with_the_report(episode: Episode, seal: bool) -> Non
 
 def test_times_and_images(tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
-    files = [picture(row, "JPEG") for row in pixels]
+    files = [encode_test_image(row, "JPEG") for row in pixels]
     jpeg, index = index_images(files, [0, 100_000_000, 200_000_000], "cam")
     (tmp_path / "video.mp4").write_bytes(Scene("libx264", "mp4").data)
     video, video_index = index_video(tmp_path / "video.mp4", "video")

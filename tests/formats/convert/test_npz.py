@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats.convert.scenes import Array, check_export, check_return, episodes, list_outcomes, saved
-from tests.kinds.artifacts.media import picture
+from tests.kinds.artifacts.media import encode_test_image
 from warpdata.conversion import export_npz, import_npz
 from warpdata.errors import AlreadyExistsError, InvalidSourceError, ObjectNotFoundError, WarpError
 from warpdata.wshard import Channel, Episode, frames_block, index_images, load_wshard
@@ -152,8 +152,8 @@ def test_damage_is_a_typed_error_or_harmless(at: int, flip: int) -> None:
 
 def test_encoded_cameras_are_decoded_and_reported(tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
-    camera, index = index_images([picture(row, "PNG") for row in pixels], [0, 1, 2], "image")
-    short, other = index_images([picture(pixels[0], "PNG")], [0], "short")
+    camera, index = index_images([encode_test_image(row, "PNG") for row in pixels], [0, 1, 2], "image")
+    short, other = index_images([encode_test_image(pixels[0], "PNG")], [0], "short")
     extra = {frames_block("signal/image"): index, frames_block("signal/short"): other}
     episode = Episode("ep", 3, observations={"image": camera, "short": short}, extra=extra)
     source = saved(episode, tmp_path)

@@ -37,11 +37,11 @@ from tests.kinds.artifacts.media import (
     CountedFile,
     FailingFile,
     Scene,
+    encode_test_image,
     hide_frames,
     melody,
     mp3_without_length,
     number_in,
-    picture,
     pts_order,
     sound,
 )
@@ -84,7 +84,7 @@ def test_lossless_images_round_trip(data: st.DataObject, kind: str, height: int,
     options: dict[str, Any] = {"lossless": True, "exact": True} if kind == "WEBP" else {}
     if kind == "WEBP" and depth == 4:
         pixels[0, 0, 3] = 128  # an image without transparency is stored without alpha
-    encoded = picture(pixels, kind, **options)
+    encoded = encode_test_image(pixels, kind, **options)
     decoded = image_to_array(encoded, "p")
     assert decoded.dtype == np.uint8
     assert decoded.flags.writeable
@@ -94,7 +94,7 @@ def test_lossless_images_round_trip(data: st.DataObject, kind: str, height: int,
 
 @given(st.sampled_from(["PNG", "TIFF", "PPM"]), arrays.arrays(np.uint16, st.tuples(sides, sides)))
 def test_16_bit_grey_keeps_its_depth(kind: str, pixels: Array) -> None:
-    decoded = image_to_array(picture(pixels, kind), "deep")
+    decoded = image_to_array(encode_test_image(pixels, kind), "deep")
     assert decoded.dtype == np.uint16
     np.testing.assert_array_equal(decoded, pixels)
 
@@ -121,15 +121,15 @@ def test_every_colour_mode_becomes_grey_rgb_or_rgba() -> None:
         assert decoded.dtype == np.uint8
         return decoded.shape
 
-    assert shape(picture(RAMP, "PNG", "1")) == (12, 20)
-    assert shape(picture(RAMP, "PNG", "LA")) == (12, 20, 4)
-    assert shape(picture(COLOUR, "PNG", "P")) == (12, 20, 3)
-    assert shape(picture(COLOUR, "GIF", "P")) == (12, 20, 3)
-    assert shape(picture(COLOUR, "TIFF", "YCbCr")) == (12, 20, 3)
-    assert shape(picture(COLOUR, "TIFF", "LAB")) == (12, 20, 3)
-    assert shape(picture(COLOUR, "JPEG", "L")) == (12, 20)
-    assert shape(picture(COLOUR, "AVIF")) == (12, 20, 3)
-    assert set(np.unique(image_to_array(picture(RAMP, "PNG", "1"), "p"))) == {0, 255}
+    assert shape(encode_test_image(RAMP, "PNG", "1")) == (12, 20)
+    assert shape(encode_test_image(RAMP, "PNG", "LA")) == (12, 20, 4)
+    assert shape(encode_test_image(COLOUR, "PNG", "P")) == (12, 20, 3)
+    assert shape(encode_test_image(COLOUR, "GIF", "P")) == (12, 20, 3)
+    assert shape(encode_test_image(COLOUR, "TIFF", "YCbCr")) == (12, 20, 3)
+    assert shape(encode_test_image(COLOUR, "TIFF", "LAB")) == (12, 20, 3)
+    assert shape(encode_test_image(COLOUR, "JPEG", "L")) == (12, 20)
+    assert shape(encode_test_image(COLOUR, "AVIF")) == (12, 20, 3)
+    assert set(np.unique(image_to_array(encode_test_image(RAMP, "PNG", "1"), "p"))) == {0, 255}
 
 
 def test_palette_is_expanded_with_its_transparency() -> None:
@@ -149,7 +149,7 @@ def test_palette_is_expanded_with_its_transparency() -> None:
 
 def test_cmyk_becomes_rgb() -> None:
     flat = np.broadcast_to(np.array([200, 100, 50], np.uint8), (16, 16, 3))
-    decoded = image_to_array(picture(np.ascontiguousarray(flat), "JPEG", "CMYK", quality=100), "p")
+    decoded = image_to_array(encode_test_image(np.ascontiguousarray(flat), "JPEG", "CMYK", quality=100), "p")
     assert decoded.shape == (16, 16, 3)
     assert np.abs(decoded.astype(int) - flat).max() <= 4
 
@@ -157,10 +157,10 @@ def test_cmyk_becomes_rgb() -> None:
 def test_orientation_is_not_applied_except_by_pillow_itself() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    decoded = decode_image(picture(COLOUR, "JPEG", exif=exif), "p")
+    decoded = decode_image(encode_test_image(COLOUR, "JPEG", exif=exif), "p")
     assert decoded.size == (20, 12)
     assert decoded.getexif()[0x0112] == 6
-    turned = picture(COLOUR, "TIFF", exif=exif)
+    turned = encode_test_image(COLOUR, "TIFF", exif=exif)
     assert decode_image(turned, "p").size == image_size(turned, "p") == (12, 20)
 
 
@@ -177,7 +177,7 @@ def test_first_of_several_frames(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "TIFF", "WEBP", "BMP"])
 def test_decoded_image_does_not_need_its_source(kind: str) -> None:
-    source = bytearray(picture(COLOUR, kind))
+    source = bytearray(encode_test_image(COLOUR, kind))
     expected = image_to_array(bytes(source), "p")
     with memoryview(source) as view:
         decoded = decode_image(view, "p")
@@ -199,7 +199,7 @@ def test_huge_image_is_refused_by_its_header() -> None:
     with pytest.raises(LimitExceededError, match=r"bombs/1\.png has 60000 × 60000"):
         decode_image(data, "bombs/1.png")
     assert image_size(data, "bombs/1.png") == (60_000, 60_000)
-    webp = bytearray(picture(COLOUR, "WEBP", lossless=True))
+    webp = bytearray(encode_test_image(COLOUR, "WEBP", lossless=True))
     webp[21:25] = struct.pack("<I", 16382 | 16382 << 14)
     with pytest.raises(LimitExceededError, match="w"):
         decode_image(bytes(webp), "w")
@@ -207,15 +207,15 @@ def test_huge_image_is_refused_by_its_header() -> None:
 
 def test_image_at_the_limit_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_module, "MAX_IMAGE_PIXELS", 12 * 20)
-    assert decode_image(picture(RAMP, "PNG"), "p").size == (20, 12)
+    assert decode_image(encode_test_image(RAMP, "PNG"), "p").size == (20, 12)
     with pytest.raises(LimitExceededError):
-        decode_image(picture(np.zeros((12, 21), np.uint8), "PNG"), "p")
+        decode_image(encode_test_image(np.zeros((12, 21), np.uint8), "PNG"), "p")
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "GIF", "JPEG", "WEBP"])
 def test_pillow_does_not_warn_about_allowed_sizes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200)
-    data = picture(COLOUR, kind)
+    data = encode_test_image(COLOUR, kind)
     with pytest.warns(Image.DecompressionBombWarning):
         Image.open(io.BytesIO(data)).load()
     before = list(warnings.filters)
@@ -224,7 +224,7 @@ def test_pillow_does_not_warn_about_allowed_sizes(kind: str, monkeypatch: pytest
 
 
 KINDS = ["JPEG", "PNG", "GIF", "TIFF", "WEBP", "BMP", "PPM", "JPEG2000", "AVIF", "QOI"]
-ENCODED = {kind: picture(COLOUR, kind) for kind in KINDS}
+ENCODED = {kind: encode_test_image(COLOUR, kind) for kind in KINDS}
 DECODED = {kind: image_to_array(data, "p") for kind, data in ENCODED.items()}
 
 

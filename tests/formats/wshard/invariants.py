@@ -14,7 +14,7 @@ import crc32c
 import numpy as np
 
 from tests.formats.wshard.scenes import ROOT, VECTORS, full_episode
-from tests.kinds.artifacts.media import Scene, picture
+from tests.kinds.artifacts.media import Scene, encode_test_image
 from tests.reference import wshard_reader as reference
 from warpdata.errors import WarpError
 from warpdata.wshard import (
@@ -295,7 +295,7 @@ def _videos(directory: Path) -> list[bytes]:
     out = []
     for kind in ("png", "jpeg"):
         pixels = np.arange(4 * 6 * 8 * 3, dtype=np.uint8).reshape(4, 6, 8, 3)
-        channel, block = index_images([picture(one, kind) for one in pixels], [0, 10, 20, 30], "cam")
+        channel, block = index_images([encode_test_image(one, kind) for one in pixels], [0, 10, 20, 30], "cam")
         episode = Episode("p", 4, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
         save_wshard(episode, directory / f"{kind}.wshard")
         out.append((directory / f"{kind}.wshard").read_bytes())

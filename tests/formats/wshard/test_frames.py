@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kinds.artifacts.media import Scene, picture
+from tests.kinds.artifacts.media import Scene, encode_test_image
 from tests.reference import wshard_reader as reference
 from warpdata.errors import (
     BadInputError,
@@ -111,7 +111,7 @@ def test_only_bytes_from_the_key_frame_on_are_read(tmp_path: Path) -> None:
 
 def jpegs(count: int) -> list[bytes]:
     chance = np.random.default_rng(4)
-    return [picture(chance.integers(0, 255, (9, 7, 3), dtype=np.uint8), "JPEG") for _ in range(count)]
+    return [encode_test_image(chance.integers(0, 255, (9, 7, 3), dtype=np.uint8), "JPEG") for _ in range(count)]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
@@ -119,7 +119,7 @@ def test_images_are_stored_unchanged(kind: str, tmp_path: Path) -> None:
     from PIL import Image
 
     chance = np.random.default_rng(4)
-    files = [picture(chance.integers(0, 255, (9, 7, 3), dtype=np.uint8), kind) for _ in range(6)]
+    files = [encode_test_image(chance.integers(0, 255, (9, 7, 3), dtype=np.uint8), kind) for _ in range(6)]
     channel, block = index_images(files, range(0, 600, 100), "cam")
     episode = Episode("ep", 6, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
     save_wshard(episode, tmp_path / "ep.wshard")

@@ -21,7 +21,7 @@ UNIT = Fraction(1, 30_000)
 WIDTH, HEIGHT = 64, 48
 
 
-def image(pixels: Array, kind: str, mode: str | None = None, **options: Any) -> bytes:
+def encode_test_image(pixels: Array, kind: str, mode: str | None = None, **options: Any) -> bytes:
     out = io.BytesIO()
     image = Image.fromarray(pixels)
     (image if mode is None else image.convert(mode)).save(out, kind, **options)
