@@ -136,7 +136,8 @@ def prose_files(names: list[str]) -> Iterator[Path]:
         found = [path] if path.is_file() else sorted(path.rglob("*"))
         for file in found:
             is_check = file.name in ("prose.py", "test_prose.py")
-            if file.suffix in (".py", ".md") and not is_check and "node_modules" not in file.parts:
+            is_foreign = any(part.startswith(".") or part == "node_modules" for part in file.relative_to(path).parts)
+            if file.suffix in (".py", ".md") and not is_check and not is_foreign:
                 yield file
 
 
