@@ -34,7 +34,7 @@ def test_a_value_is_computed_once() -> None:
     one = Slow()
     one.may_end.set()
     assert one.value is one.value
-    assert Slow.__dict__["value"].__doc__ == "What it is."
+    assert Slow.__dict__["value"].__doc__ == "The value."
     assert isinstance(Slow.value, cached_property)
 
 

@@ -21,6 +21,7 @@ _MAGIC = b"warp-cache-1"
 _LINE_BYTES = 40
 _POLL_S = 0.002
 TIMEOUT_S = 30.0
+_STUCK_TIMEOUT_S = 0.1
 
 
 class QuotaTransaction:
@@ -48,6 +49,8 @@ class Quota:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._is_stuck = False
+        """Set while the lock stays taken, for example by a stopped process. Later calls then wait only briefly."""
 
     @contextmanager
     def transaction(self, timeout_s: float = TIMEOUT_S) -> Iterator[QuotaTransaction]:
@@ -65,13 +68,16 @@ class Quota:
 
     def _lock(self, timeout_s: float) -> LockFile:
         pause = threading.Event()
+        timeout_s = min(timeout_s, _STUCK_TIMEOUT_S) if self._is_stuck else timeout_s
         for _ in range(max(1, int(timeout_s / _POLL_S))):
             file = LockFile.open(self._path, os.O_RDWR | os.O_CREAT)
             while file.try_lock(exclusive=True):
                 if file.is_at(self._path):
+                    self._is_stuck = False
                     return file
                 file = LockFile.open(self._path, os.O_RDWR | os.O_CREAT)
             pause.wait(_POLL_S)
+        self._is_stuck = True
         raise OSError(errno.EAGAIN, f"{self._path} stayed locked for {timeout_s:g} s")
 
 
