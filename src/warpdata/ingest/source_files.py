@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from warpdata.errors import InvalidSourceError
-from warpdata.formats.parquet import describe_parquet
+from warpdata.formats.parquet import describe_parquet, plain_rows
 from warpdata.primitives.paths import find_files, is_glob
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def read_first(path: Path, limit: int) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
             batch = next(file.iter_batches(limit), None)
-            return file.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
+            return plain_rows(file.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch]))
     except (pa.ArrowException, OSError) as error:
         raise InvalidSourceError(f"{path} cannot be read as parquet: {error}") from error
 
@@ -134,7 +134,7 @@ def _read_parquet(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     describe_parquet(path)
-    return pq.read_table(path)
+    return plain_rows(pq.read_table(path))
 
 
 def _with_text_columns(rows: pa.Table, path: Path) -> pa.Table:

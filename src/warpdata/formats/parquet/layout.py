@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, UnsupportedError
+from warpdata.formats.parquet.extension_types import claims_extensions, plain_schema
 from warpdata.formats.parquet.nan_stats import columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.cached_property import cached_property
@@ -57,7 +58,12 @@ class ShardLayout:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return strip_nan_metadata(self._metadata.schema.to_arrow_schema())
+        return plain_schema(self._embedded_schema)
+
+    @cached_property
+    def claims_extensions(self) -> bool:
+        """True if the file claims an extension type of this library, which decoded rows must not have."""
+        return claims_extensions(self._embedded_schema)
 
     @cached_property
     def row_groups(self) -> list[RowGroup]:
@@ -135,6 +141,10 @@ class ShardLayout:
         import pyarrow as pa
 
         return frozenset(field.name for field in self.schema if field.type in (pa.string_view(), pa.binary_view()))
+
+    @cached_property
+    def _embedded_schema(self) -> pa.Schema:
+        return strip_nan_metadata(self._metadata.schema.to_arrow_schema())
 
     def _has_small_dictionary(self, group: int, leaf: int) -> bool:
         known = self._is_coded.get((group, leaf))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, InvalidSourceError, SchemaMismatchError
+from warpdata.formats.parquet.extension_types import claims_extensions, plain_schema
 from warpdata.formats.parquet.layout import parse_footer_size
 from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
@@ -35,6 +36,8 @@ class ParquetSource:
     schema: pa.Schema
     has_nan_metadata: bool = False
     """True if the footer lists columns without NaN."""
+    claims_extensions: bool = False
+    """True if the embedded Arrow schema claims an extension type of this library. `schema` is without it."""
 
 
 def describe_all(paths: Iterable[Path], written: Collection[Path] = ()) -> list[ParquetSource]:
@@ -71,7 +74,9 @@ def describe_parquet(path: Path) -> ParquetSource:
         raise InvalidSourceError(f"{path} is not a readable Parquet file: {_first_line(error)}") from error
     check_unique(schema, str(path))
     footer = Footer(len(tail), xxhash.xxh3_64_hexdigest(tail))
-    return ParquetSource(path, metadata.num_rows, footer, schema, bool(columns_without_nan(metadata.metadata)))
+    has_nan_metadata = bool(columns_without_nan(metadata.metadata))
+    claims = claims_extensions(schema)
+    return ParquetSource(path, metadata.num_rows, footer, plain_schema(schema), has_nan_metadata, claims)
 
 
 def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
