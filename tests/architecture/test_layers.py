@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"formats.parquet", "formats.tensors"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "publish": FOUNDATION
-    | {"session", "storage", "repository.manifest", "repository.catalog", "datasets"}
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "datasets"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "ingest": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.parquet"}

@@ -60,7 +60,9 @@ class RefType(pa.ExtensionType):  # type: ignore[misc]
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> RefType:
         known = _by_token.get(serialized)
-        return cls(storage_type, None, "file", token=serialized) if known is None else reference_type(storage_type, *known)
+        return (
+            cls(storage_type, None, "file", token=serialized) if known is None else reference_type(storage_type, *known)
+        )
 
     def __arrow_ext_scalar_class__(self) -> type[RefScalar]:
         return RefScalar

@@ -74,8 +74,11 @@ class EntryInfo(Protocol):
 class LazyBlob(Protocol):
     """Content that is written to a file only when it is uploaded."""
 
-    def write(self, path: Path, expected: Fingerprint) -> None:
-        """Write the content. Raise `InvalidSourceError` if it does not have the expected fingerprint any more."""
+    def write(self, path: Path, expected: Fingerprint) -> Fingerprint:
+        """Write the content, and return the fingerprint of the file, whose blob is the expected one.
+
+        Raise `InvalidSourceError` if the content has changed since it was hashed.
+        """
         ...
 
 

@@ -16,10 +16,12 @@ from warpdata.errors import InvalidSourceError
 from warpdata.kinds.artifacts.member import check_member_path
 from warpdata.limits import MEMBER_CHUNK_BYTES
 
-__all__ = ["ArtifactInput", "MemberSource", "list_sources", "read_pieces"]
+__all__ = ["FilesInput", "MemberSource", "list_sources", "read_pieces"]
 
-ArtifactInput: TypeAlias = str | Path | Iterable[str | Path] | Mapping[str, str | Path | bytes]
+FilesInput: TypeAlias = str | Path | Iterable[str | Path] | Mapping[str, str | Path | bytes]
 """A directory, a file, a list of files, or a mapping of member paths to files or bytes."""
+
+_ACCEPTED = "Give a directory, files, a mapping of member paths to files or bytes, or an Artifact of a dataset."
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class MemberSource:
         return str(self.content) if isinstance(self.content, Path) else f"member {self.path!r}"
 
 
-def list_sources(source: ArtifactInput, prefix: str = "") -> list[MemberSource]:
+def list_sources(source: FilesInput, prefix: str = "") -> list[MemberSource]:
     """Return every member, in order of the UTF-8 bytes of the paths. `prefix` goes before each path."""
     found = [
         MemberSource(check_member_path(prefix + path, str(where)), content, size)
@@ -78,13 +80,13 @@ def _read_exactly(handle: int, size: int) -> bytes:
 _Found: TypeAlias = tuple[str, Path | bytes, int, str | Path]
 
 
-def _walk(source: ArtifactInput) -> Iterator[_Found]:
+def _walk(source: FilesInput) -> Iterator[_Found]:
     if isinstance(source, Mapping):
         for path, content in source.items():
             if isinstance(content, bytes):
                 yield path, content, len(content), "the mapping"
             else:
-                file = Path(content).expanduser()
+                file = _as_path(content)
                 yield path, file, _size_of(file), file
         return
     if isinstance(source, str | Path):
@@ -93,9 +95,17 @@ def _walk(source: ArtifactInput) -> Iterator[_Found]:
             yield from _walk_directory(start)
             return
         source = [start]
+    if not isinstance(source, Iterable):
+        raise InvalidSourceError(f"an artifact cannot be made from a {type(source).__name__}", hint=_ACCEPTED)
     for name in source:
-        file = Path(name).expanduser()
+        file = _as_path(name)
         yield file.name, file, _size_of(file), file
+
+
+def _as_path(given: object) -> Path:
+    if not isinstance(given, str | os.PathLike):
+        raise InvalidSourceError(f"a member cannot be made from a {type(given).__name__}", hint=_ACCEPTED)
+    return Path(given).expanduser()
 
 
 def _walk_directory(top: Path) -> Iterator[_Found]:

@@ -1,25 +1,36 @@
-"""Artifacts on their way into a version: packed or scanned, hashed and indexed. Packed shards are written lazily."""
+"""Artifacts on their way into a version: packed or scanned, hashed and indexed. Packed shards are written lazily.
+
+An artifact of another version keeps its blobs. Those that the store lacks are copied from the store that has them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from warpdata.errors import BadInputError, InvalidSourceError
+from warpdata.errors import BadInputError, CorruptError, InvalidSourceError
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, shards_of
+from warpdata.kinds.artifacts.artifact import Artifact
 from warpdata.kinds.artifacts.entry import ArtifactEntry
-from warpdata.kinds.artifacts.index_pages import PackedMember, write_index
-from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, list_sources
+from warpdata.kinds.artifacts.index import MemberIndex
+from warpdata.kinds.artifacts.index_pages import write_index
+from warpdata.kinds.artifacts.source_files import FilesInput, MemberSource, list_sources
 from warpdata.kinds.artifacts.tar_pack import COMPRESSIONS, PackedShard, ShardSpec, cut_by_content, cut_shards
 from warpdata.kinds.artifacts.tar_scan import scan_tar
-from warpdata.primitives.hashing import fingerprint_file
+from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.paths import expand_glob, is_glob
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.repository.manifest import ARTIFACT_KINDS, ShardList
+from warpdata.storage import ByteRange, LocalStore, Reader, ReaderWrapper, retry_corrupt
 
-__all__ = ["ArtifactSpec", "StagedArtifact", "stage_artifact"]
+__all__ = ["ArtifactInput", "ArtifactSpec", "StagedArtifact", "stage_artifact"]
+
+ArtifactInput: TypeAlias = FilesInput | Artifact
+"""Files to pack, or an artifact of any version, which is published as it is."""
 
 _PACK_THREADS = 4
 
@@ -43,16 +54,62 @@ class ArtifactSpec:
             raise BadInputError(f"{self.kind} are stored as they are and cannot be compressed")
         if self.shard_bytes is not None and self.shard_bytes < 1:
             raise BadInputError(f"shard_bytes={self.shard_bytes!r} is not a size")
+        if isinstance(self.source, Artifact):
+            has_options = any(option is not None for option in (self.compression, self.shard_bytes, self.prefix))
+            if has_options or self.kind not in ("tar_shards", self.source.entry.kind):
+                raise BadInputError(
+                    f"artifact {self.source.name!r} is published as it is, so packing options do not apply",
+                    hint="Leave out kind, compression, shard_bytes and prefix.",
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class StagedArtifact(StagedEntry):
-    members: tuple[PackedMember, ...]
-    """All members in order. Dropped when the bindings are checked, because there may be millions."""
+    index: MemberIndex
+    stored: Artifact | None = None
+    """The artifact of another version, if this one is published as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobCopy:
+    """A blob of another store, copied when it is uploaded."""
+
+    reader: Reader
+    blob: Blob
+
+    def write(self, path: Path, expected: Fingerprint) -> Fingerprint:
+        """Copy the blob. Raise `CorruptError` if the store has other bytes under its name."""
+        key = blob_key(self.blob.hash)
+
+        def copy() -> Fingerprint:
+            with path.open("wb") as file:
+                file.writelines(self.reader.stream(key))
+            found = fingerprint_file(path)
+            if found.blob != expected.blob:
+                raise CorruptError(f"{self.reader.url} has other bytes for blob {self.blob.hash}")
+            return found
+
+        return retry_corrupt(copy, partial(self.reader.invalidate, key))
+
+
+def stage_stored(artifact: Artifact) -> StagedArtifact:
+    """Stage an artifact of another version. Reads only the pages of its shard list."""
+    entry = artifact.entry
+    shards = tuple(artifact.shards())
+    blobs = [*dict.fromkeys(shard.blob for shard in shards), entry.index]
+    staged = tuple(
+        # The quick hash is not known before the blob is copied.
+        StagedBlob(Path(artifact.name, blob.hash), Fingerprint(blob, ""), BlobCopy(artifact.reader, blob))
+        for blob in blobs
+    )
+    payload = replace(entry, shards=ShardList()).payload()
+    return StagedArtifact(payload, shards, staged, entry.member_count, artifact.index, artifact)
 
 
 def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> StagedArtifact:
     """Read every file once, to learn each shard's fingerprint and each member's offset."""
+    if isinstance(spec.source, Artifact):
+        return stage_stored(spec.source)
     if spec.kind == "webdataset_shards":
         parts = _scan_tars(spec, context.progress)
     else:
@@ -73,7 +130,19 @@ def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> Stag
         member_count=index.member_count,
         compression=spec.compression,
     )
-    return StagedArtifact(entry.payload(), shards_of(shards), (*shards, index_blob), len(members), tuple(members))
+    written = MemberIndex(_StagedFile(index.path), entry.index, index.footer)
+    return StagedArtifact(entry.payload(), shards_of(shards), (*shards, index_blob), len(members), written)
+
+
+class _StagedFile(ReaderWrapper):
+    """Reads a staged file, whatever key is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(LocalStore(path.parent))
+        self._name = path.name
+
+    def read_range(self, key: str, span: ByteRange) -> memoryview:
+        return super().read_range(self._name, span)
 
 
 def _scan_tars(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob, PackedShard]]:
@@ -135,8 +204,9 @@ def _with_prefix(spec: ArtifactSpec, referenced: Iterable[str]) -> Sequence[Memb
     return sources
 
 
-def _expanded(source: ArtifactInput) -> ArtifactInput:
+def _expanded(source: ArtifactInput) -> FilesInput:
     """Replace a glob by its matches."""
+    assert not isinstance(source, Artifact), "staged as it is"
     if not isinstance(source, str) or not is_glob(source):
         return source
     found = expand_glob(source)

@@ -1,20 +1,28 @@
 """Tables on their way into a version: any input becomes Parquet files on this machine, described and hashed.
 
 Files are published as they are, byte for byte. Everything else (Arrow tables, batches, data frames, rows) is written
-once into the staging directory. Adjacent in-memory parts become one run of files.
+once into the staging directory. Adjacent in-memory parts become one run of files. Reference columns are written as
+their stored values; their types are kept beside them, for the builder to bind the columns again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import InvalidSourceError
-from warpdata.formats.parquet import ParquetSource, describe_all, read_unified, write_parquet
+from warpdata.errors import InvalidSourceError, SchemaMismatchError
+from warpdata.formats.parquet import (
+    ParquetSource,
+    describe_all,
+    has_own_extension,
+    read_unified,
+    write_parquet,
+)
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, hash_file
+from warpdata.kinds.tables.table import Table
 from warpdata.primitives.hashing import Fingerprint
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.paths import find_files
@@ -27,23 +35,30 @@ if TYPE_CHECKING:
 __all__ = ["StagedTable", "TableInput", "TableSpec", "stage_table"]
 
 TableInput: TypeAlias = Any
-"""A path or glob, an Arrow table, batch, reader or anything with the Arrow stream protocol (pandas, polars, DuckDB),
-a dict of columns, a list of dicts, an iterator of batches, or a list of these."""
+"""A path or glob, a `Table` of a dataset, an Arrow table, batch, reader or anything with the Arrow stream protocol
+(pandas, polars, DuckDB), a dict of columns, a list of dicts, an iterator of batches, or a list of these."""
 
 _HASH_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table to publish. `rewrite` writes files again: one schema, even row groups, page checksums."""
+    """A table to publish. `rewrite` writes files again: one schema, even row groups, page checksums.
+
+    With `appends`, the rows come after those of the stored table.
+    """
 
     source: TableInput
     rewrite: bool = False
+    appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTable(StagedEntry):
     files: tuple[ParquetSource, ...]
+    appends: bool = False
+    references: Mapping[str, tuple[pa.DataType, ...]] = field(default_factory=dict)
+    """The distinct extension types of each column that was given as references, in order of appearance."""
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -64,7 +79,8 @@ class StagedTable(StagedEntry):
 
 
 def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTable:
-    files = _parquet_files(name, spec, context.directory)
+    references: _References = {}
+    files = _parquet_files(name, spec, context.directory, references)
     counter = ProgressCounter(context.progress, "hash", sum(file.path.stat().st_size for file in files), len(files))
 
     def hash_one(file: ParquetSource) -> Fingerprint:
@@ -83,6 +99,8 @@ def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTabl
         blobs=tuple(StagedBlob(file.path, fingerprint) for file, fingerprint in zip(files, fingerprints, strict=True)),
         item_count=sum(file.row_count for file in files),
         files=tuple(files),
+        appends=spec.appends,
+        references={column: tuple(types) for column, types in references.items()},
     )
 
 
@@ -97,12 +115,26 @@ class _Rows:
     batches: Iterable[pa.RecordBatch]
 
 
-def _parquet_files(name: str, spec: TableSpec, directory: Path) -> list[ParquetSource]:
-    """Return files in table order, all of one schema. Raise `InvalidSourceError` with the file that is not."""
+_References: TypeAlias = "dict[str, list[pa.DataType]]"
+
+
+def _parquet_files(name: str, spec: TableSpec, directory: Path, references: _References) -> list[ParquetSource]:
+    """Return files in table order, all of one schema. Raise `InvalidSourceError` with the file that is not.
+
+    Adds the extension types of reference columns to `references`.
+    """
     parts = list(_parts(spec.source, name))
     paths: list[Path] = []
     written: set[Path] = set()
     number = 0
+
+    def write(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[Path]:
+        nonlocal number
+        made = list(write_parquet(batches, schema, directory, f"{name}-{number}"))
+        written.update(made)
+        number += 1
+        return made
+
     for is_files, group in groupby(parts, key=lambda part: isinstance(part, _Files)):
         run = list(group)
         if is_files:
@@ -113,12 +145,42 @@ def _parquet_files(name: str, spec: TableSpec, directory: Path) -> list[ParquetS
             schema, batches = read_unified(listed)
         else:
             rows = [part for part in run if isinstance(part, _Rows)]
-            schema, batches = rows[0].schema, chain.from_iterable(part.batches for part in rows)
-        made = list(write_parquet(batches, schema, directory, f"{name}-{number}"))
-        paths.extend(made)
-        written.update(made)
-        number += 1
-    return describe_all(paths, written)
+            schema, batches = rows[0].schema, _noted(rows, references)
+        paths.extend(write(schema, batches))
+    found = describe_all(paths, written)
+    if not any(file.claims_extensions for file in found):
+        return found
+    # A file that claims references is written again, without the claim.
+    kept = [write(*read_unified([file.path])) if file.claims_extensions else [file.path] for file in found]
+    return describe_all(list(chain.from_iterable(kept)), written)
+
+
+def _noted(parts: Iterable[_Rows], references: _References) -> Iterator[pa.RecordBatch]:
+    """Yield all batches, and add the types of their reference columns to `references`."""
+    for part in parts:
+        known = part.schema
+        _note_references(known, references)
+        for batch in part.batches:
+            if batch.schema is not known:
+                known = batch.schema
+                _note_references(known, references)
+            yield batch
+
+
+def _note_references(schema: pa.Schema, references: _References) -> None:
+    import pyarrow as pa
+
+    for column in schema:
+        if not has_own_extension(column.type):
+            continue
+        if not isinstance(column.type, pa.BaseExtensionType):
+            raise SchemaMismatchError(
+                f"column {column.name!r} has references inside of {column.type}; only whole columns can be bound",
+                hint="Publish the references as a column of their own, or cast the column to the stored values.",
+            )
+        seen = references.setdefault(column.name, [])
+        if column.type not in seen:
+            seen.append(column.type)
 
 
 def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
@@ -129,6 +191,11 @@ def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
         if not found:
             raise InvalidSourceError(f"no file matches {str(source)!r}", hint="Check the path; quote globs in a shell.")
         yield _Files(tuple(found))
+    elif isinstance(source, Table):
+        rows = replace(source, on_lookahead=None)  # the media of the rows are not read
+        yield _Rows(rows.schema(), rows.batches())
+    elif isinstance(source, pa.Table):
+        yield _of_table(source)
     elif isinstance(source, pa.RecordBatch):
         yield _Rows(source.schema, [source])
     elif isinstance(source, pa.RecordBatchReader):
