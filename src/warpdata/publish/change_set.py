@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warpdata.errors import BadInputError, ConflictError, ErrorKind, ObjectNotFoundError
+from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, NotFoundError, ObjectNotFoundError
 from warpdata.kinds import VersionContext, payload_kind
 from warpdata.kinds.artifacts import StagedArtifact
 from warpdata.primitives.hashing import blob_key
@@ -104,8 +104,15 @@ class ChangeSet:
         if stored is not None or self.mode.keeps:
             check_bindings(built.manifest.bindings, self.staged, stored)
         elif head is not None and not self.mode.may_remove and version_of(built.manifest) != head.version:
-            _refuse_removal(self._open(head).manifest, built.manifest)
+            _refuse_removal(self._read_head(head), built.manifest)
         return built
+
+    def _read_head(self, head: Head) -> Manifest:
+        try:
+            return self._open(head).manifest
+        except (CorruptError, NotFoundError) as error:
+            error.hint = "Publish the same content again to repair it, or pass replace=True to publish without it."
+            raise
 
     def _open(self, head: Head) -> VersionContext:
         ref = VersionRef(self.dataset_id, head.version)
@@ -173,8 +180,12 @@ def _refuse_removal(old: Manifest, new: Manifest) -> None:
     if removed:
         unlisted = len(removed) - _LISTED
         suffix = f" and {unlisted} more" if unlisted > 0 else ""
+        has_entries = any(
+            entries.keys() - new.sections()[section].keys() for section, entries in old.sections().items()
+        )
+        remedy = "Pass keep=True (--keep) to keep them" if has_entries else "Bind the columns"
         raise BadInputError(
             f"this publish would remove from {old.dataset_id}: {', '.join(removed[:_LISTED])}{suffix}",
-            hint="Pass keep=True (--keep) to keep them, or replace=True (--replace) to publish without them.",
+            hint=f"{remedy}, or pass replace=True (--replace) to publish without them.",
             kind=ErrorKind.WOULD_REMOVE,
         )
