@@ -11,7 +11,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -129,7 +129,7 @@ class PublishMachine(RuleBasedStateMachine):
             assert not wd.verify(opened).problems
 
     def _publish(
-        self, build: Callable[[Writer], wd.DatasetBuilder], expected: Callable[[Content], Content], **options: bool
+        self, build: Callable[[Writer], wd.DatasetBuilder], expected: Callable[[Content], Content], **options: Any
     ) -> None:
         lossy = FaultyStore(self.store, DropReplies(0.05, self.random))
         try:

@@ -118,6 +118,7 @@ class DatasetBuilder:
         compression: str | None = None,
         shard_bytes: int | None = None,
         prefix: str | None = None,
+        follow_links: bool = False,
     ) -> DatasetBuilder:
         """Add raw files: a directory, a list of files, or a mapping of member paths to files or bytes.
 
@@ -125,9 +126,10 @@ class DatasetBuilder:
         `kind` is "tar_shards" (packed deterministically, `shard_bytes` each, or cut by content so that versions
         share most shards), "webdataset_shards" (tar files as they are) or "files" (each a blob of its own).
         Members are named by their path in the directory. If bound columns put the directory's name in front, so do
-        member paths. `prefix` sets another beginning.
+        member paths. `prefix` sets another beginning. Links that leave the directory are refused, or with
+        `follow_links` followed.
         """
-        return self._add("artifacts", name, ArtifactSpec(source, kind, compression, shard_bytes, prefix))
+        return self._add("artifacts", name, ArtifactSpec(source, kind, compression, shard_bytes, prefix, follow_links))
 
     def add_episodes(
         self, name: str, source: EpisodesInput, *, compression: str = "none", time_chunk_steps: int = 0

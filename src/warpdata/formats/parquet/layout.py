@@ -111,6 +111,20 @@ class ShardLayout:
         if names:
             yield names
 
+    def row_bytes(self, columns: Sequence[str]) -> float:
+        """Estimate the size of a decoded row: exact for types of fixed width, the encoded size for others."""
+        total = 0.0
+        groups = [self._metadata.row_group(index) for index in range(self._metadata.num_row_groups)]
+        for name in columns:
+            fixed = _fixed_bytes(self.schema.field(name).type)
+            encoded = (
+                0
+                if fixed is not None
+                else sum(group.column(leaf).total_uncompressed_size for group in groups for leaf in self.leaves([name]))
+            )
+            total += encoded / max(self._metadata.num_rows, 1) if fixed is None else fixed
+        return total
+
     def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
         """Return the statistics of the flat columns that have them."""
         metadata = self._metadata.row_group(group)
@@ -171,6 +185,14 @@ class ShardLayout:
             leaves[field.name] = list(range(first, end))
             first = end
         return leaves
+
+
+def _fixed_bytes(arrow_type: pa.DataType) -> float | None:
+    """Return the size of one value in memory, or None if values have various sizes."""
+    try:
+        return float(arrow_type.bit_width) / 8
+    except ValueError:
+        return None
 
 
 def _leaf_count(arrow_type: pa.DataType) -> int:

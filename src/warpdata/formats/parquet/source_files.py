@@ -23,6 +23,7 @@ __all__ = ["ParquetSource", "check_same_schema", "check_unique", "describe_all",
 _PARALLEL_READS = 4
 _FOOTER_GUESS_BYTES = 8 * KIB
 _MAX_LISTED_PROBLEMS = 5
+_DAMAGED = "The file is damaged: restore it, or leave it out."
 _REWRITE = "Make the files agree, or pass rewrite=True to convert them to one schema."
 
 
@@ -92,9 +93,12 @@ def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBa
 
     def rows() -> Iterator[pa.RecordBatch]:
         for path in paths:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches():
-                    yield _widen(batch, schema)
+            try:
+                with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                    for batch in file.iter_batches():
+                        yield _widen(batch, schema)
+            except (pa.ArrowException, OSError) as error:
+                raise InvalidSourceError(f"{path} cannot be decoded: {_first_line(error)}", hint=_DAMAGED) from error
 
     return schema, rows()
 

@@ -22,7 +22,7 @@ from warpdata.kinds.artifacts.tar_pack import COMPRESSIONS, PackedShard, ShardSp
 from warpdata.kinds.artifacts.tar_scan import scan_tar
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
 from warpdata.primitives.parallel import IO_POOL
-from warpdata.primitives.paths import expand_glob, is_glob
+from warpdata.primitives.paths import check_inside, expand_glob, glob_root, is_glob
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.repository.manifest import ARTIFACT_KINDS, ShardList
 from warpdata.storage import ByteRange, LocalStore, Reader, ReaderWrapper, retry_corrupt
@@ -44,6 +44,7 @@ class ArtifactSpec:
     compression: str | None = None
     shard_bytes: int | None = None
     prefix: str | None = None
+    follow_links: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ARTIFACT_KINDS:
@@ -147,7 +148,11 @@ class _StagedFile(ReaderWrapper):
 
 def _scan_tars(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob, PackedShard]]:
     """Find the members of tar files that are published byte for byte."""
-    files = [source.content for source in list_sources(_expanded(spec.source)) if isinstance(source.content, Path)]
+    files = [
+        source.content
+        for source in list_sources(_expanded(spec), follow_links=spec.follow_links)
+        if isinstance(source.content, Path)
+    ]
     if not files:
         raise InvalidSourceError(f"{spec.source!s} names no tar file")
     counter = ProgressCounter(progress, "hash", sum(path.stat().st_size for path in files), len(files))
@@ -191,25 +196,28 @@ def _staged_blob(name: str, shard: ShardSpec, packed: PackedShard) -> StagedBlob
 
 def _with_prefix(spec: ArtifactSpec, referenced: Iterable[str]) -> Sequence[MemberSource]:
     """Name members relative to their directory, or with its name in front if bound columns write them so."""
-    source = _expanded(spec.source)
+    source = _expanded(spec)
     if spec.prefix is not None:
-        return list_sources(source, spec.prefix)
-    sources = list_sources(source)
+        return list_sources(source, spec.prefix, follow_links=spec.follow_links)
+    sources = list_sources(source, follow_links=spec.follow_links)
     if not isinstance(source, str | Path):
         return sources
     prefix = f"{Path(source).expanduser().resolve().name}/"
     paths = {member.path for member in sources}
     if any(path not in paths and path.removeprefix(prefix) in paths for path in referenced):
-        return list_sources(source, prefix)
+        return list_sources(source, prefix, follow_links=spec.follow_links)
     return sources
 
 
-def _expanded(source: ArtifactInput) -> FilesInput:
+def _expanded(spec: ArtifactSpec) -> FilesInput:
     """Replace a glob by its matches."""
+    source = spec.source
     assert not isinstance(source, Artifact), "staged as it is"
     if not isinstance(source, str) or not is_glob(source):
         return source
     found = expand_glob(source)
     if not found:
         raise InvalidSourceError(f"no file matches {source!r}", hint="Check the path; quote globs in a shell.")
+    if not spec.follow_links:
+        check_inside(found, glob_root(source))
     return found

@@ -67,15 +67,19 @@ class StagedTable(StagedEntry):
 
     def read_column(self, column: str) -> Iterator[tuple[Path, int, list[Any]]]:
         """Yield the values of one column, a row group at a time, after its file and the number of its first row."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         for file in self.files:
             first_row = 0
-            with pq.ParquetFile(file.path) as parquet:
-                for group in range(parquet.num_row_groups):
-                    values: pa.ChunkedArray = parquet.read_row_group(group, columns=[column])[column]
-                    yield file.path, first_row, values.to_pylist()
-                    first_row += len(values)
+            try:
+                with pq.ParquetFile(file.path) as parquet:
+                    for group in range(parquet.num_row_groups):
+                        values: pa.ChunkedArray = parquet.read_row_group(group, columns=[column])[column]
+                        yield file.path, first_row, values.to_pylist()
+                        first_row += len(values)
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                raise InvalidSourceError(f"column {column!r} of {file.path} cannot be decoded: {error}") from error
 
 
 def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTable:
