@@ -54,6 +54,16 @@ class RefType(pa.ExtensionType):  # type: ignore[misc]
         self._token = token if address is None else _token_of(address, ref_type)
         super().__init__(storage_type, _NAME)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare artifacts too. Otherwise Arrow would join columns whose rows refer to different files."""
+        return isinstance(other, RefType) and (self._token, self.storage_type) == (other._token, other.storage_type)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # Arrow's own `!=` compares only the storage types
+
+    def __hash__(self) -> int:
+        return hash((self._token, self.storage_type))
+
     def __arrow_ext_serialize__(self) -> bytes:
         return self._token
 
