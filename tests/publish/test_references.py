@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import getpass
 import socket
 import subprocess
@@ -102,9 +103,7 @@ def test_the_other_store_needs_nothing_of_the_first_one(tmp_path: Path) -> None:
         "rows = wd.dataset('ws/again', store=sys.argv[1]).table().to_arrow()\n"
         "print([ref.read_bytes() for ref in rows['file'].to_pylist()])"
     )
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", script, f"{tmp_path}/two"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script, f"{tmp_path}/two"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(list(expected([0, 1, 2]).values()))
 
 
@@ -263,9 +262,15 @@ def test_rows_with_references_are_appended_to_a_bound_table(tmp_path: Path) -> N
 
 
 def everything(directory: Path) -> Iterator[tuple[Path, bytes]]:
+    """Yield all objects of a store as they are, and Parquet files also decoded: their schemas and their rows."""
     for path in directory.rglob("*"):
         if path.is_file():
-            yield path, path.read_bytes()
+            data = path.read_bytes()
+            yield path, data
+            if data.endswith(b"PAR1"):
+                footer = pq.read_metadata(path).metadata or {}
+                yield path, base64.b64decode(footer.get(b"ARROW:schema", b""))
+                yield path, str([pq.read_table(path).to_pylist(), footer]).encode()
 
 
 def test_no_stored_byte_tells_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
