@@ -112,17 +112,17 @@ class ShardLayout:
             yield names
 
     def row_bytes(self, columns: Sequence[str]) -> float:
-        """Estimate the size of a decoded row: exact for types of fixed width, the encoded size for others."""
+        """Estimate the mean size of a decoded row, from below where values have various sizes."""
         total = 0.0
         groups = [self._metadata.row_group(index) for index in range(self._metadata.num_row_groups)]
         for name in columns:
             fixed = _fixed_bytes(self.schema.field(name).type)
-            encoded = (
-                0
-                if fixed is not None
-                else sum(group.column(leaf).total_uncompressed_size for group in groups for leaf in self.leaves([name]))
-            )
-            total += encoded / max(self._metadata.num_rows, 1) if fixed is None else fixed
+            if fixed is not None:
+                total += fixed
+                continue
+            leaves = self.leaves([name])
+            chunks = [_decoded_bytes(group.column(leaf)) for group in groups for leaf in leaves]
+            total += sum(chunks) / max(self._metadata.num_rows, 1)
         return total
 
     def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
@@ -193,6 +193,19 @@ def _fixed_bytes(arrow_type: pa.DataType) -> float | None:
         return float(arrow_type.bit_width) / 8
     except ValueError:
         return None
+
+
+def _decoded_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    """Return a lower bound of the decoded size. A dictionary makes the encoded size much smaller than that.
+
+    The statistics say when all values are equal, the case in which the two differ most.
+    """
+    encoded: int = chunk.total_uncompressed_size
+    statistics = chunk.statistics if chunk.physical_type == "BYTE_ARRAY" else None
+    if statistics is None or not statistics.has_min_max or statistics.min_raw != statistics.max_raw:
+        return encoded
+    decoded: int = (chunk.num_values - (statistics.null_count or 0)) * len(statistics.min_raw)
+    return max(encoded, decoded)
 
 
 def _leaf_count(arrow_type: pa.DataType) -> int:
