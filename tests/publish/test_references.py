@@ -312,9 +312,9 @@ def test_no_stored_byte_tells_where_it_was(tmp_path: Path, monkeypatch: pytest.M
     words += [socket.gethostname(), str(Path.home()), f"/{getpass.getuser()}/", source.version]
     found = 0
     for directory in stores:
-        for path, data in everything(directory):
+        for stored, data in everything(directory):
             found += 1
             for word in words:
-                is_record = word == source.version and "datasets/ws/pets" in str(path)
-                assert is_record or word.encode() not in data, (path, word)
+                is_record = word == source.version and "datasets/ws/pets" in str(stored)
+                assert is_record or word.encode() not in data, (stored, word)
     assert found > 100

@@ -43,13 +43,13 @@ class _Target:
         first = next(artifact.members(), None)
         shard_bytes = [shard.byte_size for shard in artifact.shards()]
         example = first.path if first else ""
-        return _Target(artifact.__contains__, artifact.index.prepare, shard_bytes, example, artifact)
+        return _Target(artifact.__contains__, artifact.prepare, shard_bytes, example, artifact)
 
     @staticmethod
     def of_staged(artifact: StagedArtifact) -> _Target:
         if artifact.stored is not None:
             return _Target.of_stored(artifact.stored)
-        paths = {member.path for member in artifact.index.members()}
+        paths = artifact.paths()
         shard_bytes = [shard.byte_size for shard in artifact.shards]
         return _Target(paths.__contains__, lambda _: None, shard_bytes, min(paths))
 

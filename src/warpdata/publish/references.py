@@ -6,18 +6,29 @@ and its artifact becomes part of it under the same name. Implements "References"
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from warpdata.datasets.ref_columns import RefType
 from warpdata.errors import BadInputError
 from warpdata.kinds import StagedEntry
-from warpdata.kinds.artifacts import Artifact, StagedArtifact, stage_stored
+from warpdata.kinds.artifacts import Artifact, ArtifactAddress, StagedArtifact, stage_stored
 from warpdata.kinds.tables import StagedTable
 from warpdata.publish.manifest_builder import StagedVersion
 from warpdata.repository.manifest import Binding, Manifest
 
 __all__ = ["carry_references", "referenced_artifact"]
+
+
+class _ReferenceType(Protocol):
+    """The Arrow type of a reference column that was read from a dataset. Importing its class would need Arrow."""
+
+    @property
+    def address(self) -> ArtifactAddress: ...
+    @property
+    def artifact(self) -> Artifact: ...
+    @property
+    def ref_type(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +80,8 @@ def referenced_artifact(table: StagedTable, column: str) -> Artifact | None:
 
     Raise `BadInputError` if they belong to several.
     """
-    found: RefType | None = None
-    for given in table.references.get(column, ()):
-        if not isinstance(given, RefType) or given.address is None:
-            continue
+    found: _ReferenceType | None = None
+    for given in _reference_types(table, column):
         if found is not None and not found.artifact.has_content_of(given.artifact):
             raise BadInputError(
                 f"column {column!r} refers to two artifacts: {_origin(found)} and {_origin(given)}",
@@ -82,16 +91,20 @@ def referenced_artifact(table: StagedTable, column: str) -> Artifact | None:
     return None if found is None else found.artifact
 
 
+def _reference_types(table: StagedTable, column: str) -> Iterator[_ReferenceType]:
+    """Yield the types of a column that have an artifact. A type that came with a file has none."""
+    return (given for given in table.references.get(column, ()) if getattr(given, "address", None) is not None)
+
+
 def _reference_columns(tables: Mapping[str, StagedEntry]) -> list[_Column]:
     """Return the columns in order of their tables and names, so that the result does not depend on the calls."""
     columns = []
     for name, table in sorted(tables.items()):
         assert isinstance(table, StagedTable)
-        for column, types in sorted(table.references.items()):
+        for column in sorted(table.references):
             artifact = referenced_artifact(table, column)
             if artifact is not None:
-                ref_type = next(given.ref_type for given in types if isinstance(given, RefType) and given.address)
-                columns.append(_Column(name, column, artifact, ref_type))
+                columns.append(_Column(name, column, artifact, next(_reference_types(table, column)).ref_type))
     return columns
 
 
@@ -112,7 +125,5 @@ def _check_name(name: str, column: _Column, carried: Mapping[str, _Column], adde
         )
 
 
-def _origin(given: RefType) -> str:
-    address = given.address
-    assert address is not None, "only references with an address are compared"
-    return f"{address.artifact!r} of {address.dataset_id}@{address.version[:12]}"
+def _origin(given: _ReferenceType) -> str:
+    return f"{given.address.artifact!r} of {given.address.dataset_id}@{given.address.version[:12]}"

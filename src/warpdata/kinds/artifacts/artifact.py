@@ -135,14 +135,13 @@ class Artifact:
         parts = [list(islice(futures, len(ranges))) for ranges in wanted]
         return [few[0] if len(few) == 1 else functools.partial(_join, few) for few in parts]
 
-    @property
-    def index(self) -> MemberIndex:
-        """The member index, for look-ups of many paths."""
-        return self._index
+    def prepare(self, paths: Sequence[str]) -> None:
+        """Fetch the index pages for many look-ups together, instead of one at a time."""
+        self._index.prepare(paths)
 
     @property
     def reader(self) -> Reader:
-        """The reader of the store that has the blobs."""
+        """The reader of the store that has the blobs. Its bytes are not verified."""
         return self._reader
 
     def shards(self) -> Iterator[Shard]:

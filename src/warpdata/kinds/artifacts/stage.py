@@ -15,7 +15,6 @@ from warpdata.errors import BadInputError, CorruptError, InvalidSourceError
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, shards_of
 from warpdata.kinds.artifacts.artifact import Artifact
 from warpdata.kinds.artifacts.entry import ArtifactEntry
-from warpdata.kinds.artifacts.index import MemberIndex
 from warpdata.kinds.artifacts.index_pages import write_index
 from warpdata.kinds.artifacts.source_files import FilesInput, MemberSource, list_sources
 from warpdata.kinds.artifacts.tar_pack import COMPRESSIONS, PackedShard, ShardSpec, cut_by_content, cut_shards
@@ -25,7 +24,7 @@ from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.paths import check_inside, expand_glob, glob_root, is_glob
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.repository.manifest import ARTIFACT_KINDS, ShardList
-from warpdata.storage import ByteRange, LocalStore, Reader, ReaderWrapper, retry_corrupt
+from warpdata.storage import Reader, retry_corrupt
 
 __all__ = ["ArtifactInput", "ArtifactSpec", "StagedArtifact", "stage_artifact"]
 
@@ -66,9 +65,14 @@ class ArtifactSpec:
 
 @dataclass(frozen=True, slots=True)
 class StagedArtifact(StagedEntry):
-    index: MemberIndex
+    joined_paths: bytes = b""
+    """All member paths, separated by zero bytes: there may be millions, and they stay until the publish ends."""
     stored: Artifact | None = None
-    """The artifact of another version, if this one is published as it is."""
+    """The artifact of another version, if this one is published as it is. It has its own index."""
+
+    def paths(self) -> set[str]:
+        """Return the paths of all packed members."""
+        return set(self.joined_paths.decode().split("\0"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def stage_stored(artifact: Artifact) -> StagedArtifact:
         for blob in blobs
     )
     payload = replace(entry, shards=ShardList()).payload()
-    return StagedArtifact(payload, shards, staged, entry.member_count, artifact.index, artifact)
+    return StagedArtifact(payload, shards, staged, entry.member_count, stored=artifact)
 
 
 def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> StagedArtifact:
@@ -131,19 +135,8 @@ def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> Stag
         member_count=index.member_count,
         compression=spec.compression,
     )
-    written = MemberIndex(_StagedFile(index.path), entry.index, index.footer)
-    return StagedArtifact(entry.payload(), shards_of(shards), (*shards, index_blob), len(members), written)
-
-
-class _StagedFile(ReaderWrapper):
-    """Reads a staged file, whatever key is asked for."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(LocalStore(path.parent))
-        self._name = path.name
-
-    def read_range(self, key: str, span: ByteRange) -> memoryview:
-        return super().read_range(self._name, span)
+    paths = b"\0".join(packed.member.path.encode() for packed in members)
+    return StagedArtifact(entry.payload(), shards_of(shards), (*shards, index_blob), len(members), paths)
 
 
 def _scan_tars(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob, PackedShard]]:
