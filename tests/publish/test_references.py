@@ -1,4 +1,4 @@
-"""If this fails, rows with media lose their files when they are published again, or a store tells where it was."""
+"""If this fails, rows with media lose their files when they are published again, or a store reveals its location."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def test_artifacts_of_every_kind_are_carried(how: dict[str, Any], tmp_path: Path
     source = pets(f"{tmp_path}/one", **how)
     for number in range(2):  # also what was carried once
         store = f"memory://{tmp_path.name}-{number}"
-        wd.DatasetBuilder("ws/pets", store).add_table("main", source.table()).publish()
+        done = wd.DatasetBuilder("ws/pets", store).add_table("main", source.table()).publish()
+        assert done.version == source.version, "a whole table keeps its shards"
         source = wd.dataset("ws/pets", store=store)
         assert contents(source) == expected([0, 1, 2, 3, 4, 5])
         assert not wd.verify(source).problems
@@ -139,6 +140,23 @@ def test_an_artifact_and_a_table_can_be_given_as_they_are(tmp_path: Path) -> Non
     assert contents(again) == expected([0, 1, 2, 3, 4, 5])
     with pytest.raises(BadInputError, match="published as it is"):
         wd.DatasetBuilder("ws/again").add_artifact("raw", source.artifact("raw"), compression="zstd")
+
+
+def test_a_whole_table_of_any_file_is_copied_byte_for_byte(tmp_path: Path) -> None:
+    for number in range(20):  # enough shards for a page
+        rows = ROWS.slice(number % 6).append_column("part", pa.array([number] * (6 - number % 6)))
+        pq.write_table(rows, tmp_path / f"{number:02d}.parquet", version="1.0", compression="gzip")
+    builder = wd.DatasetBuilder("ws/foreign", f"{tmp_path}/one").add_table("main", tmp_path)
+    builder.add_artifact("raw", dict(FILES)).bind("main", "file", "raw").publish()
+    source = wd.dataset("ws/foreign", store=f"{tmp_path}/one")
+    assert source.manifest.tables["main"].shards.pages
+    done = wd.DatasetBuilder("ws/foreign", f"{tmp_path}/two").add_table("main", source.table()).publish()
+    assert done.version == source.version
+    copy = wd.dataset("ws/foreign", store=f"{tmp_path}/two")
+    assert not wd.verify(copy).problems
+    assert copy.table().raw().to_arrow().equals(source.table().raw().to_arrow())
+    wd.DatasetBuilder("ws/foreign", f"{tmp_path}/two").append_table("main", source.table()).publish()
+    assert wd.dataset("ws/foreign", store=f"{tmp_path}/two").table().count() == 2 * source.table().count()
 
 
 def test_bind_names_the_artifact_of_a_reference_column(tmp_path: Path) -> None:
@@ -273,7 +291,7 @@ def everything(directory: Path) -> Iterator[tuple[Path, bytes]]:
                 yield path, str([pq.read_table(path).to_pylist(), footer]).encode()
 
 
-def test_no_stored_byte_tells_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stored_byte_reveals_a_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish every kind of content in many ways, then search every object for locations and state of the process."""
     monkeypatch.setenv("WARP_AUTHOR", "author")
     secret = tmp_path / "whereabouts-of-this-store"

@@ -21,7 +21,7 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True)
 class ChangeMode:
-    """How staged entries relate to the head of the branch.
+    """The relation of staged entries to the head of the branch.
 
     `keeps`: entries of the head that the publish does not name stay. `appends`: rows are appended to some tables.
     `may_remove`: entries of the head may be missing from the new version.

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from warpdata.errors import BadInputError, CorruptError, InvalidSourceError
-from warpdata.kinds import StageContext, StagedBlob, StagedEntry, shards_of
+from warpdata.errors import BadInputError, InvalidSourceError
+from warpdata.kinds import StageContext, StagedBlob, StagedEntry, copied_blob, shards_of
 from warpdata.kinds.artifacts.artifact import Artifact
 from warpdata.kinds.artifacts.entry import ArtifactEntry
 from warpdata.kinds.artifacts.index_pages import write_index
 from warpdata.kinds.artifacts.source_files import FilesInput, MemberSource, list_sources
 from warpdata.kinds.artifacts.tar_pack import COMPRESSIONS, PackedShard, ShardSpec, cut_by_content, cut_shards
 from warpdata.kinds.artifacts.tar_scan import scan_tar
-from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
+from warpdata.primitives.hashing import fingerprint_file
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.paths import check_inside, expand_glob, glob_root, is_glob
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.repository.manifest import ARTIFACT_KINDS, ShardList
-from warpdata.storage import Reader, retry_corrupt
+from warpdata.storage import BlobCopy
 
 __all__ = ["ArtifactInput", "ArtifactSpec", "StagedArtifact", "stage_artifact"]
 
@@ -75,38 +74,12 @@ class StagedArtifact(StagedEntry):
         return set(self.joined_paths.decode().split("\0"))
 
 
-@dataclass(frozen=True, slots=True)
-class BlobCopy:
-    """A blob of another store, copied when it is uploaded."""
-
-    reader: Reader
-    blob: Blob
-
-    def write(self, path: Path, expected: Fingerprint) -> Fingerprint:
-        """Copy the blob. Raise `CorruptError` if the store has other bytes under its name."""
-        key = blob_key(self.blob.hash)
-
-        def copy() -> Fingerprint:
-            with path.open("wb") as file:
-                file.writelines(self.reader.stream(key))
-            found = fingerprint_file(path)
-            if found.blob != expected.blob:
-                raise CorruptError(f"{self.reader.url} has other bytes for blob {self.blob.hash}")
-            return found
-
-        return retry_corrupt(copy, partial(self.reader.invalidate, key))
-
-
 def stage_stored(artifact: Artifact) -> StagedArtifact:
     """Stage an artifact of another version. Reads only the pages of its shard list."""
     entry = artifact.entry
     shards = tuple(artifact.shards())
     blobs = [*dict.fromkeys(shard.blob for shard in shards), entry.index]
-    staged = tuple(
-        # The quick hash is not known before the blob is copied.
-        StagedBlob(Path(artifact.name, blob.hash), Fingerprint(blob, ""), BlobCopy(artifact.reader, blob))
-        for blob in blobs
-    )
+    staged = tuple(copied_blob(artifact.name, BlobCopy(artifact.reader, blob)) for blob in blobs)
     payload = replace(entry, shards=ShardList()).payload()
     return StagedArtifact(payload, shards, staged, entry.member_count, stored=artifact)
 

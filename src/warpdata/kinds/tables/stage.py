@@ -1,8 +1,9 @@
 """Tables on their way into a version: any input becomes Parquet files on this machine, described and hashed.
 
 Files are published as they are, byte for byte. Everything else (Arrow tables, batches, data frames, rows) is written
-once into the staging directory. Adjacent in-memory parts become one run of files. Reference columns are written as
-their stored values; their types are kept beside them, for the builder to bind the columns again.
+once into the staging directory. Adjacent in-memory parts become one run of files. A whole table of another version
+keeps its shards. Reference columns are written as their stored values; their types are kept beside them, for the
+builder to bind the columns again.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from warpdata.formats.parquet import (
     read_unified,
     write_parquet,
 )
-from warpdata.kinds import StageContext, StagedBlob, StagedEntry, hash_file
+from warpdata.kinds import StageContext, StagedBlob, StagedEntry, copied_blob, hash_file
 from warpdata.kinds.tables.table import Table
 from warpdata.primitives.hashing import Fingerprint
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.paths import find_files
 from warpdata.primitives.progress import ProgressCounter
-from warpdata.repository.manifest import Shard, ShardList, TableEntry
+from warpdata.repository.manifest import Shard, ShardList, TableEntry, iter_shards
+from warpdata.storage import BlobCopy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,10 +61,14 @@ class StagedTable(StagedEntry):
     appends: bool = False
     references: Mapping[str, tuple[pa.DataType, ...]] = field(default_factory=dict)
     """The distinct extension types of each column that was given as references, in order of appearance."""
+    stored: Table | None = None
+    """The table of another version, if this one has its shards and no files."""
 
     @property
     def schema(self) -> pa.Schema | None:
         """The schema of all files; None for a table without files."""
+        if self.stored is not None:
+            return self.stored.schema() if self.shards else None
         return self.files[0].schema if self.files else None
 
     def read_column(self, column: str) -> Iterator[tuple[Path, int, list[Any]]]:
@@ -70,6 +76,11 @@ class StagedTable(StagedEntry):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        if self.stored is not None:
+            first_row = 0
+            for batch in self.stored.batches(columns=[column]):
+                yield Path(f"table {self.stored.name!r}"), first_row, batch.column(0).to_pylist()
+                first_row += batch.num_rows
         for file in self.files:
             first_row = 0
             try:
@@ -83,6 +94,8 @@ class StagedTable(StagedEntry):
 
 
 def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTable:
+    if isinstance(spec.source, Table) and not spec.rewrite and _is_whole(spec.source):
+        return _stage_stored(spec.source, appends=spec.appends)
     references: _References = {}
     files = _parquet_files(name, spec, context.directory, references)
     counter = ProgressCounter(context.progress, "hash", sum(file.path.stat().st_size for file in files), len(files))
@@ -105,6 +118,35 @@ def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTabl
         files=tuple(files),
         appends=spec.appends,
         references={column: tuple(types) for column, types in references.items()},
+    )
+
+
+def _is_whole(table: Table) -> bool:
+    """Return whether the shards of a table can be published as they are. Reads all footers."""
+    if table.filters or table.columns is not None:
+        return False
+    shards = list(iter_shards(table.entry.shards, table.load_page))
+    claims = IO_POOL.map_all(
+        lambda shard: table.shards.peek(shard).layout.claims_extensions, shards, limit=_HASH_THREADS
+    )
+    return not any(claims)
+
+
+def _stage_stored(table: Table, *, appends: bool) -> StagedTable:
+    """Stage a table of another version. Its blobs are copied only to another store."""
+    shards = tuple(iter_shards(table.entry.shards, table.load_page))
+    references: _References = {}
+    _note_references(table.schema(), references)
+    blobs = dict.fromkeys(shard.blob for shard in shards)
+    return StagedTable(
+        entry=TableEntry(ShardList(), schema=table.entry.schema),
+        shards=shards,
+        blobs=tuple(copied_blob(table.name, BlobCopy(table.shards.reader, blob)) for blob in blobs),
+        item_count=table.entry.shards.row_count,
+        files=(),
+        appends=appends,
+        references={column: tuple(types) for column, types in references.items()},
+        stored=table.raw(),
     )
 
 
@@ -165,7 +207,7 @@ def _noted(parts: Iterable[_Rows], references: _References) -> Iterator[pa.Recor
         known = part.schema
         _note_references(known, references)
         for batch in part.batches:
-            if batch.schema is not known:
+            if not batch.schema.equals(known):
                 known = batch.schema
                 _note_references(known, references)
             yield batch
