@@ -128,22 +128,21 @@ def upload_files(
         if file.is_present:
             counter.add_bytes(file.fingerprint.blob.byte_size)
         else:
-            with _on_disk(file, staging) as path:
-                _put_file(writer, path, file.fingerprint, counter, pause)
+            with _on_disk(file, staging) as (path, fingerprint):
+                _put_file(writer, path, fingerprint, counter, pause)
         counter.finish_file()
 
     IO_POOL.map_all(upload, files, limit=_UPLOAD_THREADS)
 
 
 @contextmanager
-def _on_disk(file: PlannedFile, staging: Path) -> Iterator[Path]:
+def _on_disk(file: PlannedFile, staging: Path) -> Iterator[tuple[Path, Fingerprint]]:
     if file.content is None:
-        yield file.path
+        yield file.path, file.fingerprint
         return
     written = staging / f"{file.fingerprint.blob.hash}.shard"
     try:
-        file.content.write(written, file.fingerprint)
-        yield written
+        yield written, file.content.write(written, file.fingerprint)
     finally:
         written.unlink(missing_ok=True)
 

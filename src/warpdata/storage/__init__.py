@@ -21,10 +21,11 @@ from warpdata.storage.range_source import (
     explain_os_error,
 )
 from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer
-from warpdata.storage.verified_read import read_blob, read_verified, retry_corrupt, verify_blob
+from warpdata.storage.verified_read import BlobCopy, read_blob, read_verified, retry_corrupt, verify_blob
 from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = [
+    "BlobCopy",
     "BufferedBlob",
     "ByteRange",
     "ConcurrentSource",

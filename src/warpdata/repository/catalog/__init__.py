@@ -3,6 +3,7 @@
 docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
 """
 
+from warpdata.repository.catalog.branches import find_head
 from warpdata.repository.catalog.catalog import Catalog, VersionRef
 from warpdata.repository.catalog.layout import STORE_MARKER, is_valid, key_policy
 from warpdata.repository.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
@@ -41,6 +42,7 @@ __all__ = [
     "commit",
     "create_branch",
     "create_label",
+    "find_head",
     "find_transaction",
     "is_valid",
     "key_policy",

@@ -9,6 +9,7 @@ from warpdata.storage.cache.fetcher import Filled
 from warpdata.storage.cache.offline import OfflineReader
 from warpdata.storage.cache.policy import FetchPolicy, Mode, parse_mode
 from warpdata.storage.cache.reader import CachedReader
+from warpdata.storage.cache.staging import Reclaimed, StagingDirectory, reclaim_staging
 from warpdata.storage.cache.stats import CacheStats, read_totals
 
 __all__ = [
@@ -22,7 +23,10 @@ __all__ = [
     "Filled",
     "Mode",
     "OfflineReader",
+    "Reclaimed",
     "Refusal",
+    "StagingDirectory",
     "parse_mode",
     "read_totals",
+    "reclaim_staging",
 ]
