@@ -26,7 +26,7 @@ from warpdata.storage import (
 )
 from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Mode, OfflineReader, parse_mode
 
-__all__ = ["Session", "VersionAddress", "connect", "open_cache"]
+__all__ = ["Session", "VersionAddress", "connect", "open_cache", "open_metadata_files"]
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
@@ -95,12 +95,11 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
     metered = MeteredReader(writer, counters)
     if cache_mode is Mode.REMOTE:
         return replace(session, reader=metered, cache=None)
-    metadata_dir = settings.cache_dir / "metadata"
     if cache_mode is Mode.LOCAL:
-        return replace(session, reader=OfflineReader(url, cache, MetadataCacheFiles(url, metadata_dir), _OFFLINE))
+        return replace(session, reader=OfflineReader(url, cache, open_metadata_files(settings, url), _OFFLINE))
     is_hybrid = cache_mode is Mode.HYBRID
     tables, media = (FetchPolicy.EAGER,) * 2 if is_hybrid else (FetchPolicy.TABLES, FetchPolicy.MEDIA)
-    cached = CachedReader(MetadataCache(metered, metadata_dir, key_policy, is_valid), cache, tables)
+    cached = CachedReader(MetadataCache(metered, settings.cache_dir / "metadata", key_policy, is_valid), cache, tables)
     return replace(session, reader=cached, media=cached.with_policy(media))
 
 
@@ -122,6 +121,11 @@ class VersionAddress:
         """Open a session, and return it with this version or another."""
         session = connect(self.store, self.settings, mode=self.mode)
         return session, session.catalog.resolve(Address(self.dataset_id, version or self.version))
+
+
+def open_metadata_files(settings: Settings, url: str) -> MetadataCacheFiles:
+    """Open the small objects of a store that this machine has cached. Touches no file."""
+    return MetadataCacheFiles(url, settings.cache_dir / "metadata")
 
 
 def open_cache(settings: Settings | None = None, counters: IOMetrics | None = None) -> BlobCache:

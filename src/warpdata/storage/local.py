@@ -173,10 +173,19 @@ class LocalStore:
             staged.file.write(data)
             make_directories(staged.path.parent)
             staged.replace()
+        self._files.pop(key)
+
+    def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
+        with self._staged(key) as staged:
+            staged.file.writelines(read_verified_chunks(path, fingerprint, COPY_CHUNK_BYTES, on_bytes))
+            make_directories(staged.path.parent)
+            staged.replace()
+        self._files.pop(key)
 
     def delete(self, key: str) -> None:
         with suppress(ObjectNotFoundError), self._translated(key):
             self._path(key).unlink()
+        self._files.pop(key)
 
     def _open_file(self, key: str) -> _OpenFile:
         """Open the file of an object. Files of blobs stay open, because blobs never change."""

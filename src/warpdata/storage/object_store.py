@@ -192,11 +192,22 @@ class ObjectStore:
         return True
 
     def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
-        size = fingerprint.blob.byte_size
-        if size <= SINGLE_PUT_BYTES:
+        if fingerprint.blob.byte_size <= SINGLE_PUT_BYTES:
             return self.create(key, b"".join(read_verified_chunks(path, fingerprint, SINGLE_PUT_BYTES, on_bytes)))
+        self._put_large(key, path, fingerprint, on_bytes)
+        return True
+
+    def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
+        if fingerprint.blob.byte_size <= SINGLE_PUT_BYTES:
+            self.replace(key, b"".join(read_verified_chunks(path, fingerprint, SINGLE_PUT_BYTES, on_bytes)))
+        else:
+            self._put_large(key, path, fingerprint, on_bytes)
+
+    def _put_large(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes) -> None:
+        """Overwrite by a multipart upload, which has no create-only condition."""
         import obstore
 
+        size = fingerprint.blob.byte_size
         part = max(_MULTIPART_PART_BYTES, -(-size // MULTIPART_MAX_PARTS))
         with self._writing(key):
             obstore.put(
@@ -206,7 +217,6 @@ class ObjectStore:
                 chunk_size=part,
                 max_concurrency=4,
             )
-        return True
 
     def replace(self, key: str, data: bytes) -> None:
         import obstore

@@ -22,7 +22,7 @@ from warpdata.storage import ByteRange, GetResult, ObjectInfo, ReaderWrapper, Wr
 
 __all__ = ["DropReplies", "DropReply", "FailReads", "Fault", "FaultyStore", "KillAt", "Killed", "Operation"]
 
-WRITES = frozenset({"create", "create_file", "replace", "delete"})
+WRITES = frozenset({"create", "create_file", "replace", "replace_file", "delete"})
 
 _T = TypeVar("_T")
 
@@ -140,6 +140,9 @@ class FaultyStore(ReaderWrapper):
 
     def replace(self, key: str, data: bytes) -> None:
         self._run("replace", key, lambda: self._store.replace(key, data))
+
+    def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
+        self._run("replace_file", key, lambda: self._store.replace_file(key, path, fingerprint, on_bytes))
 
     def delete(self, key: str) -> None:
         self._run("delete", key, lambda: self._store.delete(key))
