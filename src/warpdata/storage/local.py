@@ -115,7 +115,7 @@ class LocalStore:
                 raise IsADirectoryError(errno.EISDIR, "is a directory")
         return ObjectInfo(key, status.st_size, _etag(status))
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         base = self._path(prefix) if prefix else self._root
         found: list[Path] = []
         with self._translated(prefix):
@@ -123,7 +123,8 @@ class LocalStore:
                 if directory == str(self._root):
                     names[:] = [name for name in names if name != _TEMPORARY]
                 found.extend(Path(directory, name) for name in files)
-        for key, path in sorted((path.relative_to(self._root).as_posix(), path) for path in found):
+        listed = sorted((path.relative_to(self._root).as_posix(), path) for path in found)
+        for key, path in listed[:max_count]:
             with suppress(FileNotFoundError):
                 status = path.stat()
                 yield ObjectInfo(key, status.st_size, _etag(status))

@@ -145,14 +145,16 @@ class ObjectStore:
             meta = obstore.head(self._backend, check_key(key))
         return ObjectInfo(key, meta["size"], meta["e_tag"], meta["last_modified"])
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         import obstore
 
         found: list[ObjectInfo] = []
         with self._translated(prefix):
             for page in obstore.list(self._backend, check_key(prefix) if prefix else None):
                 found.extend(ObjectInfo(meta["path"], meta["size"], meta["e_tag"]) for meta in page)
-        yield from sorted(found, key=lambda info: info.key)
+                if max_count is not None and len(found) >= max_count:
+                    break
+        yield from sorted(found, key=lambda info: info.key)[:max_count]
 
     def list_folders(self, prefix: str) -> list[str]:
         import obstore

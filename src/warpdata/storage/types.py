@@ -71,8 +71,8 @@ class Reader(Protocol):
 
     def stat(self, key: str) -> ObjectInfo: ...
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield every object under `prefix/`, in key order."""
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
+        """Yield every object under `prefix/`, in key order. With `max_count`, at most that many of them."""
         ...
 
     def list_folders(self, prefix: str) -> list[str]:

@@ -123,8 +123,8 @@ class FaultyStore(ReaderWrapper):
     def stat(self, key: str) -> ObjectInfo:
         return self._run("stat", key, lambda: self._store.stat(key))
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self._run_lazily("list_objects", prefix, lambda: self._store.list_objects(prefix))
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
+        return self._run_lazily("list_objects", prefix, lambda: self._store.list_objects(prefix, max_count=max_count))
 
     def list_folders(self, prefix: str) -> list[str]:
         return self._run("list_folders", prefix, lambda: self._store.list_folders(prefix))

@@ -77,7 +77,7 @@ class OfflineReader:
         known = self.read(key)
         return ObjectInfo(key, len(known.data), known.etag)
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         raise self._unlisted(prefix)
 
     def list_folders(self, prefix: str) -> list[str]:
