@@ -265,7 +265,7 @@ class DatasetBuilder:
             return self._directory
         cache = self._session.settings.cache_dir
         try:
-            cache.mkdir(parents=True, exist_ok=True)
+            cache.mkdir(0o700, parents=True, exist_ok=True)
             directory = Path(tempfile.mkdtemp(prefix="staging-", dir=cache))
         except OSError as error:
             raise StorageError(

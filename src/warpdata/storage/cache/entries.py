@@ -14,11 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpdata.errors import CorruptError
+from warpdata.errors import AccessDeniedError, CorruptError
 from warpdata.limits import MIB
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.ranges import ByteRange, check_ranges
+from warpdata.storage import open_private
 from warpdata.storage.cache.layout import MAX_RECORD_BYTES, CacheLayout, Record, decode_record
 from warpdata.storage.cache.locks import LockFile
 
@@ -173,8 +174,8 @@ def open_entry(layout: CacheLayout, digest: str, now: float) -> CacheEntry | Non
     """Pin and map the entry. None: there is none, or another process is evicting it."""
     path = layout.data(digest)
     try:
-        file = LockFile.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+        file = LockFile(open_private(path, os.O_RDONLY))
+    except (FileNotFoundError, AccessDeniedError):  # a file that another user can change is no entry
         return None
     if not file.try_lock(exclusive=False) or not file.is_at(path):
         return None
@@ -194,8 +195,8 @@ def open_entry(layout: CacheLayout, digest: str, now: float) -> CacheEntry | Non
 def read_record(layout: CacheLayout, digest: str) -> tuple[Record, float] | None:
     """Return the record and the time of the entry's last use. None: there is no valid record."""
     try:
-        file = LockFile.open(layout.record(digest), os.O_RDONLY)
-    except FileNotFoundError:
+        file = LockFile(open_private(layout.record(digest), os.O_RDONLY))
+    except (FileNotFoundError, AccessDeniedError):
         return None
     record = decode_record(digest, os.pread(file.fd, MAX_RECORD_BYTES, 0))
     return None if record is None else (record, os.fstat(file.fd).st_mtime)

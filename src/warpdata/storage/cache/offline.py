@@ -112,6 +112,7 @@ class OfflineReader:
         digest = digest_of(key)
         name = repr(key) if digest is None else f"blob {digest}"
         self._cache.counters.add("misses")
+        self._cache.check_directory()  # a directory that is not trusted has no entries
         return NotCachedError(f"{name} of {self._url} is not on this machine", hint=self._hint)
 
     def _unlisted(self, prefix: str) -> NotCachedError:
