@@ -19,7 +19,7 @@ from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Filled,
 from warpdata.storage.cache.stats import add_to_totals
 
 SIZE = 300 * KIB
-NOBODY = 65534
+OTHER_UID = 65534
 SECRET = b"a file of the victim"
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become another user")
@@ -154,13 +154,13 @@ def test_a_directory_that_everyone_can_write_is_refused_unless_it_is_sticky(scen
 def test_a_directory_of_another_user_is_refused(scene: Scene, tmp_path: Path) -> None:
     directory = tmp_path / "foreign"
     directory.mkdir(0o700)
-    os.chown(directory, NOBODY, NOBODY)
+    os.chown(directory, OTHER_UID, OTHER_UID)
     refused(directory, scene)
     shared = tmp_path / "sticky"
     shared.mkdir()
     shared.chmod(0o1777)
     (shared / "blobs").mkdir()
-    os.chown(shared / "blobs", NOBODY, NOBODY)
+    os.chown(shared / "blobs", OTHER_UID, OTHER_UID)
     refused(shared, scene)
 
 
@@ -188,7 +188,7 @@ def test_an_entry_that_another_user_owns_is_never_mapped(scene: Scene) -> None:
     """Its owner could truncate it, which would kill a process that has it mapped."""
     blob = read_and_fill(scene)
     scene.cache.opened.release(0)
-    os.chown(scene.path(blob.hash), NOBODY, NOBODY)
+    os.chown(scene.path(blob.hash), OTHER_UID, OTHER_UID)
     assert BlobCache(scene.cache.directory, MIB, Clock()).find(blob.hash) is None
 
 
@@ -216,13 +216,13 @@ def test_a_forged_total_does_not_break_the_limit(tmp_path: Path, forged: bytes) 
 def test_a_total_that_would_become_negative_is_counted_again(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path / "cache", 4 * SIZE, Clock())
     blobs = [write_entry(cache, noise(seed, SIZE)) for seed in range(2)]
-    ledger = tmp_path / "cache" / "blobs" / "ledger"
-    ledger.write_bytes(b"warp-cache-1 %26d\n" % 10)
+    quota_path = tmp_path / "cache" / "blobs" / "ledger"
+    quota_path.write_bytes(b"warp-cache-1 %26d\n" % 10)
     assert blobs[0] is not None
     cache.remove(blobs[0].hash)
-    assert ledger.read_bytes() == b"", "unknown, so that the next reservation scans"
+    assert quota_path.read_bytes() == b"", "unknown, so that the next reservation scans"
     write_entry(cache, noise(2, SIZE))
-    assert int(ledger.read_bytes().split()[1]) == 2 * SIZE
+    assert int(quota_path.read_bytes().split()[1]) == 2 * SIZE
 
 
 def test_counts_are_not_written_through_a_link(tmp_path: Path) -> None:

@@ -21,7 +21,14 @@ from warpdata.limits import STREAM_CHUNK_BYTES
 from warpdata.primitives.atomic_file import sync_directory
 from warpdata.primitives.hashing import Blob, OnBytes, ignore_bytes, sha256_hex
 from warpdata.primitives.ranges import ByteRange
-from warpdata.storage import IOMetrics, IOStats, check_private_directory, make_private_directories, open_private
+from warpdata.storage import (
+    IOMetrics,
+    IOStats,
+    check_private_directory,
+    is_private_file,
+    make_private_directories,
+    open_private,
+)
 from warpdata.storage.cache.entries import CacheEntry, OpenEntries, read_record
 from warpdata.storage.cache.eviction import EvictionResult, LruEvictor, scan_cache
 from warpdata.storage.cache.layout import CacheLayout, PartialPaths, Record, encode_record
@@ -119,7 +126,10 @@ class BlobCache:
         """Return whether a valid record and a file of its size exist. Cheaper than opening the entry."""
         try:
             found = read_record(self._layout, digest)
-            return found is not None and self._layout.data(digest).stat().st_size == found[0].size_bytes
+            if found is None:
+                return False
+            status = self._layout.data(digest).lstat()
+            return status.st_size == found[0].size_bytes and is_private_file(status)
         except OSError:
             return False
 
