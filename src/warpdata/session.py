@@ -24,7 +24,7 @@ from warpdata.storage import (
     normalize_url,
     open_store,
 )
-from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Mode, OfflineReader, parse_mode
+from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Mode, OfflineReader, parse_mode, shared_entries
 
 __all__ = ["Session", "VersionAddress", "connect", "open_cache", "open_metadata_files"]
 
@@ -131,4 +131,5 @@ def open_metadata_files(settings: Settings, url: str) -> MetadataCacheFiles:
 def open_cache(settings: Settings | None = None, counters: IOMetrics | None = None) -> BlobCache:
     """Open the cache of this machine, which all stores and processes share. Touches no file."""
     settings = settings or load_settings()
-    return BlobCache(settings.cache_dir, settings.cache_limit_bytes, time.time, counters)
+    opened = shared_entries(settings.cache_dir, time.time)
+    return BlobCache(settings.cache_dir, settings.cache_limit_bytes, time.time, counters, opened)

@@ -4,6 +4,7 @@ Knows stores and blobs, not datasets. docs/specs/cache.md is the normative text.
 """
 
 from warpdata.storage.cache.blob_cache import BlobCache, CorruptEntry, Refusal
+from warpdata.storage.cache.entries import shared_entries
 from warpdata.storage.cache.eviction import TARGET_FRACTION, EvictionResult
 from warpdata.storage.cache.fetcher import Filled
 from warpdata.storage.cache.offline import OfflineReader
@@ -25,4 +26,5 @@ __all__ = [
     "Refusal",
     "parse_mode",
     "read_totals",
+    "shared_entries",
 ]

@@ -69,18 +69,24 @@ class CorruptEntry:
 class BlobCache:
     """The blobs under `directory`, which the first fill makes. Safe to share between threads.
 
-    `clock` returns seconds since the epoch, the same in all processes that share the directory.
+    `clock` returns seconds since the epoch, the same in all processes that share the directory. Caches of one process
+    may share the entries they have `opened`.
     """
 
     def __init__(
-        self, directory: Path, limit_bytes: int, clock: Callable[[], float], counters: IOMetrics | None = None
+        self,
+        directory: Path,
+        limit_bytes: int,
+        clock: Callable[[], float],
+        counters: IOMetrics | None = None,
+        opened: OpenEntries | None = None,
     ) -> None:
         self.directory = directory
         self.limit_bytes = limit_bytes
         self.clock = clock
         self.counters = counters or IOMetrics()
         self._layout = CacheLayout(directory / "blobs")
-        self.opened = OpenEntries(self._layout, clock)
+        self.opened = opened or OpenEntries(self._layout, clock)
         self._evictor = LruEvictor(self.opened, limit_bytes, clock, self.counters)
         self._quota = Quota(self._layout.quota)
         self._backoff_until = 0.0
