@@ -24,7 +24,16 @@ from warpdata.storage import (
     normalize_url,
     open_store,
 )
-from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Mode, OfflineReader, parse_mode, shared_entries
+from warpdata.storage.cache import (
+    BlobCache,
+    CachedReader,
+    FetchPolicy,
+    Mode,
+    OfflineReader,
+    OfflineStore,
+    parse_mode,
+    shared_entries,
+)
 
 __all__ = ["Session", "VersionAddress", "connect", "open_cache", "open_metadata_files"]
 
@@ -39,7 +48,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class Session:
-    """An open store. `reader` and `media` may serve reads from the cache; `writer` never does.
+    """An open store. `reader` and `media` may serve reads from the cache. `writer` never does, except in mode `local`.
 
     They differ in when they fetch whole blobs. Tables are read in large parts and rarely whole; media are read in
     small parts and often completely.
@@ -86,17 +95,20 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
     """Open a store, by default that of the settings. Makes no request."""
     settings = settings or load_settings()
     url, cache_mode = normalize_url(store or settings.store_url), parse_mode(mode or settings.mode)
-    writer = open_store(url, settings)
     counters = IOMetrics()
     cache = open_cache(settings, counters)
+    is_remote = not url.startswith(("file://", "memory://"))
+    if is_remote and cache_mode is Mode.LOCAL:
+        small = open_metadata_files(settings, url)
+        reader, offline = OfflineReader(url, cache, small, _OFFLINE), OfflineStore(url, cache, small, _OFFLINE)
+        return Session(offline, reader, settings, mode=cache_mode, counters=counters, cache=cache)
+    writer = open_store(url, settings)
     session = Session(writer, writer, settings, mode=cache_mode, counters=counters, cache=cache)
-    if url.startswith(("file://", "memory://")):
+    if not is_remote:
         return session
     metered = MeteredReader(writer, counters)
     if cache_mode is Mode.REMOTE:
         return replace(session, reader=metered, cache=None)
-    if cache_mode is Mode.LOCAL:
-        return replace(session, reader=OfflineReader(url, cache, open_metadata_files(settings, url), _OFFLINE))
     is_hybrid = cache_mode is Mode.HYBRID
     tables, media = (FetchPolicy.EAGER,) * 2 if is_hybrid else (FetchPolicy.TABLES, FetchPolicy.MEDIA)
     cached = CachedReader(MetadataCache(metered, settings.cache_dir / "metadata", key_policy, is_valid), cache, tables)

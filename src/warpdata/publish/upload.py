@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpdata.errors import ObjectNotFoundError, StorageError, WriteUnknownError
+from warpdata.errors import (
+    DeniedError,
+    ErrorKind,
+    NotCachedError,
+    ObjectNotFoundError,
+    StorageError,
+    WriteUnknownError,
+)
 from warpdata.kinds import LazyBlob, StagedBlob
 from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
@@ -113,6 +120,12 @@ def find_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
     def is_present(blob: Blob) -> bool:
         try:
             return reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
+        except NotCachedError as error:
+            raise DeniedError(
+                f"mode 'local' uses no network, so the content of {reader.url} is unknown",
+                hint="Open the store in another mode, such as 'auto'.",
+                kind=ErrorKind.READ_ONLY_STORE,
+            ) from error
         except ObjectNotFoundError:
             return False
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from warpdata.datasets import Dataset
 from warpdata.datasets import dataset as open_by_address
-from warpdata.errors import WarpError
+from warpdata.errors import NotCachedError, WarpError
 from warpdata.kinds import VersionContext, entries_by_kind
 from warpdata.primitives.hashing import Blob, blob_key, fingerprint_file, sha256_hex
 from warpdata.primitives.parallel import IO_POOL
@@ -41,6 +41,7 @@ def verify(
     """Read and hash every blob of a dataset, given as an object or an address.
 
     Problems are reported and not raised, so that one call finds all of them. Memory does not grow with blob size.
+    Mode `local` verifies the copies on this machine, and raises `NotCachedError` for a blob without one.
     `repair` replaces missing and corrupt blobs of which the cache of this machine has a valid copy.
     """
     dataset = open_by_address(target, store=store) if isinstance(target, str) else target
@@ -53,6 +54,8 @@ def verify(
 
     def check(blob: Blob) -> str | None:
         finding = verify_blob(reader, blob, counter.add_bytes)
+        if isinstance(finding, NotCachedError):
+            raise finding
         counter.finish_file()
         return None if finding is None else finding.message
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
 from warpdata.errors import (
+    CorruptError,
     DatasetNotFoundError,
     ErrorKind,
     ManifestCorruptedError,
@@ -135,6 +137,12 @@ class Catalog:
             yield HistoryEntry(start, commit)
             start = commit.parents[0] if commit.parents else None
             count += 1
+
+    def fetch_history(self, resolved: VersionRef) -> None:
+        """Read all commits of the history, so that a cache below has them. Stop at one that cannot be read."""
+        with suppress(NotFoundError, CorruptError, UnsupportedError):
+            for _ in self.history(resolved):
+                pass
 
     def label(self, dataset_id: str, name: str) -> Label | None:
         """Return a label by name, or None."""

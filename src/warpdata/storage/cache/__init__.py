@@ -7,7 +7,7 @@ from warpdata.storage.cache.blob_cache import BlobCache, CorruptEntry, Refusal
 from warpdata.storage.cache.entries import shared_entries
 from warpdata.storage.cache.eviction import TARGET_FRACTION, EvictionResult
 from warpdata.storage.cache.fetcher import Filled
-from warpdata.storage.cache.offline import OfflineReader
+from warpdata.storage.cache.offline import OfflineReader, OfflineStore
 from warpdata.storage.cache.policy import FetchPolicy, Mode, parse_mode
 from warpdata.storage.cache.reader import CachedReader
 from warpdata.storage.cache.stats import CacheStats, read_totals
@@ -23,6 +23,7 @@ __all__ = [
     "Filled",
     "Mode",
     "OfflineReader",
+    "OfflineStore",
     "Refusal",
     "parse_mode",
     "read_totals",
