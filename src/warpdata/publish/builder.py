@@ -18,7 +18,6 @@ from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
     ErrorKind,
-    LimitExceededError,
     NotFoundError,
     StorageError,
     WarpError,
@@ -27,7 +26,7 @@ from warpdata.kinds import StageContext, StagedEntry, payload_kind
 from warpdata.kinds.artifacts import ArtifactInput, ArtifactSpec
 from warpdata.kinds.episodes import EpisodesInput, EpisodesSpec
 from warpdata.kinds.tables import TableInput, TableSpec
-from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
+from warpdata.limits import MAX_NAME_LENGTH
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.publish.bindings import check_bindings, check_names, check_ref_type, sample_paths
@@ -45,6 +44,7 @@ from warpdata.repository.catalog import (
     MAIN,
     Head,
     VersionRef,
+    check_commit_texts,
     check_dataset_id,
     check_ref_name,
     commit,
@@ -190,7 +190,8 @@ class DatasetBuilder:
         that are already stored and replaces corrupt ones. `metadata` is free text about the version that does not
         change its hash. All checks come before the upload.
         """
-        _check_texts(message, branch, label)
+        check_commit_texts(author or self._session.settings.author, message)
+        _check_names(branch, label)
         encode_manifest(Manifest(self._dataset_id, metadata=metadata or {}))  # fails early for invalid metadata
         mode = self._mode(replace=replace, keep=keep)
         session = self._session
@@ -345,9 +346,7 @@ def _staging_errors(directory: Path) -> Iterator[None]:
         ) from error
 
 
-def _check_texts(message: str, branch: str, label: str | None) -> None:
+def _check_names(branch: str, label: str | None) -> None:
     check_ref_name(branch, "branch")
     if label is not None:
         check_ref_name(label, "label")
-    if len(message) > MAX_MESSAGE_LENGTH:
-        raise LimitExceededError(f"the message has {len(message)} characters; the limit is {MAX_MESSAGE_LENGTH}")

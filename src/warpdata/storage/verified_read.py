@@ -76,7 +76,7 @@ def verify_blob(
     """Read and hash a blob of any size. Return the problem, or None if the blob is valid."""
     try:
         found = sha256_chunks(_counted(reader.stream(blob_key(blob.hash)), on_bytes))
-    except ObjectNotFoundError as error:
+    except (CorruptError, ObjectNotFoundError) as error:
         return error
     return None if found == blob else CorruptError(_mismatch(reader, blob))
 

@@ -311,6 +311,8 @@ class Table:
             path = self.shards.reader.local_path(key)
             if path is not None:
                 sources.append(str(path))
+            elif self.shards.reader.is_local(key):
+                self.shards.reader.stat(key)  # raises for a file that is missing, or not cached in mode `local`
             elif self.shards.reader.url.startswith(("s3://", "http://", "https://")):
                 sources.append(f"{self.shards.reader.url}/{key}")
             else:

@@ -36,7 +36,7 @@ class StagingDirectory:
     """A new directory that this process owns until `remove`."""
 
     def __init__(self, cache_dir: Path) -> None:
-        cache_dir.mkdir(parents=True, exist_ok=True)
+        cache_dir.mkdir(0o700, parents=True, exist_ok=True)
         reclaim_staging(cache_dir)
         self._pid = os.getpid()
         self._lock: LockFile | None = None
