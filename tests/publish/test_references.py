@@ -180,6 +180,22 @@ def test_a_copy_is_verified(tmp_path: Path) -> None:
     assert wd.list_datasets(store=f"{tmp_path}/two") == []
 
 
+def test_repair_never_deletes_the_only_copy(tmp_path: Path) -> None:
+    store = f"{tmp_path}/one"
+    source = pets(store)
+    shard = next(source.artifact("raw").shards())
+    blob = tmp_path / "one" / blob_key(shard.hash)
+    blob.chmod(0o644)
+    blob.write_bytes(bytes(len(blob.read_bytes())))
+    with pytest.raises(CorruptError, match=shard.hash):
+        wd.DatasetBuilder("ws/again", store).add_table("main", source.table()).publish(repair=True)
+    assert blob.exists()
+    wd.DatasetBuilder("ws/pets", f"{tmp_path}/two").add_artifact("raw", dict(FILES)).publish()
+    valid = wd.dataset("ws/pets", store=f"{tmp_path}/two").artifact("raw")
+    wd.DatasetBuilder("ws/again", store).add_artifact("raw", valid).publish(repair=True)
+    assert not wd.verify(source).problems, "another store has the bytes"
+
+
 def test_media_move_to_an_object_store(
     s3_server: S3Endpoint, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import ProgressCounter
 from warpdata.repository.catalog import Pause
-from warpdata.storage import Reader, Writer, verify_blob
+from warpdata.storage import BlobCopy, Reader, Writer, verify_blob
 
 __all__ = [
     "PlannedFile",
@@ -22,6 +22,7 @@ __all__ = [
     "delete_corrupt",
     "find_likely_present",
     "find_present",
+    "is_copy_of",
     "plan_upload",
     "upload_files",
 ]
@@ -162,6 +163,11 @@ def _put_file(writer: Writer, path: Path, fingerprint: Fingerprint, counter: Pro
         stored = writer.stat(blob_key(blob.hash)).size_bytes
         if stored != blob.byte_size:
             raise StorageError(f"{path} has {blob.byte_size} bytes, but blob {blob.hash} in the store has {stored}")
+
+
+def is_copy_of(reader: Reader, file: PlannedFile) -> bool:
+    """Return whether the content of a blob comes from this store, so that it cannot repair the store."""
+    return isinstance(file.content, BlobCopy) and file.content.reader.url == reader.url
 
 
 def delete_corrupt(writer: Writer, blobs: Iterable[Blob]) -> set[str]:
