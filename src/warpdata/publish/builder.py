@@ -7,6 +7,7 @@ already stored are not uploaded twice. Implements docs/specs/publish.md.
 from __future__ import annotations
 
 import errno
+import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -353,8 +354,9 @@ def _staging_errors(directory: Path) -> Iterator[None]:
         if source is not None and not source.is_relative_to(directory):
             raise InvalidSourceError(f"{source} cannot be read: {error.strerror or error}") from error
         is_full = error.errno in _FULL
+        reason = error if error.errno is None else os.strerror(error.errno)  # Arrow writes a longer text
         raise StorageError(
-            f"the staging directory {directory} cannot be written: {error.strerror or error}",
+            f"the staging directory {directory} cannot be written: {reason}",
             hint="Free some space, or set WARP_CACHE_DIR to a directory on a larger disk." if is_full else None,
             kind=ErrorKind.STORE_FULL if is_full else None,
         ) from error
