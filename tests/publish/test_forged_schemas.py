@@ -191,6 +191,15 @@ def test_a_type_from_a_file_has_no_address(private: wd.Dataset, tmp_path: Path) 
     assert plain_rows(pa.table({"file": column})).schema.field("file").type == pa.string()
 
 
+def test_rows_that_came_by_a_file_become_references_again(private: wd.Dataset, tmp_path: Path) -> None:
+    """The dataset says what a column is, whatever the file claims."""
+    pq.write_table(private.table().to_arrow(), tmp_path / "rows.parquet")
+    pq.write_table(forged_columns(b"of another process").select(["file"]).slice(0, 1), tmp_path / "forged.parquet")
+    for name in ("rows", "forged"):
+        rows = private.as_refs(pq.read_table(tmp_path / f"{name}.parquet"))
+        assert rows["file"][0].as_py().read_bytes() == b"of another store"
+
+
 def test_a_token_of_this_process_is_unguessable_and_contains_no_location(private: wd.Dataset) -> None:
     kind = private.table().schema().field("file").type
     token = kind.__arrow_ext_serialize__()
