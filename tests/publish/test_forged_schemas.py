@@ -163,6 +163,11 @@ def test_a_forged_blob_of_a_store_is_read_as_plain_values(
     session.writer.create_file(blob_key(fingerprint.blob.hash), path, fingerprint)
     publish_by_hand(session, Shard(fingerprint.blob.hash, fingerprint.blob.byte_size, 2))
     dataset = wd.dataset("ws/forged", store=store)
+    (shard,) = dataset.manifest.tables["main"].shards.shards
+    opened = dataset.table().shards.open(shard)
+    assert "warpdata" not in str(opened.schema)
+    for rows in (opened.decode(0, PLAIN.column_names), opened.decode_prefix(0, PLAIN.column_names, 1)):
+        assert "warpdata" not in str(rows.schema), "the columns are plain before the table casts them"
     read_everything(dataset.table())
     list(dataset.stream(shuffle=False))
     again = wd.DatasetBuilder("ws/again", store).add_table("main", dataset.table().to_arrow()).publish()
