@@ -7,21 +7,16 @@ Encoded bytes are stored unchanged; nothing here encodes. Decoding is in `format
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from warpdata.errors import (
-    BadInputError,
-    CorruptError,
-    LimitExceededError,
-    MediaDecodeError,
-    NotFoundError,
-    UnsupportedError,
-)
-from warpdata.formats.media import VideoPacket, decode_packets, decode_rgb, open_packets
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, NotFoundError, UnsupportedError
+from warpdata.formats.media import VideoPacket, open_packets
+from warpdata.formats.wshard.canonical_json import is_count
 from warpdata.formats.wshard.codecs import Codec, crc32c
 from warpdata.formats.wshard.dtypes import Array, DType, np
+from warpdata.formats.wshard.frame_decoder import FrameFormat, decode_frames, entry_extent, verify_packet
 from warpdata.formats.wshard.frame_index import (
     FRAME_ENTRY,
     HIDDEN,
@@ -31,19 +26,20 @@ from warpdata.formats.wshard.frame_index import (
     frames_block,
     parse_frames,
 )
+from warpdata.formats.wshard.metadata import EpisodeInfo
 from warpdata.formats.wshard.model import Block, Channel
 from warpdata.formats.wshard.reader import WShardFile
 from warpdata.formats.wshard.save import RowSource
 from warpdata.formats.wshard.source import PathLike
-from warpdata.limits import MAX_VIDEO_FRAMES, WSHARD_MAX_FRAME_BYTES
+from warpdata.limits import MAX_VIDEO_FRAMES
 from warpdata.storage import explain_os_error
 
-__all__ = ["FrameReader", "index_images", "index_video"]
+__all__ = ["FrameReader", "frame_size", "index_images", "index_video"]
 
 _SEARCH_BYTES = 4096
 """A container may store a packet this many bytes after the offset that FFmpeg reports."""
 _SIGNATURES = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
-_ReadBytes = Callable[[int, int], memoryview]
+_MAX_SIDE = 2**31 - 1
 
 
 def index_images(images: Sequence[bytes], times_ns: Sequence[int], channel_id: str) -> tuple[Channel, Block]:
@@ -85,7 +81,8 @@ def index_video(path: PathLike, channel_id: str, *, is_verified: bool = True) ->
     rows = RowSource(DType.U8, (), size, lambda start, stop: _read_file(file_path, start, stop), attributes, channel_id)
     if is_verified:
         with file_path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found = sum(1 for _ in _decode_frames(index, lambda a, b: memoryview(data[a:b]), 0, len(index)))
+            shape = attributes["frame_shape"]
+            found = sum(1 for _ in _decode_all(index, data, FrameFormat((shape[0], shape[1]))))
         if found != len(index):
             raise UnsupportedError(f"{file_path} has {len(index)} packets, but decodes to {found} frames")
     return rows, Block(index.encode())
@@ -104,13 +101,16 @@ class FrameReader:
         self._reader, self._block = file[block], block
         self._whole: memoryview | None = None
         self.index = parse_frames(file[frames_block(block)].raw(), self._reader.entry.size_bytes)
+        self.size = frame_size(file.info, block)
+        """Declared height and width of a frame; None without a declaration."""
 
     def __len__(self) -> int:
         return len(self.index)
 
     def encoded(self, frame: int) -> bytes:
         """Return the stored bytes of a frame: an image, or a packet of a video."""
-        return bytes(_read_entry(self.index, self.index.entry_of(frame), self._read))
+        entry = self.index.entry_of(frame)
+        return bytes(next(self._packets(entry, entry + 1)))
 
     def frame(self, number: int) -> Array:
         """Return one frame as RGB: height × width × 3, uint8; grey images too."""
@@ -120,7 +120,14 @@ class FrameReader:
         """Yield frames `start` up to, not including, `stop`."""
         if not 0 <= start <= stop <= len(self.index):
             raise BadInputError(f"frames {start}…{stop} are not within the {len(self.index)} of {self._block!r}")
-        return _decode_frames(self.index, self._read, start, stop)
+        # Images may differ in size; a decoder of video needs the declared one.
+        size = None if self.index.codec in IMAGE_CODECS else self.size
+        decoded = decode_frames(self.index, self._packets, range(start, stop), FrameFormat(size))
+        return (pixels for _, pixels in decoded)
+
+    def _packets(self, first: int, last: int) -> Iterator[memoryview]:
+        for number in range(first, last):
+            yield verify_packet(self.index, number, self._read(*entry_extent(self.index, number)))
 
     def _read(self, start: int, stop: int) -> memoryview:
         entry = self._reader.entry
@@ -133,56 +140,22 @@ class FrameReader:
         return self._whole[start:stop]
 
 
-def _decode_frames(index: FrameIndex, read: _ReadBytes, start: int, stop: int) -> Iterator[Array]:
-    if start == stop:
-        return
-    if index.codec in IMAGE_CODECS:
-        for frame in range(start, stop):
-            yield _decode_image(_read_entry(index, index.entry_of(frame), read))
-        return
-    # Packets carry their position in the order of time as pts, so that each decoded frame identifies its entry.
-    order = index.by_time
-    numbers = {index.entry_of(frame): frame for frame in range(start, stop)}
-    decoded: dict[int, Array] = {}
-    wanted = start
-    packets = _packets(index, read, index.start_of(start, stop - 1))
-    for position, pixels in decode_packets(index.codec, index.extradata, packets):
-        # A decoder may invent frames, without a valid position.
-        is_known = position is not None and 0 <= position < len(order)
-        number = numbers.get(int(order[position])) if is_known else None
-        if number is not None:
-            decoded[number] = pixels()
-        while wanted in decoded:
-            yield decoded.pop(wanted)
-            wanted += 1
-        if wanted == stop:
-            return
-    raise CorruptError(f"the decoder does not return frame {wanted}")
+def frame_size(info: EpisodeInfo | None, block: str) -> tuple[int, int] | None:
+    """Return the height and width that an encoded channel declares, as `frame_shape` or `shape`; None without one."""
+    spec = info.channels.get(block) if info is not None else None
+    for shape in (spec.attributes.get("frame_shape"), list(spec.shape)) if spec is not None else ():
+        if isinstance(shape, list) and len(shape) == 3 and all(is_count(side, _MAX_SIDE) and side for side in shape):
+            return int(shape[0]), int(shape[1])
+    return None
 
 
-def _packets(index: FrameIndex, read: _ReadBytes, first: int) -> Iterator[tuple[int, bool, bytes]]:
-    places = index.places
-    for number in range(first, len(index.entries)):
-        is_key = bool(index.entries["flags"][number] & KEY)
-        yield int(places[number]), is_key, bytes(_read_entry(index, number, read))
+def _decode_all(index: FrameIndex, data: mmap.mmap, frame_format: FrameFormat) -> Iterator[tuple[int, Array]]:
+    def read(first: int, last: int) -> Iterator[memoryview]:
+        for number in range(first, last):
+            start, end = entry_extent(index, number)
+            yield verify_packet(index, number, memoryview(data[start:end]))
 
-
-def _decode_image(data: memoryview) -> Array:
-    try:
-        return decode_rgb(data, "an image", ("JPEG", "PNG"))
-    except UnsupportedError as error:
-        raise MediaDecodeError(error.message) from error
-
-
-def _read_entry(index: FrameIndex, number: int, read: _ReadBytes) -> memoryview:
-    entry = index.entries[number]
-    start, size = int(entry["offset"]), int(entry["size"])
-    if size > WSHARD_MAX_FRAME_BYTES:
-        raise LimitExceededError(f"a frame has {size} bytes; the most is {WSHARD_MAX_FRAME_BYTES}")
-    data = read(start, start + size)
-    if crc32c(data) != int(entry["checksum"]):
-        raise CorruptError(f"the bytes {start}…{start + size} of an encoded block fail their checksum")
-    return data
+    return decode_frames(index, read, range(len(index)), frame_format)
 
 
 def _read_index(path: Path) -> tuple[FrameIndex, dict[str, Any]]:
