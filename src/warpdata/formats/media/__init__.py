@@ -21,6 +21,7 @@ from warpdata.formats.media.video import (
     cut_video,
     decode_packets,
     open_packets,
+    require_decoders,
 )
 
 __all__ = [
@@ -43,5 +44,6 @@ __all__ = [
     "image_to_array",
     "open_packets",
     "read_image_size",
+    "require_decoders",
     "resize_rgb",
 ]

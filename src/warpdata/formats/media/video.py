@@ -37,6 +37,7 @@ __all__ = [
     "cut_video",
     "decode_packets",
     "open_packets",
+    "require_decoders",
 ]
 
 _VIDEO_FORMATS = "mov,matroska,avi,mpegts,mpeg,flv,ogg,asf,ivf"
@@ -307,6 +308,15 @@ def _open_decoder(av: Any, settings: DecoderSettings) -> Any:
     # With threads, a decoder reads further ahead, and dav1d can hang when it is freed in the middle of a video.
     context.thread_count = 1
     return context
+
+
+def require_decoders(encodings: Iterable[str], purpose: str) -> None:
+    """Raise `MissingExtraError` unless the libraries that decode these encodings are installed."""
+    for encoding in encodings:
+        if encoding in ("jpeg", "png"):
+            require("PIL.Image", purpose=purpose, extra="image")
+        else:
+            require("av", purpose=purpose, extra="video")
 
 
 def _create_decoder(av: Any, codec: str) -> Any:

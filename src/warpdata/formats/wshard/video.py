@@ -7,12 +7,13 @@ Encoded bytes are stored unchanged; nothing here encodes. Decoding is in `format
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from warpdata.errors import BadInputError, CorruptError, LimitExceededError, NotFoundError, UnsupportedError
-from warpdata.formats.media import VideoPacket, open_packets
+from warpdata.formats.media import VideoPacket, open_packets, read_image_size
 from warpdata.formats.wshard.canonical_json import is_count
 from warpdata.formats.wshard.codecs import Codec, crc32c
 from warpdata.formats.wshard.dtypes import Array, DType, np
@@ -31,15 +32,17 @@ from warpdata.formats.wshard.model import Block, Channel
 from warpdata.formats.wshard.reader import WShardFile
 from warpdata.formats.wshard.save import RowSource
 from warpdata.formats.wshard.source import PathLike
-from warpdata.limits import MAX_VIDEO_FRAMES
+from warpdata.limits import MAX_IMAGE_PIXELS, MAX_VIDEO_FRAMES
+from warpdata.primitives.cached_property import cached_property
 from warpdata.storage import explain_os_error
 
-__all__ = ["FrameReader", "frame_size", "index_images", "index_video"]
+__all__ = ["FrameReader", "index_images", "index_video"]
 
 _SEARCH_BYTES = 4096
 """A container may store a packet this many bytes after the offset that FFmpeg reports."""
 _SIGNATURES = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
 _MAX_SIDE = 2**31 - 1
+_ReadBytes = Callable[[int, int], memoryview]
 
 
 def index_images(images: Sequence[bytes], times_ns: Sequence[int], channel_id: str) -> tuple[Channel, Block]:
@@ -91,21 +94,34 @@ def index_video(path: PathLike, channel_id: str, *, is_verified: bool = True) ->
 class FrameReader:
     """Frames of one encoded block, by number. Decoding starts at the required key frame, and reads no more.
 
-    The block must have an index, in the block `frames/` plus its name. Each frame has its own checksum. For one
-    thread at a time.
+    The block must have an index, in the block `frames/` plus its name; a caller that has parsed it passes it. Each
+    frame has its own checksum. For one thread at a time.
     """
 
-    def __init__(self, file: WShardFile, block: str) -> None:
+    def __init__(self, file: WShardFile, block: str, index: FrameIndex | None = None) -> None:
         if frames_block(block) not in file:
             raise NotFoundError(f"the block {block!r} has no frame index")
         self._reader, self._block = file[block], block
         self._whole: memoryview | None = None
-        self.index = parse_frames(file[frames_block(block)].raw(), self._reader.entry.size_bytes)
-        self.size = frame_size(file.info, block)
-        """Declared height and width of a frame; None without a declaration."""
+        self._read: _ReadBytes = self._read_block
+        self.index = index or parse_frames(file[frames_block(block)].raw(), self._reader.entry.size_bytes)
+        self._declared_size = _frame_size(file.info, block)
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @cached_property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of a frame: as declared, or of the first image. None if neither is known."""
+        if self.index.codec in IMAGE_CODECS and len(self):
+            return read_image_size(self.encoded(0)) or self._declared_size
+        return self._declared_size
+
+    @property
+    def fps(self) -> float | None:
+        """Mean number of frames per second; None for a single frame."""
+        times = self.index.times_ns
+        return None if len(times) < 2 else float((len(times) - 1) / ((times[-1] - times[0]) / 1e9))
 
     def encoded(self, frame: int) -> bytes:
         """Return the stored bytes of a frame: an image, or a packet of a video."""
@@ -120,16 +136,35 @@ class FrameReader:
         """Yield frames `start` up to, not including, `stop`."""
         if not 0 <= start <= stop <= len(self.index):
             raise BadInputError(f"frames {start}…{stop} are not within the {len(self.index)} of {self._block!r}")
+        return (pixels for _, pixels in self.select(range(start, stop)))
+
+    def select(
+        self, frames: Sequence[int], *, resize: tuple[int, int] | None = None, max_pixels: int = MAX_IMAGE_PIXELS
+    ) -> Iterator[tuple[int, Array]]:
+        """Yield frames, given in ascending order, with their numbers. `resize` scales them to (height, width)."""
         # Images may differ in size; a decoder of video needs the declared one.
-        size = None if self.index.codec in IMAGE_CODECS else self.size
-        decoded = decode_frames(self.index, self._packets, range(start, stop), FrameFormat(size))
-        return (pixels for _, pixels in decoded)
+        size = None if self.index.codec in IMAGE_CODECS else self._declared_size
+        return decode_frames(self.index, self._packets, frames, FrameFormat(size, resize, max_pixels))
+
+    def extents(self, frames: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the byte ranges within the block that `select` reads for these frames, in this order."""
+        if not len(frames):
+            return []
+        if self.index.codec in IMAGE_CODECS:
+            return [self.index.extent(frame) for frame in frames]
+        return [entry_extent(self.index, number) for number in range(*self.index.entry_span(np.asarray(frames)))]
+
+    def with_bytes(self, read: Callable[[int, int], memoryview]) -> FrameReader:
+        """Return the same frames, with the bytes of the block taken from `read(start, stop)`, such as a buffer."""
+        made = copy(self)
+        made._read = read  # noqa: SLF001 - of the same class
+        return made
 
     def _packets(self, first: int, last: int) -> Iterator[memoryview]:
         for number in range(first, last):
             yield verify_packet(self.index, number, self._read(*entry_extent(self.index, number)))
 
-    def _read(self, start: int, stop: int) -> memoryview:
+    def _read_block(self, start: int, stop: int) -> memoryview:
         entry = self._reader.entry
         if entry.codec is Codec.NONE or entry.is_chunked:
             # The rows of an encoded block are bytes.
@@ -140,7 +175,7 @@ class FrameReader:
         return self._whole[start:stop]
 
 
-def frame_size(info: EpisodeInfo | None, block: str) -> tuple[int, int] | None:
+def _frame_size(info: EpisodeInfo | None, block: str) -> tuple[int, int] | None:
     """Return the height and width that an encoded channel declares, as `frame_shape` or `shape`; None without one."""
     spec = info.channels.get(block) if info is not None else None
     for shape in (spec.attributes.get("frame_shape"), list(spec.shape)) if spec is not None else ():

@@ -14,7 +14,7 @@ import numpy as np
 from warpdata.errors import BadInputError
 from warpdata.kinds.episodes.index import ChannelLayout
 from warpdata.limits import EPISODES_MAX_WINDOW_STEPS
-from warpdata.streaming import Collate, StreamKeywords, StreamOptions
+from warpdata.streaming import Collate, OnError, StreamKeywords, StreamOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +24,7 @@ __all__ = [
     "STEP",
     "Keys",
     "Pad",
+    "Resize",
     "WindowIndex",
     "WindowKey",
     "WindowKeywords",
@@ -36,6 +37,9 @@ __all__ = [
 Pad: TypeAlias = Literal["edge", "zero"]
 Keys: TypeAlias = "Mapping[str, tuple[int, int] | None] | Sequence[str]"
 """Channels by id or block name, each with a range of steps `(start, stop)` around the current one, or None for all."""
+
+Resize: TypeAlias = "tuple[int, int] | Mapping[str, tuple[int, int]]"
+"""Height and width of all cameras, or of each."""
 
 EPISODE, STEP = "episode", "step"
 """Names in every batch besides the channels: the episode and the current step of each window."""
@@ -50,6 +54,8 @@ class WindowKeywords(StreamKeywords, total=False):
     stride: int
     pad: Pad | None
     mask: bool
+    resize: Resize | None
+    on_error: OnError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class WindowRequest:
     stride: int = 1
     pad: Pad | None = "edge"
     mask: bool = False
+    resize: Resize | None = None
 
     @staticmethod
     def parse(keywords: WindowKeywords, *, collate: Collate) -> tuple[WindowRequest, StreamOptions]:
