@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["CameraReader", "FrameSource", "RawFrames", "check_resize"]
 
 _TASK_BYTES = 8 * MIB
+_NO_FRAMES: Array = np.empty(0, np.int64)
 
 
 class FrameSource(Protocol):
@@ -51,8 +52,13 @@ class FrameSource(Protocol):
         """Split ascending frames into parts that are worth a task of their own."""
         ...
 
-    def decode(self, frames: Array, resize: Size | None, put: PutFrame) -> Mapping[int, MediaDecodeError]:
-        """Pass ascending frames to `put`. Return the error of each frame that cannot be decoded."""
+    def decode(
+        self, frames: Array, resize: Size | None, put: PutFrame, also: Array = ...
+    ) -> Mapping[int, MediaDecodeError]:
+        """Pass ascending frames to `put`. Return the error of each frame that cannot be decoded.
+
+        Frames of `also` are needed soon. They are cached if they are decoded on the way.
+        """
         ...
 
 
@@ -115,8 +121,10 @@ class CameraReader:
             begin = self._starts[number]
             yield from (part + begin for part in self.parts[number].split(frames[low:high] - begin, frame_bytes))
 
-    def decode(self, frames: Array, resize: Size | None, put: PutFrame) -> dict[int, MediaDecodeError]:
-        """Pass ascending frames to `put`. Return the error of each frame that cannot be decoded."""
+    def decode(
+        self, frames: Array, resize: Size | None, put: PutFrame, also: Array = _NO_FRAMES
+    ) -> dict[int, MediaDecodeError]:
+        """Pass ascending frames to `put`; see `FrameSource.decode`."""
         failed: dict[int, MediaDecodeError] = {}
         for number, low, high in self._by_part(frames):
             begin = self._starts[number]
@@ -124,7 +132,8 @@ class CameraReader:
             def put_part(frame: int, pixels: Array, begin: int = begin) -> None:
                 put(begin + frame, pixels)
 
-            found = self.parts[number].decode(frames[low:high] - begin, resize, put_part)
+            near = also[(also >= begin) & (also < self._starts[number + 1])] - begin
+            found = self.parts[number].decode(frames[low:high] - begin, resize, put_part, near)
             failed |= {begin + frame: error for frame, error in found.items()}
         return failed
 
@@ -188,7 +197,9 @@ class RawFrames:
         length = max(1, _TASK_BYTES // max(self._reader.block_type.step_bytes, 1))
         yield from (frames[at : at + length] for at in range(0, len(frames), length))
 
-    def decode(self, frames: Array, resize: Size | None, put: PutFrame) -> dict[int, MediaDecodeError]:
+    def decode(
+        self, frames: Array, resize: Size | None, put: PutFrame, also: Array = _NO_FRAMES
+    ) -> dict[int, MediaDecodeError]:
         for run in np.split(frames, np.flatnonzero(np.diff(frames) > 1) + 1):
             first = int(run[0])
             for at, pixels in enumerate(self._rows(first, int(run[-1]) + 1)):

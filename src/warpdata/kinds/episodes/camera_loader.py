@@ -22,15 +22,16 @@ from warpdata.kinds.episodes.camera import CameraReader, FrameSource, RawFrames,
 from warpdata.kinds.episodes.channel_reader import align_rows, step_seconds
 from warpdata.kinds.episodes.encoded_frames import EncodedFrames, Size
 from warpdata.kinds.episodes.episode import StoredEpisode
+from warpdata.kinds.episodes.gather import step_intervals
 from warpdata.kinds.episodes.index import ChannelLayout, EpisodeIndex, find_channel
 from warpdata.kinds.episodes.window_spec import Pad, Resize, WindowKey
-from warpdata.limits import EPISODES_MAX_DECODED_BYTES
+from warpdata.limits import EPISODES_MAX_DECODED_BYTES, MIB
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CameraKey", "CameraLoader", "FailedWindows", "find_cameras", "parse_resize"]
+__all__ = ["CameraBatch", "CameraKey", "CameraLoader", "FailedWindows", "find_cameras", "parse_resize"]
 
 FailedWindows = dict[int, MediaDecodeError]
 """The errors of windows with a frame that cannot be decoded, by their position in the batch."""
@@ -39,6 +40,8 @@ _TOLERANCE_NS = 1_000_000
 """A frame that is less than this later than a step counts as not later: containers round times to milliseconds."""
 _REMOTE_LIMIT = 16
 """Tasks that fetch and decode frames of remote files at a time. Local files use one thread for each core."""
+_MAX_BLOCK_BYTES = 128 * MIB
+"""Bound on the decoded frames of a block of windows that are cached together."""
 _HINT = "on_error='substitute' takes another window of the batch instead."
 
 
@@ -48,6 +51,19 @@ class CameraKey:
 
     key: WindowKey
     resize: Size | None
+
+
+class CameraBatch(NamedTuple):
+    """The windows of a batch: the position of their episode, and their current step.
+
+    `blocks` has the blocks of windows that they belong to, as (position, first and last current step): the other
+    windows of these blocks follow soon, some of them in other workers.
+    """
+
+    positions: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    stride: int
+    blocks: Sequence[tuple[int, int, int]]
 
 
 class CameraLoader:
@@ -97,9 +113,9 @@ class CameraLoader:
                 hint="Use a smaller batch_size, fewer steps in keys, or resize=(height, width).",
             )
 
-    def fill(self, out: Mapping[str, Array], positions: NDArray[np.int64], steps: NDArray[np.int64]) -> FailedWindows:
+    def fill(self, out: Mapping[str, Array], batch: CameraBatch) -> FailedWindows:
         """Write the frames of all windows. Return the windows with a frame that cannot be decoded."""
-        opened = np.unique(positions).tolist()
+        opened = np.unique(batch.positions).tolist()
         is_local = self._index.open(int(self._numbers[opened[0]])).chunks[0].source.mapped is not None
         pool, limit = (CPU_POOL, None) if is_local else (IO_POOL, _REMOTE_LIMIT)
         pool.map_all(self._cameras, opened, limit=limit)
@@ -107,37 +123,48 @@ class CameraLoader:
         for at, camera in enumerate(self._keys):
             key = camera.key
             windows = out[key.name]
-            wanted = steps[:, None] + np.arange(key.start, key.stop)
-            last = self._lengths[positions, None] - 1
+            wanted = batch.steps[:, None] + np.arange(key.start, key.stop)
+            last = self._lengths[batch.positions, None] - 1
             if self._pad == "zero":
                 windows[(wanted < 0) | (wanted > last)] = 0
             for position in opened:
-                tasks += self._plan(at, position, np.flatnonzero(positions == position), wanted, windows)
+                tasks += self._plan(at, position, wanted, batch, windows)
         failed: FailedWindows = {}
         for found in pool.map_all(_FrameTask.run, tasks, limit=limit):
             failed |= {window: error for window, error in found.items() if window not in failed}
         return failed
 
     def _plan(
-        self, at: int, position: int, windows: NDArray[np.int64], wanted: NDArray[np.int64], out: Array
+        self, at: int, position: int, wanted: NDArray[np.int64], batch: CameraBatch, out: Array
     ) -> list[_FrameTask]:
         """Return tasks that write the frames of one camera of one episode."""
-        camera = self._cameras(position)[at]
-        last = int(self._lengths[position]) - 1
+        camera, length = self._cameras(position)[at], int(self._lengths[position])
+        windows = np.flatnonzero(batch.positions == position)
         steps = wanted[windows]
-        inside = (steps >= 0) & (steps <= last) if self._pad == "zero" else np.ones(steps.shape, np.bool_)
+        inside = (steps >= 0) & (steps < length) if self._pad == "zero" else np.ones(steps.shape, np.bool_)
         rows, columns = np.nonzero(inside)
-        places = _Places(windows[rows], columns, np.clip(steps[inside], 0, last))
+        places = _Places(windows[rows], columns, np.clip(steps[inside], 0, length - 1))
         frames = camera.frames_of(places.steps)
         order = np.argsort(frames, kind="stable")
         places, frames = places.take(order), frames[order]
-        distinct = np.unique(frames)
-        frame_bytes = out[0, 0].nbytes if out.size else 1
+        frame_bytes = out[0, 0].nbytes
+        also = camera.frames_of(self._block_steps(at, position, batch, frame_bytes))
         return [
-            _FrameTask(camera, self._keys[at].resize, part, frames, places, out)
-            for part in camera.reader.split(distinct, frame_bytes)
+            _FrameTask(camera, self._keys[at].resize, part, also, frames, places, out)
+            for part in camera.reader.split(np.unique(frames), frame_bytes)
             if len(part)
         ]
+
+    def _block_steps(self, at: int, position: int, batch: CameraBatch, frame_bytes: int) -> NDArray[np.int64]:
+        """Return the steps that other windows of the same blocks need of a key."""
+        length, out = int(self._lengths[position]), []
+        for owner, low, high in batch.blocks:
+            if owner == position:
+                steps = step_intervals(self._keys[at].key, range(low, high + 1, batch.stride), length)
+                out += [np.arange(first, last + 1) for first, last in steps]
+        found = np.concatenate(out) if out else np.empty(0, np.int64)
+        # Larger blocks would evict one another from the cache.
+        return found if len(found) * frame_bytes <= _MAX_BLOCK_BYTES else found[:0]
 
     def _open(self, position: int) -> tuple[_AlignedCamera, ...]:
         episode = self._index.open(int(self._numbers[position]))
@@ -193,11 +220,15 @@ class _Places(NamedTuple):
 
 
 class _FrameTask(NamedTuple):
-    """Decodes the frames `wanted`. `frames` ascends and has the frame of each of `places` in `out`."""
+    """Decodes the frames `wanted`, and `also` others on the way.
+
+    `frames` ascends and has the frame of each of `places` in `out`.
+    """
 
     camera: _AlignedCamera
     resize: Size | None
     wanted: NDArray[np.int64]
+    also: NDArray[np.int64]
     frames: NDArray[np.int64]
     places: _Places
     out: Array
@@ -205,7 +236,7 @@ class _FrameTask(NamedTuple):
     def run(self) -> FailedWindows:
         reader = self.camera.reader
         try:
-            failed = reader.decode(self.wanted, self.resize, self._put)
+            failed = reader.decode(self.wanted, self.resize, self._put, self.also)
         except (CorruptError, LimitExceededError) as error:
             step = self.places.steps[self._span(int(self.wanted[0]))][0]
             raise type(error)(f"{reader.name}, from step {step} on: {error.message}", hint=error.hint) from error

@@ -39,6 +39,8 @@ _INDEX_ENTRY_BYTES = 96
 _SEGMENT_BYTES = 8 * MIB
 _LOCK_COUNT = 64
 
+_NO_FRAMES: Array = np.empty(0, np.int64)
+
 FRAME_CACHE: ByteLRU[tuple[object, ...], Array] = ByteLRU(_CACHE_BYTES, clear_after_fork=True)
 """Decoded segments of all cameras of the process."""
 _INDEX_CACHE: ByteLRU[tuple[str, str], FrameIndex] = ByteLRU(_INDEX_CACHE_BYTES)
@@ -91,10 +93,12 @@ class EncodedFrames:
                 first = at
         yield frames[first:]
 
-    def decode(self, frames: Array, resize: Size | None, put: PutFrame) -> dict[int, MediaDecodeError]:
+    def decode(
+        self, frames: Array, resize: Size | None, put: PutFrame, also: Array = _NO_FRAMES
+    ) -> dict[int, MediaDecodeError]:
         missing = {
             number: left
-            for number, segments in self._segments(frames, resize).items()
+            for number, segments in self._segments(frames, also, resize).items()
             if (left := _put_cached(segments, put))
         }
         reader = self._buffered(missing)
@@ -107,16 +111,17 @@ class EncodedFrames:
                 failed |= self._episode.retry_corrupt(decode) if left else {}
         return failed
 
-    def _segments(self, frames: Array, resize: Size | None) -> dict[int, list[_Segment]]:
-        """Return the segments that hold these frames, by group."""
+    def _segments(self, frames: Array, also: Array, resize: Size | None) -> dict[int, list[_Segment]]:
+        """Return by group the segments that hold these frames, and `also` those of the same groups."""
         index, size = self.index, resize or self.size
         length = 1 if size is None else max(1, _SEGMENT_BYTES // (3 * size[0] * size[1] or 1))
         out: dict[int, list[_Segment]] = {}
-        groups = index.group_numbers[frames]
+        groups, other_groups = index.group_numbers[frames], index.group_numbers[also]
         for group in np.unique(groups).tolist():
             members, wanted = index.group_frames(group), frames[groups == group]
+            kept = np.concatenate([wanted, also[other_groups == group]])
             numbers = np.searchsorted(members, wanted) // length
-            for number in np.unique(numbers).tolist():
+            for number in np.unique(np.searchsorted(members, kept) // length).tolist():
                 part = members[number * length : (number + 1) * length]
                 key = (self._episode.hash, self._block, resize, group, number)
                 out.setdefault(group, []).append(_Segment(key, part, frozenset(wanted[numbers == number].tolist())))
@@ -155,14 +160,12 @@ class EncodedFrames:
         episode, reader = self._episode, self._reader()
         entry = episode.file[self._block].entry
         if entry.codec is Codec.NONE:
-            spans: list[tuple[int, int]] = []
+            spans: set[tuple[int, int]] = set()  # a group can share packets with the next one
             for segments in missing.values():
                 wanted = np.concatenate([segment.members for segment in segments]).tolist()
-                spans += [(entry.offset + start, entry.offset + end) for start, end in reader.extents(wanted)]
-            # A group that is shown across a key frame shares packets with the next group.
-            is_local = episode.source.mapped is not None
-            source = episode.source if is_local else ReadAheadSource(episode.source, sorted(set(spans)))
-            return reader.with_bytes(lambda start, end: source.read_range(entry.offset + start, entry.offset + end))
+                spans |= {(entry.offset + start, entry.offset + end) for start, end in reader.extents(wanted)}
+            ahead = ReadAheadSource(episode.source, sorted(spans))
+            return reader.with_bytes(lambda start, end: ahead.read_range(entry.offset + start, entry.offset + end))
         if entry.is_chunked:
             return reader
         key = (episode.hash, self._block)
@@ -186,17 +189,17 @@ class _Segment:
 
 
 def _put_cached(segments: Sequence[_Segment], put: PutFrame) -> list[_Segment]:
-    """Pass on the wanted frames of cached segments. Return the other segments."""
+    """Pass on the wanted frames of cached segments. Return the other segments; none if no frame is left."""
     left = []
     for segment in segments:
         pixels = FRAME_CACHE.get(segment.key)
         if pixels is None:
             left.append(segment)
             continue
-        for at, frame in enumerate(segment.members.tolist()):
+        for at, frame in enumerate(segment.members.tolist() if segment.wanted else ()):
             if frame in segment.wanted:
                 put(frame, pixels[at])
-    return left
+    return left if any(segment.wanted for segment in left) else []
 
 
 def _wrong_size(frame: int, found: Size, wanted: Size) -> MediaDecodeError:

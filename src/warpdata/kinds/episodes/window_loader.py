@@ -16,7 +16,7 @@ import numpy as np
 from warpdata.errors import BadInputError
 from warpdata.formats.wshard import Array
 from warpdata.kinds.episodes.block_loader import BatchLoader, BlockLoader, PendingGroup, RowBuffer
-from warpdata.kinds.episodes.camera_loader import CameraLoader, FailedWindows
+from warpdata.kinds.episodes.camera_loader import CameraBatch, CameraLoader, FailedWindows
 from warpdata.kinds.episodes.channel_reader import AnyChannelReader, OpenChannels, row_format
 from warpdata.kinds.episodes.gather import BlockGroups, BufferPool, GatherPlan
 from warpdata.kinds.episodes.window_spec import EPISODE, STEP, Pad, WindowIndex, WindowKey, mask_name
@@ -95,8 +95,9 @@ class WindowLoader:
         self._gathered = channels.gathered if read_ahead.max_groups and read_ahead.gathers else ()
         formats = {at: row_format(channels.channels[at])[:2] for at in self._gathered}
         self._groups = BlockGroups(order, block_rows)
-        plan = GatherPlan(windows, block_rows, self._groups.max_blocks, channels.lengths, formats, layout.pool)
-        self._blocks = BlockLoader(plan, channels, self._groups, read_ahead.max_groups)
+        max_blocks = self._groups.max_blocks
+        self._plan = GatherPlan(windows, block_rows, max_blocks, channels.lengths, formats, layout.pool)
+        self._blocks = BlockLoader(self._plan, channels, self._groups, read_ahead.max_groups)
         self._cameras = cameras
         self._on_error = on_error
         self._only_copies = cameras is None and (bool(read_ahead.max_groups) or channels.are_mapped)
@@ -130,7 +131,11 @@ class WindowLoader:
         out[STEP][:] = steps
         for key in self._layout.masked:
             out[mask_name(key.name)][:] = _mask(steps, self._channels.lengths[positions], key)
-        failed = {} if self._cameras is None or not len(samples) else self._cameras.fill(out, positions, steps)
+        failed: FailedWindows = {}
+        if self._cameras is not None and len(samples):
+            blocks = np.unique(samples // self._block_rows).tolist()
+            slices = [part for block in blocks for part in self._plan.split_block(block)]
+            failed = self._cameras.fill(out, CameraBatch(positions, steps, self._windows.spec.stride, slices))
         return out, self._substitute(out, failed, len(samples))
 
     def _substitute(self, out: Mapping[str, Array], failed: FailedWindows, count: int) -> int:

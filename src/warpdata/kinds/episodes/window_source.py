@@ -104,7 +104,9 @@ class WindowSource:
         typical = self.windows.count // max(len(self.channels.numbers), 1)
         min_rows = typical if self.channels.has_whole_blocks else 1
         if self.cameras is not None:
-            min_rows = max(min_rows, -(-self.cameras.group_frames // self.spec.stride))
+            # Rounded up, because blocks have a power of two of windows and should not be shorter than a group.
+            group = -(-self.cameras.group_frames // self.spec.stride)
+            min_rows = max(min_rows, 1 << (group - 1).bit_length())
         return choose_blocks(self.windows.count, self._step_bytes, self.spec, min_rows)
 
     @property
