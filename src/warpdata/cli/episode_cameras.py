@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from warpdata.cli.episode_targets import OpenEpisode
+from warpdata.errors import MediaDecodeError
 from warpdata.formats.wshard import Array, FrameReader, JoinedFile, WShardFile, cut_rows, frames_block
 
 if TYPE_CHECKING:
@@ -60,7 +61,10 @@ def _encoded(name: str, encoding: str, files: tuple[WShardFile, ...]) -> Camera:
 
     def frame(number: int) -> Array:
         part, at, _ = next(cut_rows(starts, number, number + 1))
-        return parts[part].frame(at)
+        try:
+            return parts[part].frame(at)
+        except MediaDecodeError as error:
+            raise MediaDecodeError(f"{name}, frame {number}: {error.message}", hint=error.hint) from error
 
     return Camera(name, encoding, parts[0].size, starts[-1], parts[0].fps, frame)
 

@@ -47,7 +47,7 @@ def draw_episode(episode: OpenEpisode) -> bytes:
     panels = [reader for reader in readers if _is_small(reader, episode)][:_MAX_PANELS]
 
     strips = [_paste_frames(camera) for camera in cameras]
-    strips_height = sum(strip.height + _STRIP_MARGIN for strip in strips)
+    strips_height = sum(_ROW_LABEL_HEIGHT + strip.height + _STRIP_MARGIN for strip in strips)
     panels_height = len(panels) * (_PANEL_HEIGHT + _GAP) + (_AXIS_HEIGHT if panels else 0)
     image = image_module.new("RGB", (_WIDTH, _TITLE_HEIGHT + strips_height + panels_height + _MARGIN), _WHITE)
     pen = require("PIL.ImageDraw", purpose="--png", extra="image").Draw(image)
@@ -56,10 +56,12 @@ def draw_episode(episode: OpenEpisode) -> bytes:
     _text(pen, (_MARGIN, 38), " · ".join(filter(None, (info.env_id, f"{info.length:,} steps", rate))), _GREY, 13)
     top = _TITLE_HEIGHT
     for camera, strip in zip(cameras, strips, strict=True):
-        image.paste(strip, (_MARGIN, top))
-        label = " · ".join(filter(None, (camera.name, camera.encoding, camera.text)))
-        _text(pen, (_RIGHT, top + strip.height - _ROW_LABEL_HEIGHT + 3), label, _GREY, 11, anchor="ra")
-        top += strip.height + _STRIP_MARGIN
+        _text(pen, (_MARGIN, top), camera.name, _BLACK, 13)
+        # Pillow's own font has no multiplication sign.
+        label = ", ".join(filter(None, (camera.encoding, camera.text))).replace("×", " x ")
+        _text(pen, (_RIGHT, top + 1), label, _GREY, 11, anchor="ra")
+        image.paste(strip, (_MARGIN, top + _ROW_LABEL_HEIGHT))
+        top += _ROW_LABEL_HEIGHT + strip.height + _STRIP_MARGIN
     for reader in panels:
         _draw_panel(pen, reader, top)
         top += _PANEL_HEIGHT + _GAP
