@@ -81,7 +81,7 @@ def test_an_imported_lerobot_dataset_trains(episodes: Episodes) -> None:
 
 
 def noise_video(frame_count: int, group: int, size: tuple[int, int] = (120, 160)) -> bytes:
-    """Encode noise, so that groups of pictures are large."""
+    """Encode noise, so that GOPs are large."""
     out, rng = io.BytesIO(), np.random.default_rng(0)
     with av.open(out, "w", format="mp4") as container:
         stream: Any = container.add_stream("libx264", rate=30)
@@ -94,7 +94,7 @@ def noise_video(frame_count: int, group: int, size: tuple[int, int] = (120, 160)
     return out.getvalue()
 
 
-def test_one_window_on_s3_fetches_one_group_of_pictures(s3_url: str, s3_server: S3Endpoint, tmp_path: Path) -> None:
+def test_one_window_on_s3_fetches_one_gop(s3_url: str, s3_server: S3Endpoint, tmp_path: Path) -> None:
     video = noise_video(120, 10)
     scene = Scene("noise", "mp4", length=120)
     scene.__dict__["data"] = video  # in place of the scene's own encoding

@@ -117,7 +117,7 @@ class FrameIndex:
 
     @property
     def group_numbers(self) -> Array:
-        """The group of pictures of each frame: the frames whose decoding begins at the same entry. Counted from 0."""
+        """The GOP of each frame: the frames whose decoding begins at the same entry. Counted from 0."""
         return self._groups[0]
 
     @property

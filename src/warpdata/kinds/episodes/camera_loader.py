@@ -1,4 +1,4 @@
-"""Camera frames of batches of windows: aligned with the steps, decoded in parallel, each group of pictures once.
+"""Camera frames of batches of windows: aligned with the steps, decoded in parallel, each GOP once.
 
 Frames are decoded when a batch needs them, not in blocks ahead: a worker takes some windows of a block, and should not
 decode for the others. The cache of decoded groups serves the windows that follow. Implements "Cameras" of
@@ -94,7 +94,7 @@ class CameraLoader:
 
     @property
     def group_frames(self) -> int:
-        """The number of frames in the largest group of pictures."""
+        """The number of frames in the largest GOP."""
         return max(spec.group_frames or 1 for specs in self._channels.values() for spec in specs)
 
     @property

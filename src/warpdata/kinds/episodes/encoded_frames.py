@@ -1,4 +1,4 @@
-"""Frames of an encoded block in one file, decoded by group of pictures and cached.
+"""Frames of an encoded block in one file, decoded by GOP and cached.
 
 Video decodes from a key frame on, so all frames of a group are decoded together. They are cached in segments, because
 a group can be as long as the video. The cache has one bound for the process. Implements "Cameras" of
@@ -210,7 +210,7 @@ def _wrong_size(frame: int, found: Size, wanted: Size) -> MediaDecodeError:
 
 
 class _StripedLocks:
-    """A fixed number of locks, shared by all groups of pictures."""
+    """A fixed number of locks, shared by all GOPs."""
 
     def __init__(self) -> None:
         self._reset()

@@ -89,7 +89,7 @@ class ChannelLayout:
     encoding: str | None = None
     """The codec of a camera whose rows are encoded images or video. Its shape is (height, width, 3), or empty."""
     group_frames: int | None = None
-    """The number of frames in the largest group of pictures of a camera; None without a frame index."""
+    """The number of frames in the largest GOP of a camera; None without a frame index."""
 
 
 @dataclass(frozen=True)

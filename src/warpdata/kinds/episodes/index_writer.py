@@ -265,7 +265,7 @@ def _check_alike(first: EpisodeDescription, row: EpisodeDescription, name: str) 
 
 
 def _joined_channels(row: EpisodeDescription) -> dict[str, ChannelLayout]:
-    # Groups of pictures may differ between chunks; so may the storage of a block.
+    # GOPs may differ between chunks; so may the storage of a block.
     return {
         spec.block: replace(spec, is_whole=False, group_frames=None if spec.group_frames is None else 0)
         for spec in row.layout
