@@ -438,7 +438,7 @@ def test_a_flipped_bit_in_any_chunk_is_found(tmp_path: Path, place: str) -> None
     store = memory_store("chunk-flips") if place == "memory" else wd.connect((tmp_path / "store").as_uri()).writer
     publish_into(store, "a/robot", paths)
     part = opened(store, "a/robot")[0].chunks[1]
-    entry, key = part["rgb"].entry, blob_key(part.hash)
+    entry, key = part.file["signal/rgb"].entry, blob_key(part.hash)
     data = bytearray(store.read(key).data)
     data[entry.offset + entry.stored_bytes // 2] ^= 4
     store.replace(key, bytes(data))

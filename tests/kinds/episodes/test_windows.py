@@ -393,7 +393,7 @@ def test_a_remote_epoch_fetches_about_the_size_of_its_channels(tmp_path: Path, f
     before = counters.snapshot()
     assert len(flat(places(stream.epoch(0)))) == 1200
     spent = counters.snapshot().since(before)
-    size = sum(episode.chunks[0]["rgb"].entry.stored_bytes for episode in episodes)
+    size = sum(episode.chunks[0].file["signal/rgb"].entry.stored_bytes for episode in episodes)
     assert spent.bytes_fetched <= 1.6 * size + 6 * EPISODES_CHECK_BYTES
     assert spent.requests <= 24
 

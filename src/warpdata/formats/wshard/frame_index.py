@@ -108,6 +108,10 @@ class FrameIndex:
         entry = self.entries[self.entry_of(frame)]
         return int(entry["offset"]), int(entry["offset"]) + int(entry["size"])
 
+    def start_of(self, first: int, last: int) -> int:
+        """Return the entry at which decoding must begin for the frames `first` to `last`, both included."""
+        return int(self._starts[self._shown[first : last + 1]].min())
+
     @cached_property
     def _groups(self) -> tuple[Array, Array, Array]:
         """The group of each frame, all frames sorted by group, and the position of each group in that list."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from warpdata.errors import BadInputError, LimitExceededError, MediaDecodeError
 from warpdata.formats.media import resize_rgb
-from warpdata.formats.wshard import Array
+from warpdata.formats.wshard import Array, BlockType, DType
 from warpdata.kinds.episodes.encoded_frames import PutFrame, Size
 from warpdata.limits import EPISODES_MAX_DECODED_BYTES, EPISODES_MAX_FRAME_PIXELS, MIB
 from warpdata.primitives.cached_property import cached_property
@@ -82,6 +82,11 @@ class CameraReader:
     def size(self) -> Size:
         """Height and width of the first frame."""
         return self.parts[0].size or self._decode_size()
+
+    @property
+    def block_type(self) -> BlockType:
+        """Element type, shape and number of the decoded frames."""
+        return BlockType(DType.U8, (*self.size, 3), len(self))
 
     @property
     def times_ns(self) -> Array | None:
