@@ -53,11 +53,12 @@ class FrameSource(Protocol):
         ...
 
     def decode(
-        self, frames: Array, resize: Size | None, put: PutFrame, also: Array = ...
+        self, frames: Array, resize: Size | None, put: PutFrame, also: Array | None
     ) -> Mapping[int, MediaDecodeError]:
         """Pass ascending frames to `put`. Return the error of each frame that cannot be decoded.
 
-        Frames of `also` are needed soon. They are cached if they are decoded on the way.
+        Frames of `also`, and the neighbours of the wanted ones, are needed soon, and cached if they are decoded on
+        the way. With None, no other frames are decoded.
         """
         ...
 
@@ -117,7 +118,7 @@ class CameraReader:
         def put(frame: int, found: Array) -> None:
             pixels[frame - start] = found
 
-        self._raise_first(self.decode(np.arange(start, stop), size, put))
+        self._raise_first(self.decode(np.arange(start, stop), size, put, _NO_FRAMES))
         return pixels
 
     def split(self, frames: Array, frame_bytes: int) -> Iterator[Array]:
@@ -127,7 +128,7 @@ class CameraReader:
             yield from (part + begin for part in self.parts[number].split(frames[low:high] - begin, frame_bytes))
 
     def decode(
-        self, frames: Array, resize: Size | None, put: PutFrame, also: Array = _NO_FRAMES
+        self, frames: Array, resize: Size | None, put: PutFrame, also: Array | None
     ) -> dict[int, MediaDecodeError]:
         """Pass ascending frames to `put`; see `FrameSource.decode`."""
         failed: dict[int, MediaDecodeError] = {}
@@ -137,7 +138,8 @@ class CameraReader:
             def put_part(frame: int, pixels: Array, begin: int = begin) -> None:
                 put(begin + frame, pixels)
 
-            near = also[(also >= begin) & (also < self._starts[number + 1])] - begin
+            end = self._starts[number + 1]
+            near = None if also is None else also[(also >= begin) & (also < end)] - begin
             found = self.parts[number].decode(frames[low:high] - begin, resize, put_part, near)
             failed |= {begin + frame: error for frame, error in found.items()}
         return failed
@@ -156,7 +158,7 @@ class CameraReader:
     def _decode_size(self) -> Size:
         self._check_range(0, 1)
         found: list[Size] = []
-        self._raise_first(self.decode(np.arange(1), None, lambda _, pixels: found.append(pixels.shape[:2])))
+        self._raise_first(self.decode(np.arange(1), None, lambda _, pixels: found.append(pixels.shape[:2]), None))
         return found[0]
 
     def _check_range(self, start: int, stop: int) -> None:
@@ -203,7 +205,7 @@ class RawFrames:
         yield from (frames[at : at + length] for at in range(0, len(frames), length))
 
     def decode(
-        self, frames: Array, resize: Size | None, put: PutFrame, also: Array = _NO_FRAMES
+        self, frames: Array, resize: Size | None, put: PutFrame, also: Array | None
     ) -> dict[int, MediaDecodeError]:
         for run in np.split(frames, np.flatnonzero(np.diff(frames) > 1) + 1):
             first = int(run[0])

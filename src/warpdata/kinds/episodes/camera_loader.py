@@ -24,7 +24,7 @@ from warpdata.kinds.episodes.encoded_frames import EncodedFrames, Size
 from warpdata.kinds.episodes.episode import StoredEpisode
 from warpdata.kinds.episodes.gather import step_intervals
 from warpdata.kinds.episodes.index import ChannelLayout, EpisodeIndex, find_channel
-from warpdata.kinds.episodes.window_spec import Pad, Resize, WindowKey
+from warpdata.kinds.episodes.window_spec import BlockCost, Pad, Resize, WindowKey
 from warpdata.limits import EPISODES_MAX_DECODED_BYTES, MIB
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 
@@ -40,6 +40,8 @@ _TOLERANCE_NS = 1_000_000
 """A frame that is less than this later than a step counts as not later: containers round times to milliseconds."""
 _REMOTE_LIMIT = 16
 """Tasks that fetch and decode frames of remote files at a time. Local files use one thread for each core."""
+_MAX_PACKETS_PER_FRAME = 3
+"""Windows that decode at most this many packets for each new frame are as well decoded alone."""
 _MAX_BLOCK_BYTES = 128 * MIB
 """Bound on the decoded frames of a block of windows that are cached together."""
 _HINT = "on_error='substitute' takes another window of the batch instead."
@@ -92,15 +94,39 @@ class CameraLoader:
             for camera, channel in zip(self._keys, first, strict=True)
         }
 
-    @property
-    def group_frames(self) -> int:
-        """The number of frames in the largest GOP."""
-        return max(spec.group_frames or 1 for specs in self._channels.values() for spec in specs)
+    def new_bytes(self, stride: int) -> int:
+        """Return the size of the decoded frames that a window adds to those of the window before it."""
+        shapes = self.shapes
+        return sum(min(stride, camera.key.step_count) * math.prod(shapes[camera.key.name]) for camera in self._keys)
 
-    @property
-    def frame_bytes(self) -> int:
-        """Size of one step of all cameras, decoded."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+    def block_cost(self, stride: int) -> BlockCost | None:
+        """Return the cost of the frames that should be decoded together; None if there are none.
+
+        Short GOPs decode almost as fast alone. Cameras with such do not limit a shuffle.
+        """
+        shapes, window_bytes, overlap_bytes, min_rows, together = self.shapes, 0, 0, 1, 1
+        for at in self._kept(stride):
+            steps, frame_bytes = self._keys[at].key.step_count, math.prod(shapes[self._keys[at].key.name])
+            window_bytes += min(stride, steps) * frame_bytes
+            overlap_bytes += steps * frame_bytes
+            min_rows = max(min_rows, -(-steps // stride))
+            # Rounded up, because blocks have a power of two of windows and should not be shorter than a GOP.
+            together = max(together, 1 << (-(-self._group_frames(at) // stride) - 1).bit_length())
+        return BlockCost(window_bytes, overlap_bytes, min_rows, together) if window_bytes else None
+
+    def _kept(self, stride: int) -> list[int]:
+        """Return the keys whose frames are worth caching for other windows of a block."""
+        out = []
+        for at, camera in enumerate(self._keys):
+            steps = camera.key.step_count
+            alone = steps + (self._group_frames(at) - 1) / 2  # packets that one window decodes
+            if alone > _MAX_PACKETS_PER_FRAME * min(stride, steps):
+                out.append(at)
+        return out
+
+    def _group_frames(self, at: int) -> int:
+        """Return the number of frames in the largest GOP of a camera."""
+        return max(specs[at].group_frames or 1 for specs in self._channels.values())
 
     def check_batch(self, batch_size: int) -> None:
         """Raise `LimitExceededError` if the decoded frames of a batch exceed the limit."""
@@ -115,7 +141,7 @@ class CameraLoader:
 
     def fill(self, out: Mapping[str, Array], batch: CameraBatch) -> FailedWindows:
         """Write the frames of all windows. Return the windows with a frame that cannot be decoded."""
-        opened = np.unique(batch.positions).tolist()
+        opened, kept = np.unique(batch.positions).tolist(), self._kept(batch.stride)
         is_local = self._index.open(int(self._numbers[opened[0]])).chunks[0].source.mapped is not None
         pool, limit = (CPU_POOL, None) if is_local else (IO_POOL, _REMOTE_LIMIT)
         pool.map_all(self._cameras, opened, limit=limit)
@@ -128,14 +154,14 @@ class CameraLoader:
             if self._pad == "zero":
                 windows[(wanted < 0) | (wanted > last)] = 0
             for position in opened:
-                tasks += self._plan(at, position, wanted, batch, windows)
+                tasks += self._plan(at, position, wanted, batch, windows, keeps=at in kept)
         failed: FailedWindows = {}
         for found in pool.map_all(_FrameTask.run, tasks, limit=limit):
             failed |= {window: error for window, error in found.items() if window not in failed}
         return failed
 
     def _plan(
-        self, at: int, position: int, wanted: NDArray[np.int64], batch: CameraBatch, out: Array
+        self, at: int, position: int, wanted: NDArray[np.int64], batch: CameraBatch, out: Array, *, keeps: bool
     ) -> list[_FrameTask]:
         """Return tasks that write the frames of one camera of one episode."""
         camera, length = self._cameras(position)[at], int(self._lengths[position])
@@ -148,7 +174,7 @@ class CameraLoader:
         order = np.argsort(frames, kind="stable")
         places, frames = places.take(order), frames[order]
         frame_bytes = out[0, 0].nbytes
-        also = camera.frames_of(self._block_steps(at, position, batch, frame_bytes))
+        also = camera.frames_of(self._block_steps(at, position, batch, frame_bytes)) if keeps else None
         return [
             _FrameTask(camera, self._keys[at].resize, part, also, frames, places, out)
             for part in camera.reader.split(np.unique(frames), frame_bytes)
@@ -228,7 +254,7 @@ class _FrameTask(NamedTuple):
     camera: _AlignedCamera
     resize: Size | None
     wanted: NDArray[np.int64]
-    also: NDArray[np.int64]
+    also: NDArray[np.int64] | None
     frames: NDArray[np.int64]
     places: _Places
     out: Array

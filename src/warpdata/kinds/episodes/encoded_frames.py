@@ -39,8 +39,6 @@ _INDEX_ENTRY_BYTES = 96
 _SEGMENT_BYTES = 8 * MIB
 _LOCK_COUNT = 64
 
-_NO_FRAMES: Array = np.empty(0, np.int64)
-
 FRAME_CACHE: ByteLRU[tuple[object, ...], Array] = ByteLRU(_CACHE_BYTES, clear_after_fork=True)
 """Decoded segments of all cameras of the process."""
 _INDEX_CACHE: ByteLRU[tuple[str, str], FrameIndex] = ByteLRU(_INDEX_CACHE_BYTES)
@@ -94,7 +92,7 @@ class EncodedFrames:
         yield frames[first:]
 
     def decode(
-        self, frames: Array, resize: Size | None, put: PutFrame, also: Array = _NO_FRAMES
+        self, frames: Array, resize: Size | None, put: PutFrame, also: Array | None
     ) -> dict[int, MediaDecodeError]:
         missing = {
             number: left
@@ -111,10 +109,11 @@ class EncodedFrames:
                 failed |= self._episode.retry_corrupt(decode) if left else {}
         return failed
 
-    def _segments(self, frames: Array, also: Array, resize: Size | None) -> dict[int, list[_Segment]]:
-        """Return by group the segments that hold these frames, and `also` those of the same groups."""
+    def _segments(self, frames: Array, also: Array | None, resize: Size | None) -> dict[int, list[_Segment]]:
+        """Return by GOP the segments that hold these frames, and `also` those of the same GOPs."""
         index, size = self.index, resize or self.size
-        length = 1 if size is None else max(1, _SEGMENT_BYTES // (3 * size[0] * size[1] or 1))
+        length = max(1, _SEGMENT_BYTES // (3 * size[0] * size[1] or 1)) if size is not None and also is not None else 1
+        also = frames[:0] if also is None else also
         out: dict[int, list[_Segment]] = {}
         groups, other_groups = index.group_numbers[frames], index.group_numbers[also]
         for group in np.unique(groups).tolist():
@@ -123,7 +122,7 @@ class EncodedFrames:
             numbers = np.searchsorted(members, wanted) // length
             for number in np.unique(np.searchsorted(members, kept) // length).tolist():
                 part = members[number * length : (number + 1) * length]
-                key = (self._episode.hash, self._block, resize, group, number)
+                key = (self._episode.hash, self._block, resize, length, group, number)
                 out.setdefault(group, []).append(_Segment(key, part, frozenset(wanted[numbers == number].tolist())))
         return out
 

@@ -18,6 +18,7 @@ from warpdata.kinds.episodes.window_loader import BatchLayout, ReadAhead, Window
 from warpdata.kinds.episodes.window_spec import (
     EPISODE,
     STEP,
+    BlockCost,
     WindowIndex,
     WindowRequest,
     WindowSpec,
@@ -31,7 +32,7 @@ from warpdata.streaming import OwnedPositions, SampleLocation, Shuffle, StreamOp
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["WindowIdentity", "WindowSource", "choose_blocks", "make_source", "max_prefetch"]
+__all__ = ["WindowIdentity", "WindowSource", "choose_blocks", "make_source", "max_prefetch", "row_cost"]
 
 _BLOCK_BYTES = 2 * MIB
 _SHUFFLE_BYTES = 256 * MIB
@@ -101,13 +102,22 @@ class WindowSource:
         """The blocks that are read together, with or without a shuffle."""
         if isinstance(self.options.shuffle, Shuffle):
             return self.options.shuffle
+        return choose_blocks(self.windows.count, self._block_cost())
+
+    def _block_cost(self) -> BlockCost:
+        rows = row_cost(self._row_bytes, self.spec)
         typical = self.windows.count // max(len(self.channels.numbers), 1)
-        min_rows = typical if self.channels.has_whole_blocks else 1
-        if self.cameras is not None:
-            # Rounded up, because blocks have a power of two of windows and should not be shorter than a group.
-            group = -(-self.cameras.group_frames // self.spec.stride)
-            min_rows = max(min_rows, 1 << (group - 1).bit_length())
-        return choose_blocks(self.windows.count, self._step_bytes, self.spec, min_rows)
+        rows = replace(rows, together=typical if self.channels.has_whole_blocks else 1)
+        frames = None if self.cameras is None else self.cameras.block_cost(self.spec.stride)
+        if frames is None:
+            return rows
+        return BlockCost(
+            rows.window_bytes + frames.window_bytes,
+            rows.overlap_bytes + frames.overlap_bytes,
+            # Small channels may be read twice where blocks overlap.
+            frames.min_rows,
+            max(rows.together, frames.together),
+        )
 
     @property
     def shuffle(self) -> Shuffle | None:
@@ -137,7 +147,8 @@ class WindowSource:
     @property
     def media_bytes(self) -> float:
         """Bytes that a window adds to those of the window before it. Read like media, by ranges of large blobs."""
-        return float(self._step_bytes * min(self.spec.stride, self.spec.extent))
+        rows = self._row_bytes * min(self.spec.stride, self.spec.extent)
+        return float(rows + (0 if self.cameras is None else self.cameras.new_bytes(self.spec.stride)))
 
     @property
     def cache_bytes(self) -> int:
@@ -178,11 +189,7 @@ class WindowSource:
         """Size of one shuffle window, or of one block without a shuffle."""
         blocks = self.blocks
         count = -(-self.windows.count // blocks.block_rows) if self.options.shuffle is not False else 1
-        return min(count, blocks.window_blocks) * _block_bytes(blocks.block_rows, self._row_bytes, self.spec)
-
-    @property
-    def _step_bytes(self) -> int:
-        return self._row_bytes + (0 if self.cameras is None else self.cameras.frame_bytes)
+        return min(count, blocks.window_blocks) * row_cost(self._row_bytes, self.spec).block_bytes(blocks.block_rows)
 
     @property
     def _row_bytes(self) -> int:
@@ -264,21 +271,18 @@ def max_prefetch(batch_bytes: float) -> int:
     return max(1, int(_PREFETCH_BYTES / max(batch_bytes, 1.0)))
 
 
-def choose_blocks(count: int, step_bytes: int, spec: WindowSpec, min_rows: int) -> Shuffle:
-    """Choose blocks of adjacent windows that are worth a request, and as many as fit into memory. Pure.
+def row_cost(step_bytes: int, spec: WindowSpec) -> BlockCost:
+    """Return the cost of rows of `step_bytes`. Adjacent windows share steps."""
+    extent, stride = spec.extent, spec.stride
+    return BlockCost(step_bytes * min(stride, extent), step_bytes * extent, -(-extent // stride))
 
-    Adjacent windows share steps, so a block counts the steps from its first window to its last. `min_rows` is the
-    number of windows that can only be decoded together.
-    """
-    each = max(step_bytes * min(spec.stride, spec.extent), 1)
-    together = min(min_rows, _SHUFFLE_BYTES // (_MIN_WHOLE_EPISODES * each))
-    rows = max(_BLOCK_BYTES // each, -(-spec.extent // spec.stride), together, 1)
+
+def choose_blocks(count: int, cost: BlockCost) -> Shuffle:
+    """Choose blocks of adjacent windows that are worth a request, and as many as fit into memory. Pure."""
+    each = max(cost.window_bytes, 1)
+    together = min(cost.together, _SHUFFLE_BYTES // (_MIN_WHOLE_EPISODES * each))
+    rows = max(_BLOCK_BYTES // each, cost.min_rows, together, 1)
     block_rows = 1 << (min(rows, _MAX_BLOCK_ROWS).bit_length() - 1)
-    blocks = _SHUFFLE_BYTES // max(_block_bytes(block_rows, step_bytes, spec), 1)
+    blocks = _SHUFFLE_BYTES // max(cost.block_bytes(block_rows), 1)
     window_blocks = max(1, min(blocks, -(-max(count, 1) // block_rows)))
     return Shuffle(block_rows, window_blocks, _OPENING_BLOCKS if window_blocks > _OPENING_BLOCKS else 0)
-
-
-def _block_bytes(block_rows: int, step_bytes: int, spec: WindowSpec) -> int:
-    """Return the size of the steps of a block of adjacent windows."""
-    return step_bytes * (block_rows * min(spec.stride, spec.extent) + spec.extent)

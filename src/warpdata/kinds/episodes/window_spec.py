@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EPISODE",
     "STEP",
+    "BlockCost",
     "Keys",
     "Pad",
     "Resize",
@@ -126,6 +127,23 @@ class WindowSpec:
             "pad": self.pad,
             "keys": {key.name: [key.start, key.stop] for key in self.keys},
         }
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCost:
+    """The memory of a block of adjacent windows, and the windows that a block should have.
+
+    Each window adds `window_bytes`, and the block has `overlap_bytes` more. Blocks of fewer than `min_rows` windows
+    share most of their bytes with their neighbours. `together` windows can only be decoded together.
+    """
+
+    window_bytes: int
+    overlap_bytes: int
+    min_rows: int
+    together: int = 1
+
+    def block_bytes(self, block_rows: int) -> int:
+        return block_rows * self.window_bytes + self.overlap_bytes
 
 
 @dataclass(frozen=True)
