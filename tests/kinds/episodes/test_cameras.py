@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from warpdata.formats.wshard.frame_index import FrameIndex, parse_frames
 from warpdata.kinds.episodes import Episodes, index_writer
 from warpdata.kinds.episodes.encoded_frames import FRAME_CACHE
 from warpdata.repository.catalog import parse_address
+from warpdata.testing import S3Endpoint
 from warpdata.wshard import Block, Channel, ChunkPlace, Episode, Timebase, frames_block, index_images
 
 Array = np.ndarray[Any, Any]
@@ -360,6 +362,67 @@ def test_a_missing_library_is_named_before_the_epoch(episodes: Episodes, monkeyp
         episodes.windows()
     assert "[video]" in (caught.value.hint or "")
     assert "state" in next(iter(episodes.windows(keys=["state", "wrist"])))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), scene=st.sampled_from(SCENES))
+def test_damaged_bytes_never_give_an_untyped_error(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, scene: Scene
+) -> None:
+    """Checksums are those of the damaged bytes, as a faulty recorder would write them."""
+    rng = np.random.default_rng(seed)
+    directory = tmp_path_factory.mktemp("damaged")
+    made = Filmed("e", 40, directory).add_video("cam", scene)
+    name = frames_block("signal/cam")
+    index = parse_frames(made.extra[name].data, len(scene.data))
+    data, entries = np.frombuffer(scene.data, np.uint8).copy(), index.entries.copy()
+    for entry in rng.integers(0, len(entries), 2):
+        start, size = int(entries["offset"][entry]), int(entries["size"][entry])
+        data[start + int(rng.integers(size))] ^= 1 << int(rng.integers(8))
+        entries["size"][entry] = size if rng.integers(2) else max(1, size // 2)
+    for entry in entries:
+        entry["checksum"] = crc32c(data[entry["offset"] : entry["offset"] + entry["size"]].tobytes())
+    made.extra[name] = Block(FrameIndex(index.codec, index.extradata, entries).encode())
+    made.rows["signal/cam"] = replace(made.rows["signal/cam"], read=lambda a, b: data[a:b])
+    episodes = publish([made.save()], (directory / "s").as_uri())
+    stream = episodes.windows(keys={"cam": (0, 1)}, on_error="substitute", batch_size=40)
+    with suppress(MediaDecodeError):
+        (batch,) = stream.epoch(0)
+        assert batch["cam"].shape == (40, 1, 48, 64, 3)
+
+
+def test_a_corrupt_cached_copy_is_replaced(s3_url: str, s3_server: S3Endpoint, tmp_path: Path) -> None:
+    settings = s3_server.settings(cache_dir=tmp_path / "cache")
+    made = Filmed("e", 40, tmp_path).add_video("cam", H264)
+    wd.DatasetBuilder("a/r", s3_url, settings=settings).add_episodes("demos", [made.save()]).publish()
+    wd.dataset("a/r", store=s3_url, settings=settings).warm()
+    copies = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and H264.data in path.read_bytes()]
+    for path in copies:
+        data = bytearray(path.read_bytes())
+        data[data.index(H264.data) + len(H264.data) // 2] ^= 1
+        path.chmod(0o600)
+        path.write_bytes(data)
+    assert copies
+    FRAME_CACHE.clear()
+    episode = wd.dataset("a/r", store=s3_url, settings=settings).episodes()[0]
+    np.testing.assert_array_equal(episode.read(["cam"])["cam"], made.expected["cam"])
+
+
+def test_cameras_with_short_gops_do_not_limit_the_shuffle(tmp_path: Path) -> None:
+    """Otherwise a batch of a LeRobot dataset would be a few runs of neighbouring frames."""
+    short = publish([Filmed("a", 40, tmp_path).add_video("cam", SCENES[2]).save()], (tmp_path / "s").as_uri())
+    long = publish([Filmed("b", 40, tmp_path).add_video("cam", SCENES[1]).save()], (tmp_path / "l").as_uri())
+    keys = {"cam": (0, 1), "ctrl": (0, 30)}
+    plain = short.windows(keys={"ctrl": (0, 30)}, shuffle=True).source.shuffle
+    assert short.windows(keys=keys, shuffle=True).source.shuffle == plain
+    shuffle = long.windows(keys=keys, shuffle=True).source.shuffle
+    assert shuffle is not None
+    # 2 MiB of frames are 227, and a GOP has 15; the largest power of two below is 128.
+    assert shuffle.block_rows == 128
+    huge = long.windows(keys=keys, resize=(1000, 2000), shuffle=True).source.shuffle
+    assert huge is not None
+    assert (huge.block_rows, huge.window_blocks) == (8, 4)
+    assert huge.block_rows * 1000 * 2000 * 3 <= 64 * 2**20
 
 
 def test_episodes_in_memory_publish_images(tmp_path: Path) -> None:

@@ -83,11 +83,11 @@ def decode_rgb(
     formats: Sequence[str],
     *,
     resize: tuple[int, int] | None = None,
-    max_pixels: int = MAX_IMAGE_PIXELS,
+    max_pixels: int | None = None,
 ) -> Array:
     """Decode an image of one of the given Pillow formats to height × width × 3, uint8; grey images too.
 
-    `resize` scales it to (height, width).
+    `resize` scales it to (height, width). The default limit is that of all images.
     """
     np = require("numpy", purpose=f"decoding {name}", extra="image")
     image = _open_image(data, name, formats)
@@ -126,10 +126,11 @@ def image_size(data: bytes | memoryview, name: str) -> tuple[int, int]:
     return _open_image(data, name).size
 
 
-def check_pixels(size: tuple[int, int], name: str, max_pixels: int = MAX_IMAGE_PIXELS) -> None:
+def check_pixels(size: tuple[int, int], name: str, max_pixels: int | None = None) -> None:
     """Raise `LimitExceededError` if an image or video frame of this size is too large to decode."""
-    if math.prod(size) > max_pixels:
-        raise LimitExceededError(f"{name} has {size[0]} × {size[1]} pixels; at most {max_pixels} are decoded")
+    most = MAX_IMAGE_PIXELS if max_pixels is None else max_pixels
+    if math.prod(size) > most:
+        raise LimitExceededError(f"{name} has {size[0]} × {size[1]} pixels; at most {most} are decoded")
 
 
 def _array_mode(image: Image.Image) -> str:
