@@ -20,7 +20,7 @@ from tests.kinds.artifacts.media import Scene
 from tests.kinds.episodes.filmed import H264, SCENES, Filmed, jpegs
 from tests.kinds.episodes.scenes import memory_store, open_session
 from warpdata.datasets import open_dataset
-from warpdata.errors import BadInputError, LimitExceededError, MediaDecodeError, UnsupportedError
+from warpdata.errors import BadInputError, InvalidSourceError, LimitExceededError, MediaDecodeError, UnsupportedError
 from warpdata.formats.wshard import FrameReader
 from warpdata.formats.wshard.codecs import crc32c
 from warpdata.formats.wshard.frame_index import FrameIndex, parse_frames
@@ -335,6 +335,22 @@ def test_cameras_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="no frame index"):
         episodes[0].read(["cam"])
     assert set(next(iter(episodes.windows(keys=["state"])))) == {"state", "episode", "step"}
+
+
+def test_a_corrupt_frame_index_is_not_published(tmp_path: Path) -> None:
+    made = Filmed("e", 40, tmp_path).add_video("cam", H264)
+    name = frames_block("signal/cam")
+    made.extra[name] = Block(made.extra[name].data[:-1])
+    with pytest.raises(InvalidSourceError, match="not a valid episode: the frame index"):
+        publish([made.save()], (tmp_path / "s").as_uri())
+
+
+def test_a_video_of_another_size_than_declared_is_an_error(tmp_path: Path) -> None:
+    made = Filmed("e", 40, tmp_path).add_video("cam", H264, frame_shape=[24, 32, 3])
+    episodes = publish([made.save()], (tmp_path / "s").as_uri())
+    with pytest.raises(MediaDecodeError, match="step 0: frame 0 has 64 × 48 pixels; the channel has 32 × 24"):
+        list(episodes.windows(keys=["cam"]))
+    assert next(iter(episodes.windows(keys=["cam"], resize=(24, 32))))["cam"].shape[1:] == (1, 24, 32, 3)
 
 
 def test_an_index_without_cameras_is_not_read_as_if_there_were_none(
