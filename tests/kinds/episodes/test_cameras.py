@@ -379,6 +379,7 @@ def test_a_missing_library_is_named_before_the_epoch(episodes: Episodes, monkeyp
     with pytest.raises(UnsupportedError, match="the camera 'top' needs PyAV") as caught:
         episodes.windows()
     assert "[video]" in (caught.value.hint or "")
+    assert "keys=" in (caught.value.hint or "")
     assert "state" in next(iter(episodes.windows(keys=["state", "wrist"])))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpdata.errors import BadInputError, CorruptError, LimitExceededError, MediaDecodeError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, MediaDecodeError, MissingExtraError
 from warpdata.formats.media import require_decoders
 from warpdata.formats.wshard import Array
 from warpdata.kinds.episodes.camera import CameraReader, FrameSource, RawFrames, check_frame_pixels, check_resize
@@ -205,7 +205,11 @@ class CameraLoader:
         for at, camera in enumerate(self._keys):
             found = {specs[at].encoding for specs in self._channels.values()}
             needed = {encoding or "png" for encoding in found if encoding is not None or camera.resize is not None}
-            require_decoders(sorted(needed), f"the camera {camera.key.name!r}")
+            try:
+                require_decoders(sorted(needed), f"the camera {camera.key.name!r}")
+            except MissingExtraError as error:
+                hint = f"{error.hint}, or name other channels in keys=…."
+                raise MissingExtraError(error.message, hint=hint) from error
 
     def _check_layouts(self, layouts: Sequence[Sequence[ChannelLayout]]) -> dict[int, tuple[ChannelLayout, ...]]:
         """Return the channels of each layout. Raise `BadInputError` unless frames of all fit into one array."""
