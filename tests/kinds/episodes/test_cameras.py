@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from warpdata.errors import BadInputError, InvalidSourceError, LimitExceededErro
 from warpdata.formats.wshard import FrameReader
 from warpdata.formats.wshard.codecs import crc32c
 from warpdata.formats.wshard.frame_index import FrameIndex, parse_frames
-from warpdata.kinds.episodes import Episodes, index_writer
+from warpdata.kinds.episodes import Episodes, encoded_frames, index_writer, source
 from warpdata.kinds.episodes.encoded_frames import FRAME_CACHE
 from warpdata.repository.catalog import parse_address
 from warpdata.testing import S3Endpoint
@@ -77,14 +78,15 @@ def check(batch: Any, filmed: list[Filmed], keys: dict[str, tuple[int, int]], pa
 spans = st.integers(-9, 6).flatmap(lambda start: st.tuples(st.just(start), st.integers(start + 1, start + 12)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     top=spans,
     wrist=spans,
     stride=st.sampled_from([1, 3, 7, 17]),
     pad=st.sampled_from(["edge", "zero", None]),
-    shuffle=st.booleans(),
+    shuffle=st.sampled_from([False, True, wd.Shuffle(4, 3)]),
     seed=st.integers(0, 5),
+    bounds=st.tuples(st.sampled_from([1, 5, 10**4]), st.sampled_from([0, 9, 10**4]), st.sampled_from([1000, 2**22])),
 )
 def test_windows_equal_sequential_decoding(
     episodes: Episodes,
@@ -93,14 +95,29 @@ def test_windows_equal_sequential_decoding(
     wrist: tuple[int, int],
     stride: int,
     pad: Any,
-    shuffle: bool,
+    shuffle: Any,
     seed: int,
+    bounds: tuple[int, int, int],
+) -> None:
+    """`bounds` has the frames of a segment and of the cache, and the bytes that are fetched together."""
+    FRAME_CACHE.clear()
+    segment, cached, ahead = bounds
+    with (
+        patch.object(encoded_frames, "_SEGMENT_BYTES", segment * 48 * 64 * 3),
+        patch.object(FRAME_CACHE, "max_bytes", cached * 48 * 64 * 3),
+        patch.object(source, "_AHEAD_BYTES", ahead),
+    ):
+        check_epoch(episodes, filmed, top, wrist, stride=stride, pad=pad, shuffle=shuffle, seed=seed)
+
+
+def check_epoch(
+    episodes: Episodes, filmed: list[Filmed], top: tuple[int, int], wrist: tuple[int, int], **options: Any
 ) -> None:
     keys = {"top": top, "ctrl": (0, 2), "wrist": wrist}
-    stream = episodes.windows(keys=keys, stride=stride, pad=pad, shuffle=shuffle, seed=seed, batch_size=13)
+    stream = episodes.windows(keys=keys, batch_size=13, **options)
     seen = []
     for batch in stream.epoch(0):
-        check(batch, filmed, keys, pad)
+        check(batch, filmed, keys, options["pad"])
         seen += list(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True))
     assert len(seen) == len(set(seen)) == stream.identity.sample_count
 
