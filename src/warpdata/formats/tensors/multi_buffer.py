@@ -22,7 +22,7 @@ from warpdata.formats.tensors.index import ALIGNMENT_BYTES, TensorEntry, TensorI
 from warpdata.formats.tensors.plan import Permute, Run, ViewPlan, make_plan
 from warpdata.formats.tensors.reads import ReadCost, ViewExplanation, explain_reads
 from warpdata.formats.tensors.replica import Replica
-from warpdata.formats.tensors.spec import Narrow, NormalView, Op, TensorSelection, normalize, whole
+from warpdata.formats.tensors.spec import Narrow, NormalView, Op, TensorSelection, as_int, normalize, whole
 
 __all__ = ["Deferred", "Layout", "MultiBufferPlan", "PlacedTensors", "place_tensors"]
 
@@ -121,10 +121,10 @@ def _positions(index: TensorIndex, plans: Mapping[str, ViewPlan], layout: Layout
     for name, plan in plans.items():
         given = layout[name]
         key, offset = given if isinstance(given, tuple) else ("", given)
-        item = min(plan.index[name].dtype.item_bytes, ALIGNMENT_BYTES)
-        if not isinstance(offset, int) or offset < 0 or offset % item:
+        item, position = min(plan.index[name].dtype.item_bytes, ALIGNMENT_BYTES), as_int(offset)
+        if position is None or position < 0 or position % item:
             raise BadInputError(f"{name!r} cannot begin at byte {offset!r}; expected a multiple of {item}")
-        out[name] = (str(key), offset)
+        out[name] = (str(key), position)
     return out
 
 

@@ -269,12 +269,11 @@ def _narrow_bound(bound: Bound, part: int | slice, name: str) -> Bound:
             raise BadInputError(f"{name!r}: {part!r} is not a slice: {error}") from error
         if step < 1:
             raise BadInputError(f"{name!r}: the step {step} is not positive")
-        length = max(0, -(-(stop - start) // step))
-        return Bound(bound.start + start * bound.step, length, bound.step * step if length > 1 else 1)
+        return bound.part(start, max(0, -(-(stop - start) // step)), step)
     try:
         position = operator.index(part)
     except TypeError as error:
         raise BadInputError(f"{name!r}: {part!r} is not an integer or a slice") from error
     if not -bound.length <= position < bound.length:
         raise BadInputError(f"{name!r}: {position} is out of range for {bound.length} entries")
-    return Bound(bound.start + position % bound.length * bound.step, 1)
+    return bound.part(position % bound.length, 1)
