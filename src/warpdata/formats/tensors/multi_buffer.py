@@ -155,6 +155,7 @@ class Deferred:
     def __init__(self, replica: Replica, device: Any, cost: ReadCost | None) -> None:
         self._replica = replica
         self._device = cuda.cuda_device(device)
+        self._has_torch = cuda.wants_torch(device)
         self._cost = cost or replica.cost
         self._plan = MultiBufferPlan(replica.index)
         self._is_open = True
@@ -203,6 +204,9 @@ class Deferred:
 
     def _allocate(self, shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
         dtype = self._replica.index[name].dtype
+        if self._has_torch:
+            host = cuda.empty_tensor(shape, dtype, "cpu")
+            return host, host_bytes(cuda.tensor_bytes(host).numpy())
         if self._device is None:
             array = np.empty(shape, numpy_dtype(dtype))
             return array, host_bytes(array)

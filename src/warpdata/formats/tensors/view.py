@@ -133,19 +133,19 @@ class View:
 
         The device need not exist on this machine.
         """
-        on_device = device is not None and str(device) != "cpu"
+        on_device = device is not None and not cuda.is_cpu(device)
         planned = self._replica.plan_reads(self.plan, self._cost, verify=verify)
         return explain_reads(self.plan, planned, self._replica.requests(planned), on_device=on_device)
 
     def materialize(self, device: Any = None, *, verify: bool | None = None, expect: str | None = None) -> Materialized:
-        """Read into new memory of NumPy, or of torch on a device.
+        """Read into new memory of NumPy, or of torch on a device. `device="cpu"` is NumPy if torch is not installed.
 
         `verify` checks every leaf whose hash is known; by default, the bytes of stores and peers are verified.
         `expect` is the `view_data_hash` that the result must have.
         """
-        torch_device = cuda.cuda_device(device)
+        cuda.cuda_device(device)  # refuse a device before anything is planned
         task = self._replica.transfer_task(self.plan, self._cost, verify=verify)
-        buffer = new_buffer(self.size, torch_device)
+        buffer = new_buffer(self.size, device)
         if self.size:
             self._replica.engine.fill(task, buffer.target())
         return self._materialized(buffer, expect)
@@ -240,10 +240,19 @@ class Tensor:
         """Read the slice into a new array."""
         if 0 in self.shape:
             return np.empty(self.shape, numpy_dtype(self.entry.dtype))
-        selection = TensorSelection(self._bounds, tuple(range(len(self._bounds))))
-        view = View(self._replica, NormalView(((self.name, selection),)), names=(self.name,))
-        array: NDArray[Any] = view.materialize(verify=verify)[self.name]
+        array: NDArray[Any] = self._view().materialize(verify=verify)[self.name]
         return array.reshape(self.shape)
+
+    def torch(self, device: Any = "cpu", *, verify: bool | None = None) -> Any:
+        """Read the slice into a new tensor of torch. `MissingExtraError` if torch is not installed."""
+        cuda.torch_library()
+        if 0 in self.shape:
+            return cuda.empty_tensor(self.shape, self.entry.dtype, cuda.cuda_device(device) or "cpu")
+        return self._view().materialize(device, verify=verify)[self.name].reshape(self.shape)
+
+    def _view(self) -> View:
+        selection = TensorSelection(self._bounds, tuple(range(len(self._bounds))))
+        return View(self._replica, NormalView(((self.name, selection),)), names=(self.name,))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         array = self.numpy()
