@@ -50,6 +50,9 @@ class ExtentMap:
         self._starts = [part.start for part in joined]
         self._source_ranges = _source_ranges(joined)
 
+    def __repr__(self) -> str:
+        return f"ExtentMap({len(self.parts)} extents, {sum(part.end - part.start for part in self.parts):,} bytes)"
+
     def holding(self, start: int, end: int) -> Extent | None:
         """Return the extent that holds all of a range, if one does."""
         at = bisect_right(self._starts, start) - 1

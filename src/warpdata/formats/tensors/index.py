@@ -87,7 +87,7 @@ class TensorEntry:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TensorIndex:
     """All tensors of an artifact, in name order. `BadInputError` if the entries break a rule of the index."""
 
@@ -101,6 +101,9 @@ class TensorIndex:
             raise BadInputError(f"the tensor index is not valid: {'; '.join(problems[:5])}")
         object.__setattr__(self, "total_size", max((e.offset + e.size for e in self.entries), default=0))
         object.__setattr__(self, "_by_name", {entry.name: entry for entry in self.entries})
+
+    def __repr__(self) -> str:
+        return f"TensorIndex({len(self.entries):,} tensors, {self.total_size:,} bytes)"
 
     def __iter__(self) -> Iterator[TensorEntry]:
         return iter(self.entries)

@@ -28,7 +28,7 @@ class LeafDigests:
     """The leaf digests of an artifact, and the bytes that each of them covers."""
 
     index: TensorIndex
-    digests: tuple[bytes, ...]
+    digests: tuple[bytes, ...] = field(repr=False)
     size: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -160,6 +160,10 @@ class Deferred:
         self._plan = MultiBufferPlan(replica.index)
         self._is_open = True
 
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "closed"
+        return f"Deferred({len(self._plan.buffers)} slices of {self._replica.index_multihash}, {state})"
+
     def __enter__(self) -> Self:
         return self
 

@@ -51,6 +51,9 @@ class PeerSource:
         self._idle: deque[http.client.HTTPConnection] = deque()
         weakref.finalize(self, _close_all, self._idle)
 
+    def __repr__(self) -> str:
+        return f"PeerSource({self.url!r}, {self._index_multihash!r})"
+
     def index_bytes(self) -> bytes:
         data = self._get("index", limit=MAX_TENSOR_INDEX_BYTES)
         if multihash(hashlib.sha256(data).digest()) != self._index_multihash:

@@ -40,6 +40,9 @@ class TensorServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"TensorServer({self.url!r})"
+
     @property
     def url(self) -> str:
         """The URL for `SourcePolicy(peers=…)`."""

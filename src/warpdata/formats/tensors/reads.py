@@ -106,7 +106,7 @@ class ReadPlan:
     choices: tuple[Choice, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ViewExplanation:
     """The exact cost of a read, known before it runs.
 
@@ -122,6 +122,10 @@ class ViewExplanation:
     choices: tuple[Choice, ...]
     transposed: tuple[str, ...]
     on_device: bool = False
+
+    def __repr__(self) -> str:
+        counts = f"requests={self.requests}, bytes_read={self.bytes_read}, bytes_kept={self.bytes_kept}"
+        return f"ViewExplanation({counts}, on_device={self.on_device})"
 
     def __str__(self) -> str:
         lines = [f"{self.requests} requests, {self.bytes_read} bytes read, {self.bytes_kept} kept"]

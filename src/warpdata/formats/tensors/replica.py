@@ -30,7 +30,7 @@ _VERIFIED_SOURCES = (FileShards, StoreShards, ObjectRangeSource, PeerSource)
 """Sources whose bytes come from a store or a peer, and are verified by default."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Replica:
     """`leaves` are the leaf digests, if they are known. `cost` is that of the sources."""
 
@@ -42,6 +42,9 @@ class Replica:
     leaves: tuple[bytes, ...] | None = None
     engine: Engine = field(default_factory=Engine, compare=False)
     cost: ReadCost = field(default_factory=ReadCost)
+
+    def __repr__(self) -> str:
+        return f"Replica({self.index_multihash}, {self.index!r}, {len(self.sources)} sources)"
 
     @classmethod
     def create(

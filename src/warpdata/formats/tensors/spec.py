@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from warpdata.errors import BadInputError
+from warpdata.formats.tensors.display import list_names
 from warpdata.formats.tensors.index import TensorEntry, TensorIndex
 from warpdata.limits import MAX_VIEW_OPS
 
@@ -125,11 +126,14 @@ class TensorSelection:
         return None if cut else _swaps(self.order)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class NormalView:
     """Selections by name, in name order, without identities. Empty: the canonical artifact itself."""
 
     selections: tuple[tuple[str, TensorSelection], ...]
+
+    def __repr__(self) -> str:
+        return f"NormalView({list_names([name for name, _ in self.selections])})"
 
 
 def whole(entry: TensorEntry) -> TensorSelection:

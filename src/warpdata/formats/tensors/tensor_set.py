@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from warpdata.errors import BadInputError, CorruptError, UnsupportedError
+from warpdata.formats.tensors.display import list_names, table_rows, tensor_table
 from warpdata.formats.tensors.extents import Extent, ExtentMap
 from warpdata.formats.tensors.hashing import artifact_id, multihash, tree_root
 from warpdata.formats.tensors.in_memory import overwrite_view, plan_write, replica_of_arrays
@@ -48,6 +49,15 @@ class TensorSet:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        sources = f"{len(self._replica.sources)} sources" if len(self._replica.sources) != 1 else "1 source"
+        size = f"{len(self):,} tensors, {self.index.total_size:,} bytes"
+        return f"TensorSet({size}, {sources}, {self.index_multihash}: {list_names(self.names())})"
+
+    def _repr_html_(self) -> str:
+        title = f"TensorSet {self.index_multihash} · {len(self):,} tensors · {self.index.total_size:,} bytes"
+        return tensor_table(title, table_rows(self.index), len(self))
 
     def __getitem__(self, name: str) -> Tensor:
         entry = self.index[name]

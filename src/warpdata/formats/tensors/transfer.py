@@ -84,6 +84,9 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"Engine(threads={self.threads}, staging_bytes={self.staging_bytes})"
+
     @property
     def pinned_bytes(self) -> int:
         """Pinned memory that the engine holds now."""

@@ -6,6 +6,7 @@ made by `TensorSet[name]`. Both read nothing until they are materialized.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import numpy as np
 from warpdata.errors import BadInputError, CorruptError, UnsupportedError
 from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.buffers import Buffer, as_buffer, new_buffer
+from warpdata.formats.tensors.display import clip_name, list_names, table_rows, tensor_table
 from warpdata.formats.tensors.dtypes import numpy_dtype
 from warpdata.formats.tensors.hashing import (
     logical_layout_hash,
@@ -51,6 +53,12 @@ class Materialized(Mapping[str, Any]):
         self._arrays = arrays
         self._byte_space = byte_space
 
+    def __repr__(self) -> str:
+        return f"Materialized({len(self):,} tensors: {list_names(list(self))})"
+
+    def _repr_html_(self) -> str:
+        return tensor_table(f"{len(self):,} tensors", map(_table_row, self._arrays.items()), len(self))
+
     @property
     def region(self) -> Any:
         """The ByteSpace of the view as a memoryview or a flat tensor; with a layout, the memory of the caller."""
@@ -82,6 +90,14 @@ class View:
         self.normal = normal
         self.plan = make_plan(replica.index, normal, names)
         self._subset = None if names is None else view_subset_hash(names)
+
+    def __repr__(self) -> str:
+        identity = self.view_id or "identity"
+        return f"View({len(self.names):,} tensors, {self.size:,} bytes, {identity}: {list_names(self.names)})"
+
+    def _repr_html_(self) -> str:
+        title = f"View {self.view_id or ''} · {len(self.names):,} tensors · {self.size:,} bytes"
+        return tensor_table(title, table_rows(self.index[name] for name in self.names), len(self.names))
 
     @property
     def view_id(self) -> str | None:
@@ -194,13 +210,18 @@ class View:
         return _check_hash(Materialized(buffer.contents, arrays, buffer.to_host), expect)
 
 
+def _table_row(item: tuple[str, Any]) -> tuple[str, str, Sequence[int], int]:
+    name, array = item
+    return name, str(array.dtype), tuple(array.shape), int(array.nbytes)
+
+
 def _check_hash(out: Materialized, expect: str | None) -> Materialized:
     if expect is not None and out.view_data_hash != expect:
         raise CorruptError(f"the bytes of the view hash to {out.view_data_hash}; expected {expect}")
     return out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Tensor:
     """A tensor or a slice of it. Indexing reads nothing; `numpy()` reads exactly the slice."""
 
@@ -208,6 +229,14 @@ class Tensor:
     _replica: Replica
     _bounds: tuple[Bound, ...]
     _axes: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        part = "" if self.shape == self.entry.shape else f", part of {self.entry.shape}"
+        return f"Tensor({clip_name(self.name)!r}, {self.dtype}, shape={self.shape}{part})"
+
+    def _repr_html_(self) -> str:
+        size = math.prod(self.shape) * self.entry.dtype.item_bytes
+        return tensor_table("Tensor", [(self.name, self.dtype, self.shape, size)], 1)
 
     @property
     def name(self) -> str:

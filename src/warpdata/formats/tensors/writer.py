@@ -48,6 +48,10 @@ class TensorWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        total = self.index.total_size
+        return f"TensorWriter({str(self.path)!r}, {len(self.index)} tensors, {total:,} bytes)"
+
     @property
     def index(self) -> TensorIndex:
         return self._replica.index
