@@ -160,3 +160,23 @@ def test_path_or_dataset(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for target in ("model.safetensors", "./model.safetensors", str(file.parent), "."):
         assert ask("tensors", "show", target)["path"] == target
     assert "acme/model is not published" in run("tensors", "show", "acme/model").stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "found"),
+    [
+        ("notes.txt", b"some words, and more of them", "is not a tensor file"),
+        ("short.txt", b"abc", "is not a tensor file"),
+        ("empty", b"", "is not a tensor file"),
+        ("model.pt", b"PK\x03\x04" + bytes(100), "zip archive"),
+        ("array.npy", b"\x93NUMPY" + bytes(100), "numpy.save"),
+    ],
+)
+def test_another_file_is_called_another_file(tmp_path: Path, name: str, data: bytes, found: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    done = run("tensors", "show", str(tmp_path / name))
+    assert done.exit_code == 5  # bad input
+    assert found in done.output
+    assert "header of" not in done.output
+    (tmp_path / "cut.safetensors").write_bytes(data)
+    assert run("tensors", "show", str(tmp_path / "cut.safetensors")).exit_code == CORRUPT
