@@ -25,7 +25,7 @@ from warpdata.errors import (
     StoreUnavailableError,
     UnsupportedError,
 )
-from warpdata.formats.tensors.peer import PeerSource
+from warpdata.formats.tensors.peer import PeerAccess, PeerSource
 from warpdata.formats.tensors.plan import iter_blocks
 from warpdata.primitives.ranges import RangeSet
 from warpdata.storage import ByteRange, LocalStore
@@ -250,7 +250,7 @@ def test_unreachable_peers_raise_typed_errors(whole: TensorSet) -> None:
 
 def test_a_silent_peer_is_a_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        source = PeerSource(f"http://127.0.0.1:{silent.getsockname()[1]}", "b" * 56, timeout_s=0.2)
+        source = PeerSource(f"http://127.0.0.1:{silent.getsockname()[1]}", "b" * 56, access=PeerAccess(timeout_s=0.2))
         with pytest.raises(StoreTimeoutError):
             source.read_range(0, 4)
 

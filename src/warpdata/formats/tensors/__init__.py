@@ -24,6 +24,7 @@ from warpdata.formats.tensors.plan import Contiguous, Pad, Permute, Strided, Vie
 from warpdata.formats.tensors.reads import Choice, ReadCost, ViewExplanation
 from warpdata.formats.tensors.replica import CanonicalBytes
 from warpdata.formats.tensors.shards import FileShards, StoreShards, cut_shards
+from warpdata.formats.tensors.source_health import SourceStats
 from warpdata.formats.tensors.source_selection import SourcePolicy
 from warpdata.formats.tensors.spec import Crop, Narrow, NormalView, Transpose, crop, narrow, normalize, transpose
 from warpdata.formats.tensors.tensor_file import encode_tail
@@ -55,6 +56,7 @@ __all__ = [
     "RangeSource",
     "ReadCost",
     "SourcePolicy",
+    "SourceStats",
     "StoreShards",
     "Strided",
     "Tensor",

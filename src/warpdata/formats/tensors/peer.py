@@ -9,12 +9,16 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import os
+import re
 import weakref
 from collections import deque
+from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import urlsplit
 
 from warpdata.errors import (
+    AuthenticationError,
     BadInputError,
     CorruptError,
     ObjectNotFoundError,
@@ -24,12 +28,27 @@ from warpdata.errors import (
 )
 from warpdata.formats.tensors.hashing import multihash
 from warpdata.limits import MAX_PEER_EXTENTS_BYTES, MAX_TENSOR_INDEX_BYTES
+from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.ranges import ByteRange, RangeSet
 
-__all__ = ["TIMEOUT_S", "PeerSource"]
+__all__ = ["TIMEOUT_S", "TOKEN_VARIABLE", "PeerAccess", "PeerSource", "check_token"]
 
 TIMEOUT_S = 30.0
+TOKEN_VARIABLE = "WARP_TENSORS_TOKEN"  # noqa: S105 - the name of a variable, not a password
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/=]{1,1024}")
 _CONNECTIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAccess:
+    """The token for peers, by default that of WARP_TENSORS_TOKEN, and the longest silence of a peer."""
+
+    token: str | None = field(default=None, repr=False)
+    timeout_s: float = TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s > 0:
+            raise BadInputError(f"timeout_s={self.timeout_s!r} is not a positive number of seconds")
 
 
 class PeerSource:
@@ -37,19 +56,20 @@ class PeerSource:
 
     concurrency = _CONNECTIONS
 
-    def __init__(self, url: str, index_multihash: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise BadInputError(f"{url!r} is not the URL of a peer", hint="Write http://host:port.")
+    def __init__(self, url: str, index_multihash: str, *, access: PeerAccess | None = None) -> None:
+        access = access or PeerAccess()
+        self._secure, self._host, self._port, path = _parse_url(url)
         self.url = url.rstrip("/")
-        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
-        self._path = f"{parts.path.rstrip('/')}/tensors/{index_multihash}"
+        self._path = f"{path}/tensors/{index_multihash}"
         self._index_multihash = index_multihash
-        self._timeout_s = timeout_s
+        self._timeout_s = access.timeout_s
+        token = access.token or os.environ.get(TOKEN_VARIABLE)
+        self._headers = {"Authorization": f"Bearer {check_token(token)}"} if token else {}
         self.size_bytes = 0
         """The end of the last byte that the peer has, once `ranges` was called."""
         self._idle: deque[http.client.HTTPConnection] = deque()
         weakref.finalize(self, _close_all, self._idle)
+        register_after_fork(self.close)
 
     def __repr__(self) -> str:
         return f"PeerSource({self.url!r}, {self._index_multihash!r})"
@@ -86,7 +106,9 @@ class PeerSource:
         _close_all(self._idle)
 
     def _get(self, what: str, *, limit: int, span: tuple[int, int] | None = None) -> bytes:
-        headers = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
+        headers = dict(self._headers)
+        if span is not None:
+            headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
         idle = len(self._idle)
         while True:
             connection = self._connection()
@@ -95,7 +117,7 @@ class PeerSource:
                 reply = connection.getresponse()
                 data = reply.read(limit + 1)
                 is_complete = reply.isclosed() or not reply.read(1)
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a malformed chunk
                 connection.close()
                 # The server may have closed an idle connection, so each of them may fail once.
                 idle -= 1
@@ -107,6 +129,9 @@ class PeerSource:
             connection.close()
             raise StorageError(f"{self.url} sent more than {limit} bytes for {what}")
         self._idle.append(connection)
+        if reply.status in (401, 403):
+            hint = f"Pass SourcePolicy(token=…) or set {TOKEN_VARIABLE}."
+            raise AuthenticationError(f"{self.url} answered {reply.status}: the token is missing or wrong", hint=hint)
         if reply.status == 404:
             raise ObjectNotFoundError(f"{self.url} has no {what} of {self._index_multihash}")
         if reply.status != (200 if span is None else 206):
@@ -122,8 +147,28 @@ class PeerSource:
 
     def _fail(self, error: Exception) -> NoReturn:
         if isinstance(error, TimeoutError):
-            raise StoreTimeoutError(f"{self.url} did not answer within {self._timeout_s} s") from error
+            raise StoreTimeoutError(f"{self.url} was silent for {self._timeout_s} s") from error
         raise StoreUnavailableError(f"{self.url} cannot be reached: {error}") from error
+
+
+def check_token(token: str) -> str:
+    """Return a token that can be sent in a header. `BadInputError` for any other; the message does not show it."""
+    if not _TOKEN.fullmatch(token):
+        raise BadInputError("the token of the tensor server has characters other than letters, digits and -._~+/=")
+    return token
+
+
+def _parse_url(url: str) -> tuple[bool, str, int | None, str]:
+    """Return (is https, host, port, path). A host may be an IPv6 address in brackets."""
+    hint = "Write http://host:port, or http://[::1]:port for IPv6."
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except (ValueError, AttributeError, TypeError) as error:
+        raise BadInputError(f"{url!r} is not the URL of a peer: {error}", hint=hint) from error
+    if parts.scheme not in ("http", "https") or not host or parts.username is not None:
+        raise BadInputError(f"{url!r} is not the URL of a peer", hint=hint)
+    return parts.scheme == "https", host, port, parts.path.rstrip("/")
 
 
 def _close_all(connections: deque[http.client.HTTPConnection]) -> None:

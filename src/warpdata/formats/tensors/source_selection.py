@@ -1,8 +1,8 @@
 """Sources of an artifact: local files, peers and stores, and the order in which they are used.
 
-The choice is made once, when an artifact is opened: each canonical byte gets the first source that has it. Sources
-without the artifact are skipped; bytes that no source has stay missing. Implements "Several sources" of
-docs/specs/tensors.md.
+The plan is made once, when an artifact is opened: each canonical byte gets the first source that has it. Sources
+without the artifact are skipped; bytes that no source has stay missing. `failover` handles sources that fail later.
+Implements "Several sources" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -10,30 +10,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from warpdata.errors import (
-    BadInputError,
-    CorruptError,
-    LimitExceededError,
-    NotFoundError,
-    ObjectNotFoundError,
-    StorageError,
-)
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, ObjectNotFoundError, WarpError
 from warpdata.formats.tensors.extents import Extent, ExtentMap
+from warpdata.formats.tensors.failover import AssembledSource, Failover, SourcePlace, assign_extents
 from warpdata.formats.tensors.hashing import leaf_size, multihash, tree_root
 from warpdata.formats.tensors.index import decode_object, parse_index
-from warpdata.formats.tensors.peer import PeerSource
+from warpdata.formats.tensors.peer import TIMEOUT_S, PeerAccess, PeerSource
 from warpdata.formats.tensors.replica import Replica
 from warpdata.formats.tensors.safetensors_file import index_safetensors
 from warpdata.formats.tensors.shards import FileShards, StoreShards
+from warpdata.formats.tensors.source_health import SourceHealth
 from warpdata.formats.tensors.tensor_file import is_canonical, is_partial, read_partial, read_tail
 from warpdata.formats.tensors.transfer import Engine
 from warpdata.limits import MAX_TENSOR_FILES, MAX_TENSOR_INDEX_BYTES
-from warpdata.primitives.ranges import RangeSet
-from warpdata.storage import FileRangeSource, ObjectRangeSource
+from warpdata.storage import ConcurrentSource, FileRangeSource, ObjectRangeSource, RangeSource
 
 __all__ = ["ArtifactKey", "SourcePolicy", "close_sources", "open_local", "select_sources"]
 
@@ -46,15 +40,25 @@ class SourcePolicy:
     """The places to look at, in the order of `prefer`. Kinds that `prefer` does not name are not used.
 
     `replicas` are local files and directories, `peers` URLs of hosts that serve tensors, `stores` objects with a
-    canonical file.
+    canonical file. Peers get `token`, or else that of WARP_TENSORS_TOKEN. A peer that is silent for
+    `peer_timeout_s` seconds has failed.
     """
 
     prefer: Sequence[str] = _KINDS
     replicas: Sequence[str | os.PathLike[str]] = ()
     peers: Sequence[str] = ()
     stores: Sequence[ObjectRangeSource] = ()
+    token: str | None = field(default=None, repr=False)
+    peer_timeout_s: float = TIMEOUT_S
+
+    @property
+    def peer_access(self) -> PeerAccess:
+        return PeerAccess(self.token, self.peer_timeout_s)
 
     def __post_init__(self) -> None:
+        for name in ("prefer", "replicas", "peers", "stores"):
+            if isinstance(getattr(self, name), str | bytes | os.PathLike):
+                raise BadInputError(f"{name}={getattr(self, name)!r} is one value; expected a list")
         if len(set(self.prefer)) != len(self.prefer) or not set(self.prefer) <= set(_KINDS):
             raise BadInputError(f"prefer={list(self.prefer)!r} is not an order of {', '.join(_KINDS)}")
 
@@ -84,35 +88,82 @@ def select_sources(
 ) -> Replica:
     """Return the artifact over the sources of a policy. `first` precedes all others, `stored` the other stores.
 
-    Index and leaf digests match the key, whichever source sent them.
+    Index and leaf digests match the key, whichever source sent them. Sources that cannot be opened are recorded.
     """
-    held = [] if first is None else [first]
-    problems: list[str] = []
-    for kind in policy.prefer:
-        if kind == "store" and stored is not None:
-            held.append(stored)
-        for open_replica in _candidates(kind, policy, key.index_multihash):
-            try:
-                found = open_replica()
-            except (NotFoundError, StorageError) as error:
-                problems.append(error.message)
-                continue
-            if found.index_multihash == key.index_multihash:
-                held.append(found)
-            else:
-                problems.append(f"{kind} has another artifact")
+    held: list[tuple[SourceHealth, Replica]] = []
+    closed: list[SourceHealth] = []
+    if first is not None:
+        held.append((SourceHealth("replica", _file_names(first)), first))
+    try:
+        for kind in policy.prefer:
+            if kind == "store" and stored is not None:
+                held.append((SourceHealth("store", "published tensors"), stored))
+            for name, open_replica in _candidates(kind, policy, key.index_multihash):
+                health = SourceHealth(kind, name)
+                found = _open_candidate(open_replica, key, health)
+                if found is None:
+                    closed.append(health)
+                else:
+                    held.append((health, found))
+    except BaseException:
+        for _, found in held:
+            if found is not first and found is not stored:
                 close_sources(found)
+        raise
     if stored is not None and "store" not in policy.prefer:
-        held.append(replace(stored, sources=(), extents=ExtentMap(())))
+        held.append((SourceHealth("store", "published index"), replace(stored, sources=(), extents=ExtentMap(()))))
     if not held:
-        reason = "; ".join(problems[:3]) or "the policy names none"
+        reason = "; ".join(f"{one.kind} {one.name}: {one.stats().last_error}" for one in closed)
+        reason = reason or "the policy names none"
         raise ObjectNotFoundError(f"no source has the artifact {key.index_multihash}: {reason}")
-    known = (one.leaves for one in held if one.leaves and _are_digests_of(one.leaves, key.data_multihash))
-    leaves = next(known, None) if first is None or first.leaves is None else first.leaves
-    sources = tuple(source for one in held for source in one.sources)
-    extents = _assign_extents(held, by_leaf=leaves is not None)
-    cost = max((one.cost for one in held), key=lambda cost: cost.request_bytes)
-    return Replica.create(held[0].index, sources, extents, leaves=leaves, engine=engine, cost=cost)
+    return _combine(key, held, closed, engine, trusted=None if first is None else first.leaves)
+
+
+def _open_candidate(open_replica: Callable[[], Replica], key: ArtifactKey, health: SourceHealth) -> Replica | None:
+    """Open one source. None, with the reason on record, if it fails or has another artifact."""
+    try:
+        found = open_replica()
+    except (WarpError, OSError) as error:
+        health.fail_open(error)
+        return None
+    if found.index_multihash == key.index_multihash:
+        return found
+    close_sources(found)
+    health.fail_open(ObjectNotFoundError(f"has another artifact, {found.index_multihash}"))
+    return None
+
+
+def _combine(
+    key: ArtifactKey,
+    held: Sequence[tuple[SourceHealth, Replica]],
+    closed: Sequence[SourceHealth],
+    engine: Engine | None,
+    *,
+    trusted: tuple[bytes, ...] | None,
+) -> Replica:
+    """Return one artifact over opened sources. `trusted` digests are used as they are, others if they match the key."""
+    known = (one.leaves for _, one in held if one.leaves and _are_digests_of(one.leaves, key.data_multihash))
+    leaves = next(known, None) if trusted is None else trusted
+    index = held[0][1].index
+    sources: tuple[RangeSource, ...] = ()
+    places: list[SourcePlace] = []
+    for health, one in held:
+        moved = [replace(part, source=part.source + len(sources)) for part in one.extents.parts]
+        if one.sources:
+            places.append(SourcePlace(health, ExtentMap(moved)))
+        sources += one.sources
+    extents = assign_extents(index, places, by_leaf=leaves is not None, assembled=len(sources))
+    failover = Failover(index, sources, places, extents=extents, leaves=leaves, closed=closed)
+    if any(part.source == len(sources) for part in extents.parts):
+        concurrency = min(s.concurrency if isinstance(s, ConcurrentSource) else 1 for s in sources)
+        sources += (AssembledSource(failover, index.total_size, concurrency),)
+    cost = max((one.cost for _, one in held), key=lambda cost: cost.request_bytes)
+    return Replica.create(index, sources, extents, leaves=leaves, engine=engine, cost=cost, failover=failover)
+
+
+def _file_names(replica: Replica) -> str:
+    names = [str(source.path) for source in replica.sources if isinstance(source, FileRangeSource)]
+    return names[0] if len(names) == 1 else f"{len(names)} files"
 
 
 def close_sources(replica: Replica) -> None:
@@ -122,23 +173,24 @@ def close_sources(replica: Replica) -> None:
             source.close()
 
 
-def _candidates(kind: str, policy: SourcePolicy, index_multihash: str) -> Iterator[Callable[[], Replica]]:
+def _candidates(kind: str, policy: SourcePolicy, index_multihash: str) -> Iterator[tuple[str, Callable[[], Replica]]]:
+    """Yield the name of each source of a kind, and the function that opens it."""
     if kind == "replica":
-        yield from (partial(open_local, Path(path)) for path in policy.replicas)
+        yield from ((str(path), partial(open_local, Path(path))) for path in policy.replicas)
     elif kind == "peer":
-        yield from (partial(_open_peer, url, index_multihash) for url in policy.peers)
+        peers = [PeerSource(url, index_multihash, access=policy.peer_access) for url in policy.peers]
+        yield from ((peer.url, partial(_open_peer, peer)) for peer in peers)
     else:
-        yield from (partial(_open_object, source) for source in policy.stores)
+        yield from ((source.key, partial(_open_object, source)) for source in policy.stores)
 
 
-def _open_peer(url: str, index_multihash: str) -> Replica:
-    peer = PeerSource(url, index_multihash)
+def _open_peer(peer: PeerSource) -> Replica:
     try:
-        index = parse_index(peer.index_bytes(), f"the index at {url}")
+        index = parse_index(peer.index_bytes(), f"the index at {peer.url}")
         leaves = peer.leaves()
         expected = -(-index.total_size // leaf_size(index.total_size))
         if leaves is not None and len(leaves) != expected:
-            raise CorruptError(f"{url} has {len(leaves)} leaf digests; its index needs {expected}")
+            raise CorruptError(f"{peer.url} has {len(leaves)} leaf digests; its index needs {expected}")
         parts = [Extent(start, min(end, index.total_size), 0, start) for start, end in peer.ranges()]
     except BaseException:
         peer.close()
@@ -157,30 +209,6 @@ def _open_object(source: ObjectRangeSource) -> Replica:
 def _are_digests_of(leaves: tuple[bytes, ...], data_multihash: str | None) -> bool:
     """Return whether leaf digests belong to the data. Digests of unknown data are not used."""
     return data_multihash is not None and multihash(tree_root(leaves)) == data_multihash
-
-
-def _assign_extents(held: Sequence[Replica], *, by_leaf: bool) -> ExtentMap:
-    """Assign each byte to the first replica that has it.
-
-    With `by_leaf`, whole leaves are assigned before parts of leaves, because only whole leaves can be verified.
-    """
-    total = held[0].index.total_size
-    leaf = leaf_size(total)
-    taken = RangeSet()
-    parts: list[Extent] = []
-    for whole in (True, False) if by_leaf else (False,):
-        source_count = 0
-        for one in held:
-            for extent in one.extents.parts:
-                start, end = extent.start, extent.end
-                if whole:
-                    start, end = -(-start // leaf) * leaf, end if end == total else end // leaf * leaf
-                for first, last in taken.missing((start, end)):
-                    offset = extent.offset + first - extent.start
-                    parts.append(Extent(first, last, source_count + extent.source, offset))
-            taken = RangeSet((part.start, part.end) for part in parts)
-            source_count += len(one.sources)
-    return ExtentMap(parts)
 
 
 def open_local(path: Path, engine: Engine | None = None) -> Replica:

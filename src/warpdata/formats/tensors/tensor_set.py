@@ -18,6 +18,7 @@ from warpdata.formats.tensors.reads import ReadCost
 from warpdata.formats.tensors.replica import Replica, data_digest
 from warpdata.formats.tensors.safetensors_file import write_safetensors
 from warpdata.formats.tensors.shards import FileShards, StoreShards
+from warpdata.formats.tensors.source_health import SourceStats
 from warpdata.formats.tensors.source_selection import (
     ArtifactKey,
     SourcePolicy,
@@ -51,7 +52,9 @@ class TensorSet:
         self.close()
 
     def __repr__(self) -> str:
-        sources = f"{len(self._replica.sources)} sources" if len(self._replica.sources) != 1 else "1 source"
+        failover = self._replica.failover
+        count = len(self._replica.sources) if failover is None else len(failover.places)
+        sources = f"{count} sources" if count != 1 else "1 source"
         size = f"{len(self):,} tensors, {self.index.total_size:,} bytes"
         return f"TensorSet({size}, {sources}, {self.index_multihash}: {list_names(self.names())})"
 
@@ -104,6 +107,16 @@ class TensorSet:
     def known_artifact_id(self) -> str | None:
         """The id of the artifact; None if data must be read to compute it."""
         return None if self._digest is None and self._replica.leaves is None else self.artifact_id
+
+    def source_stats(self) -> list[SourceStats]:
+        """Return the record of every source of the policy, in its order: reads, failures and back-off.
+
+        Empty for an artifact without a policy.
+        """
+        failover = self._replica.failover
+        if failover is None:
+            return []
+        return [health.stats() for health in (*(place.health for place in failover.places), *failover.closed)]
 
     def names(self) -> list[str]:
         """Return all tensor names, in order."""

@@ -1,0 +1,345 @@
+"""If this fails, one bad source spoils a read that another source could serve, or its wrong bytes are believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.formats.tensors.faulty_sources import (
+    FILE_FAULTS,
+    PEER_FAULTS,
+    STORE_FAULTS,
+    FaultyFile,
+    FaultyPeer,
+    FaultyReader,
+)
+from warpdata.errors import BadInputError, CorruptError, StoreUnavailableError, WarpError
+from warpdata.formats.tensors.source_health import SourceHealth
+from warpdata.tensors import (
+    ObjectRangeSource,
+    SourcePolicy,
+    TensorSet,
+    crop,
+    narrow,
+    open_tensors,
+    serve_tensors,
+    transpose,
+    write_tensors,
+)
+
+LEAF = 2**19
+ARRAYS: dict[str, Any] = {
+    "a": np.arange(500 * 700, dtype=np.float32).reshape(500, 700),
+    "b": np.arange(77, dtype=np.int16),
+    "c": np.arange(300 * 300, dtype=np.uint32).reshape(300, 300),
+}
+
+
+class Scene:
+    """One artifact in a peer, a local file and a store, each of which can fail."""
+
+    def __init__(self, home: Path) -> None:
+        self.art = write_tensors(home / "good", ARRAYS)
+        good = (home / "good").read_bytes()
+        self.artifact_id = self.art.artifact_id
+        self.total = self.art.index.total_size
+        self.peer = FaultyPeer(self.art)
+        self.file = FaultyFile(home / "replica", good, self.total)
+        self.reader = FaultyReader(home)
+        self.store = ObjectRangeSource(self.reader, "good", len(good))
+
+    def opened(self, prefer: tuple[str, ...] = ("replica", "peer", "store"), **options: Any) -> TensorSet:
+        policy = SourcePolicy(
+            prefer=prefer, replicas=[self.file.path], peers=[self.peer.url], stores=[self.store], **options
+        )
+        return open_tensors(self.artifact_id, sources=policy)
+
+    def close(self) -> None:
+        self.peer.close()
+        self.art.close()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.close()
+
+
+def check_all(art: TensorSet, **options: Any) -> None:
+    out = art.view({"c": transpose(0, 1)}).materialize(**options)
+    np.testing.assert_array_equal(out["a"], ARRAYS["a"])
+    np.testing.assert_array_equal(out["b"], ARRAYS["b"])
+    np.testing.assert_array_equal(out["c"], ARRAYS["c"].T)
+
+
+# One fault at a time
+
+
+@pytest.mark.parametrize("fault", [*PEER_FAULTS[1:], "stall"])
+def test_the_next_source_serves_when_a_peer_fails(scene: Scene, fault: str) -> None:
+    with scene.opened(prefer=("peer", "replica"), peer_timeout_s=0.3) as art:
+        scene.peer.fault = fault
+        check_all(art)
+        peer, replica = art.source_stats()
+        assert (peer.kind, peer.name, replica.kind) == ("peer", scene.peer.url, "replica")
+        assert peer.failures > 0
+        assert peer.backoff_s > 0
+        assert peer.last_error
+        assert (peer.corrupt > 0) == (fault == "lie")
+        assert replica.failures == 0
+        assert replica.bytes_read >= sum(array.nbytes for array in ARRAYS.values())
+        # In back-off, the peer is not asked again.
+        asked = scene.peer.requests
+        check_all(art)
+        assert scene.peer.requests == asked
+
+
+@pytest.mark.parametrize("fault", FILE_FAULTS[1:])
+@pytest.mark.parametrize("at", [0, 3 * LEAF // 2])
+def test_the_next_source_serves_when_a_local_file_fails(scene: Scene, fault: str, at: int) -> None:
+    with scene.opened(prefer=("replica", "peer")) as art:
+        scene.file.set(fault, at)
+        check_all(art)
+        replica, peer = art.source_stats()
+        assert (replica.failures > 0) == (fault != "delete"), "an open file stays readable when it is deleted"
+        assert (peer.bytes_read > 0) == (fault != "delete")
+
+
+@pytest.mark.parametrize("fault", ["truncate", "delete"])
+def test_a_file_that_was_damaged_before_is_skipped(scene: Scene, fault: str) -> None:
+    scene.file.set(fault, 1000)
+    with scene.opened(prefer=("replica", "peer")) as art:
+        check_all(art)
+        peer, replica = art.source_stats()
+        assert not replica.is_open
+        assert replica.last_error
+        assert peer.is_open
+
+
+def test_every_source_is_verified_by_default(scene: Scene) -> None:
+    """A complete file with one flipped bit is the only source: its bytes are not believed."""
+    with scene.opened(prefer=("replica",)) as art:
+        scene.file.set("flip", 100)
+        with pytest.raises(CorruptError, match="'a'"):
+            art["a"].numpy()
+        with art.deferred() as deferred:
+            deferred.take("a")
+            with pytest.raises(CorruptError):
+                deferred.commit()
+        # The caller may opt out.
+        assert art["a"].numpy(verify=False).shape == (500, 700)
+        np.testing.assert_array_equal(art["c"].numpy(), ARRAYS["c"])
+
+
+def test_unverified_reads_fail_over_too(scene: Scene) -> None:
+    view = {"a": crop(slice(10, 400, 3), slice(5, 600, 2), order=(1, 0)), "c": narrow(1, 20, 30)}
+    for prefer in (("peer", "replica"), ("replica", "peer")):
+        for fault in ("close", "error", "cut"):
+            scene.file.set("none", 0)
+            with scene.opened(prefer=prefer) as art:
+                scene.peer.fault = fault if prefer[0] == "peer" else "none"
+                scene.file.set("truncate" if prefer[0] == "replica" else "none", 700_000)
+                out = art.view(view).materialize(verify=False)
+                np.testing.assert_array_equal(out["a"], ARRAYS["a"][10:400:3, 5:600:2].T)
+                np.testing.assert_array_equal(out["c"], ARRAYS["c"][:, 20:50])
+                assert art.source_stats()[0].failures > 0
+        scene.peer.fault = "none"
+
+
+def test_two_bad_files_with_different_bad_leaves_make_one_good_artifact(scene: Scene, tmp_path: Path) -> None:
+    other = FaultyFile(tmp_path / "other", (tmp_path / "good").read_bytes(), scene.total)
+    policy = SourcePolicy(replicas=[scene.file.path, other.path])
+    with open_tensors(scene.artifact_id, sources=policy) as art:
+        scene.file.set("flip", 100)
+        other.set("flip", LEAF + 100)
+        check_all(art)
+        assert all(one.corrupt for one in art.source_stats())
+        assert art.verify() == []
+        other.set("flip", 200)
+        assert [(bad.start, bad.end) for bad in art.verify()] == [(0, LEAF)]
+
+
+def test_one_error_lists_what_every_source_did(scene: Scene) -> None:
+    with scene.opened() as art:
+        scene.peer.fault, scene.reader.fault = "error", "error"
+        scene.file.set("flip", 100)
+        with pytest.raises(StoreUnavailableError) as caught:
+            art["a"].numpy()
+        for part in (scene.peer.url, "500", str(scene.file.path), "do not match", "the store failed"):
+            assert part in caught.value.message
+        assert "source_stats" in str(caught.value.hint)
+        scene.peer.fault = scene.reader.fault = "lie"
+        with pytest.raises(CorruptError) as corrupt:
+            art["a"].numpy()
+        assert len(corrupt.value.problems) == 3
+        # All sources are in back-off, and still serve if they are valid again.
+        scene.peer.fault = "none"
+        check_all(art)
+
+
+def test_published_tensors_fall_back_to_their_store(scene: Scene, tmp_path: Path) -> None:
+    """Leaves that only several sources together have are put together, and verified."""
+    parts = []
+    for number, name in enumerate(ARRAYS):
+        path = tmp_path / f"{number}.safetensors"
+        scene.art.save_safetensors(path, scene.art.view(names=[name]))
+        parts.append(path)
+    with open_tensors(scene.artifact_id, sources=SourcePolicy(peers=[scene.peer.url])) as art:
+        scene.peer.fault = "close"
+        with pytest.raises(StoreUnavailableError):
+            check_all(art)
+    (tmp_path / "directory").mkdir()
+    for path in parts:
+        path.rename(tmp_path / "directory" / path.name)
+    scene.peer.fault = "none"
+    policy = SourcePolicy(replicas=[tmp_path / "directory"], peers=[scene.peer.url])
+    with open_tensors(scene.artifact_id, sources=policy) as art:
+        scene.peer.fault = "close"
+        check_all(art)
+        assert art.source_stats()[0].bytes_read > 0
+
+
+def test_an_artifact_over_sources_can_be_written_served_and_saved(scene: Scene, tmp_path: Path) -> None:
+    """Every way out of an artifact fails over, not only `materialize`."""
+    with scene.opened(prefer=("peer", "replica")) as art:
+        scene.peer.fault = "lie"
+        art.save_safetensors(tmp_path / "out.safetensors", verify=False)
+        part = art.save_partial(art.view(names=["a"]), tmp_path / "part")
+        np.testing.assert_array_equal(part["a"].numpy(), ARRAYS["a"])
+        changed = art.write_view(art.view({"c": narrow(0, 0, 1)}, names=["c"]), {"c": np.zeros((1, 300), np.uint32)})
+        np.testing.assert_array_equal(changed["a"].numpy(), ARRAYS["a"])
+        np.testing.assert_array_equal(changed["c"].numpy()[1:], ARRAYS["c"][1:])
+        assert changed.artifact_id != art.artifact_id
+        with (
+            serve_tensors(art) as server,
+            open_tensors(scene.artifact_id, sources=SourcePolicy(peers=[server.url])) as far,
+        ):
+            check_all(far, verify=False)
+
+
+# Back-off
+
+
+def test_a_backoff_grows_ends_and_admits_one_read_at_a_time() -> None:
+    now = [0.0]
+    health = SourceHealth("peer", "x", clock=lambda: now[0])
+    for expected in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
+        assert health.admit()
+        health.fail(CorruptError("bad"))
+        health.fail(CorruptError("a late answer does not extend the back-off"))
+        assert health.stats().backoff_s == expected
+        assert not health.admit()
+        now[0] += expected
+        assert health.is_available()
+    assert health.admit()
+    assert not health.admit(), "a second read waits for the result of the first"
+    health.succeed(10)
+    assert health.admit()
+    assert health.admit()
+    assert health.stats().backoff_s == 0
+    assert (health.stats().failures, health.stats().corrupt, health.stats().bytes_read) == (16, 16, 10)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"peers": "http://x"}, {"replicas": "file"}, {"peer_timeout_s": 0, "peers": ["http://x"]}]
+)
+def test_a_policy_checks_its_values(bad: dict[str, Any]) -> None:
+    with pytest.raises(BadInputError):
+        open_tensors(f"mi2:{'b' * 56}:{'b' * 56}", sources=SourcePolicy(**bad))
+
+
+# All faults at all times
+
+
+class Faults(RuleBasedStateMachine):
+    """Sources fail and recover between reads. While one is good, every read returns the truth."""
+
+    homes: Iterator[Path]
+
+    @initialize(prefer=st.permutations(["replica", "peer", "store"]))
+    def begin(self, prefer: list[str]) -> None:
+        self.scene = Scene(next(self.homes))
+        self.art = self.scene.opened(prefer=tuple(prefer))
+        self.faults = {"replica": "none", "peer": "none", "store": "none"}
+
+    @rule(fault=st.sampled_from(PEER_FAULTS))
+    def break_peer(self, fault: str) -> None:
+        self.scene.peer.fault = self.faults["peer"] = fault
+
+    @rule(fault=st.sampled_from(FILE_FAULTS[:3]), at=st.integers(0, 2**22))
+    def break_file(self, fault: str, at: int) -> None:
+        self.scene.file.set(fault, at)
+        self.faults["replica"] = fault
+
+    @rule(fault=st.sampled_from(STORE_FAULTS))
+    def break_store(self, fault: str) -> None:
+        self.scene.reader.fault = self.faults["store"] = fault
+
+    @rule()
+    def end_backoff(self) -> None:
+        """Let time pass, so that reads go to the first source again."""
+        failover = self.art.replica.failover
+        assert failover is not None
+        for place in failover.places:
+            place.health._retry_at = 0.0
+
+    @rule(
+        start=st.integers(0, 499),
+        length=st.integers(1, 500),
+        step=st.integers(1, 4),
+        column=st.integers(0, 699),
+        swap=st.booleans(),
+    )
+    def read(self, start: int, length: int, step: int, column: int, swap: bool) -> None:
+        rows, columns = slice(start, min(500, start + length), step), slice(column, min(700, column + length))
+        view = self.art.view({"a": crop(rows, columns, order=(1, 0) if swap else None), "c": transpose(0, 1)})
+        if "none" not in self.faults.values():
+            try:
+                out = view.materialize()
+            except WarpError:
+                return
+        else:
+            out = view.materialize()
+        expected = ARRAYS["a"][rows, columns]
+        np.testing.assert_array_equal(out["a"], expected.T if swap else expected)
+        np.testing.assert_array_equal(out["b"], ARRAYS["b"])
+        np.testing.assert_array_equal(out["c"], ARRAYS["c"].T)
+
+    @precondition(lambda self: self.faults["peer"] != "lie" and self.faults["store"] != "lie")
+    @rule(start=st.integers(0, 299), column=st.integers(0, 299))
+    def read_unverified(self, start: int, column: int) -> None:
+        """Without verification, errors still lead to the next source. Wrong bytes are the caller's choice."""
+        if self.faults["replica"] == "flip" or "none" not in self.faults.values():
+            return
+        view = self.art.view({"c": crop(slice(start, 300), slice(0, column + 1))}, names=["c"])
+        out = view.materialize(verify=False)
+        np.testing.assert_array_equal(out["c"], ARRAYS["c"][start:, : column + 1])
+
+    def teardown(self) -> None:
+        if hasattr(self, "art"):
+            self.art.close()
+            self.scene.close()
+
+
+def test_random_faults_never_change_a_value(tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = tmp_path_factory.mktemp("faults")
+
+    def homes() -> Iterator[Path]:
+        for number in count():
+            home = root / str(number)
+            home.mkdir()
+            yield home
+
+    Faults.homes = homes()
+    machine: Any = Faults.TestCase
+    machine.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+    machine("runTest").runTest()
