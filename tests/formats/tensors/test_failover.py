@@ -271,18 +271,24 @@ class Faults(RuleBasedStateMachine):
         self.art = self.scene.opened(prefer=tuple(prefer))
         self.faults = {"replica": "none", "peer": "none", "store": "none"}
 
-    @rule(fault=st.sampled_from(PEER_FAULTS))
-    def break_peer(self, fault: str) -> None:
-        self.scene.peer.fault = self.faults["peer"] = fault
+    @rule(
+        peer=st.just("lie") | st.sampled_from(PEER_FAULTS),
+        replica=st.just("flip") | st.sampled_from(FILE_FAULTS[:3]),
+        store=st.just("none") | st.just("lie") | st.sampled_from(STORE_FAULTS),
+        at=st.integers(0, 2**21),
+    )
+    def change_faults(self, peer: str, replica: str, store: str, at: int) -> None:
+        self.scene.peer.fault = peer
+        self.scene.file.set(replica, at)
+        self.scene.reader.fault = store
+        self.faults = {"peer": peer, "replica": replica, "store": store}
 
-    @rule(fault=st.sampled_from(FILE_FAULTS[:3]), at=st.integers(0, 2**22))
-    def break_file(self, fault: str, at: int) -> None:
-        self.scene.file.set(fault, at)
-        self.faults["replica"] = fault
-
-    @rule(fault=st.sampled_from(STORE_FAULTS))
-    def break_store(self, fault: str) -> None:
-        self.scene.reader.fault = self.faults["store"] = fault
+    @rule(good=st.sampled_from(["replica", "peer", "store"]))
+    def repair_one(self, good: str) -> None:
+        self.faults[good] = "none"
+        self.scene.peer.fault, self.scene.reader.fault = self.faults["peer"], self.faults["store"]
+        if good == "replica":
+            self.scene.file.set("none", 0)
 
     @rule()
     def end_backoff(self) -> None:
@@ -341,5 +347,5 @@ def test_random_faults_never_change_a_value(tmp_path_factory: pytest.TempPathFac
 
     Faults.homes = homes()
     machine: Any = Faults.TestCase
-    machine.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+    machine.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
     machine("runTest").runTest()
