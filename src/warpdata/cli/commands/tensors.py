@@ -1,7 +1,10 @@
-"""`warp tensors`: show, verify, import and export tensors and views of them."""
+"""`warp tensors`: show, verify, import, export and serve tensors and views of them."""
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +47,7 @@ _ENTRY = "{name, dtype, shape, size_bytes, offset}"
 
 @group("tensors")
 def tensors() -> None:
-    """Show, verify, import and export tensors.
+    """Show, verify, import, export and serve tensors.
 
     Commands that read take a dataset, or a file or directory on this machine. A path begins with ".", "/" or
     "~", or ends with ".safetensors". Any other name with one slash is a dataset.
@@ -278,6 +281,92 @@ def _export(cli: CliContext, /, target: str, output: Path, name: str | None, **g
     print_line(f"{output}: {count_text(len(view.names), 'tensor')}, {bytes_text(output.stat().st_size)}")
 
 
+@command(
+    "serve",
+    json_keys={
+        **_TARGET_KEYS,
+        "url": "the URL for clients",
+        "tensors": "number of tensors",
+        "size_bytes": "number of bytes of the tensors",
+        "available_bytes": "number of these bytes that this machine has or can fetch",
+        "needs_token": "true if clients must send a token",
+    },
+    reads=True,
+)
+@target_argument()
+@name_option()
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on, or ::1.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Port; default: a free one.")
+@click.option(
+    "--token", envvar="WARP_TENSORS_TOKEN", metavar="TOKEN", help="Token that clients must send. [WARP_TENSORS_TOKEN]"
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of clients at a time.",
+)
+@click.option(
+    "--idle-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time after which a silent client is disconnected.",
+)
+@click.pass_obj
+def _serve(cli: CliContext, /, target: str, name: str | None, host: str, port: int, **given: Any) -> None:
+    """Serve tensors to other hosts over HTTP, until Ctrl-C.
+
+    Clients read with SourcePolicy(peers=[URL]), and verify every byte. Prints the URL first. Without --token, every
+    host that can reach the address can read. The connection is not encrypted.
+
+    \b
+      warp tensors serve acme/model --port 7070
+      warp tensors serve model.tensors --host :: --token "$TOKEN" --json
+    """
+    from warpdata.formats.tensors import ServerLimits, serve_tensors
+
+    limits = ServerLimits(given["max_connections"], given["idle_timeout"])
+    with cli.progress(f"Opening {target}"):
+        opened = open_target(cli, target, name)
+        art = opened.tensors
+    available = sum(part.end - part.start for part in art.replica.extents.parts)
+    with art, serve_tensors(art, host=host, port=port, token=given["token"] or None, limits=limits) as server:
+        facts = {**opened.facts, **_identity(art), "url": server.url}
+        sizes = {"tensors": len(art), "size_bytes": art.index.total_size, "available_bytes": available}
+        if cli.as_json:
+            print_json({**facts, **sizes, "needs_token": bool(given["token"])})
+        else:
+            contents = (
+                f"{count_text(len(art), 'tensor')}, {bytes_text(available)} of {bytes_text(art.index.total_size)}"
+            )
+            print_facts({**_readable(facts), "contents": contents, "token": "required" if given["token"] else "none"})
+            note("Press Ctrl-C to stop.")
+        sys.stdout.flush()
+        try:
+            _wait_for_signal()
+        finally:
+            served = server.stats()
+    if not cli.as_json:
+        note(f"Served {count_text(served.requests, 'request')}, {bytes_text(served.bytes_sent)}.")
+
+
+def _wait_for_signal() -> None:
+    """Return when the process is asked to end, by Ctrl-C or SIGTERM."""
+    done = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: done.set())
+    try:
+        while not done.wait(0.2):  # in short waits, so that the signal handler runs on every system
+            pass
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _identity(art: Any, view: View | None = None) -> dict[str, Any]:
     """Return the ids. The artifact id is None if computing it would read all data."""
     named = {"artifact_id": art.known_artifact_id, "index_multihash": art.index_multihash}
@@ -313,5 +402,5 @@ def _cost(plan: ViewExplanation) -> dict[str, Any]:
     }
 
 
-for _command in (_ls, _show, _view, _verify, _import, _export):
+for _command in (_ls, _show, _view, _verify, _import, _export, _serve):
     tensors.add_command(_command)

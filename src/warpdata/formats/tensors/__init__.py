@@ -19,7 +19,7 @@ from warpdata.formats.tensors.hashing import (
 )
 from warpdata.formats.tensors.index import TensorEntry, TensorIndex, encode_index, pack_index, parse_index
 from warpdata.formats.tensors.multi_buffer import Deferred
-from warpdata.formats.tensors.peer_server import TensorServer, serve_tensors
+from warpdata.formats.tensors.peer_server import ServerLimits, ServerStats, TensorServer, serve_tensors
 from warpdata.formats.tensors.plan import Contiguous, Pad, Permute, Strided, ViewPlan, make_plan
 from warpdata.formats.tensors.reads import Choice, ReadCost, ViewExplanation
 from warpdata.formats.tensors.replica import CanonicalBytes
@@ -55,6 +55,8 @@ __all__ = [
     "Permute",
     "RangeSource",
     "ReadCost",
+    "ServerLimits",
+    "ServerStats",
     "SourcePolicy",
     "SourceStats",
     "StoreShards",
