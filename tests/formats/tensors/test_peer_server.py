@@ -130,7 +130,6 @@ def test_more_connections_than_allowed_are_refused(art: TensorSet) -> None:
         while server.stats().connections == 3 and time.monotonic() < deadline:
             time.sleep(0.01)
         with open_tensors(art.artifact_id, sources=SourcePolicy(peers=[server.url])) as far:
-            # One connection is left, and the reader wants several: refused ones are tried again in turn.
             np.testing.assert_array_equal(far["b"].numpy(), ARRAYS["b"])
 
 

@@ -303,7 +303,7 @@ def _export(cli: CliContext, /, target: str, output: Path, name: str | None, **g
 @click.option(
     "--max-connections",
     type=click.IntRange(min=1),
-    default=64,
+    default=128,
     show_default=True,
     metavar="N",
     help="Maximum number of clients at a time.",

@@ -187,7 +187,9 @@ class Deferred:
         """Return the requests and bytes of `commit()`."""
         plan = self._plan.plan()
         reads = self._replica.plan_reads(plan, self._cost, verify=verify)
-        return explain_reads(plan, reads, self._replica.requests(reads), on_device=self._device is not None)
+        return explain_reads(
+            plan, reads, self._replica.requests(reads), on_device=self._device is not None, space=self._replica.space
+        )
 
     def commit(self, *, verify: bool | None = None) -> None:
         """Read everything. `PartialCoverageError` if bytes are missing: then nothing is written."""

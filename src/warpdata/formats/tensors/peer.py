@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import re
+import time
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ TIMEOUT_S = 30.0
 TOKEN_VARIABLE = "WARP_TENSORS_TOKEN"  # noqa: S105 - the name of a variable, not a password
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/=]{1,1024}")
 _CONNECTIONS = 16
+_BUSY = 503
+_BUSY_WAITS_S = (0.05, 0.1, 0.2, 0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,14 @@ class PeerSource:
 
     concurrency = _CONNECTIONS
 
-    def __init__(self, url: str, index_multihash: str, *, access: PeerAccess | None = None) -> None:
+    def __init__(
+        self, url: str, index_multihash: str, *, access: PeerAccess | None = None, path: str | None = None
+    ) -> None:
+        """`path` is that of the ByteSpace below `/tensors/`, by default the index multihash."""
         access = access or PeerAccess()
-        self._secure, self._host, self._port, path = _parse_url(url)
+        self._secure, self._host, self._port, root = _parse_url(url)
         self.url = url.rstrip("/")
-        self._path = f"{path}/tensors/{index_multihash}"
+        self._path = f"{root}/tensors/{path or index_multihash}"
         self._index_multihash = index_multihash
         self._timeout_s = access.timeout_s
         token = access.token or os.environ.get(TOKEN_VARIABLE)
@@ -110,6 +116,7 @@ class PeerSource:
         if span is not None:
             headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
         idle = len(self._idle)
+        busy = 0
         while True:
             connection = self._connection()
             try:
@@ -123,6 +130,12 @@ class PeerSource:
                 idle -= 1
                 if idle < 0 or isinstance(error, TimeoutError):
                     self._fail(error)
+                continue
+            if reply.status == _BUSY and busy < len(_BUSY_WAITS_S):
+                # The server has too many clients. A short wait is enough if they only read a little.
+                connection.close()
+                time.sleep(_BUSY_WAITS_S[busy])
+                busy += 1
                 continue
             break
         if len(data) > limit or not is_complete:

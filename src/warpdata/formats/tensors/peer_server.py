@@ -12,14 +12,14 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Self
 
 from warpdata.errors import BadInputError, WarpError
 from warpdata.formats.tensors.extents import check_coverage
-from warpdata.formats.tensors.hashing import leaf_size
+from warpdata.formats.tensors.hashing import leaf_size, multihash, tree_root
 from warpdata.formats.tensors.peer import TIMEOUT_S, check_token
 from warpdata.formats.tensors.peer_connection import Connection, Request, refuse_connection
 from warpdata.formats.tensors.plan import Contiguous
@@ -46,7 +46,7 @@ class ServerLimits:
     request must be complete within `header_timeout_s`.
     """
 
-    max_connections: int = 64
+    max_connections: int = 128
     idle_timeout_s: float = TIMEOUT_S
     header_timeout_s: float = 10.0
 
@@ -68,15 +68,19 @@ class ServerStats:
 class TensorServer:
     """A running server, made by `serve_tensors`. It serves until `close()`."""
 
-    def __init__(self, listener: socket.socket, replica: Replica, token: str | None, limits: ServerLimits) -> None:
+    def __init__(
+        self, listener: socket.socket, spaces: Mapping[str, Replica], token: str | None, limits: ServerLimits
+    ) -> None:
+        """`spaces` are the ByteSpaces by their path below `/tensors/`."""
         self._listener = listener
-        self._replica = replica
+        self._spaces = spaces
         self._token = None if token is None else token.encode()
         self._limits = limits
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._requests = self._bytes_sent = self._refused = 0
         self._is_closing = threading.Event()
+        self._listing = json.dumps([_describe(path, replica) for path, replica in spaces.items()]).encode()
         host, port = listener.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         """The URL for `SourcePolicy(peers=…)`."""
@@ -179,11 +183,14 @@ class TensorServer:
         return hmac.compare_digest(given.strip().encode("latin-1"), self._token) and scheme.lower() == "bearer"
 
     def _answer_path(self, client: Connection, request: Request) -> bool:
-        prefix = f"/tensors/{self._replica.index_multihash}/"
-        what = request.path.removeprefix(prefix) if request.path.startswith(prefix) else ""
-        replica, what = self._space(what)
+        space, _, what = request.path.removeprefix("/tensors/").rpartition("/")
+        replica = self._spaces.get(space) if request.path.startswith("/tensors/") else None
         data: bytes | None = None
-        if what == "index":
+        if request.path == "/tensors":
+            data = self._listing
+        elif replica is None:
+            pass
+        elif what == "index":
             data = replica.index_bytes
         elif what == "leaves":
             data = b"".join(replica.leaves or ())
@@ -196,10 +203,6 @@ class TensorServer:
         client.reply_pieces(status, _cut(data or b""), len(data or b""), keeps_open=request.keeps_open)
         return request.keeps_open
 
-    def _space(self, what: str) -> tuple[Replica, str]:
-        """Return the ByteSpace that a path names, and the rest of the path."""
-        return self._replica, what
-
     def _answer_range(self, client: Connection, request: Request, replica: Replica) -> bool:
         found = _RANGE.fullmatch(request.headers.get("range", ""))
         start, end = (int(found[1]), int(found[2]) + 1) if found else (0, 0)
@@ -208,7 +211,7 @@ class TensorServer:
             return request.keeps_open
         pieces = _read_pieces(replica, start, end)
         try:
-            check_coverage([Contiguous("", 0, start, end - start)], replica.extents, replica.index_multihash)
+            check_coverage([Contiguous("", 0, start, end - start)], replica.extents, replica.space)
             first = next(pieces)
         except WarpError:
             client.reply(HTTPStatus.NOT_FOUND, keeps_open=request.keeps_open)
@@ -240,15 +243,33 @@ def serve_tensors(
     host: str = "127.0.0.1",
     port: int = 0,
     token: str | None = None,
+    views: Sequence[TensorSet] = (),
     limits: ServerLimits | None = None,
 ) -> TensorServer:
     """Serve an artifact, or the part of it that is locally available. Port 0 picks a free port.
 
-    With a `token`, clients must send it. `host` is a name, an IPv4 or an IPv6 address. Close the server before the
-    artifact.
+    With a `token`, clients must send it. `host` is a name, an IPv4 or an IPv6 address. `views` are view
+    files of this artifact, which `TensorSet.save_view` writes. Close the server before the artifacts.
     """
     checked = None if token is None else check_token(token)
-    return TensorServer(_listen(host, port), art.replica, checked, limits or ServerLimits())
+    spaces = {art.index_multihash: art.replica}
+    for kept in views:
+        record = kept.replica.view
+        if record is None or record.artifact_index != art.index_multihash:
+            raise BadInputError(f"{kept!r} is not a view file of {art.index_multihash}")
+        spaces[f"{art.index_multihash}/views/{record.space_id}"] = kept.replica
+    return TensorServer(_listen(host, port), spaces, checked, limits or ServerLimits())
+
+
+def _describe(path: str, replica: Replica) -> dict[str, object]:
+    leaves = replica.leaves
+    return {
+        "path": path,
+        "space_kind": replica.space.kind,
+        "space_id": replica.space.id,
+        "size_bytes": replica.index.total_size,
+        "data_multihash": None if leaves is None else multihash(tree_root(leaves)),
+    }
 
 
 def _listen(host: str, port: int) -> socket.socket:

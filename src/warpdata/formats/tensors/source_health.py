@@ -27,7 +27,7 @@ class SourceStats:
 
     `failures` counts all failed reads, `corrupt` those among them whose bytes did not match their hash. During the
     next `backoff_s` seconds, other sources are preferred. A source that is not open failed when the artifact was
-    opened, and is not used.
+    opened, and is not used. `space_kind` is `view` for a source of kept bytes of a view.
     """
 
     kind: str
@@ -39,13 +39,17 @@ class SourceStats:
     backoff_s: float
     last_error: str | None
     is_open: bool = True
+    space_kind: str = "canonical"
 
 
 class SourceHealth:
     """Counts the reads of one source. Safe to share between threads."""
 
-    def __init__(self, kind: str, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, kind: str, name: str, *, space_kind: str = "canonical", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.kind = kind
+        self.space_kind = space_kind
         self.name = name
         self.is_open = True
         self._clock = clock
@@ -114,6 +118,7 @@ class SourceHealth:
                 backoff_s=max(0.0, self._retry_at - self._clock()),
                 last_error=self._last_error,
                 is_open=self.is_open,
+                space_kind=self.space_kind,
             )
 
     def _reset_after_fork(self) -> None:

@@ -7,15 +7,17 @@ Implements "Several sources" of docs/specs/tensors.md.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from warpdata.errors import BadInputError, CorruptError, LimitExceededError, ObjectNotFoundError, WarpError
-from warpdata.formats.tensors.extents import Extent, ExtentMap
+from warpdata.formats.tensors.extents import Extent, ExtentMap, ViewRecord
 from warpdata.formats.tensors.failover import AssembledSource, Failover, SourcePlace, assign_extents
 from warpdata.formats.tensors.hashing import leaf_size, multihash, tree_root
 from warpdata.formats.tensors.index import decode_object, parse_index
@@ -23,15 +25,17 @@ from warpdata.formats.tensors.peer import TIMEOUT_S, PeerAccess, PeerSource
 from warpdata.formats.tensors.replica import Replica
 from warpdata.formats.tensors.safetensors_file import index_safetensors
 from warpdata.formats.tensors.shards import FileShards, StoreShards
-from warpdata.formats.tensors.source_health import SourceHealth
+from warpdata.formats.tensors.source_health import SourceHealth, SourceStats
 from warpdata.formats.tensors.tensor_file import is_canonical, is_partial, read_partial, read_tail
 from warpdata.formats.tensors.transfer import Engine
 from warpdata.limits import MAX_TENSOR_FILES, MAX_TENSOR_INDEX_BYTES
+from warpdata.primitives.fork import register_after_fork
 from warpdata.storage import ConcurrentSource, FileRangeSource, ObjectRangeSource, RangeSource
 
 __all__ = ["ArtifactKey", "SourcePolicy", "close_sources", "open_local", "select_sources"]
 
 _KINDS = ("replica", "peer", "store")
+_MAX_KEPT_VIEWS = 64
 _WEIGHT_MAP_SUFFIX = ".safetensors.index.json"
 
 
@@ -41,7 +45,8 @@ class SourcePolicy:
 
     `replicas` are local files and directories, `peers` URLs of hosts that serve tensors, `stores` objects with a
     canonical file. Peers get `token`, or else that of WARP_TENSORS_TOKEN. A peer that is silent for
-    `peer_timeout_s` seconds has failed.
+    `peer_timeout_s` seconds has failed. `view_hashes` maps `View.space_id` to the `view_data_hash` of views whose kept
+    bytes may be used.
     """
 
     prefer: Sequence[str] = _KINDS
@@ -50,6 +55,7 @@ class SourcePolicy:
     stores: Sequence[ObjectRangeSource] = ()
     token: str | None = field(default=None, repr=False)
     peer_timeout_s: float = TIMEOUT_S
+    view_hashes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def peer_access(self) -> PeerAccess:
@@ -116,20 +122,85 @@ def select_sources(
         reason = "; ".join(f"{one.kind} {one.name}: {one.stats().last_error}" for one in closed)
         reason = reason or "the policy names none"
         raise ObjectNotFoundError(f"no source has the artifact {key.index_multihash}: {reason}")
-    return _combine(key, held, closed, engine, trusted=None if first is None else first.leaves)
+    found = _combine(key, held, closed, engine, trusted=None if first is None else first.leaves)
+    return replace(found, views=_KeptViews(policy, found.engine, key.index_multihash))
 
 
-def _open_candidate(open_replica: Callable[[], Replica], key: ArtifactKey, health: SourceHealth) -> Replica | None:
-    """Open one source. None, with the reason on record, if it fails or has another artifact."""
+class _KeptViews:
+    """The kept bytes of views of one artifact: local files, peers and stores with the ByteSpace of a view.
+
+    Any file with the bytes of a view is found by its hash, so a view is found only if its hash is known.
+    """
+
+    def __init__(self, policy: SourcePolicy, engine: Engine, artifact_index: str) -> None:
+        self._policy = policy
+        self._engine = engine
+        self._artifact_index = artifact_index
+        self._lock = threading.Lock()
+        self._found: dict[tuple[str, str], Replica | None] = {}
+        register_after_fork(self._reset_after_fork)
+
+    def find(self, space_id: str, index_bytes: bytes, expect: str | None) -> Replica | None:
+        """Return the bytes of a view, or None. Reads headers and asks peers on the first call for a view."""
+        data_hash = expect or self._policy.view_hashes.get(space_id)
+        if data_hash is None:
+            return None
+        key = ArtifactKey(multihash(hashlib.sha256(index_bytes).digest()), data_hash)
+        with self._lock:
+            if (space_id, data_hash) not in self._found:
+                if len(self._found) >= _MAX_KEPT_VIEWS:
+                    self._found.pop(next(iter(self._found)))  # closed when its last reader drops it
+                self._found[space_id, data_hash] = self._open(space_id, key)
+            return self._found[space_id, data_hash]
+
+    def stats(self) -> list[SourceStats]:
+        with self._lock:
+            spaces = [space.failover for space in self._found.values() if space is not None]
+        return [place.health.stats() for space in spaces if space is not None for place in space.places]
+
+    def close(self) -> None:
+        with self._lock:
+            for space in self._found.values():
+                if space is not None:
+                    close_sources(space)
+            self._found.clear()
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def _open(self, space_id: str, key: ArtifactKey) -> Replica | None:
+        held: list[tuple[SourceHealth, Replica]] = []
+        closed: list[SourceHealth] = []
+        view = ViewRecord(self._artifact_index, space_id)
+        for kind in self._policy.prefer:
+            for name, open_replica in _candidates(kind, self._policy, key.index_multihash, view):
+                health = SourceHealth(kind, name, space_kind="view")
+                found = _open_candidate(open_replica, key, health, view)
+                if found is None:
+                    closed.append(health)
+                elif found.leaves is not None and _are_digests_of(found.leaves, key.data_multihash):
+                    held.append((health, found))
+                else:
+                    close_sources(found)
+        if not held:
+            return None
+        space = _combine(key, held, closed, self._engine, trusted=None)
+        return replace(space, view=view)
+
+
+def _open_candidate(
+    open_replica: Callable[[], Replica], key: ArtifactKey, health: SourceHealth, view: ViewRecord | None = None
+) -> Replica | None:
+    """Open one source. None, with the reason on record, if it fails or has another artifact or view."""
     try:
         found = open_replica()
     except (WarpError, OSError) as error:
         health.fail_open(error)
         return None
-    if found.index_multihash == key.index_multihash:
+    if found.index_multihash == key.index_multihash and found.view == view:
         return found
     close_sources(found)
-    health.fail_open(ObjectNotFoundError(f"has another artifact, {found.index_multihash}"))
+    health.fail_open(ObjectNotFoundError(f"has the {found.space.kind} ByteSpace {found.space.id}, not this one"))
     return None
 
 
@@ -173,18 +244,21 @@ def close_sources(replica: Replica) -> None:
             source.close()
 
 
-def _candidates(kind: str, policy: SourcePolicy, index_multihash: str) -> Iterator[tuple[str, Callable[[], Replica]]]:
+def _candidates(
+    kind: str, policy: SourcePolicy, index_multihash: str, view: ViewRecord | None = None
+) -> Iterator[tuple[str, Callable[[], Replica]]]:
     """Yield the name of each source of a kind, and the function that opens it."""
     if kind == "replica":
         yield from ((str(path), partial(open_local, Path(path))) for path in policy.replicas)
     elif kind == "peer":
-        peers = [PeerSource(url, index_multihash, access=policy.peer_access) for url in policy.peers]
-        yield from ((peer.url, partial(_open_peer, peer)) for peer in peers)
+        path = None if view is None else f"{view.artifact_index}/views/{view.space_id}"
+        peers = [PeerSource(url, index_multihash, access=policy.peer_access, path=path) for url in policy.peers]
+        yield from ((peer.url, partial(_open_peer, peer, view)) for peer in peers)
     else:
         yield from ((source.key, partial(_open_object, source)) for source in policy.stores)
 
 
-def _open_peer(peer: PeerSource) -> Replica:
+def _open_peer(peer: PeerSource, view: ViewRecord | None) -> Replica:
     try:
         index = parse_index(peer.index_bytes(), f"the index at {peer.url}")
         leaves = peer.leaves()
@@ -195,7 +269,7 @@ def _open_peer(peer: PeerSource) -> Replica:
     except BaseException:
         peer.close()
         raise
-    return Replica.create(index, (peer,), ExtentMap(parts), leaves=leaves)
+    return Replica.create(index, (peer,), ExtentMap(parts), leaves=leaves, view=view)
 
 
 def _open_object(source: ObjectRangeSource) -> Replica:
@@ -203,7 +277,7 @@ def _open_object(source: ObjectRangeSource) -> Replica:
         raise CorruptError(f"{source.key} is not a canonical tensor file")
     tail = read_tail(source, source.key)
     extents = ExtentMap([Extent(0, tail.index.total_size, 0, 0)])
-    return Replica.create(tail.index, (source,), extents, leaves=tail.leaves)
+    return Replica.create(tail.index, (source,), extents, leaves=tail.leaves, view=tail.view)
 
 
 def _are_digests_of(leaves: tuple[bytes, ...], data_multihash: str | None) -> bool:
@@ -244,7 +318,7 @@ def _open_files(files: tuple[FileRangeSource, ...], engine: Engine | None) -> Re
     if len(files) == 1 and is_canonical(files[0]):
         tail = read_tail(files[0], files[0].path.name)
         extents = ExtentMap([Extent(0, tail.index.total_size, 0, 0)])
-        return Replica.create(tail.index, files, extents, leaves=tail.leaves, engine=engine)
+        return Replica.create(tail.index, files, extents, leaves=tail.leaves, engine=engine, view=tail.view)
     if len(files) == 1 and is_partial(files[0]):
         held = read_partial(files[0], files[0].path.name)
         return Replica.create(held.index, files, ExtentMap(held.extents), leaves=held.leaves, engine=engine)

@@ -31,6 +31,7 @@ from warpdata.formats.tensors.tensor_file import parse_tail, write_partial
 from warpdata.formats.tensors.transfer import Engine
 from warpdata.formats.tensors.verify import CorruptRange, verify
 from warpdata.formats.tensors.view import Tensor, View
+from warpdata.formats.tensors.view_file import write_view_bytes
 from warpdata.primitives.hashing import OnBytes, ignore_bytes
 from warpdata.storage import RangeSource
 
@@ -116,7 +117,8 @@ class TensorSet:
         failover = self._replica.failover
         if failover is None:
             return []
-        return [health.stats() for health in (*(place.health for place in failover.places), *failover.closed)]
+        found = [health.stats() for health in (*(place.health for place in failover.places), *failover.closed)]
+        return found if self._replica.views is None else [*found, *self._replica.views.stats()]
 
     def names(self) -> list[str]:
         """Return all tensor names, in order."""
@@ -136,6 +138,8 @@ class TensorSet:
         if self._owns_engine:
             self._replica.engine.close()
         close_sources(self._replica)
+        if self._replica.views is not None:
+            self._replica.views.close()
 
     def deferred(self, device: Any = None, *, cost: ReadCost | None = None) -> Deferred:
         """Return a load that allocates slices now, on the host or on a device, and reads all of them at `commit()`."""
@@ -180,6 +184,16 @@ class TensorSet:
         """
         self._check_view(view)
         write_partial(Path(path), self._replica, view.plan, self._replica.cost)
+        return open_tensors(path)
+
+    def save_view(self, view: View, path: str | os.PathLike[str]) -> TensorSet:
+        """Write the ByteSpace of a view, transposed and packed, as a view file, and open the file.
+
+        The file opens as tensors with the index of the view, and its `data_multihash` is the `view_data_hash`. A
+        policy that lists the file serves the view from it, if the hash is known.
+        """
+        self._check_view(view)
+        write_view_bytes(Path(path), view)
         return open_tensors(path)
 
     def _data_digest(self) -> bytes:

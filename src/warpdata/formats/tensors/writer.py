@@ -80,7 +80,7 @@ class TensorWriter:
         whole_tensors = NormalView(tuple((entry.name, whole(entry)) for entry in self.index))
         missing = written_ranges(make_plan(self.index, whole_tensors, self.index.names())) - self._written
         if missing:
-            raise coverage_error(missing, self._replica.index_multihash)
+            raise coverage_error(missing, self._replica.space)
         leaves = leaf_hashes(memoryview(self._map)) if self._map is not None else []
         total = self.index.total_size
         self._new.file.seek(total)
