@@ -13,7 +13,7 @@ from pathlib import Path
 
 from warpdata.errors import BadInputError
 
-__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings"]
+__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings", "peer_token"]
 
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
@@ -77,6 +77,12 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         cache_limit_bytes=int(_number(env, "WARP_CACHE_SIZE_GB", 100.0) * 1e9),
         s3=_load_s3(env),
     )
+
+
+def peer_token(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return WARP_TENSORS_TOKEN, the token that clients of tensor servers send; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("WARP_TENSORS_TOKEN") or None
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:

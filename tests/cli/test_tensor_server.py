@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from tests.cli.scenes import PROGRAM, run
-from warpdata.tensors import SourcePolicy, open_tensors, write_tensors
+from tests.cli.scenes import PROGRAM, ask, run
+from warpdata.tensors import SourcePolicy, narrow, open_tensors, write_tensors
 
 MIB = 2**20
 
@@ -57,6 +57,22 @@ def test_a_served_file_is_read_by_a_client(tmp_path: Path) -> None:
         assert process.returncode == 0
         assert "Traceback" not in out + err
         assert "abc" not in out + err
+
+
+def test_a_kept_view_is_written_and_served(tmp_path: Path) -> None:
+    arrays = {"a": np.arange(120).reshape(10, 12), "b": np.arange(5)}
+    write_tensors(tmp_path / "t.tensors", arrays).close()
+    view = ("--narrow", "a=1:2:4")
+    kept = ask("tensors", "view", str(tmp_path / "t.tensors"), *view, "--keep", str(tmp_path / "kept"))
+    assert kept["kept"] == str(tmp_path / "kept")
+    with served(str(tmp_path / "t.tensors"), "--view", str(tmp_path / "kept")) as (_, facts):
+        policy = SourcePolicy(
+            peers=[str(facts["url"])], view_hashes={str(kept["space_id"]): str(kept["view_data_hash"])}
+        )
+        with open_tensors(str(facts["artifact_id"]), sources=policy) as art:
+            again = art.view({"a": narrow(1, 2, 4)})
+            assert again.explain().space_kind == "view"
+            np.testing.assert_array_equal(again.materialize()["a"], arrays["a"][:, 2:6])
 
 
 def test_sigterm_ends_the_server(tmp_path: Path) -> None:

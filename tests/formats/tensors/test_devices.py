@@ -224,7 +224,7 @@ def test_leaves_that_fail_on_a_device_come_from_the_next_source(
 ) -> None:
     verify_on_device(monkeypatch, every=on_device, batch=2)
     leaf = 512 * 1024
-    arrays = {"a": np.arange(6 * leaf // 4, dtype=np.int32), "b": np.arange(leaf // 4).reshape(64, -1)}
+    arrays: dict[str, Any] = {"a": np.arange(6 * leaf // 4, dtype=np.int32), "b": np.arange(leaf // 4).reshape(64, -1)}
     with write_tensors(tmp_path / "t", arrays) as art:
         identity, truth = art.artifact_id, bytes(art.view({"b": transpose(0, 1)}).materialize().region)
     good = (tmp_path / "t").read_bytes()

@@ -141,8 +141,9 @@ def test_every_source_is_verified_by_default(scene: Scene) -> None:
 
 
 def test_unverified_reads_fail_over_too(scene: Scene) -> None:
-    view = {"a": crop(slice(10, 400, 3), slice(5, 600, 2), order=(1, 0)), "c": narrow(1, 20, 30)}
-    for prefer in (("peer", "replica"), ("replica", "peer")):
+    view: dict[str, Any] = {"a": crop(slice(10, 400, 3), slice(5, 600, 2), order=(1, 0)), "c": narrow(1, 20, 30)}
+    orders: list[tuple[str, ...]] = [("peer", "replica"), ("replica", "peer")]
+    for prefer in orders:
         for fault in ("close", "error", "cut"):
             scene.file.set("none", 0)
             with scene.opened(prefer=prefer) as art:

@@ -70,7 +70,8 @@ def applied(array: Array, op: Any) -> Array:
         start = int(op.start) % array.shape[int(op.dim)]
         return np.take(array, range(start, start + int(op.length)), axis=int(op.dim))
     if isinstance(op, Crop):
-        cut = array[(*op.slices, ...)]
+        key: Any = (*op.slices, ...)
+        cut: Array = array[key]
         return cut if op.order is None else cut.transpose([int(dim) for dim in op.order])
     return np.swapaxes(array, int(op.dim0), int(op.dim1))
 
@@ -134,7 +135,8 @@ def test_operations_that_version_1_can_express_have_its_id(ops: list[Any], same:
 
 def test_every_integer_of_numpy_is_an_integer() -> None:
     plain = ART.view({"t": [narrow(1, 1, 2)]}, names=["t"])
-    for number in (np.int8, np.int64, np.uint16, np.array):
+    kinds: list[Any] = [np.int8, np.int64, np.uint16, np.array]
+    for number in kinds:
         view = ART.view({"t": [narrow(number(1), number(1), number(2))]})
         assert view.view_id == plain.view_id
         np.testing.assert_array_equal(ART["t"][number(1), number(0) : number(2)].numpy(), ART["t"].numpy()[1, :2])
@@ -167,8 +169,8 @@ def test_an_operation_outside_of_the_result_so_far_is_refused(ops: list[Any]) ->
 
 
 def test_a_shape_of_numpy_integers_has_the_same_index() -> None:
-    shape = (np.int64(2), np.uint8(3))
+    shape: Any = (np.int64(2), np.uint8(3))
     index = pack_index({"a": ("torch.int8", shape)})
     assert encode_index(index) == encode_index(pack_index({"a": ("torch.int8", (2, 3))}))
     with pytest.raises(BadInputError):
-        pack_index({"a": ("torch.int8", (2.0,))})  # type: ignore[arg-type]
+        pack_index({"a": ("torch.int8", (2.0,))})  # type: ignore[dict-item]

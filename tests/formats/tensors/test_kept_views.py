@@ -38,7 +38,7 @@ ARRAYS: dict[str, Any] = {
     "b": np.arange(77, dtype=np.int16),
     "c": np.arange(300 * 300, dtype=np.uint32).reshape(300, 300),
 }
-SPEC = {"a": narrow(1, 100, 350), "c": transpose(0, 1)}
+SPEC: dict[str, Any] = {"a": narrow(1, 100, 350), "c": transpose(0, 1)}
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from warpdata.tensors import (
     write_tensors,
 )
 
-ARRAYS = {"a": np.arange(400_000, dtype=np.float32), "b": np.arange(7)}
+ARRAYS: dict[str, Any] = {"a": np.arange(400_000, dtype=np.float32), "b": np.arange(7)}
 
 
 def has_ipv6() -> bool:
@@ -199,4 +199,4 @@ def test_an_address_that_cannot_be_used_is_bad_input(art: TensorSet) -> None:
                 serve_tensors(art, host=host, port=int(port or 0))
     for bad in ({"max_connections": 0}, {"idle_timeout_s": 0}, {"header_timeout_s": -1}):
         with pytest.raises(BadInputError):
-            ServerLimits(**bad)  # type: ignore[arg-type]
+            ServerLimits(**bad)

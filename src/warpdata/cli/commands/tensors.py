@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,7 +134,10 @@ def _show(cli: CliContext, /, target: str, name: str | None, limit: int | None, 
         "bytes_kept": "number of these bytes in the view",
         "transposed": "names of tensors that are transposed after reading",
         "choices": "list of {name, method, requests, bytes_read, bytes_kept, cost, alternative_cost}",
+        "space_id": "id of the ByteSpace of the view",
         "output": "the written file, or null",
+        "kept": "the written view file, or null",
+        "view_data_hash": "hash of the bytes in the view file, or null",
     },
     reads=True,
 )
@@ -143,6 +147,12 @@ def _show(cli: CliContext, /, target: str, name: str | None, limit: int | None, 
 @click.option("--verify", is_flag=True, help="Verify every byte against its hash, in the plan and when reading.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the view to this safetensors file."
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the bytes of the view to this view file, which `warp tensors serve --view` serves.",
 )
 @click.pass_obj
 def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> None:
@@ -156,15 +166,22 @@ def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> No
       warp tensors view acme/model --transpose head.w=0,1 --only head.w -o head.safetensors
     """
     output: Path | None = given["output"]
+    keep: Path | None = given["keep"]
     with cli.progress(f"Opening {target}") as progress:
         opened = open_target(cli, target, name)
         view = build_view(opened.tensors, given)
         plan = view.explain(verify=given["verify"] or None)
         if output is not None:
             opened.tensors.save_safetensors(output, view, on_bytes=progress.count_bytes(view.size))
+        kept_hash = None if keep is None else opened.tensors.save_view(view, keep).data_multihash
     facts = {**opened.facts, **_identity(opened.tensors, view)}
     if cli.as_json:
-        print_json({**facts, **_cost(plan), "output": None if output is None else str(output)})
+        written = {
+            "output": None if output is None else str(output),
+            "kept": None if keep is None else str(keep),
+            "view_data_hash": kept_hash,
+        }
+        print_json({**facts, "space_id": view.space_id, **_cost(plan), **written})
         return
     ratio = plan.bytes_read / plan.bytes_kept if plan.bytes_kept else 1.0
     print_facts(
@@ -175,6 +192,8 @@ def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> No
             "keeps": f"{bytes_text(plan.bytes_kept)} (reads {ratio:.2f} times the size it keeps)",
             "transposes": ", ".join(plan.transposed) or None,
             "written to": output,
+            "kept in": keep,
+            "data hash": kept_hash,
         }
     )
     print_line()
@@ -295,6 +314,14 @@ def _export(cli: CliContext, /, target: str, output: Path, name: str | None, **g
 )
 @target_argument()
 @name_option()
+@click.option(
+    "--view",
+    "views",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Also serve this view file, which `warp tensors view --keep` wrote. Repeatable.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on, or ::1.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Port; default: a free one.")
 @click.option(
@@ -327,14 +354,18 @@ def _serve(cli: CliContext, /, target: str, name: str | None, host: str, port: i
       warp tensors serve acme/model --port 7070
       warp tensors serve model.tensors --host :: --token "$TOKEN" --json
     """
-    from warpdata.formats.tensors import ServerLimits, serve_tensors
+    from warpdata.formats.tensors import ServerLimits, open_tensors, serve_tensors
 
     limits = ServerLimits(given["max_connections"], given["idle_timeout"])
     with cli.progress(f"Opening {target}"):
         opened = open_target(cli, target, name)
         art = opened.tensors
     available = sum(part.end - part.start for part in art.replica.extents.parts)
-    with art, serve_tensors(art, host=host, port=port, token=given["token"] or None, limits=limits) as server:
+    token: str | None = given["token"] or None
+    with ExitStack() as stack:
+        views = [stack.enter_context(open_tensors(path)) for path in given["views"]]
+        stack.enter_context(art)
+        server = stack.enter_context(serve_tensors(art, host=host, port=port, token=token, views=views, limits=limits))
         facts = {**opened.facts, **_identity(art), "url": server.url}
         sizes = {"tensors": len(art), "size_bytes": art.index.total_size, "available_bytes": available}
         if cli.as_json:

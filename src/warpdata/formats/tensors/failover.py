@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from warpdata.errors import CorruptError, ObjectNotFoundError, StorageError, StoreUnavailableError, WarpError
 from warpdata.formats.tensors.extents import Extent, ExtentMap
@@ -232,7 +232,7 @@ class Failover:
         dropped = False
         for place in places:
             for first, last, home in place.extents.pieces(window.start, window.end):
-                source = None if home is None else self._sources[home.source]
+                source: Any = None if home is None else self._sources[home.source]
                 if home is not None and isinstance(source, InvalidatableSource):
                     offset = first - home.start + home.offset
                     dropped |= source.invalidate(offset, offset + last - first)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
-import os
 import re
-import time
+import threading
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
@@ -31,11 +30,11 @@ from warpdata.formats.tensors.hashing import multihash
 from warpdata.limits import MAX_PEER_EXTENTS_BYTES, MAX_TENSOR_INDEX_BYTES
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.ranges import ByteRange, RangeSet
+from warpdata.settings import peer_token
 
-__all__ = ["TIMEOUT_S", "TOKEN_VARIABLE", "PeerAccess", "PeerSource", "check_token"]
+__all__ = ["TIMEOUT_S", "PeerAccess", "PeerSource", "check_token"]
 
 TIMEOUT_S = 30.0
-TOKEN_VARIABLE = "WARP_TENSORS_TOKEN"  # noqa: S105 - the name of a variable, not a password
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/=]{1,1024}")
 _CONNECTIONS = 16
 _BUSY = 503
@@ -69,7 +68,7 @@ class PeerSource:
         self._path = f"{root}/tensors/{path or index_multihash}"
         self._index_multihash = index_multihash
         self._timeout_s = access.timeout_s
-        token = access.token or os.environ.get(TOKEN_VARIABLE)
+        token = access.token or peer_token()
         self._headers = {"Authorization": f"Bearer {check_token(token)}"} if token else {}
         self.size_bytes = 0
         """The end of the last byte that the peer has, once `ranges` was called."""
@@ -134,7 +133,7 @@ class PeerSource:
             if reply.status == _BUSY and busy < len(_BUSY_WAITS_S):
                 # The server has too many clients. A short wait is enough if they only read a little.
                 connection.close()
-                time.sleep(_BUSY_WAITS_S[busy])
+                threading.Event().wait(_BUSY_WAITS_S[busy])
                 busy += 1
                 continue
             break
@@ -143,7 +142,7 @@ class PeerSource:
             raise StorageError(f"{self.url} sent more than {limit} bytes for {what}")
         self._idle.append(connection)
         if reply.status in (401, 403):
-            hint = f"Pass SourcePolicy(token=…) or set {TOKEN_VARIABLE}."
+            hint = "Pass SourcePolicy(token=…) or set WARP_TENSORS_TOKEN."
             raise AuthenticationError(f"{self.url} answered {reply.status}: the token is missing or wrong", hint=hint)
         if reply.status == 404:
             raise ObjectNotFoundError(f"{self.url} has no {what} of {self._index_multihash}")

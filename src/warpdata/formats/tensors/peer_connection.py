@@ -7,12 +7,12 @@ and one range, and nothing of tensors. Implements the limits of "Peers" of docs/
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from warpdata.formats.tensors.source_health import SYSTEM_CLOCK, Clock
 from warpdata.limits import MAX_PEER_HEADER_BYTES
 
 __all__ = ["Connection", "Request", "refuse_connection"]
@@ -46,8 +46,11 @@ class Connection:
     the first byte of a request to its last.
     """
 
-    def __init__(self, connection: socket.socket, *, idle_s: float, header_s: float) -> None:
+    def __init__(
+        self, connection: socket.socket, *, idle_s: float, header_s: float, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._socket = connection
+        self._clock = clock
         self._idle_s = idle_s
         self._header_s = header_s
         self._received = b""
@@ -88,7 +91,7 @@ class Connection:
 
     def _read_head(self) -> bytes | None:
         """Return the bytes of a header, without the empty line at its end."""
-        deadline = None if not self._received else time.monotonic() + self._header_s
+        deadline = None if not self._received else self._clock() + self._header_s
         while True:
             self._received = self._received.lstrip(b"\r\n")
             head, separator, rest = self._received.partition(b"\r\n\r\n")
@@ -97,7 +100,7 @@ class Connection:
                 return head
             if len(self._received) > MAX_PEER_HEADER_BYTES:
                 raise _MalformedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            left = self._idle_s if deadline is None else deadline - time.monotonic()
+            left = self._idle_s if deadline is None else deadline - self._clock()
             if left <= 0:
                 raise _MalformedError(HTTPStatus.REQUEST_TIMEOUT)
             self._socket.settimeout(left)
@@ -110,7 +113,7 @@ class Connection:
             if not more:
                 return None
             self._received += more
-            deadline = deadline or time.monotonic() + self._header_s
+            deadline = deadline or self._clock() + self._header_s
 
 
 def refuse_connection(connection: socket.socket) -> None:

@@ -77,7 +77,8 @@ class TensorServer:
         self._token = None if token is None else token.encode()
         self._limits = limits
         self._lock = threading.Lock()
-        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._has_ended = threading.Condition(self._lock)
+        self._connections: set[socket.socket] = set()
         self._requests = self._bytes_sent = self._refused = 0
         self._is_closing = threading.Event()
         self._listing = json.dumps([_describe(path, replica) for path, replica in spaces.items()]).encode()
@@ -107,12 +108,12 @@ class TensorServer:
         self._thread.join()
         self._listener.close()
         with self._lock:
-            waiting = dict(self._connections)
+            waiting = list(self._connections)
         for connection in waiting:
             with contextlib.suppress(OSError):  # the client may have closed the connection already
                 connection.shutdown(socket.SHUT_RDWR)
-        for thread in waiting.values():
-            thread.join(_CLOSE_S)
+        with self._lock:
+            self._has_ended.wait_for(lambda: not self._connections, _CLOSE_S)
 
     def _accept(self) -> None:
         self._listener.settimeout(_ACCEPT_POLL_S)
@@ -134,18 +135,14 @@ class TensorServer:
 
     def _start(self, connection: socket.socket) -> None:
         with self._lock:
-            self._connections[connection] = threading.current_thread()
+            self._connections.add(connection)
         try:
-            thread = _start_thread(lambda: self._serve(connection), "warp-tensor-client")
+            _start_thread(lambda: self._serve(connection), "warp-tensor-client")
         except RuntimeError:  # the system has no more threads
             with self._lock:
-                del self._connections[connection]
+                self._connections.remove(connection)
                 self._refused += 1
             refuse_connection(connection)
-            return
-        with self._lock:
-            if connection in self._connections:
-                self._connections[connection] = thread
 
     def _serve(self, connection: socket.socket) -> None:
         limits = self._limits
@@ -158,9 +155,10 @@ class TensorServer:
         except OSError:
             pass  # the client has left, or does not read
         finally:
-            with self._lock:
-                self._connections.pop(connection, None)
             connection.close()
+            with self._lock:
+                self._connections.discard(connection)
+                self._has_ended.notify_all()
 
     def _answer(self, client: Connection, request: Request) -> bool:
         """Answer one request. False: close the connection."""

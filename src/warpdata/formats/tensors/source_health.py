@@ -10,11 +10,18 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from warpdata.errors import CorruptError, WarpError
 from warpdata.primitives.fork import register_after_fork
 
-__all__ = ["SourceHealth", "SourceStats", "error_text"]
+__all__ = ["SYSTEM_CLOCK", "Clock", "SourceHealth", "SourceStats", "error_text"]
+
+Clock: TypeAlias = Callable[[], float]
+"""Returns seconds since any moment."""
+
+SYSTEM_CLOCK: Clock = time.monotonic
+"""The only clock of this package: for back-off, and for time-outs of the server."""
 
 _FIRST_BACKOFF_S = 1.0
 _MAX_BACKOFF_S = 60.0
@@ -45,9 +52,7 @@ class SourceStats:
 class SourceHealth:
     """Counts the reads of one source. Safe to share between threads."""
 
-    def __init__(
-        self, kind: str, name: str, *, space_kind: str = "canonical", clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, kind: str, name: str, *, space_kind: str = "canonical", clock: Clock = SYSTEM_CLOCK) -> None:
         self.kind = kind
         self.space_kind = space_kind
         self.name = name

@@ -60,6 +60,7 @@ class DeviceTarget:
 
 
 def torch_library() -> Any:
+    """Import torch. `MissingExtraError` if it is not installed."""
     return require("torch", purpose="a tensor on a device", extra="torch")
 
 
