@@ -130,7 +130,7 @@ def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.M
     names: dict[str, Any] = {"__name__": "__main__"}
     signs = ("import ", "with ", "art.")
     shown = [block for block in blocks(REFERENCE, "python") if any(sign in block.text for sign in signs)]
-    assert len(shown) == 6
+    assert len(shown) == 7
     for block in shown:
         exec(compile("\n" * (block.line - 1) + block.text, str(REFERENCE), "exec", dont_inherit=True), names)  # noqa: S102
 

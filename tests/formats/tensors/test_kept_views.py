@@ -48,7 +48,7 @@ def whole(tmp_path: Path) -> Iterator[TensorSet]:
 
 
 def index_only(art: TensorSet, path: Path) -> TensorSet:
-    """Return a partial file without data: it names the artifact, and its bytes come from elsewhere."""
+    """Return a partial file without data: it names the artifact, and its bytes come from other sources."""
     return art.save_partial(art.view(names=[]), path)
 
 

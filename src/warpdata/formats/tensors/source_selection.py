@@ -57,10 +57,6 @@ class SourcePolicy:
     peer_timeout_s: float = TIMEOUT_S
     view_hashes: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def peer_access(self) -> PeerAccess:
-        return PeerAccess(self.token, self.peer_timeout_s)
-
     def __post_init__(self) -> None:
         for name in ("prefer", "replicas", "peers", "stores"):
             if isinstance(getattr(self, name), str | bytes | os.PathLike):
@@ -251,8 +247,9 @@ def _candidates(
     if kind == "replica":
         yield from ((str(path), partial(open_local, Path(path))) for path in policy.replicas)
     elif kind == "peer":
+        access = PeerAccess(policy.token, policy.peer_timeout_s)
         path = None if view is None else f"{view.artifact_index}/views/{view.space_id}"
-        peers = [PeerSource(url, index_multihash, access=policy.peer_access, path=path) for url in policy.peers]
+        peers = [PeerSource(url, index_multihash, access=access, path=path) for url in policy.peers]
         yield from ((peer.url, partial(_open_peer, peer, view)) for peer in peers)
     else:
         yield from ((source.key, partial(_open_object, source)) for source in policy.stores)
