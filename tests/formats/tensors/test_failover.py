@@ -338,7 +338,15 @@ class Faults(RuleBasedStateMachine):
 
 
 def test_random_faults_never_change_a_value(tmp_path_factory: pytest.TempPathFactory) -> None:
-    root = tmp_path_factory.mktemp("faults")
+    run_faults(tmp_path_factory.mktemp("faults"), settings(max_examples=20, stateful_step_count=15, deadline=None))
+
+
+@pytest.mark.soak
+def test_many_random_faults_never_change_a_value(tmp_path_factory: pytest.TempPathFactory) -> None:
+    run_faults(tmp_path_factory.mktemp("faults"), settings(max_examples=400, stateful_step_count=40, deadline=None))
+
+
+def run_faults(root: Path, amount: settings) -> None:
 
     def homes() -> Iterator[Path]:
         for number in count():
@@ -348,5 +356,5 @@ def test_random_faults_never_change_a_value(tmp_path_factory: pytest.TempPathFac
 
     Faults.homes = homes()
     machine: Any = Faults.TestCase
-    machine.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
+    machine.settings = amount
     machine("runTest").runTest()

@@ -161,7 +161,8 @@ class CanonicalBytes:
 
     def _task(self, runs: tuple[Run, ...]) -> TransferTask:
         plan = ViewPlan(TensorIndex(()), (), runs, (), self.size)
-        return self._replica.transfer_task(plan, self._replica.cost)
+        # The bytes are hashed or published, so a corrupt file must not pass, even one that the caller opened.
+        return self._replica.transfer_task(plan, self._replica.cost, verify=True)
 
 
 def data_digest(replica: Replica) -> bytes:

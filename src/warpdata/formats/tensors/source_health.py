@@ -34,7 +34,8 @@ class SourceStats:
 
     `failures` counts all failed reads, `corrupt` those among them whose bytes did not match their hash. During the
     next `backoff_s` seconds, other sources are preferred. A source that is not open failed when the artifact was
-    opened, and is not used. `space_kind` is `view` for a source of kept bytes of a view.
+    opened, or has something else; `last_error` says why it is not used. `space_kind` is `view` for a source of kept
+    bytes of a view.
     """
 
     kind: str
@@ -109,6 +110,11 @@ class SourceHealth:
     def fail_open(self, error: Exception) -> None:
         """Record that the source could not be opened."""
         self.fail(error)
+        self.is_open = False
+
+    def skip(self, reason: str) -> None:
+        """Record that the source is valid, but has something else."""
+        self._last_error = reason
         self.is_open = False
 
     def stats(self) -> SourceStats:

@@ -26,7 +26,7 @@ from warpdata.formats.tensors.replica import Replica
 from warpdata.formats.tensors.safetensors_file import index_safetensors
 from warpdata.formats.tensors.shards import FileShards, StoreShards
 from warpdata.formats.tensors.source_health import SourceHealth, SourceStats
-from warpdata.formats.tensors.tensor_file import is_canonical, is_partial, read_partial, read_tail
+from warpdata.formats.tensors.tensor_file import is_canonical, is_partial, is_view_file, read_partial, read_tail
 from warpdata.formats.tensors.transfer import Engine
 from warpdata.limits import MAX_TENSOR_FILES, MAX_TENSOR_INDEX_BYTES
 from warpdata.primitives.fork import register_after_fork
@@ -196,7 +196,7 @@ def _open_candidate(
     if found.index_multihash == key.index_multihash and found.view == view:
         return found
     close_sources(found)
-    health.fail_open(ObjectNotFoundError(f"has the {found.space.kind} ByteSpace {found.space.id}, not this one"))
+    health.skip(f"has the {found.space.kind} ByteSpace {found.space.id}, not this one")
     return None
 
 
@@ -245,7 +245,8 @@ def _candidates(
 ) -> Iterator[tuple[str, Callable[[], Replica]]]:
     """Yield the name of each source of a kind, and the function that opens it."""
     if kind == "replica":
-        yield from ((str(path), partial(open_local, Path(path))) for path in policy.replicas)
+        open_path = open_local if view is None else _open_view_file
+        yield from ((str(path), partial(open_path, Path(path))) for path in policy.replicas)
     elif kind == "peer":
         access = PeerAccess(policy.token, policy.peer_timeout_s)
         path = None if view is None else f"{view.artifact_index}/views/{view.space_id}"
@@ -253,6 +254,14 @@ def _candidates(
         yield from ((peer.url, partial(_open_peer, peer, view)) for peer in peers)
     else:
         yield from ((source.key, partial(_open_object, source)) for source in policy.stores)
+
+
+def _open_view_file(path: Path) -> Replica:
+    """Open a local view file. Other files are rejected without parsing their headers."""
+    with closing(FileRangeSource(path)) as file:
+        if path.is_dir() or not is_view_file(file):
+            raise ObjectNotFoundError(f"{path} is not a view file")
+    return open_local(path)
 
 
 def _open_peer(peer: PeerSource, view: ViewRecord | None) -> Replica:

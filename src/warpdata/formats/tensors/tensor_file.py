@@ -48,6 +48,7 @@ __all__ = [
     "finish_file",
     "is_canonical",
     "is_partial",
+    "is_view_file",
     "parse_tail",
     "read_partial",
     "read_tail",
@@ -97,7 +98,11 @@ def encode_tail(total_size: int, index_bytes: bytes, leaves: Sequence[bytes], vi
 
 def is_canonical(file: RangeSource) -> bool:
     """Return whether this is a canonical file or a view file."""
-    return any(_has_magic(file, _CANONICAL_TRAILER.size, magic) for magic in (_CANONICAL_MAGIC, _VIEW_MAGIC))
+    return _has_magic(file, _CANONICAL_TRAILER.size, _CANONICAL_MAGIC) or is_view_file(file)
+
+
+def is_view_file(file: RangeSource) -> bool:
+    return _has_magic(file, _CANONICAL_TRAILER.size, _VIEW_MAGIC)
 
 
 def read_tail(file: RangeSource, name: str) -> CanonicalTail:
