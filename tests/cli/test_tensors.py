@@ -180,3 +180,14 @@ def test_another_file_is_called_another_file(tmp_path: Path, name: str, data: by
     assert "header of" not in done.output
     (tmp_path / "cut.safetensors").write_bytes(data)
     assert run("tensors", "show", str(tmp_path / "cut.safetensors")).exit_code == CORRUPT
+
+
+def test_options_of_one_tensor_combine(tmp_path: Path) -> None:
+    """Each narrow applies to the result of those before, and transposes come last."""
+    matrix = torch.arange(96).reshape(8, 12)
+    save_file({"a": matrix}, tmp_path / "m.safetensors")
+    out = tmp_path / "out.safetensors"
+    halves = ("--narrow", "a=0:1/2", "--narrow", "a=0:1/2", "--narrow", "a=1:2:6", "--transpose", "a=0,1")
+    done = ask("tensors", "export", str(tmp_path / "m.safetensors"), str(out), *halves)
+    assert done["view_id"]
+    assert torch.equal(load_file(out)["a"], matrix[6:8, 2:8].T)

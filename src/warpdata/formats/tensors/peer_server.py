@@ -194,7 +194,7 @@ class TensorServer:
             data = b"".join(replica.leaves or ())
         elif what == "extents":
             ranges = RangeSet((part.start, part.end) for part in replica.extents.parts)
-            data = json.dumps(list(ranges)).encode()
+            data = json.dumps(list(ranges), default=int).encode()
         elif what == "bytes":
             return self._answer_range(client, request, replica)
         status = HTTPStatus.NOT_FOUND if data is None else HTTPStatus.OK

@@ -172,12 +172,10 @@ class _KeptViews:
             for name, open_replica in _candidates(kind, self._policy, key.index_multihash, view):
                 health = SourceHealth(kind, name, space_kind="view")
                 found = _open_candidate(open_replica, key, health, view)
-                if found is None:
-                    closed.append(health)
-                elif found.leaves is not None and _are_digests_of(found.leaves, key.data_multihash):
+                if found is not None and found.leaves:
                     held.append((health, found))
                 else:
-                    close_sources(found)
+                    closed.append(health)
         if not held:
             return None
         space = _combine(key, held, closed, self._engine, trusted=None)
@@ -193,10 +191,13 @@ def _open_candidate(
     except (WarpError, OSError) as error:
         health.fail_open(error)
         return None
-    if found.index_multihash == key.index_multihash and found.view == view:
+    if found.index_multihash != key.index_multihash or found.view != view:
+        health.skip(f"has the {found.space.kind} ByteSpace {found.space.id}, not this one")
+    elif found.leaves and key.data_multihash and not _are_digests_of(found.leaves, key.data_multihash):
+        health.skip("has tensors of these names and shapes with other values")
+    else:
         return found
     close_sources(found)
-    health.skip(f"has the {found.space.kind} ByteSpace {found.space.id}, not this one")
     return None
 
 
