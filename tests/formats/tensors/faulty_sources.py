@@ -37,7 +37,7 @@ class FaultyPeer:
         self.requests = 0
         self.stall_s = stall_s
         leaves = b"".join(art.replica.leaves or ())
-        self._files = {"index": art.index_bytes, "leaves": leaves, "extents": b"[[0,%d]]" % art.index.total_size}
+        self.files = {"index": art.index_bytes, "leaves": leaves, "extents": b"[[0,%d]]" % art.index.total_size}
         self._data = bytes(art.view().materialize(verify=False).region)
         peer = self
 
@@ -70,7 +70,7 @@ class FaultyPeer:
             return False
         what = line.split()[1].rpartition("/")[2]
         if what != "bytes":
-            wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(self._files[what]) + self._files[what])
+            wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(self.files[what]) + self.files[what])
             return True
         self.requests += 1
         first, last = map(int, headers["range"].removeprefix("bytes=").split("-"))

@@ -227,6 +227,24 @@ def test_an_artifact_over_sources_can_be_written_served_and_saved(scene: Scene, 
             check_all(far, verify=False)
 
 
+GARBAGE = [
+    *(b"", b"null", b"{}", b"[]", b"[[0]]", b"[[0,1e999]]", b"[[-5,9]]", b"[[9,5]]", b"[[0,99999999999999999999]]"),
+    *(b'[["0","7"]]', b"[[0,1.5]]", b"[[NaN,1]]", b"[" * 50_000, b"9" * 5000, b"\xff\xfe", bytes(32), bytes(33)),
+    *(b"[[0,8],[4,12]]", b'[{"0":1}]', b"[[true,false]]"),
+]
+
+
+@pytest.mark.parametrize("what", ["index", "leaves", "extents"])
+def test_a_peer_that_describes_itself_wrongly_does_no_harm(scene: Scene, what: str) -> None:
+    truth = scene.peer.files[what]
+    for answer in [*GARBAGE, truth[:-1], truth + b"x", truth * 2]:
+        scene.peer.files[what] = answer
+        with scene.opened(prefer=("peer", "replica")) as art:
+            check_all(art)
+            np.testing.assert_array_equal(art["b"].numpy(), ARRAYS["b"])
+            assert any(one.kind == "replica" and one.is_open for one in art.source_stats())
+
+
 # Back-off
 
 

@@ -181,6 +181,9 @@ class Failover:
 
     def _choices(self, needed: RangeSet, failed: dict[SourcePlace, Exception]) -> Iterator[Sequence[SourcePlace]]:
         """Yield the places to read from: one that has everything, then several together, then without one of them."""
+        if not needed:  # padding alone, which is zero
+            yield []
+            return
         holding = [place for place in self._ordered() if any(place.available.overlaps(span) for span in needed)]
         complete = [place for place in holding if all(place.available.covers(span) for span in needed)]
         yield from ([place] for place in complete if place not in failed)

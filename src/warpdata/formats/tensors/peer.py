@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import json
 import re
 import threading
 import weakref
@@ -27,9 +26,10 @@ from warpdata.errors import (
     StoreUnavailableError,
 )
 from warpdata.formats.tensors.hashing import multihash
-from warpdata.limits import MAX_PEER_EXTENTS_BYTES, MAX_TENSOR_INDEX_BYTES
+from warpdata.limits import MAX_PEER_EXTENTS_BYTES, MAX_TENSOR_INDEX_BYTES, MAX_TENSOR_SPACE_BYTES
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.ranges import ByteRange, RangeSet
+from warpdata.primitives.strict_json import decode_json
 from warpdata.settings import peer_token
 
 __all__ = ["TIMEOUT_S", "PeerAccess", "PeerSource", "check_token"]
@@ -92,11 +92,10 @@ class PeerSource:
 
     def ranges(self) -> list[ByteRange]:
         """Return the canonical bytes that the peer has."""
-        try:
-            spans = json.loads(self._get("extents", limit=MAX_PEER_EXTENTS_BYTES))
-            found = list(RangeSet((int(start), int(end)) for start, end in spans if 0 <= int(start) < int(end)))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise CorruptError(f"{self.url} sent no valid list of extents: {error}") from error
+        spans = decode_json(self._get("extents", limit=MAX_PEER_EXTENTS_BYTES), f"the list of extents of {self.url}")
+        if not isinstance(spans, list) or not all(map(_is_range, spans)):
+            raise CorruptError(f"{self.url} sent a list of extents that has other values than ranges")
+        found = list(RangeSet((start, end) for start, end in spans))
         self.size_bytes = found[-1].end if found else 0
         return found
 
@@ -161,6 +160,12 @@ class PeerSource:
         if isinstance(error, TimeoutError):
             raise StoreTimeoutError(f"{self.url} was silent for {self._timeout_s} s") from error
         raise StoreUnavailableError(f"{self.url} cannot be reached: {error}") from error
+
+
+def _is_range(value: object) -> bool:
+    if not isinstance(value, list) or [type(number) for number in value] != [int, int]:
+        return False
+    return 0 <= value[0] < value[1] <= MAX_TENSOR_SPACE_BYTES
 
 
 def check_token(token: str) -> str:
