@@ -187,6 +187,16 @@ def test_one_error_lists_what_every_source_did(scene: Scene) -> None:
         check_all(art)
 
 
+def test_an_error_also_lists_sources_that_were_not_opened(scene: Scene, tmp_path: Path) -> None:
+    policy = SourcePolicy(replicas=[tmp_path / "gone", scene.file.path])
+    with open_tensors(scene.artifact_id, sources=policy) as art:
+        scene.file.set("truncate", 10)
+        with pytest.raises(StoreUnavailableError) as caught:
+            art["a"].numpy()
+        for part in (str(tmp_path / "gone"), "does not exist", str(scene.file.path), "ends at byte"):
+            assert part in caught.value.message
+
+
 def test_published_tensors_fall_back_to_their_store(scene: Scene, tmp_path: Path) -> None:
     """Leaves that only several sources together have are put together, and verified."""
     parts = []

@@ -99,9 +99,9 @@ class Failover:
             error = _attempt(place, attempt, read.size)
             if error is None:
                 return
-            if not self.has_alternatives:
-                raise error
         windows = list(self._windows(read))
+        if not self.has_alternatives and place is not None and error is not None:
+            raise self._error(windows[0].start, windows[-1].end, {place: error})
         # A request of several windows may have failed because of one, so its source may still serve the others.
         failed = {place: error} if place is not None and error is not None and len(windows) == 1 else {}
         for window in windows:
@@ -118,7 +118,7 @@ class Failover:
     def assemble(self, start: int, end: int) -> memoryview:
         """Return canonical bytes from any sources, each byte from the first that delivers it. Not verified."""
         failed: dict[SourcePlace, Exception] = {}
-        data = self._read(start, end, RangeSet([(start, end)]) & self._storages, self._ordered(), failed)
+        data = self._read(start, end, self._stored(start, end), self._ordered(), failed)
         if data is None:
             raise self._error(start, end, failed)
         return data
@@ -173,11 +173,15 @@ class Failover:
 
     def _needed(self, window: _Window, *, verify: bool) -> RangeSet:
         """Return the bytes to read: all of the window, or only those that are kept if the rest is missing."""
-        whole = RangeSet([(window.start, window.end)]) & self._storages
+        whole = self._stored(window.start, window.end)
         if verify or all(self._union.covers(span) for span in whole):
             return whole
-        kept = ((start, start + size) for part in window.parts for start, _, size in iter_copy_blocks(part))
-        return RangeSet(kept) & self._storages
+        blocks = (block for part in window.parts for block in iter_copy_blocks(part))
+        return RangeSet((start, start + size) for start, _, size in blocks)
+
+    def _stored(self, start: int, end: int) -> RangeSet:
+        """Return a range without its padding."""
+        return RangeSet(self._storages.present((start, end)))
 
     def _choices(self, needed: RangeSet, failed: dict[SourcePlace, Exception]) -> Iterator[Sequence[SourcePlace]]:
         """Yield the places to read from: one that has everything, then several together, then without one of them."""
@@ -243,7 +247,7 @@ class Failover:
 
     def _error(self, start: int, end: int, failed: dict[SourcePlace, Exception]) -> Exception:
         """Return one error that lists what every source did."""
-        if len(failed) == 1 and len(self.places) == 1:
+        if len(failed) == 1 and len(self.places) == 1 and not self.closed:
             return next(iter(failed.values()))
         found = [
             f"{place.health.kind} {place.health.name}: "
