@@ -59,6 +59,18 @@ def test_a_served_file_is_read_by_a_client(tmp_path: Path) -> None:
         assert "abc" not in out + err
 
 
+def test_published_tensors_are_served(tmp_path: Path) -> None:
+    arrays = {"a": np.arange(300_000, dtype=np.float32), "b": np.arange(5)}
+    with write_tensors(tmp_path / "t.tensors", arrays) as art:
+        art.save_safetensors(tmp_path / "t.safetensors")
+    ask("tensors", "import", "acme/model", str(tmp_path / "t.safetensors"))
+    with served("acme/model") as (_, facts):
+        assert facts["dataset_id"] == "acme/model"
+        with open_tensors(str(facts["artifact_id"]), sources=SourcePolicy(peers=[str(facts["url"])])) as far:
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(far[name].numpy(), array)
+
+
 def test_a_kept_view_is_written_and_served(tmp_path: Path) -> None:
     arrays = {"a": np.arange(120).reshape(10, 12), "b": np.arange(5)}
     write_tensors(tmp_path / "t.tensors", arrays).close()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from warpdata.errors import CorruptError, ObjectNotFoundError, StorageError, StoreUnavailableError, WarpError
+from warpdata.errors import CorruptError, StorageError, StoreUnavailableError, WarpError
 from warpdata.formats.tensors.extents import Extent, ExtentMap
 from warpdata.formats.tensors.hashing import leaf_size
 from warpdata.formats.tensors.index import TensorIndex
@@ -259,8 +259,6 @@ class Failover:
         hint = "Add another source. `source_stats()` counts the failures of each."
         if failed and all(isinstance(error, CorruptError) for error in failed.values()):
             return CorruptError(message, problems=tuple(found), hint=hint)
-        if failed and all(isinstance(error, ObjectNotFoundError) for error in failed.values()):
-            return ObjectNotFoundError(message, hint=hint)
         return StoreUnavailableError(message, hint=hint)
 
 

@@ -18,6 +18,8 @@ from warpdata.limits import MAX_PEER_HEADER_BYTES
 __all__ = ["Connection", "Request", "refuse_connection"]
 
 _RECEIVE_BYTES = 4096
+_DRAIN_BYTES = 64 * 1024
+_DRAIN_S = 0.5
 _REPLY_HEADERS = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
 
 
@@ -64,6 +66,7 @@ class Connection:
             return None if head is None else _parse(head)
         except _MalformedError as error:
             self.reply(error.status, keeps_open=False)
+            self._drain()
             return None
 
     def reply(self, status: HTTPStatus, data: bytes = b"", *, keeps_open: bool, headers: str = "") -> None:
@@ -88,6 +91,14 @@ class Connection:
         self._socket.sendall(head.encode("ascii"))
         for piece in pieces:
             _send(self._socket, memoryview(piece))
+
+    def _drain(self) -> None:
+        """Take a little of what the client still sends: closing at once would destroy the reply on its way."""
+        self._socket.shutdown(socket.SHUT_WR)
+        self._socket.settimeout(_DRAIN_S)
+        for _ in range(_DRAIN_BYTES // _RECEIVE_BYTES):
+            if not self._socket.recv(_RECEIVE_BYTES):
+                return
 
     def _read_head(self) -> bytes | None:
         """Return the bytes of a header, without the empty line at its end."""

@@ -73,7 +73,8 @@ class TensorServer:
     ) -> None:
         """`spaces` are the ByteSpaces by their path below `/tensors/`."""
         self._listener = listener
-        self._spaces = spaces
+        # Encoded once, so that clients which do not read share the memory.
+        self._spaces = {path: (replica, _answers(replica)) for path, replica in spaces.items()}
         self._token = None if token is None else token.encode()
         self._limits = limits
         self._lock = threading.Lock()
@@ -182,21 +183,12 @@ class TensorServer:
 
     def _answer_path(self, client: Connection, request: Request) -> bool:
         space, _, what = request.path.removeprefix("/tensors/").rpartition("/")
-        replica = self._spaces.get(space) if request.path.startswith("/tensors/") else None
-        data: bytes | None = None
+        found = self._spaces.get(space) if request.path.startswith("/tensors/") else None
+        if found is not None and what == "bytes":
+            return self._answer_range(client, request, found[0])
+        data = found[1].get(what) if found is not None else None
         if request.path == "/tensors":
             data = self._listing
-        elif replica is None:
-            pass
-        elif what == "index":
-            data = replica.index_bytes
-        elif what == "leaves":
-            data = b"".join(replica.leaves or ())
-        elif what == "extents":
-            ranges = RangeSet((part.start, part.end) for part in replica.extents.parts)
-            data = json.dumps(list(ranges), default=int).encode()
-        elif what == "bytes":
-            return self._answer_range(client, request, replica)
         status = HTTPStatus.NOT_FOUND if data is None else HTTPStatus.OK
         client.reply_pieces(status, _cut(data or b""), len(data or b""), keeps_open=request.keeps_open)
         return request.keeps_open
@@ -257,6 +249,16 @@ def serve_tensors(
             raise BadInputError(f"{kept!r} is not a view file of {art.index_multihash}")
         spaces[f"{art.index_multihash}/views/{record.space_id}"] = kept.replica
     return TensorServer(_listen(host, port), spaces, checked, limits or ServerLimits())
+
+
+def _answers(replica: Replica) -> dict[str, bytes]:
+    """Return the answers about a ByteSpace, by the last part of their path."""
+    ranges = RangeSet((part.start, part.end) for part in replica.extents.parts)
+    return {
+        "index": replica.index_bytes,
+        "leaves": b"".join(replica.leaves or ()),
+        "extents": json.dumps(list(ranges), default=int).encode(),
+    }
 
 
 def _describe(path: str, replica: Replica) -> dict[str, object]:
