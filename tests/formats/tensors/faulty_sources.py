@@ -32,7 +32,7 @@ def flip(data: bytes, at: int) -> bytes:
 class FaultyPeer:
     """A peer that speaks HTTP by hand. `fault` applies to requests for bytes, and may change at any time."""
 
-    def __init__(self, art: TensorSet, *, stall_s: float = 1.0) -> None:
+    def __init__(self, art: TensorSet, *, stall_s: float = 8.0) -> None:
         self.fault = "none"
         self.requests = 0
         self.stall_s = stall_s
