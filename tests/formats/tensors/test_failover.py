@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,7 @@ def stop_clocks(art: TensorSet) -> None:
     """Let no back-off end during a test, however slow the machine is."""
     assert art.replica.failover is not None
     for place in art.replica.failover.places:
-        now = place.health._clock()
-        place.health._clock = lambda now=now: now
+        place.health._clock = repeat(place.health._clock()).__next__
 
 
 # One fault at a time

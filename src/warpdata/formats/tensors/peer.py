@@ -165,7 +165,7 @@ class PeerSource:
 def _is_range(value: object) -> bool:
     if not isinstance(value, list) or [type(number) for number in value] != [int, int]:
         return False
-    return 0 <= value[0] < value[1] <= MAX_TENSOR_SPACE_BYTES
+    return bool(0 <= value[0] < value[1] <= MAX_TENSOR_SPACE_BYTES)
 
 
 def check_token(token: str) -> str:
