@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests.formats.tensors.artifacts import Sample, samples, specs
 from tests.formats.tensors.faulty_sources import (
     FILE_FAULTS,
     PEER_FAULTS,
@@ -22,11 +23,15 @@ from tests.formats.tensors.faulty_sources import (
     FaultyReader,
 )
 from warpdata.errors import BadInputError, CorruptError, StoreUnavailableError, WarpError
+from warpdata.formats.tensors import hashing
+from warpdata.formats.tensors.extents import ExtentMap
 from warpdata.formats.tensors.source_health import SourceHealth
+from warpdata.primitives.ranges import RangeSet
 from warpdata.tensors import (
     ObjectRangeSource,
     SourcePolicy,
     TensorSet,
+    create_tensors,
     crop,
     narrow,
     open_tensors,
@@ -394,3 +399,67 @@ def run_faults(root: Path, amount: settings) -> None:
     machine: Any = Faults.TestCase
     machine.settings = amount
     machine("runTest").runTest()
+
+
+# Many small leaves, in parts, each damaged somewhere
+
+
+@given(st.data(), samples(min_tensors=1))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_valid_leaves_of_damaged_partial_files_are_found(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sample: Sample
+) -> None:
+    """Leaves have 64 bytes here. If every leaf is valid in one of the files, every view has the right bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hashing, "_LEAF_MIN_BYTES", 64)
+        home = tmp_path_factory.mktemp("damaged")
+        with create_tensors(home / "t", sample.index) as writer:
+            writer.write_view(writer.view(), sample.data)
+            whole = writer.seal()
+        paths = []
+        for number in range(data.draw(st.integers(1, 3))):
+            names = data.draw(st.none() | st.lists(st.sampled_from(sample.index.names()), unique=True, min_size=1))
+            paths.append(home / f"part{number}")
+            whole.save_partial(whole.view(names=names), paths[-1]).close()
+        with open_tensors(whole.artifact_id, sources=SourcePolicy(replicas=paths)) as art:
+            assert art.replica.failover is not None
+            bad = [
+                _damage(path, place.extents, data.draw(st.lists(st.integers(0, 5000), max_size=3)))
+                for path, place in zip(paths, art.replica.failover.places, strict=True)
+            ]
+            is_whole = all(
+                any(
+                    place.available.covers(span) and not damaged.overlaps(span)
+                    for place, damaged in zip(art.replica.failover.places, bad, strict=True)
+                )
+                for span in _leaves(sample.index.total_size)
+            )
+            spec = data.draw(specs(sample.index)) or None
+            try:
+                out = bytes(art.view(spec).materialize().region)
+            except WarpError:
+                assert not is_whole
+            else:
+                assert out == bytes(whole.view(spec).materialize().region)
+        whole.close()
+
+
+def _damage(path: Path, extents: ExtentMap, positions: list[int]) -> RangeSet:
+    """Flip bits in the data of a partial file, and return the canonical bytes that are wrong now."""
+    wrong = RangeSet()
+    with path.open("r+b") as file:
+        for position in positions:
+            for part in extents.parts:
+                if part.start <= position < part.end:
+                    file.seek(part.offset + position - part.start)
+                    found = file.read(1)[0]
+                    file.seek(-1, 1)
+                    file.write(bytes([found ^ 255]))
+                    wrong = (wrong | RangeSet([(position, position + 1)])) - (
+                        wrong & RangeSet([(position, position + 1)])
+                    )
+    return wrong
+
+
+def _leaves(total: int) -> list[tuple[int, int]]:
+    return [(start, min(total, start + 64)) for start in range(0, total, 64)]
