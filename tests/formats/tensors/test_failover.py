@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import count, repeat
 from pathlib import Path
 from typing import Any
@@ -266,6 +269,20 @@ def test_a_peer_that_describes_itself_wrongly_does_no_harm(scene: Scene, what: s
             check_all(art)
             np.testing.assert_array_equal(art["b"].numpy(), ARRAYS["b"])
             assert any(one.kind == "replica" and one.is_open for one in art.source_stats())
+
+
+def test_silent_peers_are_opened_together(scene: Scene) -> None:
+    """Six peers accept and never answer. Opening takes about one time-out, not six, and order is kept."""
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(6)]
+        urls = [f"http://127.0.0.1:{one.getsockname()[1]}" for one in silent]
+        policy = SourcePolicy(peers=[*urls, scene.peer.url], peer_timeout_s=4)
+        began = time.monotonic()
+        with open_tensors(scene.artifact_id, sources=policy) as art:
+            assert time.monotonic() - began < 16
+            check_all(art)
+            assert [one.name for one in art.source_stats()] == [scene.peer.url, *urls]
+            assert all("silent" in str(one.last_error) for one in art.source_stats()[1:])
 
 
 # Back-off

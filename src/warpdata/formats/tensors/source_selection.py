@@ -30,12 +30,14 @@ from warpdata.formats.tensors.tensor_file import is_canonical, is_partial, is_vi
 from warpdata.formats.tensors.transfer import Engine
 from warpdata.limits import MAX_TENSOR_FILES, MAX_TENSOR_INDEX_BYTES
 from warpdata.primitives.fork import register_after_fork
+from warpdata.primitives.parallel import IO_POOL
 from warpdata.storage import ConcurrentSource, FileRangeSource, ObjectRangeSource, RangeSource
 
 __all__ = ["ArtifactKey", "SourcePolicy", "close_sources", "open_local", "select_sources"]
 
 _KINDS = ("replica", "peer", "store")
 _MAX_KEPT_VIEWS = 64
+_OPENING_THREADS = 16
 _WEIGHT_MAP_SUFFIX = ".safetensors.index.json"
 
 
@@ -93,25 +95,14 @@ def select_sources(
     Index and leaf digests match the key, whichever source sent them. Sources that cannot be opened are recorded.
     """
     held: list[tuple[SourceHealth, Replica]] = []
-    closed: list[SourceHealth] = []
     if first is not None:
         held.append((SourceHealth("replica", _file_names(first)), first))
-    try:
-        for kind in policy.prefer:
-            if kind == "store" and stored is not None:
-                held.append((SourceHealth("store", "published tensors"), stored))
-            for name, open_replica in _candidates(kind, policy, key.index_multihash):
-                health = SourceHealth(kind, name)
-                found = _open_candidate(open_replica, key, health)
-                if found is None:
-                    closed.append(health)
-                else:
-                    held.append((health, found))
-    except BaseException:
-        for _, found in held:
-            if found is not first and found is not stored:
-                close_sources(found)
-        raise
+    opened = _open_all(policy, key)
+    for kind in policy.prefer:
+        if kind == "store" and stored is not None:
+            held.append((SourceHealth("store", "published tensors"), stored))
+        held += [(health, found) for health, found in opened if health.kind == kind and found is not None]
+    closed = [health for health, found in opened if found is None]
     if stored is not None and "store" not in policy.prefer:
         held.append((SourceHealth("store", "published index"), replace(stored, sources=(), extents=ExtentMap(()))))
     if not held:
@@ -165,21 +156,29 @@ class _KeptViews:
         self._lock = threading.Lock()
 
     def _open(self, space_id: str, key: ArtifactKey) -> Replica | None:
-        held: list[tuple[SourceHealth, Replica]] = []
-        closed: list[SourceHealth] = []
         view = ViewRecord(self._artifact_index, space_id)
-        for kind in self._policy.prefer:
-            for name, open_replica in _candidates(kind, self._policy, key.index_multihash, view):
-                health = SourceHealth(kind, name, space_kind="view")
-                found = _open_candidate(open_replica, key, health, view)
-                if found is not None and found.leaves:
-                    held.append((health, found))
-                else:
-                    closed.append(health)
+        opened = _open_all(self._policy, key, view)
+        # Without digests, nothing ties the bytes to the hash.
+        held = [(health, found) for health, found in opened if found is not None and found.leaves]
+        closed = [health for health, found in opened if found is None or not found.leaves]
         if not held:
             return None
         space = _combine(key, held, closed, self._engine, trusted=None)
         return replace(space, view=view)
+
+
+def _open_all(
+    policy: SourcePolicy, key: ArtifactKey, view: ViewRecord | None = None
+) -> list[tuple[SourceHealth, Replica | None]]:
+    """Open all sources of a policy together, in its order, so that silent peers cost one time-out, not one each."""
+    space_kind = "canonical" if view is None else "view"
+    named = [
+        (SourceHealth(kind, name, space_kind=space_kind), open_replica)
+        for kind in policy.prefer
+        for name, open_replica in _candidates(kind, policy, key.index_multihash, view)
+    ]
+    found = IO_POOL.map_all(lambda one: _open_candidate(one[1], key, one[0], view), named, limit=_OPENING_THREADS)
+    return [(health, replica) for (health, _), replica in zip(named, found, strict=True)]
 
 
 def _open_candidate(
