@@ -25,7 +25,7 @@ from warpdata.tensors import (
     write_tensors,
 )
 
-COUNT = 3000
+COUNT = 400
 HOSTILE = "<script>alert(1)</script>\x1b[31m" + "x" * 500
 
 
@@ -91,7 +91,7 @@ def test_a_repr_is_short_and_says_something(everything: dict[str, Any], name: st
 def test_reprs_name_what_they_show(everything: dict[str, Any]) -> None:
     assert repr(everything["Tensor"]) == "Tensor('layers.1.w', torch.float32, shape=(2, 3))"
     assert repr(everything["slice"]) == "Tensor('layers.1.w', torch.float32, shape=(2,), part of (2, 3))"
-    assert "3,001 tensors" in repr(everything["TensorSet"])
+    assert f"{COUNT + 1} tensors" in repr(everything["TensorSet"])
     assert "2 sources" in repr(everything["several"])
     assert everything["View"].view_id[:12] in repr(everything["View"])
     assert "http://127.0.0.1" in repr(everything["TensorServer"])
@@ -104,7 +104,7 @@ def test_html_is_bounded_and_escaped(everything: dict[str, Any], name: str) -> N
     assert "<table>" in text
     assert "<script>" not in text
     if name in ("TensorSet", "View"):
-        assert "2,951 more" in text
+        assert f"{COUNT - 49} more" in text
 
 
 def test_a_file_of_this_size_prints_little(tmp_path: Path) -> None:
