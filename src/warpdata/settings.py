@@ -13,7 +13,7 @@ from pathlib import Path
 
 from warpdata.errors import BadInputError
 
-__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings", "provider_variables"]
+__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings", "peer_token", "provider_variables"]
 
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
@@ -83,6 +83,12 @@ def provider_variables(environ: Mapping[str, str] | None = None) -> frozenset[tu
     """Return the variables from which the object-store library takes credentials of Google and Azure."""
     env = os.environ if environ is None else environ
     return frozenset((name, value) for name, value in env.items() if name.startswith(("GOOGLE_", "AZURE_")))
+
+
+def peer_token(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return WARP_TENSORS_TOKEN, the token that clients of tensor servers send; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("WARP_TENSORS_TOKEN") or None
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
