@@ -17,7 +17,7 @@ from tests.architecture.call_paths import CALLS
 ROOT = Path(__file__).parents[2]
 LIMITS = {
     "wd.dataset(name)": 30,
-    "ds.table().filter().batches()": 33,
+    "ds.table().filter().batches()": 34,
     "ds.stream(shuffle=True)": 43,
     "ds.episodes().windows()": 46,
     "builder.publish()": 41,

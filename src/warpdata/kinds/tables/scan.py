@@ -19,7 +19,8 @@ from warpdata.formats.parquet import FetchedRanges, ShardFile, ShardOpener
 from warpdata.kinds.tables.assignment import RowRange
 from warpdata.kinds.tables.columns import select_fields
 from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short
-from warpdata.limits import KIB, MIB
+from warpdata.limits import KIB
+from warpdata.primitives.concurrency import read_ahead_bytes
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 from warpdata.query import RowFilter, can_match, columns_of
 from warpdata.repository.manifest import LoadPage, Shard, ShardList, iter_rows
@@ -35,12 +36,8 @@ _T = TypeVar("_T")
 _Read = Callable[[ScanTask, FetchedRanges], _T]
 _Reader = FullScan | FilteredScan
 
-_AHEAD_BYTES = 256 * MIB
-_FOOTERS_AHEAD = 8
-_MIN_TASKS_AHEAD = 8
 _AHEAD_PER_CORE = 2  # more decoded rows would leave the processor's caches
 _CORES_PER_RUN_TASK = 4
-_IO_POOL_FRACTION = 8
 _MIN_PREFIX_SAVING_BYTES = 512 * KIB
 
 
@@ -78,16 +75,16 @@ def match_rows(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator
 def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, reader: _Reader, read: _Read[_T]) -> Iterator[_T]:
     """Yield the result of `read`, a method of the reader, for each task, in table order."""
     cores = CPU_POOL.size
-    io = IO_POOL.executor(max(1, IO_POOL.size // _IO_POOL_FRACTION))
+    io = IO_POOL.executor()
     cpu = CPU_POOL.executor(cores)
     try:
         pending: deque[tuple[int, Callable[[], list[_T]]]] = deque()
-        ahead_bytes = 0
+        ahead_bytes, max_bytes = 0, read_ahead_bytes()
         for run in _runs(scan, _share_cores(_plan_tasks(scan, opener, load_page, io), cores), cores):
             max_ahead = _AHEAD_PER_CORE * cores
             if not run.tasks[0].file.is_local:
-                max_ahead = max(max_ahead, _MIN_TASKS_AHEAD)
-            while pending and (len(pending) >= max_ahead or ahead_bytes + run.size_bytes > _AHEAD_BYTES):
+                max_ahead += IO_POOL.size
+            while pending and (len(pending) >= max_ahead or ahead_bytes + run.size_bytes > max_bytes):
                 done_bytes, results = pending.popleft()
                 ahead_bytes -= done_bytes
                 yield from results()
@@ -110,7 +107,7 @@ class _Run:
 
 def _runs(scan: Scan, tasks: Iterator[ScanTask], cores: int) -> Iterator[_Run]:
     """Group tasks of the same local file. Runs begin short, for the first rows, and end short, for an even finish."""
-    max_bytes = _AHEAD_BYTES // (_AHEAD_PER_CORE * cores)
+    max_bytes = read_ahead_bytes() // (_AHEAD_PER_CORE * cores)
     run: _Run | None = None
     for started, task in enumerate(tasks):
         size_bytes = _size_bytes(task.file, task.group, scan.columns)
@@ -171,7 +168,7 @@ def _plan_tasks(scan: Scan, opener: ShardOpener, load_page: LoadPage, io: Execut
             continue
         open_shard = opener.peek if _wants_few_rows(scan, first_row, shard) else opener.open
         opening.append((first_row, io.submit(open_shard, shard)))
-        if len(opening) > _FOOTERS_AHEAD:
+        if len(opening) > IO_POOL.size:
             row, file = opening.popleft()
             yield from _shard_tasks(scan, file.result(), row)
     for row, file in opening:
