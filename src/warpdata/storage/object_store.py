@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,21 +35,23 @@ from warpdata.limits import (
 )
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
-from warpdata.primitives.parallel import IO_POOL
-from warpdata.primitives.ranges import ByteRange, coalesce, split_reply
+from warpdata.primitives.parallel import IO_POOL, REQUEST_LIMIT
+from warpdata.primitives.ranges import ByteRange, coalesce, split_range, split_reply
 from warpdata.storage.error_mapping import explain, is_surely_unsent, was_retried
 from warpdata.storage.types import GetResult, ObjectInfo, check_key
 from warpdata.storage.verified_read import read_verified_chunks
 
 if TYPE_CHECKING:
-    from obstore import Bytes as Buffer
+    from numpy.typing import NDArray
     from obstore.store import ObjectStore as Backend
 
 __all__ = ["ObjectStore"]
 
 _MULTIPART_PART_BYTES = 8 * MIB
+"""Ranges are requested in parts up to this size, because a connection has less bandwidth than the network."""
 _STREAM_REQUEST_BYTES = 32 * MIB
-_PARALLEL_RANGES = 8
+_PART_BYTES = 8 * MIB
+"""Ranges are requested in parts up to this size, because a connection has less bandwidth than the network."""
 
 
 class ObjectStore:
@@ -84,36 +85,42 @@ class ObjectStore:
     def read_ranges(
         self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
     ) -> list[memoryview]:
-        requests = coalesce(spans, gap_bytes)
+        requests = coalesce(spans, gap_bytes, max_bytes=_PART_BYTES)
         if not requests:
             return [memoryview(b"") for _ in spans]
         with self._translated(key):
             replies = self._send(check_key(key), [request.span for request in requests])
-        for request, reply in zip(requests, replies, strict=True):
-            if len(reply) != request.span.size_bytes:
-                raise CorruptError(
-                    f"{self._url} returned {len(reply)} bytes for bytes "
-                    f"{request.span.start}…{request.span.end} of {key!r}"
-                )
-        return split_reply(spans, requests, [memoryview(reply) for reply in replies])
+        return split_reply(spans, requests, replies)
 
-    def _send(self, key: str, spans: Sequence[ByteRange]) -> list[Buffer]:
-        """Return one reply for each range. The ranges ascend and do not touch.
-
-        The library merges ranges within its own gap, which equals our default. Closer ranges are therefore requested
-        one by one, in parallel.
-        """
+    def _send(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
+        """Return one reply for each range, fetched in parallel. Large ranges are fetched in parts."""
         import obstore
 
-        def get(span: ByteRange) -> Buffer:
-            return obstore.get_range(self._backend, key, start=span.start, end=span.end)
+        def get(span: ByteRange) -> memoryview:
+            reply = obstore.get_range(self._backend, key, start=span.start, end=span.end)
+            REQUEST_LIMIT.record(len(reply), is_saturated=IO_POOL.has_backlog)
+            if len(reply) != span.size_bytes:
+                raise CorruptError(
+                    f"{self._url} returned {len(reply)} bytes for bytes {span.start}…{span.end} of {key!r}"
+                )
+            return memoryview(reply)
 
-        if len(spans) == 1:
-            return [get(spans[0])]
-        if all(after.start - before.end > COALESCE_GAP_BYTES for before, after in pairwise(spans)):
-            starts, ends = [span.start for span in spans], [span.end for span in spans]
-            return list(obstore.get_ranges(self._backend, key, starts=starts, ends=ends))
-        return IO_POOL.map_all(get, spans, limit=_PARALLEL_RANGES)
+        if all(span.size_bytes <= _PART_BYTES for span in spans):
+            return [get(spans[0])] if len(spans) == 1 else IO_POOL.map_all(get, spans)
+        import numpy as np  # allocates without filling, and copies without the interpreter lock
+
+        wholes = [np.empty(span.size_bytes, np.uint8) for span in spans]
+        parts = [
+            (part, whole[part.start - span.start : part.end - span.start])
+            for span, whole in zip(spans, wholes, strict=True)
+            for part in split_range(span, _PART_BYTES)
+        ]
+
+        def fill(part: tuple[ByteRange, NDArray[np.uint8]]) -> None:
+            np.copyto(part[1], np.frombuffer(get(part[0]), np.uint8))
+
+        IO_POOL.map_all(fill, parts)
+        return [whole.data for whole in wholes]
 
     def stream(self, key: str) -> Iterator[memoryview]:
         """Yield chunks of several requests: a single one for a large object would exceed the request time-out."""
