@@ -47,6 +47,7 @@ class AdaptiveLimit:
         self._before: tuple[int, float] | None = None
         """The previous limit and its throughput, while another limit is tried; None while the limit holds."""
         self._settling = self._bytes = self._requests = self._saturated = 0
+        self._hold_windows = self._windows_held = _FIRST_HOLD_WINDOWS
         self._since = clock()
         self._reset()
         register_after_fork(self._reset)
@@ -124,8 +125,7 @@ class AdaptiveLimit:
         self._rate = 0.0
         self._settling = 0
         self._before = None
-        self._hold_windows = _FIRST_HOLD_WINDOWS
-        self._windows_held = _FIRST_HOLD_WINDOWS  # the first window decides
+        self._hold_windows = self._windows_held = _FIRST_HOLD_WINDOWS  # the first window decides
         self._begin_window()
 
 
