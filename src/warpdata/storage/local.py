@@ -39,7 +39,7 @@ from warpdata.primitives.atomic_file import AtomicFile, make_directories, sync_d
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange, check_ranges
 from warpdata.storage.open_files import OPEN_FILES, OpenFile, retry_without_descriptors
-from warpdata.storage.types import GetResult, ObjectInfo, check_key
+from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key
 from warpdata.storage.verified_read import read_verified_chunks
 
 __all__ = ["LocalStore"]
@@ -151,6 +151,7 @@ class LocalStore:
         return False
 
     def signed_url(self, key: str, expires_s: int) -> str:
+        check_expiry(expires_s)
         raise UnsupportedError(f"{self.url} cannot sign a URL for {key!r}, as it is a local directory")
 
     def create(self, key: str, data: bytes) -> bool:

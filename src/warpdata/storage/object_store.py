@@ -8,7 +8,7 @@ docs/specs/store.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -38,11 +38,13 @@ from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.ranges import ByteRange, coalesce, split_reply
+from warpdata.storage.content_type import SNIFFED_BYTES, content_type
 from warpdata.storage.error_mapping import explain, is_surely_unsent, was_retried
-from warpdata.storage.types import GetResult, ObjectInfo, check_key
+from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key
 from warpdata.storage.verified_read import read_verified_chunks
 
 if TYPE_CHECKING:
+    from obstore import Attributes
     from obstore import Bytes as Buffer
     from obstore.store import ObjectStore as Backend
 
@@ -174,6 +176,7 @@ class ObjectStore:
         return False
 
     def signed_url(self, key: str, expires_s: int) -> str:
+        expires_s = check_expiry(expires_s)
         if not self._can_sign:
             raise UnsupportedError(f"{self._url} cannot sign a URL for {key!r}")
         import obstore
@@ -188,7 +191,14 @@ class ObjectStore:
 
         with self._writing(key):
             try:
-                obstore.put(self._backend, check_key(key), data, mode="create", use_multipart=False)
+                obstore.put(
+                    self._backend,
+                    check_key(key),
+                    data,
+                    attributes=_attributes(key, data),
+                    mode="create",
+                    use_multipart=False,
+                )
             except Exists:
                 return False
         return True
@@ -216,6 +226,7 @@ class ObjectStore:
                 self._backend,
                 check_key(key),
                 read_verified_chunks(path, fingerprint, part, on_bytes),
+                attributes=_attributes(key, _read_head(path)),
                 chunk_size=part,
                 max_concurrency=4,
             )
@@ -224,7 +235,7 @@ class ObjectStore:
         import obstore
 
         with self._writing(key):
-            obstore.put(self._backend, check_key(key), data, use_multipart=False)
+            obstore.put(self._backend, check_key(key), data, attributes=_attributes(key, data), use_multipart=False)
 
     def delete(self, key: str) -> None:
         import obstore
@@ -279,6 +290,17 @@ class ObjectStore:
             raise ObjectNotFoundError(f"{key!r} is not in {self._url}") from error
         except BaseError as error:
             raise explain(error, key, self._url) from error
+
+
+def _attributes(key: str, data: bytes) -> Attributes:
+    return {"Content-Type": content_type(key, data[:SNIFFED_BYTES])}
+
+
+def _read_head(path: Path) -> bytes:
+    """Return the first bytes; none if the file cannot be read, which the upload reports."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(SNIFFED_BYTES)
+    return b""
 
 
 # The library has threads of its own. A child that is forked after they have started does not have them, and its
