@@ -19,6 +19,7 @@ from warpdata.errors import (
     UnsupportedError,
     WarpError,
 )
+from warpdata.primitives.redaction import redact
 
 __all__ = ["explain", "is_surely_unsent", "was_retried"]
 
@@ -30,7 +31,7 @@ _PAST_THE_END = ("416 Range Not Satisfiable", "Wanted range starting at")
 
 def explain(error: Exception, key: str, url: str) -> WarpError:
     """Return the typed error for a failure on `key` of the store at `url`."""
-    text = str(error)
+    text = redact(str(error))
     fact = f"{url}: {text.splitlines()[0] if text else type(error).__name__}"
     return (
         _denied(type(error).__name__, text, key, url)

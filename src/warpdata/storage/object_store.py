@@ -38,6 +38,7 @@ from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.ranges import ByteRange, coalesce, split_reply
+from warpdata.primitives.redaction import redact, redact_exception
 from warpdata.storage.content_type import SNIFFED_BYTES, content_type
 from warpdata.storage.error_mapping import explain, is_surely_unsent, was_retried
 from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key
@@ -59,7 +60,7 @@ class ObjectStore:
     """Implements `Writer`; `read_only` backends refuse every write with `DeniedError`."""
 
     def __init__(self, url: str, backend: Backend, *, read_only: bool = False, can_sign: bool = False) -> None:
-        self._url = url
+        self._url = redact(url)
         self._backend = backend
         self._read_only = read_only
         self._can_sign = can_sign
@@ -285,10 +286,12 @@ class ObjectStore:
         except WarpError:
             raise
         except FileNotFoundError as error:
+            redact_exception(error)
             if "NoSuchBucket" in str(error):
                 raise explain(error, key, self._url) from error
             raise ObjectNotFoundError(f"{key!r} is not in {self._url}") from error
         except BaseError as error:
+            redact_exception(error)
             raise explain(error, key, self._url) from error
 
 
