@@ -41,6 +41,7 @@ __all__ = ["Session", "VersionAddress", "connect", "open_cache", "open_metadata_
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
+_WITHOUT_CACHE = ("file://", "memory://")
 _MAX_SECRET_URLS = 64
 _OFFLINE = "Run `warp warm DATASET` while online, or open it in another mode."
 
@@ -100,7 +101,7 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
     url, cache_mode = _complete_url(normalize_url(store or settings.store_url)), parse_mode(mode or settings.mode)
     counters = IOMetrics()
     cache = open_cache(settings, counters)
-    is_remote = not url.startswith(("file://", "memory://"))
+    is_remote = not url.startswith(_WITHOUT_CACHE)
     if is_remote and cache_mode is Mode.LOCAL:
         small = open_metadata_files(settings, url)
         reader = OfflineReader(small.url, cache, small, _OFFLINE)
@@ -146,6 +147,8 @@ _secret_urls: ByteLRU[str, str] = ByteLRU(max_entries=_MAX_SECRET_URLS)
 
 def _complete_url(url: str) -> str:
     """Return the URL with the secrets that it was first opened with in this process."""
+    if url.startswith(_WITHOUT_CACHE):
+        return url
     shown = redact(url)
     if shown != url:
         _secret_urls.put(shown, url)

@@ -148,7 +148,7 @@ def _open_s3(url: str, bucket: str, prefix: str, settings: Settings, client: _Cl
             retry_config=client.retry,  # type: ignore[arg-type]
         ),
     )
-    return ObjectStore(url, backend, can_sign=True)
+    return ObjectStore(url, backend, can_sign=True, max_retries=client.retry["max_retries"])
 
 
 def _shared_client(key: Hashable, make: Callable[[], Backend]) -> Backend:
@@ -178,7 +178,7 @@ def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
             f"{redact(url)} cannot be opened: {redact(str(error).splitlines()[0])}",
             hint="Set the usual variables: GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, …",
         ) from error
-    return ObjectStore(url, backend, can_sign=True)
+    return ObjectStore(url, backend, can_sign=True, max_retries=client.retry["max_retries"])
 
 
 def resolve_s3(s3: S3Settings) -> S3Settings:

@@ -7,12 +7,13 @@ docs/specs/store.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from warpdata.errors import (
     CorruptError,
@@ -40,7 +41,7 @@ from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.ranges import ByteRange, coalesce, split_reply
 from warpdata.primitives.redaction import redact, redact_exception
 from warpdata.storage.content_type import SNIFFED_BYTES, content_type
-from warpdata.storage.error_mapping import explain, is_surely_unsent, was_retried
+from warpdata.storage.error_mapping import explain, is_cut_listing, is_surely_unsent, was_retried
 from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key
 from warpdata.storage.verified_read import read_verified_chunks
 
@@ -54,16 +55,29 @@ __all__ = ["ObjectStore"]
 _MULTIPART_PART_BYTES = 8 * MIB
 _STREAM_REQUEST_BYTES = 32 * MIB
 _PARALLEL_RANGES = 8
+_FIRST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 2.0
+
+_T = TypeVar("_T")
 
 
 class ObjectStore:
     """Implements `Writer`; `read_only` backends refuse every write with `DeniedError`."""
 
-    def __init__(self, url: str, backend: Backend, *, read_only: bool = False, can_sign: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        backend: Backend,
+        *,
+        read_only: bool = False,
+        can_sign: bool = False,
+        max_retries: int = 5,
+    ) -> None:
         self._url = redact(url)
         self._backend = backend
         self._read_only = read_only
         self._can_sign = can_sign
+        self._max_retries = max_retries
 
     @property
     def url(self) -> str:
@@ -151,20 +165,40 @@ class ObjectStore:
     def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         import obstore
 
-        found: list[ObjectInfo] = []
-        with self._translated(prefix):
+        def list_all() -> list[ObjectInfo]:
+            found: list[ObjectInfo] = []
             for page in obstore.list(self._backend, check_key(prefix) if prefix else None):
                 found.extend(ObjectInfo(meta["path"], meta["size"], meta["e_tag"]) for meta in page)
                 if max_count is not None and len(found) >= max_count:
                     break
-        yield from sorted(found, key=lambda info: info.key)[:max_count]
+            return found
+
+        with self._translated(prefix):
+            listed = self._retry_listing(list_all)
+        yield from sorted(listed, key=lambda info: info.key)[:max_count]
 
     def list_folders(self, prefix: str) -> list[str]:
         import obstore
 
         with self._translated(prefix):
-            listing = obstore.list_with_delimiter(self._backend, check_key(prefix) if prefix else None)
+            listing = self._retry_listing(
+                lambda: obstore.list_with_delimiter(self._backend, check_key(prefix) if prefix else None)
+            )
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in listing["common_prefixes"])
+
+    def _retry_listing(self, ask: Callable[[], _T]) -> _T:
+        """Return `ask()`, and ask again if the reply was cut. The library retries requests, but no cut replies."""
+        from obstore.exceptions import BaseError
+
+        pause = threading.Event()
+        for attempt in range(self._max_retries):
+            try:
+                return ask()
+            except BaseError as error:
+                if not is_cut_listing(error):
+                    raise
+            pause.wait(min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**attempt))
+        return ask()
 
     def is_local(self, key: str) -> bool:
         return False
