@@ -28,7 +28,7 @@ def test_threads_add_while_another_iterates() -> None:
     done = threading.Event()
 
     def add() -> None:
-        kept = []
+        kept: list[Thing] = []
         while not done.is_set():
             thing = Thing()
             live.add(thing)

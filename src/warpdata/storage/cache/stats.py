@@ -13,11 +13,11 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from weakref import WeakSet
 
 import msgspec
 
 from warpdata.primitives.fork import register_after_fork
-from warpdata.primitives.live_objects import LiveObjects
 from warpdata.storage import IOMetrics, IOStats, open_private
 from warpdata.storage.cache.locks import LockFile
 
@@ -69,7 +69,7 @@ class TotalsWriter:
         _orphans.append(self)
 
 
-_writers: LiveObjects[TotalsWriter] = LiveObjects()
+_writers: WeakSet[TotalsWriter] = WeakSet()
 _orphans: deque[TotalsWriter] = deque()
 
 
@@ -82,7 +82,7 @@ def _save_all() -> None:
 def _forget_parent() -> None:
     """Start a forked child without the counts of its parent, which saves them itself."""
     _orphans.clear()
-    for writer in _writers:
+    for writer in [*_writers]:
         writer._reset_after_fork()  # noqa: SLF001 - of this module
 
 
