@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, InvalidSourceError, SchemaMismatchError
-from warpdata.formats.parquet.layout import parse_footer_size
-from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan, strip_nan_metadata
+from warpdata.formats.parquet.layout import open_layout, parse_footer_size
+from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Footer
@@ -57,21 +57,19 @@ def describe_all(paths: Iterable[Path], written: Collection[Path] = ()) -> list[
 
 def describe_parquet(path: Path) -> ParquetSource:
     """Read and check the footer. `InvalidSourceError` if the file is not a valid Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     import xxhash
 
     try:
         tail = _read_footer(path)
-        metadata = pq.read_metadata(pa.BufferReader(tail))
-        schema = strip_nan_metadata(metadata.schema.to_arrow_schema())
+        layout = open_layout(tail, path.stat().st_size, path.name, is_verified=False)
+        schema, row_count = layout.schema, sum(layout.footer.group_rows)
     except FileNotFoundError as error:
         raise InvalidSourceError(f"{path} does not exist") from error
-    except (pa.ArrowException, OSError, CorruptError) as error:
+    except (OSError, CorruptError) as error:
         raise InvalidSourceError(f"{path} is not a readable Parquet file: {_first_line(error)}") from error
     check_unique(schema, str(path))
     footer = Footer(len(tail), xxhash.xxh3_64_hexdigest(tail))
-    return ParquetSource(path, metadata.num_rows, footer, schema, bool(columns_without_nan(metadata.metadata)))
+    return ParquetSource(path, row_count, footer, schema, bool(columns_without_nan(layout.metadata.metadata)))
 
 
 def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
