@@ -133,7 +133,7 @@ def check_against_arrow(data: bytes) -> int:
             assert own.span.size_bytes == chunk.total_compressed_size
             assert own.span.start + own.dictionary_bytes == chunk.data_page_offset
             first = chunk.dictionary_page_offset if chunk.has_dictionary_page else 0
-            assert own.dictionary_bytes == (chunk.data_page_offset - first if first else 0)
+            assert own.dictionary_bytes == (max(chunk.data_page_offset - first, 0) if first else 0)
             assert (own.decoded_bytes, own.value_count) == (chunk.total_uncompressed_size, chunk.num_values)
             if chunk.path_in_schema not in names or chunk.statistics is None:
                 continue

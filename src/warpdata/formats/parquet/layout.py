@@ -61,7 +61,8 @@ class RowGroup:
 def open_layout(tail: memoryview | bytes, file_bytes: int, name: str, *, is_verified: bool) -> ShardLayout:
     """Parse the footer of a file of `file_bytes`. `tail` is the footer as stored, or the whole file.
 
-    `name` begins the message of every error. `is_verified`: the manifest has a checksum of the footer. Only then is its NaN metadata trusted.
+    `name` begins the message of every error. `is_verified`: the manifest has a checksum of the footer. Only then is
+    its NaN metadata trusted.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -69,7 +70,7 @@ def open_layout(tail: memoryview | bytes, file_bytes: int, name: str, *, is_veri
     tail = tail[-parse_footer_size(tail) :]
     try:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
-    except _PARSE_ERRORS + (pa.ArrowException,) as error:
+    except (*_PARSE_ERRORS, pa.ArrowException) as error:
         raise CorruptError(f"{name} has a damaged Parquet footer: {error}", hint=REPAIR) from error
     return ShardLayout(metadata, bytes(tail[:-_TRAILER_BYTES]), file_bytes, name, is_verified=is_verified)
 
@@ -99,7 +100,7 @@ class ShardLayout:
         try:
             schema = strip_nan_metadata(self.metadata.schema.to_arrow_schema())
             schema.names  # noqa: B018 - fails for names that are not UTF-8
-        except _PARSE_ERRORS + (pa.ArrowException,) as error:
+        except (*_PARSE_ERRORS, pa.ArrowException) as error:
             raise CorruptError(f"{self._name} has a damaged Parquet schema: {error}", hint=REPAIR) from error
         return schema
 
