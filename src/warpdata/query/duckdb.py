@@ -7,9 +7,10 @@ version.
 
 from __future__ import annotations
 
-import functools
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from warpdata.errors import MissingExtraError
@@ -20,33 +21,86 @@ from warpdata.storage import resolve_s3
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["connect_open", "httpfs_path", "quoted", "sealed_cursor"]
+__all__ = ["connect_open", "first_line", "httpfs_path", "quoted", "run_sealed"]
+
+_T = TypeVar("_T")
+_MAX_ATTEMPTS = 8
 
 _OFFLINE: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+_BOUNDED: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "memory_limit": "2GiB",
+    "temp_directory": "",
+}
+"""Filters need little memory. A query beyond this limit fails; it never writes temporary files."""
 
 
-def sealed_cursor() -> DuckDBPyConnection:
-    """Return a cursor of the process's sealed engine: no files, no network, no extensions, locked settings.
+def run_sealed(work: Callable[[DuckDBPyConnection], _T]) -> _T:
+    """Call `work` with the thread's cursor of the sealed engine: no files, no network, locked settings.
 
-    The first call takes milliseconds, later ones microseconds. Use a cursor from one thread, and close it.
+    The first call takes milliseconds, later ones microseconds. An internal error of DuckDB invalidates an engine for
+    all threads. Then the next call makes another engine, and queries that failed in other threads are repeated.
     """
-    return _sealed_engine().cursor()
-
-
-@functools.cache
-def _sealed_engine() -> DuckDBPyConnection:
     import duckdb
 
-    engine = duckdb.connect(config={**_OFFLINE, "threads": 1})
-    engine.execute("SET enable_external_access = false")
-    engine.execute("SET lock_configuration = true")
-    return engine
+    for attempt in range(_MAX_ATTEMPTS):
+        engine = _current_engine()
+        try:
+            return work(engine.cursor())
+        except duckdb.InternalException:  # this query invalidated the engine
+            _discard(engine)
+            raise
+        except duckdb.FatalException:  # an earlier query did
+            _discard(engine)
+            if attempt == _MAX_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
 
 
-_engines_of_parents: list[DuckDBPyConnection] = []
+class _SealedEngine:
+    """An engine with one cursor for each thread, because a cursor runs one query at a time."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self._connection = duckdb.connect(config={**_OFFLINE, **_BOUNDED})
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+        self._cursors: dict[int, DuckDBPyConnection] = {}
+
+    def cursor(self) -> DuckDBPyConnection:
+        """Return the cursor of the calling thread. Threads that end leave theirs to later threads of the same id."""
+        thread = threading.get_ident()
+        cursor = self._cursors.get(thread)
+        if cursor is None:
+            cursor = self._cursors[thread] = self._connection.cursor()
+        return cursor
+
+
+_engines: list[_SealedEngine] = []
+"""The engine of the process, if there is one."""
+_engines_lock = threading.Lock()
+_engines_of_parents: list[_SealedEngine] = []
+
+
+def _current_engine() -> _SealedEngine:
+    try:
+        return _engines[0]
+    except IndexError:
+        with _engines_lock:
+            if not _engines:
+                _engines.append(_SealedEngine())
+            return _engines[0]
+
+
+def _discard(engine: _SealedEngine) -> None:
+    """Have the next query make another engine."""
+    with _engines_lock:
+        if engine in _engines:
+            _engines.remove(engine)
 
 
 def _abandon_engine() -> None:
@@ -54,9 +108,10 @@ def _abandon_engine() -> None:
 
     The parent's engine stays referenced: closing it could wait for a lock that a thread of the parent held.
     """
-    if _sealed_engine.cache_info().currsize:
-        _engines_of_parents.append(_sealed_engine())
-        _sealed_engine.cache_clear()
+    global _engines_lock  # noqa: PLW0603 - a thread of the parent may hold the lock
+    _engines_lock = threading.Lock()
+    _engines_of_parents.extend(_engines)
+    _engines.clear()
 
 
 register_after_fork(_abandon_engine)
@@ -114,3 +169,8 @@ def _s3_secret(settings: Settings) -> str:
 def quoted(text: str) -> str:
     """Return the text as an SQL string literal. A query parameter would make DuckDB import pandas."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def first_line(error: Exception) -> str:
+    """Return DuckDB's message without its stack trace."""
+    return str(error).partition("\n\nStack Trace")[0]
