@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["REPAIR", "RowGroup", "ShardLayout", "open_layout", "parse_footer_size"]
+__all__ = ["REPAIR", "RowGroup", "ShardLayout", "has_text", "open_layout", "parse_footer_size"]
 
 REPAIR = "`warp verify` lists all corrupt blobs; publishing the same data to a valid store repairs them."
 
@@ -195,7 +195,7 @@ class ShardLayout:
     @cached_property
     def text_columns(self) -> frozenset[str]:
         """The columns that have text, alone or inside lists and structs."""
-        return frozenset(field.name for field in self.schema if _has_text(field.type))
+        return frozenset(field.name for field in self.schema if has_text(field.type))
 
     def _decoder(self, name: str, leaf: LeafColumn) -> Callable[[bytes | None], Any]:
         return functools.partial(_decode_statistic, arrow_type=self.schema.field(name).type, leaf=leaf)
@@ -224,15 +224,16 @@ class ShardLayout:
         return leaves
 
 
-def _has_text(arrow_type: pa.DataType) -> bool:
+def has_text(arrow_type: pa.DataType) -> bool:
+    """Return whether values of this type are text, or lists or structs with text."""
     import pyarrow as pa
 
     stored = getattr(arrow_type, "storage_type", arrow_type)
     if pa.types.is_dictionary(stored):
-        return _has_text(stored.value_type)
+        return has_text(stored.value_type)
     if stored in (pa.string(), pa.large_string(), pa.string_view()):
         return True
-    return any(_has_text(stored.field(index).type) for index in range(stored.num_fields))
+    return any(has_text(stored.field(index).type) for index in range(stored.num_fields))
 
 
 def _is_coded(chunk: ColumnChunk) -> bool:

@@ -19,6 +19,7 @@ from warpdata.formats.parquet.layout import REPAIR, RowGroup, ShardLayout, open_
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
 from warpdata.formats.parquet.range_file import FetchedRanges, RangeFile
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
+from warpdata.primitives.arrow_buffers import check_text
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.repository.manifest import Shard
@@ -175,6 +176,7 @@ class ShardFile:
             parquet = file.trusting if is_verified else file.verifying
             rows = parquet.read_row_group(group, columns, use_threads=options.parallel_columns)
             if not is_verified:
+                self._check_text(rows, group)
                 file.verified.update(chunks)
             return rows
 
@@ -204,7 +206,9 @@ class ShardFile:
                 rows += batch.num_rows
                 if rows >= row_count:
                     break
-            return pa.Table.from_batches(taken).slice(0, row_count)
+            head = pa.Table.from_batches(taken).slice(0, row_count)
+            self._check_text(head, group)
+            return head
 
         fetched = self._fetch_spans(self.layout.prefix_spans(group, columns, row_count))
         return self._read(read, columns, fetched, _ThreadFiles(), buffer_size=_PREFIX_BUFFER_BYTES)
@@ -228,6 +232,7 @@ class ShardFile:
             try:
                 rows = read(self._open(next(attempts), files, dictionaries, buffer_size))
             except WarpError:
+                files.opened_for = None
                 raise
             except (pa.ArrowException, OSError) as error:
                 files.opened_for = None
@@ -236,6 +241,19 @@ class ShardFile:
             return self._without_views(rows if rows.num_columns == len(columns) else rows.select(list(columns)))
 
         return retry_corrupt(attempt, functools.partial(self._reader.invalidate, blob_key(self.shard.hash)))
+
+    def _check_text(self, rows: pa.Table, group: int) -> None:
+        """Raise `CorruptError` for text that is not UTF-8, which SQL and Python cannot process."""
+        import pyarrow as pa
+
+        for name in self.layout.text_columns.intersection(rows.column_names):
+            try:
+                check_text(rows[name])
+            except pa.ArrowInvalid as error:
+                raise CorruptError(
+                    f"column {name!r} has invalid text in row group {group} of shard {self.shard.hash}: {error}",
+                    hint="Read other columns with select(), or publish the table again with valid text.",
+                ) from error
 
     def _without_views(self, rows: pa.Table) -> pa.Table:
         """Return text views as large texts. Readers cast the columns they yield to the declared types."""
