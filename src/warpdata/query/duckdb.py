@@ -19,9 +19,10 @@ from warpdata.settings import Settings
 from warpdata.storage import resolve_s3
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-__all__ = ["connect_open", "first_line", "httpfs_path", "quoted", "run_sealed"]
+__all__ = ["connect_open", "first_line", "httpfs_path", "quote_identifier", "quoted", "read_files", "run_sealed"]
 
 _T = TypeVar("_T")
 _MAX_ATTEMPTS = 8
@@ -118,16 +119,94 @@ register_after_fork(_abandon_engine)
 
 
 def connect_open(store_url: str, settings: Settings) -> DuckDBPyConnection:
-    """Return a connection that can read from `store_url`, with the credentials of the store."""
+    """Return the thread's connection for reading stores, with the credentials of this store.
+
+    A process has one open database. Relations of one connection can be joined, whatever their stores.
+    """
+    scheme = urlsplit(store_url).scheme
+    with _open_lock:
+        if not _open_databases:
+            _open_databases.append(_OpenDatabase())
+        database = _open_databases[0]
+        if scheme in ("s3", "http", "https"):
+            database.load_httpfs()
+        if scheme == "s3":
+            database.add_secret(store_url, settings)
+        return database.cursor()
+
+
+class _OpenDatabase:
+    """The database of all relations, with one connection for each thread."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self._connection = duckdb.connect(config=_OFFLINE)
+        self._local = threading.local()
+        self._has_httpfs = False
+        self._secrets: dict[str, str] = {}
+
+    def load_httpfs(self) -> None:
+        if not self._has_httpfs:
+            self._connection.execute(f"LOAD {quoted(str(httpfs_path()))}")
+            self._has_httpfs = True
+
+    def add_secret(self, store_url: str, settings: Settings) -> None:
+        """Have DuckDB use these credentials for the store's objects, and for no other."""
+        options = _s3_options(settings)
+        if self._secrets.get(store_url) != options:
+            self._secrets.setdefault(store_url, "")
+            number = list(self._secrets).index(store_url)
+            scope = quoted(store_url.rstrip("/") + "/")
+            self._connection.execute(f"CREATE OR REPLACE SECRET store_{number} (TYPE s3, SCOPE {scope}, {options})")
+            self._secrets[store_url] = options
+
+    def cursor(self) -> DuckDBPyConnection:
+        cursor: DuckDBPyConnection | None = getattr(self._local, "cursor", None)
+        if cursor is None:
+            cursor = self._local.cursor = self._connection.cursor()
+        return cursor
+
+
+_open_lock = threading.Lock()
+_open_databases: list[_OpenDatabase] = []
+_databases_of_parents: list[_OpenDatabase] = []
+
+
+def _abandon_database() -> None:
+    """Have a forked child open its own database, like `_abandon_engine`."""
+    global _open_lock  # noqa: PLW0603 - a thread of the parent may hold the lock
+    _open_lock = threading.Lock()
+    _databases_of_parents.extend(_open_databases)
+    _open_databases.clear()
+
+
+register_after_fork(_abandon_database)
+
+
+def read_files(connection: DuckDBPyConnection, sources: list[str], schema: pa.Schema) -> DuckDBPyRelation:
+    """Return a relation over Parquet files with the types that DuckDB gives the Arrow schema, as filters see them.
+
+    A fixed-size list, for example, is stored as a list and becomes an array again.
+    """
     import duckdb
 
-    connection = duckdb.connect(config=_OFFLINE)
-    scheme = urlsplit(store_url).scheme
-    if scheme in ("s3", "http", "https"):
-        connection.execute(f"LOAD {quoted(str(httpfs_path()))}")
-    if scheme == "s3":
-        connection.execute(_s3_secret(settings))
-    return connection
+    empty = schema.empty_table()
+    if not sources:
+        return connection.from_arrow(empty)
+    relation = connection.read_parquet(sources)
+    try:
+        wanted = run_sealed(lambda cursor: [str(each) for each in cursor.from_arrow(empty.__arrow_c_stream__()).types])
+    except (duckdb.Error, NotImplementedError):  # a type that filters cannot use either
+        return relation
+    if relation.columns != schema.names or [str(each) for each in relation.types] == wanted:
+        return relation
+    names = [quote_identifier(name) for name in schema.names]
+    casts = [
+        name if str(found) == sql_type else f"CAST({name} AS {sql_type}) AS {name}"
+        for name, found, sql_type in zip(names, relation.types, wanted, strict=True)
+    ]
+    return relation.project(", ".join(casts))
 
 
 def httpfs_path() -> Path:
@@ -149,7 +228,7 @@ def httpfs_path() -> Path:
     return path
 
 
-def _s3_secret(settings: Settings) -> str:
+def _s3_options(settings: Settings) -> str:
     s3 = resolve_s3(settings.s3)
     options = {
         "KEY_ID": s3.access_key_id,
@@ -162,13 +241,17 @@ def _s3_secret(settings: Settings) -> str:
         options["ENDPOINT"] = endpoint.netloc
         options["USE_SSL"] = "false" if endpoint.scheme == "http" else "true"
         options["URL_STYLE"] = "vhost" if s3.virtual_hosted else "path"
-    listed = ", ".join(f"{name} {quoted(value)}" for name, value in options.items() if value is not None)
-    return f"CREATE SECRET (TYPE s3, {listed})"
+    return ", ".join(f"{name} {quoted(value)}" for name, value in options.items() if value is not None)
 
 
 def quoted(text: str) -> str:
     """Return the text as an SQL string literal. A query parameter would make DuckDB import pandas."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def quote_identifier(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def first_line(error: Exception) -> str:

@@ -86,7 +86,6 @@ class ColumnResolver:
             hint=suggest(name, self.schema.names, label="The columns are"),
         )
 
-
     def expand_method(self, node: _Node) -> None:
         """Turn `column.function(…)`, which DuckDB parses as a function of a schema, into `function(column, …)`."""
         if node["class"] != "FUNCTION" or not node.get("schema") or node["schema"] in _SCHEMAS:

@@ -175,6 +175,8 @@ class ShardFile:
             is_verified = file.verified >= chunks
             parquet = file.trusting if is_verified else file.verifying
             rows = parquet.read_row_group(group, columns, use_threads=options.parallel_columns)
+            if columns:
+                self._check_count(rows, group, self.row_groups()[group].row_count)
             if not is_verified:
                 self._check_text(rows, group)
                 file.verified.update(chunks)
@@ -206,7 +208,8 @@ class ShardFile:
                 rows += batch.num_rows
                 if rows >= row_count:
                     break
-            head = pa.Table.from_batches(taken).slice(0, row_count)
+            head = pa.Table.from_batches(taken).slice(0, row_count) if taken else pa.table({})
+            self._check_count(head, group, min(row_count, self.row_groups()[group].row_count))
             self._check_text(head, group)
             return head
 
@@ -241,6 +244,14 @@ class ShardFile:
             return self._without_views(rows if rows.num_columns == len(columns) else rows.select(list(columns)))
 
         return retry_corrupt(attempt, functools.partial(self._reader.invalidate, blob_key(self.shard.hash)))
+
+    def _check_count(self, rows: pa.Table, group: int, expected: int) -> None:
+        """Raise `CorruptError` if the pages have other rows than the footer says."""
+        if rows.num_rows != expected:
+            raise CorruptError(
+                f"row group {group} of shard {self.shard.hash} has {rows.num_rows} rows; its footer says {expected}",
+                hint=REPAIR,
+            )
 
     def _check_text(self, rows: pa.Table, group: int) -> None:
         """Raise `CorruptError` for text that is not UTF-8, which SQL and Python cannot process."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from warpdata.errors import CorruptError, InvalidSourceError, SchemaMismatchError
 from warpdata.formats.parquet.layout import open_layout, parse_footer_size
 from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan
+from warpdata.formats.parquet.widening import can_widen
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Footer
@@ -17,11 +19,20 @@ from warpdata.repository.manifest import Footer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParquetSource", "check_same_schema", "check_unique", "describe_all", "describe_parquet", "read_unified"]
+__all__ = [
+    "ParquetSource",
+    "check_appendable",
+    "check_same_schema",
+    "check_unique",
+    "describe_all",
+    "describe_parquet",
+    "read_unified",
+]
 
 _PARALLEL_READS = 4
 _FOOTER_GUESS_BYTES = 8 * KIB
 _MAX_LISTED_PROBLEMS = 5
+_CAST_HINT = "Cast the rows to the table's types, or publish the whole table again with add_table."
 _REWRITE = "Make the files agree, or pass rewrite=True to convert them to one schema."
 
 
@@ -92,15 +103,33 @@ def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBa
     return schema, rows()
 
 
-def check_same_schema(
-    first: pa.Schema, first_name: str, other: pa.Schema, other_name: str, hint: str = _REWRITE
-) -> None:
+def check_same_schema(first: pa.Schema, first_name: str, other: pa.Schema, other_name: str) -> None:
     """Raise `SchemaMismatchError` unless both have the same columns and types. Order and metadata may differ."""
+    _check_columns(first, first_name, other, other_name, operator.eq, _REWRITE)
+
+
+def check_appendable(table: pa.Schema, table_name: str, rows: pa.Schema, rows_name: str) -> None:
+    """Raise `SchemaMismatchError` unless the rows have the table's columns, in types that widen to the table's."""
+
+    def fits(declared: pa.DataType, found: pa.DataType) -> bool:
+        return can_widen(found, declared)
+
+    _check_columns(table, table_name, rows, rows_name, fits, _CAST_HINT)
+
+
+def _check_columns(
+    first: pa.Schema,
+    first_name: str,
+    other: pa.Schema,
+    other_name: str,
+    fits: Callable[[pa.DataType, pa.DataType], bool],
+    hint: str,
+) -> None:
     first_names, other_names = set(first.names), set(other.names)
     problems = [f"column {name!r} is missing from {other_name}" for name in first.names if name not in other_names]
     problems += [f"column {name!r} is only in {other_name}" for name in other.names if name not in first_names]
     for name in first.names:
-        if name in other_names and first.field(name).type != other.field(name).type:
+        if name in other_names and not fits(first.field(name).type, other.field(name).type):
             here, there = first.field(name).type, other.field(name).type
             problems.append(f"column {name!r} is {here} in {first_name}, but {there} in {other_name}")
     if problems:
