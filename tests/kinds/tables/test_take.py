@@ -82,7 +82,7 @@ def test_row_numbers_must_be_integers(table: wd.Table, rows: Any) -> None:
 
 def test_missing_row_numbers_are_refused(table: wd.Table) -> None:
     for rows in ([3, 200], [200, 3], [-1], [5, -1]):
-        with pytest.raises(BadInputError, match="no row (200|-1)"):
+        with pytest.raises(BadInputError, match=r"no row (200|-1)"):
             table.take(rows)
 
 

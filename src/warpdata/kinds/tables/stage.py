@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from warpdata.errors import InvalidSourceError
 from warpdata.formats.parquet import ParquetSource, describe_all, read_unified, write_parquet
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, hash_file
+from warpdata.kinds.tables.arrow_input import ArrowRows, convert, read_arrow
 from warpdata.primitives.hashing import Fingerprint
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.paths import find_files
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["StagedTable", "TableInput", "TableSpec", "stage_table"]
 
 TableInput: TypeAlias = Any
-"""A path or glob, an Arrow table, batch, reader or anything with the Arrow stream protocol (pandas, polars, DuckDB),
-a dict of columns, a list of dicts, an iterator of batches, or a list of these."""
+"""A path or glob; an Arrow table, batch, reader, or any object with the Arrow C stream or array protocol; a pandas or
+polars frame, a DuckDB relation, a Hugging Face dataset; a dict of columns, a list of dicts, an iterator of batches, or
+a list of these."""
 
 _HASH_THREADS = 4
+_INPUTS = "Give a path or glob, an Arrow table or batches, a data frame, a dict of columns, or a list of these."
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +137,16 @@ def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
     elif isinstance(source, pa.RecordBatchReader):
         yield _Rows(source.schema, source)
     elif isinstance(source, Mapping):
-        yield _of_table(_arrow(lambda: pa.table(dict(source)), name))
-    elif hasattr(source, "to_arrow") and type(source).__module__.startswith("polars"):
-        yield _of_table(_arrow(source.to_arrow, name))
-    elif hasattr(source, "__arrow_c_stream__"):
-        yield _of_table(_arrow(lambda: pa.table(source), name))
+        yield _of_table(convert(lambda: pa.table(dict(source)), name))
     elif isinstance(source, list | tuple):
         yield from _list_parts(source, name)
-    elif isinstance(source, Iterable):
-        yield _of_iterator(iter(source), name)
     else:
-        raise InvalidSourceError(
-            f"table {name!r} cannot be made from a {type(source).__name__}",
-            hint="Give a path or glob, an Arrow table or batches, a pandas or polars frame, or a list of these.",
-        )
+        rows = read_arrow(source, name)
+        if rows is None and isinstance(source, Iterable):
+            rows = _of_iterator(iter(source), name)
+        if rows is None:
+            raise InvalidSourceError(f"table {name!r} cannot be made from a {type(source).__name__}", hint=_INPUTS)
+        yield _Rows(*rows)
 
 
 def _list_parts(items: list[Any] | tuple[Any, ...], name: str) -> Iterator[_Files | _Rows]:
@@ -156,7 +155,7 @@ def _list_parts(items: list[Any] | tuple[Any, ...], name: str) -> Iterator[_File
     if not items:
         raise InvalidSourceError(f"table {name!r} was given an empty list")
     if all(isinstance(item, Mapping) for item in items):
-        yield _of_table(_arrow(lambda: pa.Table.from_pylist(list(items)), name))
+        yield _of_table(convert(lambda: pa.Table.from_pylist(list(items)), name))
         return
     for item in items:
         yield from _parts(item, name)
@@ -166,28 +165,18 @@ def _of_table(table: pa.Table) -> _Rows:
     return _Rows(table.schema, table.to_batches())
 
 
-def _of_iterator(items: Iterator[Any], name: str) -> _Rows:
+def _of_iterator(items: Iterator[Any], name: str) -> ArrowRows:
     """Chain batches or tables. The first one decides the schema."""
-    import pyarrow as pa
 
     def batches() -> Iterator[pa.RecordBatch]:
         for item in items:
-            if isinstance(item, pa.RecordBatch):
-                yield item
-            else:
-                yield from _arrow(lambda item=item: pa.table(item), name).to_batches()
+            rows = read_arrow(item, name)
+            if rows is None:
+                raise InvalidSourceError(f"table {name!r} cannot be made of a {type(item).__name__}", hint=_INPUTS)
+            yield from rows[1]
 
     stream = batches()
     first = next(stream, None)
     if first is None:
         raise InvalidSourceError(f"the iterator for table {name!r} yielded no batch, so the table has no schema")
-    return _Rows(first.schema, chain([first], stream))
-
-
-def _arrow(make: Any, name: str) -> pa.Table:
-    import pyarrow as pa
-
-    try:
-        return make()
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidSourceError(f"table {name!r} cannot be converted to Arrow: {error}") from error
+    return first.schema, chain([first], stream)
