@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from warpdata.primitives.arguments import check_arguments
 from warpdata.repository.catalog import Address, Catalog, VersionRef, is_valid, key_policy
 from warpdata.settings import Settings, load_settings
 from warpdata.storage import (
@@ -82,6 +83,7 @@ class Session:
         self.sleep(self.rng.uniform(0, longest))
 
 
+@check_arguments
 def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Session:
     """Open a store, by default that of the settings. Makes no request."""
     settings = settings or load_settings()

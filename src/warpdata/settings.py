@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warpdata.errors import BadInputError
+from warpdata.primitives.arguments import check_arguments
 
 __all__ = ["S3Settings", "Settings", "detect_rank", "load_settings"]
 
@@ -60,6 +61,7 @@ class Settings:
     s3: S3Settings = S3Settings()
 
 
+@check_arguments
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """Read the settings from `environ`, by default the environment of this process."""
     import platformdirs

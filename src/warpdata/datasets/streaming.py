@@ -12,6 +12,7 @@ from warpdata.datasets.artifacts import open_for_stream
 from warpdata.datasets.dataset import Dataset, open_dataset
 from warpdata.datasets.ref_columns import RefColumns
 from warpdata.datasets.table_source import open_table_source
+from warpdata.kinds.tables import check_column_names
 from warpdata.repository.catalog import Address
 from warpdata.session import VersionAddress
 from warpdata.streaming import (
@@ -42,7 +43,8 @@ class StreamRequest:
         """Check the keyword arguments of `Dataset.stream`."""
         options = StreamOptions.parse(keywords, RowKeywords.__annotations__, collate=collate)
         columns = keywords.get("columns")
-        return StreamRequest(table, None if columns is None else tuple(columns), keywords.get("filter"), options)
+        names = None if columns is None else check_column_names(columns)
+        return StreamRequest(table, names, keywords.get("filter"), options)
 
 
 def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:

@@ -73,6 +73,8 @@ def list_files(source: FileSource, suffixes: Sequence[str]) -> list[Path]:
         if not matches:
             raise InvalidSourceError(f"{name} contains no file that ends in {' or '.join(suffixes)}")
         found.extend(matches)
+    if not found:
+        raise InvalidSourceError("the list of files is empty", hint="Pass a path, a glob, or a list of these.")
     return sorted(dict.fromkeys(found), key=lambda file: str(file).encode("utf-8", "surrogateescape"))
 
 

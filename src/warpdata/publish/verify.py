@@ -9,6 +9,7 @@ from warpdata.datasets import Dataset
 from warpdata.datasets import dataset as open_by_address
 from warpdata.errors import WarpError
 from warpdata.kinds import VersionContext, entries_by_kind
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
@@ -29,6 +30,7 @@ class Verification:
     problems: tuple[str, ...]
 
 
+@check_arguments
 def verify(target: str | Dataset, *, store: str | None = None, progress: Progress = silent) -> Verification:
     """Read and hash every blob of a dataset, given as an object or an address.
 

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from warpdata.errors import InvalidSourceError
 from warpdata.kinds.artifacts.member import check_member_path
 from warpdata.limits import MEMBER_CHUNK_BYTES
+from warpdata.primitives.paths import check_path
 
 __all__ = ["ArtifactInput", "MemberSource", "list_sources", "read_pieces"]
 
@@ -84,17 +85,17 @@ def _walk(source: ArtifactInput) -> Iterator[_Found]:
             if isinstance(content, bytes):
                 yield path, content, len(content), "the mapping"
             else:
-                file = Path(content).expanduser()
+                file = check_path(content).expanduser()
                 yield path, file, _size_of(file), file
         return
     if isinstance(source, str | Path):
-        start = Path(source).expanduser()
+        start = check_path(source).expanduser()
         if start.is_dir():
             yield from _walk_directory(start)
             return
         source = [start]
     for name in source:
-        file = Path(name).expanduser()
+        file = check_path(name).expanduser()
         yield file.name, file, _size_of(file), file
 
 

@@ -30,6 +30,7 @@ from warpdata.formats.wshard import (
     open_wshard,
 )
 from warpdata.kinds.episodes.source import EpisodeSource, Piece, make_checked_block
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob
 from warpdata.repository.manifest import JsonObject
@@ -65,6 +66,7 @@ class ChunkedRow:
     chunks: tuple[IndexRow, ...]
 
 
+@check_arguments
 class StoredEpisode(ABC):
     """An episode in a store. `episode["rgb"]` reads one block: `read()`, or `window(start, stop)`.
 

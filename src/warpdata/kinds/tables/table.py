@@ -14,6 +14,7 @@ from warpdata.kinds.tables.columns import check_column_names, check_columns, ret
 from warpdata.kinds.tables.scan import Scan, match_rows, rebatch, scan_tables, with_lookahead
 from warpdata.kinds.tables.take import RowTaker
 from warpdata.limits import GIB
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.extras import require
 from warpdata.primitives.hashing import blob_key
@@ -42,6 +43,7 @@ _INHERITED = ("_stored_schema", "_lookup")
 """Cached properties that `select` and `filter` hand on, because they depend on the entry alone."""
 
 
+@check_arguments
 @dataclass(frozen=True)
 class Table:
     """Rows of one version. Opening reads nothing; the first call that needs a footer reads one."""
