@@ -236,7 +236,7 @@ def test_the_cases_of_the_audit(scene: dict[str, Any]) -> None:
         lambda: dataset.table(5),
         lambda: table.filter(None),
         lambda: wd.dataset(None),  # type: ignore[arg-type]
-        lambda: wd.DatasetBuilder("a/c", scene["store"]).add_artifact("raw", 5).plan(),
+        lambda: wd.DatasetBuilder("a/c", scene["store"]).add_artifact("raw", 5).plan(),  # type: ignore[arg-type]
         lambda: wd.DatasetBuilder("a/c", scene["store"]).add_table(5, pa.table({"n": [1]})),  # type: ignore[arg-type]
     ):
         with pytest.raises(BadInputError):

@@ -134,7 +134,7 @@ def _is_bool(value: Any) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not _is_bool(value) and abs(value) <= _MAX_INTEGER
+    return isinstance(value, numbers.Integral) and not _is_bool(value) and abs(int(value)) <= _MAX_INTEGER
 
 
 def _is_number(value: Any) -> bool:

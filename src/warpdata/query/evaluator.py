@@ -129,7 +129,7 @@ def _memory_bytes(rows: pa.Table, row_filter: RowFilter) -> int:
     import pyarrow as pa
 
     vector_rows = min(rows.num_rows, _VECTOR_ROWS)
-    size_bytes = vector_rows * _CELL_BYTES
+    size_bytes: int = vector_rows * _CELL_BYTES
     for column in rows.columns:
         is_even = pa.types.is_primitive(column.type)
         size_bytes += column.nbytes * vector_rows // max(rows.num_rows, 1) if is_even else column.nbytes

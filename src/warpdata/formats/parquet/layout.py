@@ -163,7 +163,7 @@ class ShardLayout:
         chunks, row_count = self.footer.chunks[group], self.footer.group_rows[group]
         out = {}
         for name in columns:
-            leaves = self._leaves.get(name, ())
+            leaves = self._leaves.get(name, range(0))
             leaf = self.footer.leaves[leaves[0]] if len(leaves) == 1 else None
             statistics = chunks[leaves[0]].statistics if leaf is not None and leaf.is_flat else None
             if leaf is None or statistics is None:

@@ -45,7 +45,7 @@ def _can_hold_integers(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
     is_signed = pa.types.is_signed_integer(narrow)
     if pa.types.is_floating(wide):
-        return int(narrow.bit_width) - is_signed <= _EXACT_FLOAT_BITS[wide.bit_width]
+        return bool(narrow.bit_width - is_signed <= _EXACT_FLOAT_BITS[wide.bit_width])
     if not pa.types.is_integer(wide):
         return False
     if is_signed == pa.types.is_signed_integer(wide):
