@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -265,7 +266,9 @@ class _Batches(torch_data.IterableDataset[int]):
             yield from batch["n"].to_pylist()
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers that are forked start quickly")
+@pytest.mark.filterwarnings("ignore:This (process|DataLoader)")
+@pytest.mark.parametrize("workers", [0, 2])
 def test_auto_gives_each_row_to_one_worker_of_one_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
@@ -276,7 +279,7 @@ def test_auto_gives_each_row_to_one_worker_of_one_rank(
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "2")
         loader = torch_data.DataLoader(
-            _Batches(store), batch_size=None, num_workers=workers, multiprocessing_context="spawn" if workers else None
+            _Batches(store), batch_size=None, num_workers=workers, multiprocessing_context="fork" if workers else None
         )
         seen += loader
     assert sorted(seen) == list(range(100))
