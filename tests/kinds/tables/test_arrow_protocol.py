@@ -71,7 +71,7 @@ def test_a_hugging_face_dataset_is_published_in_its_order() -> None:
     datasets = pytest.importorskip("datasets")
     shuffled = datasets.Dataset.from_dict(ROWS.to_pydict()).select([2, 0])
     assert published(shuffled).to_arrow().to_pylist() == ROWS.take([2, 0]).to_pylist()
-    with pytest.raises(InvalidSourceError):
+    with pytest.raises(InvalidSourceError, match="splits"):
         published(datasets.DatasetDict({"train": shuffled}))
 
 

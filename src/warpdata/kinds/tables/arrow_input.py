@@ -6,7 +6,7 @@ conversions of their own. Libraries are recognized by their objects and never im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.errors import InvalidSourceError, WarpError
@@ -14,7 +14,7 @@ from warpdata.errors import InvalidSourceError, WarpError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowRows", "convert", "read_arrow"]
+__all__ = ["ArrowRows", "convert", "read_arrow", "read_columns"]
 
 ArrowRows: TypeAlias = "tuple[pa.Schema, Iterable[pa.RecordBatch]]"
 
@@ -28,7 +28,7 @@ def read_arrow(source: Any, name: str) -> ArrowRows | None:
     """
     import pyarrow as pa
 
-    library = type(source).__module__.partition(".")[0]
+    library = _library(source)
     if isinstance(source, pa.RecordBatch):
         return source.schema, [source]
     if isinstance(source, pa.Table):
@@ -50,6 +50,18 @@ def read_arrow(source: Any, name: str) -> ArrowRows | None:
     return None
 
 
+def read_columns(source: Mapping[Any, Any], name: str) -> pa.Table:
+    """Convert a dict of columns."""
+    import pyarrow as pa
+
+    if _library(source) == "datasets":
+        raise InvalidSourceError(
+            f"table {name!r} was given {len(source)} splits of a Hugging Face dataset",
+            hint=f"Pass one split: source[{next(iter(source), '…')!r}].",
+        )
+    return convert(lambda: pa.table(dict(source)), name)
+
+
 def convert(make: Callable[[], Any], name: str) -> Any:
     """Call a conversion of another library. `InvalidSourceError` for whatever it raises."""
     try:
@@ -58,6 +70,10 @@ def convert(make: Callable[[], Any], name: str) -> Any:
         raise
     except Exception as error:
         raise InvalidSourceError(f"table {name!r} cannot be converted to Arrow: {error}") from error
+
+
+def _library(source: object) -> str:
+    return type(source).__module__.partition(".")[0]
 
 
 def _of_table(table: Any, name: str) -> ArrowRows:

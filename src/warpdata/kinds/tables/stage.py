@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from warpdata.errors import InvalidSourceError
 from warpdata.formats.parquet import ParquetSource, describe_all, read_unified, write_parquet
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, hash_file
-from warpdata.kinds.tables.arrow_input import ArrowRows, convert, read_arrow
+from warpdata.kinds.tables.arrow_input import ArrowRows, convert, read_arrow, read_columns
 from warpdata.primitives.hashing import Fingerprint
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.paths import find_files
@@ -137,7 +137,7 @@ def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
     elif isinstance(source, pa.RecordBatchReader):
         yield _Rows(source.schema, source)
     elif isinstance(source, Mapping):
-        yield _of_table(convert(lambda: pa.table(dict(source)), name))
+        yield _of_table(read_columns(source, name))
     elif isinstance(source, list | tuple):
         yield from _list_parts(source, name)
     else:
