@@ -51,6 +51,7 @@ def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     """Open a stream. Reads at most the schema of the table, and with `shuffle=True` a footer."""
     bound, on_selectivity = open_for_stream(dataset, request.table, request.columns, request.filter)
     table = replace(dataset.table(request.table), schema_transform=RefColumns(bound) if bound else None)
+    table.check_row_counts()
     if request.filter is not None:
         table = table.filter(request.filter)
     if request.columns is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -31,7 +32,11 @@ READS: list[Callable[[wd.Table], object]] = [
 
 
 def forged(*files: tuple[bytes, int]) -> wd.Table:
-    """Return a table over these files, each with the number of rows that the manifest claims."""
+    return forged_dataset(*files).table()
+
+
+def forged_dataset(*files: tuple[bytes, int]) -> Dataset:
+    """Return a dataset with a table of these files, each with the number of rows that the manifest claims."""
     wd.DatasetBuilder("a/b").add_table("main", pa.table({"n": range(20), "s": ["x"] * 20})).publish()
     dataset = wd.dataset("a/b")
     shards = list(dataset.manifest.tables["main"].shards.shards)
@@ -40,7 +45,7 @@ def forged(*files: tuple[bytes, int]) -> wd.Table:
         dataset.session.writer.create(blob_key(digest), data)
         shards.append(Shard(digest, len(data), row_count, Footer(size, xxhash.xxh3_64_hexdigest(data[-size:]))))
     entry = replace(dataset.manifest.tables["main"], shards=ShardList(shards=tuple(shards)))
-    return Dataset(dataset.session, dataset.version_ref, replace(dataset.manifest, tables={"main": entry})).table()
+    return Dataset(dataset.session, dataset.version_ref, replace(dataset.manifest, tables={"main": entry}))
 
 
 def encoded(rows: pa.Table) -> bytes:
@@ -81,9 +86,19 @@ def test_a_row_group_with_fewer_rows_than_its_footer_says_is_corrupt(read: Calla
 def test_false_row_counts_size_no_array() -> None:
     data = encoded(pa.table({"n": range(20), "s": ["x"] * 20}))
     table = forged((data, 2**40))
-    for read in (*READS[1:], lambda table: table.row_numbers()):
+    reads = (*READS[1:], wd.Table.row_numbers, wd.Table.check_row_counts)
+    for read in reads:
         with pytest.raises(CorruptError, match="the manifest has 1099511627776"):
             read(table)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_stream_of_a_false_row_count_is_refused_before_it_takes_memory(shuffle: bool) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    dataset = forged_dataset((encoded(pa.table({"n": range(20), "s": ["x"] * 20})), 2**40))
+    with pytest.raises(CorruptError, match="the manifest has 1099511627776"):
+        dataset.stream(shuffle=shuffle)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 512 * 1024
 
 
 @pytest.mark.parametrize(

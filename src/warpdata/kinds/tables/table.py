@@ -18,6 +18,7 @@ from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.extras import require
 from warpdata.primitives.hashing import blob_key
+from warpdata.primitives.parallel import IO_POOL
 from warpdata.query import RowFilter, conjunction, connect_open, parse_filter, quote_identifier, read_files
 from warpdata.repository.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
 from warpdata.settings import Settings
@@ -39,6 +40,8 @@ TakeRows: TypeAlias = Callable[["Sequence[int] | NDArray[np.int64]"], "pa.Table"
 _MAX_EXPORT_ROWS = 1_000_000
 _MAX_EXPORT_BYTES = 1 * GIB
 _MAX_UNVERIFIED_ROWS = 2**27
+_MAX_SHARD_ROWS = 2**26
+_FOOTER_READS = 8
 _INHERITED = ("_stored_schema", "_lookup")
 """Cached properties that `select` and `filter` hand on, because they depend on the entry alone."""
 
@@ -157,7 +160,7 @@ class Table:
         import numpy as np
 
         if not self.filters:
-            self._verify_large_counts()
+            self.check_row_counts(_MAX_UNVERIFIED_ROWS // max(self.entry.shards.shard_count, 1))
             return np.arange(self.entry.shards.row_count, dtype=np.int64)
         scan = Scan(self.entry.shards, self._stored_schema, (), self._all_rows(), conjunction(self.filters))
         return np.concatenate([np.empty(0, np.int64), *match_rows(scan, self.shards, self.load_page)])
@@ -277,11 +280,14 @@ class Table:
     def _all_rows(self) -> RowRange:
         return RowRange(0, self.entry.shards.row_count)
 
-    def _verify_large_counts(self) -> None:
-        """Compare the row counts of the manifest with the footers before they size a large array."""
-        if self.entry.shards.row_count > _MAX_UNVERIFIED_ROWS:
-            for shard in iter_shards(self.entry.shards, self.load_page):
-                self.shards.peek(shard)
+    def check_row_counts(self, max_unverified: int = _MAX_SHARD_ROWS) -> None:
+        """Compare row counts of the manifest with footers, before the counts size memory. Most tables read nothing.
+
+        Reads footers if shards have more than `max_unverified` rows on average. `CorruptError` if a count is false.
+        """
+        shards = self.entry.shards
+        if shards.row_count > max_unverified * max(shards.shard_count, 1):
+            IO_POOL.map_all(self.shards.peek, iter_shards(shards, self.load_page), limit=_FOOTER_READS)
 
     def _scan(self, columns: tuple[str, ...], rows: RowRange) -> Iterator[pa.Table]:
         if rows.start >= rows.stop:
