@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.redaction import redact
 from warpdata.repository.catalog import Address, Catalog, VersionRef, is_valid, key_policy
@@ -95,6 +96,7 @@ class Session:
         self.sleep(self.rng.uniform(0, longest))
 
 
+@check_arguments
 def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Session:
     """Open a store, by default that of the settings. Makes no request."""
     settings = settings or load_settings()

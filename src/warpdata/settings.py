@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from warpdata.errors import BadInputError
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.redaction import redact
 
 __all__ = ["S3Settings", "Settings", "detect_rank", "load_settings", "peer_token", "provider_variables"]
@@ -72,6 +73,7 @@ def _redacted_repr(settings: S3Settings | Settings) -> str:
     return redact(f"{type(settings).__name__}({shown})")
 
 
+@check_arguments
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """Read the settings from `environ`, by default the environment of this process."""
     import platformdirs

@@ -104,11 +104,7 @@ def check_duckdb(settings: Settings) -> Finding:
     """Check that httpfs loads from its wheel, without a network."""
 
     def check() -> Finding:
-        connection = connect_open("https://", settings)
-        try:
-            row = connection.execute("SELECT version()").fetchone()
-        finally:
-            connection.close()
+        row = connect_open("https://", settings).execute("SELECT version()").fetchone()
         assert row is not None
         return Finding("DuckDB", "ok", f"{row[0]}, httpfs loads offline")
 

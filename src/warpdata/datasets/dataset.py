@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Unpack
 
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
+from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener, plain_rows
 from warpdata.kinds import VersionContext, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
 from warpdata.kinds.tables import TABLES, LookaheadHook, SchemaTransform, Table, retype_table
 from warpdata.kinds.tensors import TENSORS
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.sizes import parse_size
@@ -62,6 +64,7 @@ class Revision:
     txn_id: str
 
 
+@check_arguments
 class Dataset:
     """One immutable version of a dataset. Open the name again to see newer versions."""
 
@@ -164,6 +167,8 @@ class Dataset:
         """
         import pyarrow as pa
 
+        if not isinstance(rows, pa.Table | pa.RecordBatch):
+            raise BadInputError(f"as_refs takes an Arrow table or record batch, not {type(rows).__name__}")
         transform = self._ref_transform(table or self.main_table())
         whole = plain_rows(rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows]))
         return whole if transform is None else retype_table(whole, transform(whole.schema))
@@ -311,6 +316,7 @@ class Dataset:
         return ShardPrefetcher(columns, reader)
 
 
+@check_arguments
 def dataset(
     address: str, *, store: str | None = None, mode: str | None = None, settings: Settings | None = None
 ) -> Dataset:
@@ -327,6 +333,7 @@ def open_dataset(session: Session, address: Address) -> Dataset:
     return Dataset(session, *session.catalog.open(address))
 
 
+@check_arguments
 def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_exhausted") -> Stream:
     """Mix streams over tables by weight, in one deterministic order that can be resumed.
 
@@ -338,12 +345,14 @@ def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_e
     return mix_streams(streams, seed, stop)
 
 
+@check_arguments
 def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> VersionDiff:
     """Compare two addresses, usually of one dataset."""
     session = connect(store, settings)
     return open_dataset(session, parse_address(newer)).diff(open_dataset(session, parse_address(older)))
 
 
+@check_arguments
 def list_datasets(
     workspace: str | None = None, *, store: str | None = None, settings: Settings | None = None
 ) -> list[str]:
@@ -351,6 +360,7 @@ def list_datasets(
     return connect(store, settings).catalog.datasets(workspace.rstrip("/") if workspace else None)
 
 
+@check_arguments
 def find_commit(
     dataset_id: str, txn_id: str, *, branch: str = MAIN, store: str | None = None, settings: Settings | None = None
 ) -> Revision | None:

@@ -12,6 +12,7 @@ from warpdata.datasets.artifacts import open_for_stream
 from warpdata.datasets.dataset import Dataset, open_dataset
 from warpdata.datasets.ref_columns import RefColumns
 from warpdata.datasets.table_source import open_table_source
+from warpdata.kinds.tables import check_column_names
 from warpdata.repository.catalog import Address
 from warpdata.session import VersionAddress
 from warpdata.streaming import (
@@ -42,13 +43,15 @@ class StreamRequest:
         """Check the keyword arguments of `Dataset.stream`."""
         options = StreamOptions.parse(keywords, RowKeywords.__annotations__, collate=collate)
         columns = keywords.get("columns")
-        return StreamRequest(table, None if columns is None else tuple(columns), keywords.get("filter"), options)
+        names = None if columns is None else check_column_names(columns)
+        return StreamRequest(table, names, keywords.get("filter"), options)
 
 
 def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     """Open a stream. Reads at most the schema of the table, and with `shuffle=True` a footer."""
     bound, on_selectivity = open_for_stream(dataset, request.table, request.columns, request.filter)
     table = replace(dataset.table(request.table), schema_transform=RefColumns(bound) if bound else None)
+    table.check_row_counts()
     if request.filter is not None:
         table = table.filter(request.filter)
     if request.columns is not None:

@@ -20,6 +20,7 @@ from warpdata.ingest.source_files import (
     ref_type_of,
 )
 from warpdata.kinds.artifacts import list_sources
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.suggest import suggest
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
@@ -40,6 +41,7 @@ class Media:
     ref_type: str | None = None
 
 
+@check_arguments
 def csv(
     dataset_id: str,
     source: FileSource,

@@ -15,6 +15,7 @@ from warpdata.errors import InvalidSourceError
 from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
 from warpdata.ingest.source_files import REF_TYPE_BY_SUFFIX, count_suffixes, read_rows, ref_type_of
 from warpdata.kinds.artifacts import MemberSource, list_sources
+from warpdata.primitives.arguments import check_arguments
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
 
@@ -29,6 +30,7 @@ _SPLITS = frozenset({"train", "val", "valid", "validation", "dev", "test"})
 _MIN_CLASSES = 2
 
 
+@check_arguments
 def imagefolder(
     dataset_id: str,
     folder: str | Path,
@@ -50,6 +52,7 @@ def imagefolder(
     return _prepare(DatasetBuilder(dataset_id, store), Path(folder), target, report)
 
 
+@check_arguments
 def audiofolder(
     dataset_id: str,
     folder: str | Path,

@@ -80,6 +80,8 @@ def list_files(source: FileSource, suffixes: Sequence[str], *, follow_links: boo
         elif not follow_links and Path(name).expanduser().is_dir():
             check_inside(matches, Path(name).expanduser())
         found.extend(matches)
+    if not found:
+        raise InvalidSourceError("the list of files is empty", hint="Pass a path, a glob, or a list of these.")
     return sorted(dict.fromkeys(found), key=lambda file: str(file).encode("utf-8", "surrogateescape"))
 
 

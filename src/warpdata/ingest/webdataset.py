@@ -20,6 +20,7 @@ from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
 from warpdata.ingest.source_files import REF_TYPE_BY_SUFFIX, FileSource, list_files
 from warpdata.kinds.artifacts import check_member_path
 from warpdata.limits import MIB
+from warpdata.primitives.arguments import check_arguments
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
 
@@ -39,6 +40,7 @@ _BATCH_ROWS = 8192
 _BATCH_BYTES = 16 * MIB
 
 
+@check_arguments
 def webdataset(
     dataset_id: str,
     source: FileSource,

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from warpdata.errors import InvalidSourceError
+from warpdata.errors import BadInputError, InvalidSourceError
 
-__all__ = ["check_inside", "expand_glob", "find_files", "glob_root", "is_glob"]
+__all__ = ["check_inside", "check_path", "expand_glob", "find_files", "glob_root", "is_glob"]
 
 _WILDCARDS = frozenset("*?[")
+
+
+def check_path(source: str | os.PathLike[str]) -> Path:
+    """Return a path. `BadInputError` for text that no file system takes: with NUL, or with lone surrogates."""
+    try:
+        path = Path(source)
+        is_valid = b"\0" not in os.fsencode(path)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise BadInputError(f"{source!r} is not a path") from error
+    if not is_valid:
+        raise BadInputError(f"{source!r} is not a path: it has a NUL character")
+    return path
 
 
 def is_glob(path: str | Path) -> bool:
@@ -47,7 +60,7 @@ def find_files(source: str | Path, suffixes: Sequence[str], *, ignore_case: bool
     Of a directory, these are the files at any depth whose name ends with one of the suffixes. Of a glob, all
     matching files. Any other path is returned as it is, whether it exists or not.
     """
-    path = Path(source).expanduser()
+    path = check_path(source).expanduser()
     if path.is_dir():
         found = (file for file in path.rglob("*") if _ends_with(file.name, tuple(suffixes), ignore_case=ignore_case))
         return sorted(file for file in found if file.is_file())

@@ -29,6 +29,7 @@ from warpdata.kinds.artifacts import ArtifactInput, ArtifactSpec
 from warpdata.kinds.episodes import EpisodesInput, EpisodesSpec
 from warpdata.kinds.tables import TableInput, TableSpec
 from warpdata.limits import MAX_NAME_LENGTH
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.publish.bindings import check_bindings, check_names, check_ref_type, sample_paths
@@ -82,6 +83,7 @@ class Published:
     uploaded_bytes: int
 
 
+@check_arguments
 class DatasetBuilder:
     """Collects tables, artifacts, episodes and tensors, then publishes them as one version.
 

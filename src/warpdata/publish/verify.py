@@ -9,6 +9,7 @@ from warpdata.datasets import Dataset
 from warpdata.datasets import dataset as open_by_address
 from warpdata.errors import NotCachedError, WarpError
 from warpdata.kinds import VersionContext, entries_by_kind
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob, blob_key, fingerprint_file, sha256_hex
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
@@ -35,6 +36,7 @@ class Verification:
     repaired: tuple[str, ...] = ()
 
 
+@check_arguments
 def verify(
     target: str | Dataset, *, store: str | None = None, repair: bool = False, progress: Progress = silent
 ) -> Verification:

@@ -3,7 +3,7 @@
 Filters are SQL expressions over one row. The package knows Arrow schemas and tables, but neither files nor datasets.
 """
 
-from warpdata.query.duckdb import connect_open, httpfs_path
+from warpdata.query.duckdb import connect_open, httpfs_path, quote_identifier, read_files
 from warpdata.query.evaluator import Evaluator
 from warpdata.query.expr import columns_of
 from warpdata.query.parse import RowFilter, conjunction, parse_filter
@@ -19,4 +19,6 @@ __all__ = [
     "connect_open",
     "httpfs_path",
     "parse_filter",
+    "quote_identifier",
+    "read_files",
 ]

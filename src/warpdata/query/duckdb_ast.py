@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import ColumnNotFoundError
 from warpdata.primitives.suggest import suggest
-from warpdata.query.duckdb import quoted, sealed_cursor
+from warpdata.query.duckdb import quoted, run_sealed
 from warpdata.query.expr import (
     MIRRORED,
     And,
@@ -61,6 +61,7 @@ _SQL_TIME_TYPES = {
 _ARROW_INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"})
 _ARROW_NUMBERS = _ARROW_INTEGERS | {"double", "float"}
 _MAX_ARITHMETIC_DEPTH = 32
+_SCHEMAS = {"main", "pg_catalog", "system"}
 
 
 class ColumnResolver:
@@ -84,6 +85,15 @@ class ColumnResolver:
             f"the filter names the column {name!r}, which does not exist",
             hint=suggest(name, self.schema.names, label="The columns are"),
         )
+
+    def expand_method(self, node: _Node) -> None:
+        """Turn `column.function(…)`, which DuckDB parses as a function of a schema, into `function(column, …)`."""
+        if node["class"] != "FUNCTION" or not node.get("schema") or node["schema"] in _SCHEMAS:
+            return
+        names = [name for name in (node.get("catalog"), node["schema"]) if name]
+        node["children"].insert(0, {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": names})
+        self.resolve(names)
+        node["catalog"] = node["schema"] = ""
 
 
 def iter_nodes(tree: Any) -> Iterator[_Node]:
@@ -193,11 +203,11 @@ def _time_constant(node: _Node, time_type: str | None) -> Constant | None:
 
     if node["class"] != "CONSTANT" or node["value"]["type"]["id"] != "VARCHAR" or time_type is None:
         return None
-    with sealed_cursor() as cursor:
-        try:
-            row = cursor.execute(f"SELECT CAST({quoted(node['value']['value'])} AS {time_type})").fetchone()
-        except (duckdb.Error, OverflowError, ValueError):
-            return None
+    statement = f"SELECT CAST({quoted(node['value']['value'])} AS {time_type})"
+    try:
+        row = run_sealed(lambda cursor: cursor.execute(statement).fetchone())
+    except (duckdb.Error, OverflowError, ValueError):
+        return None
     value = row[0] if row else None
     return value if isinstance(value, date) else None
 

@@ -6,13 +6,14 @@ meaning, several times as fast. A property test compares both.
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from warpdata.errors import BadInputError, ErrorKind
+from warpdata.errors import BadInputError, ErrorKind, LimitExceededError
+from warpdata.limits import MAX_FILTER_MEMORY_BYTES
 from warpdata.primitives.arrow_buffers import as_bits, as_bools
 from warpdata.query.arrow_eval import evaluate_mask
-from warpdata.query.duckdb import sealed_cursor
+from warpdata.query.duckdb import first_line, run_sealed
 from warpdata.query.expr import And, Not, Or, Predicate, Unknown
 from warpdata.query.parse import RowFilter
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluator"]
 
+_VECTOR_ROWS = 2048
+_CELL_BYTES = 32
+
 
 class Evaluator:
     """Evaluates one filter, from any thread.
@@ -34,7 +38,6 @@ class Evaluator:
     def __init__(self, row_filter: RowFilter, *, use_kernels: bool = True) -> None:
         self._filter = row_filter
         self._known, self._is_complete = _known_part(row_filter.predicate) if use_kernels else (None, False)
-        self._local = threading.local()
 
     @property
     def uses_kernels(self) -> bool:
@@ -59,15 +62,25 @@ class Evaluator:
         return mask
 
     def _evaluate_sql(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """Evaluate in SQL, in several queries if one could need too much memory."""
+        import numpy as np
+
+        parts = [self._query(part) for part in _bounded_parts(rows, self._filter)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _query(self, rows: pa.Table) -> NDArray[np.bool_]:
         import duckdb
 
-        stream = rows.__arrow_c_stream__()  # registering a table takes twice as long as a bare stream
+        def evaluate(cursor: DuckDBPyConnection) -> NDArray[np.bool_]:
+            stream = rows.__arrow_c_stream__()  # registering a table takes twice as long as a bare stream
+            result = cursor.from_arrow(stream).project(f"({self._filter.sql}\n) IS TRUE AS keep")
+            return as_bools(result.to_arrow_table()["keep"].combine_chunks())
+
         try:
-            result = self._cursor().from_arrow(stream).project(f"({self._filter.sql}\n) IS TRUE AS keep")
-            mask = as_bools(result.to_arrow_table()["keep"].combine_chunks())
+            mask = run_sealed(evaluate)
         except duckdb.Error as error:
             raise BadInputError(
-                f"the filter {self._filter.sql!r} fails on a row: {error}", kind=ErrorKind.INVALID_FILTER
+                f"the filter {self._filter.sql!r} fails on a row: {first_line(error)}", kind=ErrorKind.INVALID_FILTER
             ) from error
         if len(mask) != rows.num_rows:
             raise BadInputError(
@@ -77,12 +90,50 @@ class Evaluator:
             )
         return mask
 
-    def _cursor(self) -> DuckDBPyConnection:
-        """Return the thread's cursor: a cursor runs one query at a time."""
-        cursor: DuckDBPyConnection | None = getattr(self._local, "cursor", None)
-        if cursor is None:
-            cursor = self._local.cursor = sealed_cursor()
-        return cursor
+
+def _bounded_parts(rows: pa.Table, row_filter: RowFilter) -> Iterator[pa.Table]:
+    """Yield the rows in parts. DuckDB evaluates a vector at a time, so only the size of vectors matters."""
+    if rows.num_rows == 0 or _memory_bytes(rows, row_filter) <= MAX_FILTER_MEMORY_BYTES:
+        yield rows
+        return
+    start = 0
+    for position in range(0, rows.num_rows, _VECTOR_ROWS):
+        vector = rows.slice(position, _VECTOR_ROWS)
+        if _memory_bytes(vector, row_filter) > MAX_FILTER_MEMORY_BYTES:
+            if start < position:
+                yield rows.slice(start, position - start)
+            yield from _halves(vector, row_filter)
+            start = position + vector.num_rows
+    if start < rows.num_rows:
+        yield rows.slice(start)
+
+
+def _halves(rows: pa.Table, row_filter: RowFilter) -> Iterator[pa.Table]:
+    """Yield parts of a vector that fit."""
+    needed_bytes = _memory_bytes(rows, row_filter)
+    if needed_bytes <= MAX_FILTER_MEMORY_BYTES:
+        yield rows
+    elif rows.num_rows == 1:
+        raise LimitExceededError(
+            f"the filter {row_filter.sql!r} may need {needed_bytes:,} bytes for one row; "
+            f"the limit is {MAX_FILTER_MEMORY_BYTES:,}"
+        )
+    else:
+        middle = rows.num_rows // 2
+        yield from _halves(rows.slice(0, middle), row_filter)
+        yield from _halves(rows.slice(middle), row_filter)
+
+
+def _memory_bytes(rows: pa.Table, row_filter: RowFilter) -> int:
+    """Return a bound for the vector of these rows that needs the most memory: the longest values may be in one."""
+    import pyarrow as pa
+
+    vector_rows = min(rows.num_rows, _VECTOR_ROWS)
+    size_bytes: int = vector_rows * _CELL_BYTES
+    for column in rows.columns:
+        is_even = pa.types.is_primitive(column.type)
+        size_bytes += column.nbytes * vector_rows // max(rows.num_rows, 1) if is_even else column.nbytes
+    return size_bytes * row_filter.expansion
 
 
 def _known_part(predicate: Predicate) -> tuple[Predicate | None, bool]:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import BadInputError, ErrorKind
 from warpdata.limits import MAX_FILTER_LENGTH
-from warpdata.query.duckdb import quoted, sealed_cursor
+from warpdata.query.duckdb import first_line, quoted, run_sealed
 from warpdata.query.duckdb_ast import ColumnResolver, iter_nodes, to_predicate
+from warpdata.query.expansion import expansion_of
 from warpdata.query.expr import And, Predicate
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from duckdb import DuckDBPyConnection
 
 __all__ = ["RowFilter", "conjunction", "parse_filter"]
 
@@ -34,6 +36,8 @@ class RowFilter:
     sql: str
     columns: tuple[str, ...]
     predicate: Predicate
+    expansion: int = 1
+    """Bound on the values that SQL makes of a row, as a multiple of the row's size."""
 
 
 def conjunction(filters: Sequence[RowFilter]) -> RowFilter:
@@ -44,6 +48,7 @@ def conjunction(filters: Sequence[RowFilter]) -> RowFilter:
         sql=" AND ".join(f"({each.sql}\n)" for each in filters),
         columns=tuple(dict.fromkeys(name for each in filters for name in each.columns)),
         predicate=And(tuple(each.predicate for each in filters)),
+        expansion=sum(each.expansion for each in filters),
     )
 
 
@@ -53,6 +58,8 @@ def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
     Results are cached, because DuckDB takes a few milliseconds. The schema's metadata does not matter, and some
     versions of Arrow cannot hash a schema that has metadata.
     """
+    if not isinstance(text, str):
+        raise BadInputError(f"a filter is an SQL expression as text, not {text!r}", kind=ErrorKind.INVALID_FILTER)
     return _parse_filter(text, schema.remove_metadata())
 
 
@@ -62,10 +69,19 @@ def _parse_filter(text: str, schema: pa.Schema) -> RowFilter:
         raise BadInputError(
             f"the filter has {len(text)} characters; the limit is {MAX_FILTER_LENGTH}", kind=ErrorKind.INVALID_FILTER
         )
-    tree = _parse_sql(text)
+    try:
+        row_filter = _translate(text, _parse_sql(text), schema)
+    except RecursionError as error:
+        raise BadInputError(f"the filter {text[:80]!r}… is nested too deeply", kind=ErrorKind.INVALID_FILTER) from error
+    _check_types(row_filter, schema)
+    return row_filter
+
+
+def _translate(text: str, tree: dict[str, Any], schema: pa.Schema) -> RowFilter:
     resolver = ColumnResolver(schema)
     columns: dict[str, None] = {}
     for node in iter_nodes(tree):
+        resolver.expand_method(node)
         if node["class"] in _FORBIDDEN_NODES:
             forbidden = node["class"].lower()
             raise BadInputError(
@@ -75,9 +91,8 @@ def _parse_filter(text: str, schema: pa.Schema) -> RowFilter:
         if node["class"] == "COLUMN_REF":
             columns[resolver.resolve(node["column_names"])] = None
     needed = tuple(columns) or tuple(schema.names[:1])  # a constant filter still needs the number of rows
-    row_filter = RowFilter(text, needed, to_predicate(tree, resolver))
-    _check_types(row_filter, schema)
-    return row_filter
+    expansion = expansion_of(tree, text)  # before the filter runs: DuckDB evaluates constants when it plans
+    return RowFilter(text, needed, to_predicate(tree, resolver), expansion)
 
 
 def _parse_sql(text: str) -> dict[str, Any]:
@@ -86,9 +101,8 @@ def _parse_sql(text: str) -> dict[str, Any]:
         raise BadInputError(
             f"the filter {text!r} has a character that SQL does not allow", kind=ErrorKind.INVALID_FILTER
         )
-    with sealed_cursor() as cursor:
-        statement = quoted(f"SELECT {text}\n")
-        row = cursor.execute(f"SELECT json_serialize_sql({statement})").fetchone()
+    statement = quoted(f"SELECT {text}\n")
+    row = run_sealed(lambda cursor: cursor.execute(f"SELECT json_serialize_sql({statement})").fetchone())
     assert row is not None
     reply = json.loads(row[0])
     if reply.get("error"):
@@ -116,23 +130,27 @@ def _check_types(row_filter: RowFilter, schema: pa.Schema) -> None:
     fields = [schema.field(name) for name in row_filter.columns]
     empty = pa.Table.from_batches([], pa.schema(fields))
     nulls = pa.Table.from_arrays([pa.nulls(1, field.type) for field in fields], row_filter.columns)
-    with sealed_cursor() as cursor:
+
+    def evaluate(rows: pa.Table, cursor: DuckDBPyConnection) -> tuple[str, int]:
+        stream = cursor.from_arrow(rows.__arrow_c_stream__())  # a table would make DuckDB import pandas
+        result = stream.query("rows", f"SELECT ({row_filter.sql}\n) AS keep FROM rows")  # noqa: S608
+        return str(result.types[0]), len(result.fetchall())
+
+    for rows in (empty, nulls):
         try:
-            for rows in (empty, nulls):
-                stream = cursor.from_arrow(rows.__arrow_c_stream__())  # a table would make DuckDB import pandas
-                result = stream.query("rows", f"SELECT ({row_filter.sql}\n) AS keep FROM rows")  # noqa: S608
-                result_type, result_count = result.types[0], len(result.fetchall())
-                if result_count != rows.num_rows:
-                    raise BadInputError(
-                        f"the filter {row_filter.sql!r} does not evaluate one row at a time: "
-                        f"{rows.num_rows} rows give {result_count} results",
-                        kind=ErrorKind.INVALID_FILTER,
-                    )
+            result_type, result_count = run_sealed(functools.partial(evaluate, rows))
         except duckdb.Error as error:
             raise BadInputError(
-                f"the filter {row_filter.sql!r} does not fit the table: {error}", kind=ErrorKind.INVALID_FILTER
+                f"the filter {row_filter.sql!r} does not fit the table: {first_line(error)}",
+                kind=ErrorKind.INVALID_FILTER,
             ) from error
-    if str(result_type) != "BOOLEAN":
+        if result_count != rows.num_rows:
+            raise BadInputError(
+                f"the filter {row_filter.sql!r} does not evaluate one row at a time: "
+                f"{rows.num_rows} rows give {result_count} results",
+                kind=ErrorKind.INVALID_FILTER,
+            )
+    if result_type != "BOOLEAN":
         raise BadInputError(
             f"the filter {row_filter.sql!r} must be BOOLEAN, but is {result_type}", kind=ErrorKind.INVALID_FILTER
         )

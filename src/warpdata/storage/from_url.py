@@ -33,7 +33,7 @@ _memory_stores: dict[str, MemoryStore] = {}
 
 def normalize_url(url: str) -> str:
     """Return the canonical URL of a root: paths become `file://` URLs, without trailing slashes."""
-    if not url or "\0" in url:
+    if not url or "\0" in url or any("\ud800" <= letter <= "\udfff" for letter in url):
         raise BadInputError(f"store {redact(url)!r} is neither a URL nor a path")
     if "://" not in url:
         return Path(url).expanduser().absolute().as_uri()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TextIO, TypeAlias, TypedDict, get_args
 
 from warpdata.errors import BadInputError
+from warpdata.primitives.arguments import check_keywords
 from warpdata.primitives.suggest import suggest
 from warpdata.settings import detect_rank
 from warpdata.streaming.order import BatchSchedule, Remainder, Shuffle
@@ -51,7 +52,7 @@ class StreamKeywords(TypedDict, total=False):
 class RowKeywords(StreamKeywords, total=False):
     """Keyword arguments of streams over the rows of a table."""
 
-    columns: Sequence[str] | None
+    columns: Sequence[str] | str | None
     filter: str | None
     decode: bool
     on_error: OnError
@@ -95,6 +96,7 @@ class StreamOptions:
         for name in keywords:
             if name not in known:
                 raise TypeError(f"unexpected keyword argument {name!r}. {suggest(name, known, label='Known')}")
+        check_keywords("stream", keywords, RowKeywords)
         given = {name: value for name, value in keywords.items() if name not in ("columns", "filter")}
         given["rank"], given["world_size"] = resolve_rank(given.pop("shard", None))
         prefetch = given.pop("prefetch", "auto")
@@ -113,7 +115,7 @@ class StreamOptions:
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise BadInputError(f"seed={self.seed!r} is not an integer")
         for name, value, known in (("collate", self.collate, Collate), ("on_error", self.on_error, OnError)):
-            if value not in get_args(known):
+            if not isinstance(value, str) or value not in get_args(known):
                 raise BadInputError(f"{name}={value!r} is not known", hint=f"Use {', '.join(get_args(known))}.")
         if isinstance(self.prefetch, bool) or not isinstance(self.prefetch, int) or self.prefetch < 0:
             raise BadInputError(f"prefetch={self.prefetch!r} is neither 'auto' nor a count")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, UnsupportedError
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.storage import IOStats
 from warpdata.streaming.collate import CollatedBatch, Columns, batch_of_arrays, batch_of_columns, batch_of_rows
@@ -46,6 +47,7 @@ class StreamContext:
     at_version: Callable[[str], Stream] | None = None
 
 
+@check_arguments
 class Stream:
     """Batches of samples. Iterate over `epoch(n)`, or over the stream itself to continue at its state."""
 
@@ -230,6 +232,8 @@ class Stream:
 
 def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Stream:
     """Return a stream over a mixture of sources, with the options of the first stream."""
+    if not all(isinstance(stream, Stream) for stream in streams):
+        raise BadInputError("a mixture maps streams to weights, but has a key that is not a stream")
     sources = [stream.source for stream in streams]
     parts = tuple(source for source in sources if isinstance(source, VersionedSource))
     if len(parts) < len(sources):

@@ -21,7 +21,7 @@ import warpdata as wd
 from warpdata.errors import InvalidSourceError
 from warpdata.formats.parquet import WriteOptions, describe_all, write_parquet
 from warpdata.formats.parquet.nan_stats import columns_without_nan
-from warpdata.formats.parquet.shard import ShardFile
+from warpdata.formats.parquet.shard import ShardFile, open_shard
 from warpdata.kinds.tables import Table
 from warpdata.repository.manifest import iter_shards
 
@@ -91,7 +91,7 @@ def test_nan_metadata_of_an_unverified_footer_is_ignored(tmp_path: Path) -> None
     table = published(pa.table({"x": [1.0]}), f"memory://{tmp_path.name}")
     (shard,) = iter_shards(table.entry.shards, table.load_page)
     file = table.shards.open(shard)
-    unverified = ShardFile(table.shards.reader, msgspec.structs.replace(shard, footer=None), file.metadata)
+    unverified = open_shard(table.shards.reader, msgspec.structs.replace(shard, footer=None))
     assert [each.layout.bounds(0, ["x"])["x"].may_have_nan for each in (file, unverified)] == [False, True]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
+import torch.utils.data as torch_data
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -281,3 +283,34 @@ def test_head_of_a_large_row_group_reads_a_part_of_it(tmp_path: Path) -> None:
     dataset = open_dataset(Session(counting, counting, session.settings), parse_address("a/b"))
     assert dataset.table().head(5)["n"].to_pylist() == [0, 1, 2, 3, 4]
     assert 0 < counting.fetched < dataset.manifest.data_bytes / 4
+
+
+class _Batches(torch_data.IterableDataset[int]):
+    """Yields the numbers of a table's rows, as a user would write it for a DataLoader."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    def __iter__(self) -> Iterator[int]:
+        table = wd.dataset("a/b", store=self._store).table("main")
+        for batch in table.batches(7, columns="n", shard="auto"):
+            yield from batch["n"].to_pylist()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers that are forked start quickly")
+@pytest.mark.filterwarnings("ignore:This (process|DataLoader)")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_auto_gives_each_row_to_one_worker_of_one_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    store = (tmp_path / "s").as_uri()
+    published([counted(0, 100)], store, tmp_path, row_group_size=10)
+    seen: list[int] = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        loader = torch_data.DataLoader(
+            _Batches(store), batch_size=None, num_workers=workers, multiprocessing_context="fork" if workers else None
+        )
+        seen += loader
+    assert sorted(seen) == list(range(100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,11 +58,32 @@ def test_row_numbers_are_those_of_the_filtered_rows(table: wd.Table, condition: 
     assert table.row_numbers().tolist() == list(range(200))
 
 
-def test_missing_or_unordered_row_numbers_are_refused(table: wd.Table) -> None:
-    with pytest.raises(BadInputError, match="no row 200"):
-        table.take([3, 200])
-    with pytest.raises(BadInputError, match="must ascend"):
-        table.take([3, 3])
+@given(rows=st.lists(st.integers(0, 199), max_size=40))
+@settings(max_examples=40)
+def test_take_returns_rows_in_the_given_order_with_repetitions(table: wd.Table, rows: list[int]) -> None:
+    expected = table.to_arrow().take(pa.array(rows, pa.int64()))
+    assert table.take(rows).equals(expected)
+    assert table.take(np.array(rows, np.uint16))["id"].to_pylist() == rows
+
+
+def test_text_views_are_taken_in_any_order(tmp_path: Path) -> None:
+    rows = pa.table({"v": pa.array(["a", "bb", None, "dddd"], pa.string_view())})
+    wd.DatasetBuilder("a/views").add_table("main", rows).publish()
+    taken = wd.dataset("a/views").table().take([3, 0, 2, 3])
+    assert taken["v"].to_pylist() == ["dddd", "a", None, "dddd"]
+    assert taken.schema.field("v").type == pa.string_view()
+
+
+@pytest.mark.parametrize("rows", [5, "12", b"12", None, [1.5], [True], ["1"], [[1]], [2**70], [None], {1: 2}, object()])
+def test_row_numbers_must_be_integers(table: wd.Table, rows: Any) -> None:
+    with pytest.raises(BadInputError, match="row numbers are"):
+        table.take(rows)
+
+
+def test_missing_row_numbers_are_refused(table: wd.Table) -> None:
+    for rows in ([3, 200], [200, 3], [-1], [5, -1]):
+        with pytest.raises(BadInputError, match=r"no row (200|-1)"):
+            table.take(rows)
 
 
 def test_a_taker_decodes_a_cached_row_group_once(table: wd.Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ from warpdata.formats.parquet.range_file import FetchedRanges
 from warpdata.formats.parquet.shard import SMALL_SHARD_BYTES, DecodeOptions, ShardFile, ShardOpener
 from warpdata.formats.parquet.source_files import (
     ParquetSource,
+    check_appendable,
     check_same_schema,
     describe_all,
     describe_parquet,
     read_unified,
 )
+from warpdata.formats.parquet.widening import can_widen
 from warpdata.formats.parquet.writer import WriteOptions, write_parquet
 
 __all__ = [
@@ -22,6 +24,8 @@ __all__ = [
     "ShardFile",
     "ShardOpener",
     "WriteOptions",
+    "can_widen",
+    "check_appendable",
     "check_same_schema",
     "describe_all",
     "describe_parquet",

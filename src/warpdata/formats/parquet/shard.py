@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, WarpError
 from warpdata.formats.parquet.extension_types import plain_rows
-from warpdata.formats.parquet.layout import RowGroup, ShardLayout, parse_footer_size
+from warpdata.formats.parquet.layout import REPAIR, RowGroup, ShardLayout, open_layout, parse_footer_size
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
 from warpdata.formats.parquet.range_file import FetchedRanges, RangeFile
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
+from warpdata.primitives.arrow_buffers import check_text
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.repository.manifest import Shard
@@ -37,7 +38,6 @@ SMALL_SHARD_BYTES = 256 * KIB
 _FOOTER_GUESS_BYTES = 64 * KIB
 _PREFIX_BUFFER_BYTES = 256 * KIB
 _CACHED_SHARDS = 64
-_REPAIR = "`warp verify` lists all corrupt blobs; publishing the same data to a valid store repairs them."
 
 
 class ShardOpener:
@@ -63,21 +63,15 @@ class ShardOpener:
 
 def open_shard(reader: Reader, shard: Shard, *, may_fetch_whole: bool = True) -> ShardFile:
     """Fetch and verify the footer, with one range read if the manifest has its size."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     reader.expect_size(blob_key(shard.hash), shard.byte_size)
     whole = _read_whole(reader, shard) if may_fetch_whole and _is_small_and_remote(reader, shard) else None
     tail = _read_tail(reader, shard) if whole is None else whole
-    try:
-        metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptError(f"shard {shard.hash} has an unreadable Parquet footer: {error}") from error
-    if metadata.num_rows != shard.row_count:
+    layout = open_layout(tail, shard.byte_size, f"shard {shard.hash}", is_verified=shard.footer is not None)
+    if layout.metadata.num_rows != shard.row_count:
         raise CorruptError(
-            f"the footer of shard {shard.hash} has {metadata.num_rows} rows; the manifest has {shard.row_count}"
+            f"the footer of shard {shard.hash} has {layout.metadata.num_rows} rows; the manifest has {shard.row_count}"
         )
-    return ShardFile(reader, shard, metadata, whole)
+    return ShardFile(reader, shard, layout, whole)
 
 
 def _is_small_and_remote(reader: Reader, shard: Shard) -> bool:
@@ -87,7 +81,7 @@ def _is_small_and_remote(reader: Reader, shard: Shard) -> bool:
 def _read_whole(reader: Reader, shard: Shard) -> memoryview:
     def check(data: memoryview) -> memoryview:
         if sha256_hex(data) != shard.hash:
-            raise CorruptError(f"the bytes of shard {shard.hash} do not have this hash", hint=_REPAIR)
+            raise CorruptError(f"the bytes of shard {shard.hash} do not have this hash", hint=REPAIR)
         return data
 
     whole = read_verified(reader, blob_key(shard.hash), ByteRange(0, shard.byte_size), check)
@@ -107,7 +101,7 @@ def _read_tail(reader: Reader, shard: Shard) -> memoryview:
         import xxhash
 
         if xxhash.xxh3_64_hexdigest(data) != footer.xxh3:
-            raise CorruptError(f"the footer of shard {shard.hash} does not match its checksum", hint=_REPAIR)
+            raise CorruptError(f"the footer of shard {shard.hash} does not match its checksum", hint=REPAIR)
         return data
 
     return read_verified(reader, key, _tail_span(shard, footer.byte_size), check)
@@ -144,14 +138,11 @@ class DecodeOptions:
 class ShardFile:
     """A shard whose footer is known. Safe to share between threads."""
 
-    def __init__(
-        self, reader: Reader, shard: Shard, metadata: pq.FileMetaData, whole: memoryview | None = None
-    ) -> None:
+    def __init__(self, reader: Reader, shard: Shard, layout: ShardLayout, whole: memoryview | None = None) -> None:
         self._reader = reader
         self._whole = whole
         self.shard = shard
-        self.metadata = metadata
-        self.layout = ShardLayout(metadata, is_verified=shard.footer is not None)
+        self.layout = layout
         self.is_local = whole is None and reader.local_path(blob_key(shard.hash)) is not None
         """True if the shard is read in place. If the local file disappears later, reads fetch from the store."""
 
@@ -185,7 +176,10 @@ class ShardFile:
             is_verified = file.verified >= chunks
             parquet = file.trusting if is_verified else file.verifying
             rows = parquet.read_row_group(group, columns, use_threads=options.parallel_columns)
+            if columns:
+                self._check_count(rows, group, self.row_groups()[group].row_count)
             if not is_verified:
+                self._check_text(rows, group)
                 file.verified.update(chunks)
             return rows
 
@@ -215,7 +209,10 @@ class ShardFile:
                 rows += batch.num_rows
                 if rows >= row_count:
                     break
-            return pa.Table.from_batches(taken).slice(0, row_count)
+            head = pa.Table.from_batches(taken).slice(0, row_count) if taken else pa.table({})
+            self._check_count(head, group, min(row_count, self.row_groups()[group].row_count))
+            self._check_text(head, group)
+            return head
 
         fetched = self._fetch_spans(self.layout.prefix_spans(group, columns, row_count))
         return self._read(read, columns, fetched, _ThreadFiles(), buffer_size=_PREFIX_BUFFER_BYTES)
@@ -240,14 +237,36 @@ class ShardFile:
                 rows = read(self._open(next(attempts), files, dictionaries, buffer_size))
                 rows = plain_rows(rows) if self.layout.claims_extensions else rows
             except WarpError:
+                files.opened_for = None
                 raise
             except (pa.ArrowException, OSError) as error:
                 files.opened_for = None
-                raise CorruptError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=_REPAIR) from error
+                raise CorruptError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=REPAIR) from error
             # Arrow also reads columns whose path begins with the name, such as `a.b` for `a`.
             return self._without_views(rows if rows.num_columns == len(columns) else rows.select(list(columns)))
 
         return retry_corrupt(attempt, functools.partial(self._reader.invalidate, blob_key(self.shard.hash)))
+
+    def _check_count(self, rows: pa.Table, group: int, expected: int) -> None:
+        """Raise `CorruptError` if the pages have other rows than the footer says."""
+        if rows.num_rows != expected:
+            raise CorruptError(
+                f"row group {group} of shard {self.shard.hash} has {rows.num_rows} rows; its footer says {expected}",
+                hint=REPAIR,
+            )
+
+    def _check_text(self, rows: pa.Table, group: int) -> None:
+        """Raise `CorruptError` for text that is not UTF-8, which SQL and Python cannot process."""
+        import pyarrow as pa
+
+        for name in self.layout.text_columns.intersection(rows.column_names):
+            try:
+                check_text(rows[name])
+            except pa.ArrowInvalid as error:
+                raise CorruptError(
+                    f"column {name!r} has invalid text in row group {group} of shard {self.shard.hash}: {error}",
+                    hint="Read other columns with select(), or publish the table again with valid text.",
+                ) from error
 
     def _without_views(self, rows: pa.Table) -> pa.Table:
         """Return text views as large texts. Readers cast the columns they yield to the declared types."""
@@ -280,8 +299,8 @@ class ShardFile:
         mapped = self._map_local_file()
         if mapped is None:
             ranges = RangeFile(self._reader, self.shard, fetched)
-            return _OpenFile(ranges, set(), self.metadata, dictionaries, buffer_size)
-        files.file = _OpenFile(mapped.source, mapped.verified, self.metadata, dictionaries, buffer_size)
+            return _OpenFile(ranges, set(), self.layout.metadata, dictionaries, buffer_size)
+        files.file = _OpenFile(mapped.source, mapped.verified, self.layout.metadata, dictionaries, buffer_size)
         files.opened_for = wanted
         return files.file
 

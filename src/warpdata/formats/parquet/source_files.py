@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, InvalidSourceError, SchemaMismatchError
-from warpdata.formats.parquet.extension_types import claims_extensions, plain_schema
-from warpdata.formats.parquet.layout import parse_footer_size
-from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan, strip_nan_metadata
+from warpdata.formats.parquet.layout import open_layout, parse_footer_size
+from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan
+from warpdata.formats.parquet.widening import can_widen
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Footer
@@ -18,12 +19,21 @@ from warpdata.repository.manifest import Footer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParquetSource", "check_same_schema", "check_unique", "describe_all", "describe_parquet", "read_unified"]
+__all__ = [
+    "ParquetSource",
+    "check_appendable",
+    "check_same_schema",
+    "check_unique",
+    "describe_all",
+    "describe_parquet",
+    "read_unified",
+]
 
 _PARALLEL_READS = 4
 _FOOTER_GUESS_BYTES = 8 * KIB
 _MAX_LISTED_PROBLEMS = 5
 _DAMAGED = "The file is damaged: restore it, or leave it out."
+_CAST_HINT = "Cast the rows to the table's types, or publish the whole table again with add_table."
 _REWRITE = "Make the files agree, or pass rewrite=True to convert them to one schema."
 
 
@@ -61,23 +71,20 @@ def describe_all(paths: Iterable[Path], written: Collection[Path] = ()) -> list[
 
 def describe_parquet(path: Path) -> ParquetSource:
     """Read and check the footer. `InvalidSourceError` if the file is not a valid Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     import xxhash
 
     try:
         tail = _read_footer(path)
-        metadata = pq.read_metadata(pa.BufferReader(tail))
-        schema = strip_nan_metadata(metadata.schema.to_arrow_schema())
+        layout = open_layout(tail, path.stat().st_size, path.name, is_verified=False)
+        schema, row_count = layout.schema, sum(layout.footer.group_rows)
     except FileNotFoundError as error:
         raise InvalidSourceError(f"{path} does not exist") from error
-    except (pa.ArrowException, OSError, CorruptError) as error:
+    except (OSError, CorruptError) as error:
         raise InvalidSourceError(f"{path} is not a readable Parquet file: {_first_line(error)}") from error
     check_unique(schema, str(path))
     footer = Footer(len(tail), xxhash.xxh3_64_hexdigest(tail))
-    has_nan_metadata = bool(columns_without_nan(metadata.metadata))
-    claims = claims_extensions(schema)
-    return ParquetSource(path, metadata.num_rows, footer, plain_schema(schema), has_nan_metadata, claims)
+    has_nan_metadata = bool(columns_without_nan(layout.metadata.metadata))
+    return ParquetSource(path, row_count, footer, schema, has_nan_metadata, layout.claims_extensions)
 
 
 def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -103,15 +110,33 @@ def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBa
     return schema, rows()
 
 
-def check_same_schema(
-    first: pa.Schema, first_name: str, other: pa.Schema, other_name: str, hint: str = _REWRITE
-) -> None:
+def check_same_schema(first: pa.Schema, first_name: str, other: pa.Schema, other_name: str) -> None:
     """Raise `SchemaMismatchError` unless both have the same columns and types. Order and metadata may differ."""
+    _check_columns(first, first_name, other, other_name, operator.eq, _REWRITE)
+
+
+def check_appendable(table: pa.Schema, table_name: str, rows: pa.Schema, rows_name: str) -> None:
+    """Raise `SchemaMismatchError` unless the rows have the table's columns, in types that widen to the table's."""
+
+    def fits(declared: pa.DataType, found: pa.DataType) -> bool:
+        return can_widen(found, declared)
+
+    _check_columns(table, table_name, rows, rows_name, fits, _CAST_HINT)
+
+
+def _check_columns(
+    first: pa.Schema,
+    first_name: str,
+    other: pa.Schema,
+    other_name: str,
+    fits: Callable[[pa.DataType, pa.DataType], bool],
+    hint: str,
+) -> None:
     first_names, other_names = set(first.names), set(other.names)
     problems = [f"column {name!r} is missing from {other_name}" for name in first.names if name not in other_names]
     problems += [f"column {name!r} is only in {other_name}" for name in other.names if name not in first_names]
     for name in first.names:
-        if name in other_names and first.field(name).type != other.field(name).type:
+        if name in other_names and not fits(first.field(name).type, other.field(name).type):
             here, there = first.field(name).type, other.field(name).type
             problems.append(f"column {name!r} is {here} in {first_name}, but {there} in {other_name}")
     if problems:

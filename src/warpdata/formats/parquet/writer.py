@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from warpdata.errors import InvalidSourceError
 from warpdata.formats.parquet.extension_types import plain_schema
+from warpdata.formats.parquet.layout import has_text
 from warpdata.formats.parquet.nan_stats import NanTracker, strip_nan_metadata
 from warpdata.formats.parquet.source_files import check_unique
 from warpdata.limits import MIB
+from warpdata.primitives.arrow_buffers import check_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,9 +116,22 @@ def _choose_group_rows(batches: list[pa.RecordBatch], options: WriteOptions) -> 
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    if batch.schema.equals(schema):
-        return batch
-    try:
-        return batch.select(schema.names).cast(schema)
-    except (KeyError, ValueError, NotImplementedError) as error:
-        raise InvalidSourceError(f"a batch does not fit the schema of the first batch: {error}") from error
+    if not batch.schema.equals(schema):
+        try:
+            batch = batch.select(schema.names).cast(schema)
+        except (KeyError, ValueError, NotImplementedError) as error:
+            raise InvalidSourceError(f"a batch does not fit the schema of the first batch: {error}") from error
+    _check_text(batch)
+    return batch
+
+
+def _check_text(batch: pa.RecordBatch) -> None:
+    """Raise `InvalidSourceError` for text that is not UTF-8: readers would refuse it."""
+    import pyarrow as pa
+
+    for field in batch.schema:
+        if has_text(field.type):
+            try:
+                check_text(batch.column(field.name))
+            except pa.ArrowInvalid as error:
+                raise InvalidSourceError(f"column {field.name!r} has text that is not UTF-8: {error}") from error

@@ -16,6 +16,7 @@ from warpdata.errors import BadInputError
 from warpdata.formats.tensors.display import list_names
 from warpdata.formats.tensors.index import TensorEntry, TensorIndex
 from warpdata.limits import MAX_VIEW_OPS
+from warpdata.primitives.arguments import check_arguments
 
 __all__ = [
     "Bound",
@@ -64,11 +65,13 @@ Op: TypeAlias = Narrow | Transpose | Crop
 ViewSpec: TypeAlias = Mapping[str, Op | Sequence[Op]]
 
 
+@check_arguments
 def narrow(dim: int, start: int, length: int) -> Narrow:
     """Keep `length` entries of dimension `dim`, from `start`. Negative `dim` and `start` count from the end."""
     return Narrow(dim, start, length)
 
 
+@check_arguments
 def transpose(dim0: int, dim1: int) -> Transpose:
     """Swap two dimensions. Negative ones count from the end."""
     return Transpose(dim0, dim1)

@@ -32,7 +32,9 @@ from warpdata.formats.tensors.transfer import Engine
 from warpdata.formats.tensors.verify import CorruptRange, verify
 from warpdata.formats.tensors.view import Tensor, View
 from warpdata.formats.tensors.view_file import write_view_bytes
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import OnBytes, ignore_bytes
+from warpdata.primitives.paths import check_path
 from warpdata.storage import RangeSource
 
 __all__ = ["TensorSet", "open_arrays", "open_shards", "open_sources", "open_tensors"]
@@ -206,6 +208,7 @@ class TensorSet:
             raise UnsupportedError("the view belongs to another artifact")
 
 
+@check_arguments
 def open_tensors(
     place: str | os.PathLike[str], *, sources: SourcePolicy | None = None, engine: Engine | None = None
 ) -> TensorSet:
@@ -217,7 +220,7 @@ def open_tensors(
     if isinstance(place, str) and place.startswith("mi2:"):
         replica = select_sources(ArtifactKey.parse(place), sources or SourcePolicy(), engine)
         return TensorSet(replica, owns_engine=engine is None)
-    replica = open_local(Path(place), engine)
+    replica = open_local(check_path(place), engine)
     if sources is not None:
         data = None if replica.leaves is None else multihash(tree_root(replica.leaves))
         try:

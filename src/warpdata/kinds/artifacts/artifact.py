@@ -27,6 +27,7 @@ from warpdata.kinds.artifacts.member_fetch import (
     submit_ranges,
 )
 from warpdata.limits import MEMBER_CHUNK_BYTES
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.primitives.suggest import suggest
 from warpdata.repository.manifest import LoadPage, Shard, ShardLookup, iter_shards
@@ -54,6 +55,7 @@ class ArtifactBackend:
     extract: Extract
 
 
+@check_arguments
 class Artifact:
     """Raw files by member path. Opening reads nothing; the first look-up reads a page or two of the index."""
 

@@ -26,6 +26,7 @@ from warpdata.formats.media import (
 from warpdata.kinds.artifacts.artifact import Artifact, Reopen
 from warpdata.kinds.artifacts.member import ByteLocation, Locator
 from warpdata.kinds.artifacts.member_fetch import FutureBytes
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = ["REF_CLASSES", "AudioRef", "FileRef", "ImageRef", "VideoRef", "read_a
 _T = TypeVar("_T")
 
 
+@check_arguments
 class FileRef:
     """A reference to any file. `size` costs an index look-up, `read_bytes` one verified range read."""
 
@@ -111,6 +113,7 @@ class FileRef:
         return self._artifact.reopen, self._locator
 
 
+@check_arguments
 class ImageRef(FileRef):
     """A reference to an image."""
 
@@ -134,6 +137,7 @@ class ImageRef(FileRef):
         return image_size(self.read_bytes(), self.path)
 
 
+@check_arguments
 class AudioRef(FileRef):
     """A reference to an audio file."""
 
@@ -162,6 +166,7 @@ class AudioRef(FileRef):
         return decode_audio(io.BytesIO(content), self.path)[0]
 
 
+@check_arguments
 class VideoRef(FileRef):
     """A reference to a video. Each call opens the file; use `reader` to read many frames."""
 
@@ -200,6 +205,7 @@ def _revive(cls: type[FileRef], reopen: Reopen, locator: str | ByteLocation) -> 
     return cls(reopen(), locator)
 
 
+@check_arguments
 def read_many(refs: Iterable[FileRef | None]) -> list[bytes | None]:
     """Return the content of each reference, in order, verified; None for None.
 

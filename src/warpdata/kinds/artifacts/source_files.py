@@ -16,7 +16,7 @@ from typing import TypeAlias
 from warpdata.errors import InvalidSourceError
 from warpdata.kinds.artifacts.member import check_member_path
 from warpdata.limits import MEMBER_CHUNK_BYTES
-from warpdata.primitives.paths import check_inside
+from warpdata.primitives.paths import check_inside, check_path
 
 __all__ = ["FilesInput", "MemberSource", "list_sources", "read_pieces"]
 
@@ -92,11 +92,11 @@ def _walk(source: FilesInput, *, follow_links: bool) -> Iterator[_Found]:
             if isinstance(content, bytes):
                 yield path, content, len(content), "the mapping"
             else:
-                file = _as_path(content)
+                file = check_path(content).expanduser()
                 yield path, file, _size_of(file), file
         return
     if isinstance(source, str | Path):
-        start = Path(source).expanduser()
+        start = check_path(source).expanduser()
         if start.is_dir():
             yield from _walk_directory(start, follow_links=follow_links)
             return
@@ -104,7 +104,7 @@ def _walk(source: FilesInput, *, follow_links: bool) -> Iterator[_Found]:
     if not isinstance(source, Iterable):
         raise InvalidSourceError(f"an artifact cannot be made from a {type(source).__name__}", hint=_ACCEPTED)
     for name in source:
-        file = _as_path(name)
+        file = check_path(name).expanduser()
         yield file.name, file, _size_of(file), file
 
 

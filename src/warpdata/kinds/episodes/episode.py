@@ -32,6 +32,7 @@ from warpdata.formats.wshard import (
 from warpdata.kinds.episodes.camera import CameraReader
 from warpdata.kinds.episodes.encoded_frames import EncodedFrames, Size
 from warpdata.kinds.episodes.source import EpisodeSource, Piece, make_checked_block
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob
 from warpdata.repository.manifest import JsonObject
@@ -67,6 +68,7 @@ class ChunkedRow:
     chunks: tuple[IndexRow, ...]
 
 
+@check_arguments
 class StoredEpisode(ABC):
     """An episode in a store. `episode["rgb"]` reads one channel: `read()`, or `window(start, stop)`.
 

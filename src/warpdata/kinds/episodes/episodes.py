@@ -17,6 +17,7 @@ from warpdata.kinds.episodes.index import EpisodeIndex
 from warpdata.kinds.episodes.window_source import make_source, max_prefetch
 from warpdata.kinds.episodes.window_spec import WindowKeywords, WindowRequest
 from warpdata.kinds.tables import Table
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.suggest import suggest
 from warpdata.streaming import Collate, OpenStream, Stream, StreamContext, StreamOptions, TorchLoader
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Episodes"]
 
 
+@check_arguments
 class Episodes:
     """Episodes by position, by id, in a loop, as a table, or as windows for training. Lazy, remote, immutable."""
 

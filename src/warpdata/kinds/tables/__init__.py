@@ -4,7 +4,7 @@ The package knows manifest entries and a `Reader`, but no catalog. docs/specs/ta
 """
 
 from warpdata.kinds.tables.assignment import assign_rows
-from warpdata.kinds.tables.columns import check_reference_column, retype_table
+from warpdata.kinds.tables.columns import check_column_names, check_reference_column, retype_table
 from warpdata.kinds.tables.kind import TABLES, TableInfo
 from warpdata.kinds.tables.stage import StagedTable, TableInput, TableSpec
 from warpdata.kinds.tables.table import LookaheadHook, SchemaTransform, Table, TakeRows
@@ -20,6 +20,7 @@ __all__ = [
     "TableSpec",
     "TakeRows",
     "assign_rows",
+    "check_column_names",
     "check_reference_column",
     "retype_table",
 ]

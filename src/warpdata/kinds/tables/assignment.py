@@ -7,6 +7,7 @@ compute the same cut. Implements "Assignment" of docs/specs/tables.md.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -28,20 +29,33 @@ class RowRange:
 
 
 def resolve_rank(shard: tuple[int, int] | str) -> tuple[int, int]:
-    """Return `(rank, world_size)`; for "auto", from the launcher's environment."""
+    """Return `(rank, world_size)`; for "auto", from the launcher's environment.
+
+    In a worker of PyTorch's DataLoader, every worker of every rank counts as a rank of its own.
+    """
     if isinstance(shard, str):
         if shard != "auto":
             raise BadInputError(f"shard={shard!r} is neither 'auto' nor (rank, world_size)")
-        shard = detect_rank()
+        (rank, world_size), (worker, workers) = detect_rank(), _detect_worker()
+        shard = rank * workers + worker, world_size * workers
     return check_rank(shard)
+
+
+def _detect_worker() -> tuple[int, int]:
+    """Return `(worker, workers)` of a DataLoader, or `(0, 1)` outside of its workers, which have torch loaded."""
+    data = sys.modules.get("torch.utils.data")
+    worker = data.get_worker_info() if data is not None else None
+    return (0, 1) if worker is None else (worker.id, worker.num_workers)
 
 
 def check_rank(shard: tuple[int, int]) -> tuple[int, int]:
     """Return the pair, or raise `BadInputError` if it is not a rank and its world size."""
-    is_pair = len(shard) == 2 and all(isinstance(part, int) and not isinstance(part, bool) for part in shard)
-    if not is_pair or not 0 <= shard[0] < shard[1]:
+    is_pair = isinstance(shard, tuple | list) and len(shard) == 2
+    if not is_pair or not all(isinstance(part, int) and not isinstance(part, bool) for part in shard):
+        raise BadInputError(f"shard={shard!r} is not a pair of integers (rank, world_size)")
+    if not 0 <= shard[0] < shard[1]:
         raise BadInputError(f"shard={shard!r} is not (rank, world_size) with 0 <= rank < world_size")
-    return shard
+    return shard[0], shard[1]
 
 
 def assign_rows(row_count: int, rank: int, world_size: int, borders_near: Callable[[int], Iterable[int]]) -> RowRange:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from warpdata.errors import ColumnNotFoundError, SchemaMismatchError
+from warpdata.errors import BadInputError, ColumnNotFoundError, CorruptError, SchemaMismatchError
+from warpdata.formats.parquet import ShardFile, can_widen
 from warpdata.primitives.suggest import suggest
 
 if TYPE_CHECKING:
@@ -13,18 +15,31 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ColumnValues",
+    "check_column_names",
     "check_columns",
     "check_reference_column",
     "conform",
+    "find_widened",
     "retype_batch",
     "retype_table",
     "select_fields",
+    "widen",
 ]
 
 ColumnValues: TypeAlias = "pa.ChunkedArray | pa.Array"
 
 _MAX_CHUNK_BYTES = 2**31 - 1
 _LOCATION_FIELDS = {"shard", "offset", "length"}
+
+
+def check_column_names(columns: object) -> tuple[str, ...]:
+    """Return a list of names, or one name, as a tuple. `BadInputError` for anything else, and for an empty list."""
+    names = (columns,) if isinstance(columns, str) else columns
+    is_listed = isinstance(names, Iterable) and not isinstance(names, bytes | bytearray | Mapping)
+    listed = tuple(names) if is_listed and isinstance(names, Iterable) else ()
+    if not listed or not all(isinstance(name, str) for name in listed):
+        raise BadInputError(f"columns are a non-empty list of names, not {reprlib.repr(columns)}")
+    return listed
 
 
 def check_columns(columns: Iterable[str], known: Sequence[str]) -> list[str]:
@@ -65,6 +80,34 @@ def select_fields(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
 
 
+def find_widened(file: ShardFile, columns: Iterable[str], declared: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the columns whose type in the shard is narrower than the table declares, with the declared types.
+
+    `CorruptError` if the shard lacks a column, or has a type that does not widen to the declared one.
+    """
+    widened: dict[str, pa.DataType] = {}
+    if file.schema is declared or file.schema.equals(declared):
+        return widened
+    for name in columns:
+        wanted, position = declared.field(name).type, file.schema.get_field_index(name)
+        found = file.schema.field(position).type if position >= 0 else None
+        if found == wanted:
+            continue
+        if found is None or not can_widen(found, wanted):
+            problem = f"is {found} in" if found is not None else "is missing from"
+            raise CorruptError(f"column {name!r} {problem} shard {file.shard.hash}; the table declares {wanted}")
+        widened[name] = wanted
+    return widened
+
+
+def widen(rows: pa.Table, widened: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return the rows with these types of columns, so that a filter sees the types it was parsed for."""
+    for position, name in enumerate(rows.column_names):
+        if name in widened:
+            rows = rows.set_column(position, name, _cast(rows.column(position), widened[name]))
+    return rows
+
+
 def conform(columns: Mapping[str, ColumnValues], schema: pa.Schema) -> pa.Table:
     """Return a table with the order and types of `schema`.
 
@@ -85,11 +128,12 @@ def _cast(column: ColumnValues, declared: pa.DataType) -> ColumnValues:
     if not pa.types.is_dictionary(column.type) or pa.types.is_dictionary(declared):
         return column.cast(declared)
     chunks = []
+    values = column.type.value_type
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         longest = pc.max(pc.binary_length(chunk.dictionary)).as_py()
         rows = _MAX_CHUNK_BYTES // max(longest or 0, 1)
-        chunks += [chunk.slice(start, rows).cast(declared) for start in range(0, len(chunk), rows)]
-    return pa.chunked_array(chunks, declared)
+        chunks += [chunk.slice(start, rows).cast(values) for start in range(0, len(chunk), rows)]
+    return pa.chunked_array(chunks, values).cast(declared)
 
 
 def retype_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

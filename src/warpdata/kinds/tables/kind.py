@@ -6,15 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from warpdata.errors import ErrorKind, NotFoundError
-from warpdata.formats.parquet import ShardOpener, check_same_schema
+from warpdata.formats.parquet import ShardOpener, check_appendable
 from warpdata.kinds import PayloadKind, StageContext, StagedEntry, VersionContext, pick_entry
 from warpdata.kinds.tables.stage import StagedTable, stage_table
 from warpdata.kinds.tables.table import Table
 from warpdata.repository.manifest import ManifestEntry, TableEntry
 
 __all__ = ["TABLES", "TableInfo"]
-
-_CAST_HINT = "Cast the rows to the table's types, or publish the whole table again with add_table."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class _TableKind(PayloadKind[TableEntry, Table]):
         assert isinstance(staged, StagedTable)
         if staged.appends and staged.schema is not None and name in version.manifest.tables:
             stored = self.open(version, name).schema()
-            check_same_schema(stored, f"table {name!r}", staged.schema, "the rows to append", _CAST_HINT)
+            check_appendable(stored, f"table {name!r}", staged.schema, "the rows to append")
 
 
 TABLES = _TableKind()

@@ -6,12 +6,12 @@ for all row groups of a scan is done once, because a short scan has little other
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from warpdata.formats.parquet import DecodeOptions, FetchedRanges, ShardFile
-from warpdata.kinds.tables.columns import ColumnValues, conform
+from warpdata.kinds.tables.columns import ColumnValues, conform, widen
 from warpdata.limits import MIB
 from warpdata.primitives.arrow_buffers import as_arrow, as_bits, take_unchecked
 from warpdata.primitives.cached_property import cached_property
@@ -51,9 +51,12 @@ class ScanTask:
     """Read only the first pages of the row group."""
     parallel_columns: bool = False
     """Decode columns in parallel, because other cores would be idle."""
+    widened: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """The columns with a narrower type in the shard, and the types that the table declares."""
 
     def decode(self, columns: Sequence[str], fetched: FetchedRanges, options: DecodeOptions) -> pa.Table:
-        return self.slice(self.file.decode(self.group, columns, fetched, self.adapt(options)))
+        rows = self.slice(self.file.decode(self.group, columns, fetched, self.adapt(options)))
+        return widen(rows, self.widened) if self.widened else rows
 
     def adapt(self, options: DecodeOptions) -> DecodeOptions:
         """Return the scan's options for this task."""

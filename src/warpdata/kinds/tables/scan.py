@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from warpdata.formats.parquet import FetchedRanges, ShardFile, ShardOpener
 from warpdata.kinds.tables.assignment import RowRange
-from warpdata.kinds.tables.columns import select_fields
+from warpdata.kinds.tables.columns import find_widened, select_fields
 from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short
 from warpdata.limits import KIB
 from warpdata.primitives.concurrency import read_ahead_bytes
@@ -185,6 +185,8 @@ def _shard_tasks(scan: Scan, file: ShardFile, first_row: int) -> Iterator[ScanTa
     """Yield the row groups of one shard, without those that statistics rule out."""
     predicate = scan.row_filter.predicate if scan.row_filter else None
     prunable = sorted(columns_of(predicate)) if predicate is not None else []
+    needed = {*scan.columns, *(scan.row_filter.columns if scan.row_filter else ())}
+    widened = find_widened(file, needed, scan.schema)
     for group in file.row_groups():
         start = max(scan.rows.start - first_row, group.first_row)
         stop = min(scan.rows.stop - first_row, group.first_row + group.row_count)
@@ -199,7 +201,7 @@ def _shard_tasks(scan: Scan, file: ShardFile, first_row: int) -> Iterator[ScanTa
             and is_short(take, group.row_count)
             and _size_bytes(file, group.index, scan.columns) > _MIN_PREFIX_SAVING_BYTES
         )
-        yield ScanTask(file, group.index, skip, take, group.row_count, first_row + start, is_prefix)
+        yield ScanTask(file, group.index, skip, take, group.row_count, first_row + start, is_prefix, widened=widened)
 
 
 def _size_bytes(file: ShardFile, group: int, columns: Sequence[str]) -> int:

@@ -23,6 +23,7 @@ from warpdata.formats.parquet import (
     write_parquet,
 )
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, copied_blob, hash_file
+from warpdata.kinds.tables.arrow_input import ArrowRows, convert, read_arrow, read_columns
 from warpdata.kinds.tables.row_values import DetachedReference, detach_references
 from warpdata.kinds.tables.table import Table
 from warpdata.primitives.hashing import Fingerprint
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
 __all__ = ["StagedTable", "TableInput", "TableSpec", "stage_table"]
 
 TableInput: TypeAlias = Any
-"""A path or glob, a `Table` of a dataset, an Arrow table, batch, reader or anything with the Arrow stream protocol
-(pandas, polars, DuckDB), a dict of columns, a list of dicts, an iterator of batches, or a list of these."""
+"""A path or glob; a `Table` of a dataset; an Arrow table, batch, reader, or any object with the Arrow C stream or array
+protocol; a pandas or polars frame, a DuckDB relation, a Hugging Face dataset; a dict of columns, a list of dicts, an
+iterator of batches, or a list of these."""
 
 _HASH_THREADS = 4
+_INPUTS = "Give a path or glob, an Arrow table or batches, a data frame, a dict of columns, or a list of these."
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +247,8 @@ def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
             raise InvalidSourceError(f"no file matches {str(source)!r}", hint="Check the path; quote globs in a shell.")
         yield _Files(tuple(found))
     elif isinstance(source, Table):
-        rows = replace(source, on_lookahead=None)  # the media of the rows are not read
-        yield _Rows(rows.schema(), rows.batches())
+        unread = replace(source, on_lookahead=None)  # the media of the rows are not read
+        yield _Rows(unread.schema(), unread.batches())
     elif isinstance(source, pa.Table):
         yield _of_table(source)
     elif isinstance(source, pa.RecordBatch):
@@ -253,20 +256,16 @@ def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
     elif isinstance(source, pa.RecordBatchReader):
         yield _Rows(source.schema, source)
     elif isinstance(source, Mapping):
-        yield _of_columns(lambda: source, lambda: pa.table(dict(source)), name)
-    elif hasattr(source, "to_arrow") and type(source).__module__.startswith("polars"):
-        yield _of_table(_arrow(source.to_arrow, name))
-    elif hasattr(source, "__arrow_c_stream__"):
-        yield _of_table(_arrow(lambda: pa.table(source), name))
+        yield _of_columns(lambda: source, lambda: read_columns(source, name), name)
     elif isinstance(source, list | tuple):
         yield from _list_parts(source, name)
-    elif isinstance(source, Iterable):
-        yield _of_iterator(iter(source), name)
     else:
-        raise InvalidSourceError(
-            f"table {name!r} cannot be made from a {type(source).__name__}",
-            hint="Give a path or glob, an Arrow table or batches, a pandas or polars frame, or a list of these.",
-        )
+        rows = read_arrow(source, name)
+        if rows is None and isinstance(source, Iterable):
+            rows = _of_iterator(iter(source), name)
+        if rows is None:
+            raise InvalidSourceError(f"table {name!r} cannot be made from a {type(source).__name__}", hint=_INPUTS)
+        yield _Rows(*rows)
 
 
 def _list_parts(items: list[Any] | tuple[Any, ...], name: str) -> Iterator[_Files | _Rows]:
@@ -275,7 +274,9 @@ def _list_parts(items: list[Any] | tuple[Any, ...], name: str) -> Iterator[_File
     if not items:
         raise InvalidSourceError(f"table {name!r} was given an empty list")
     if all(isinstance(item, Mapping) for item in items):
-        yield _of_columns(lambda: _columns_of(items), lambda: pa.Table.from_pylist(list(items)), name)
+        yield _of_columns(
+            lambda: _columns_of(items), lambda: convert(lambda: pa.Table.from_pylist(list(items)), name), name
+        )
         return
     for item in items:
         yield from _parts(item, name)
@@ -290,47 +291,35 @@ def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
 
 
-def _of_columns(
-    columns: Callable[[], Mapping[str, Iterable[Any]]], convert: Callable[[], pa.Table], name: str
-) -> _Rows:
+def _of_columns(columns: Callable[[], Mapping[str, Iterable[Any]]], make: Callable[[], pa.Table], name: str) -> _Rows:
     """Convert Python values. Only if Arrow cannot, look for references among them."""
     import pyarrow as pa
 
     try:
-        return _of_table(convert())
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return _of_table(make())
+    except InvalidSourceError:
         plain, origins = _detached(columns())
         if not origins:
-            return _of_table(_arrow(convert, name))
-    return replace(_of_table(_arrow(lambda: pa.table(plain), name)), origins=origins)
+            raise
+    return replace(_of_table(convert(lambda: pa.table(plain), name)), origins=origins)
 
 
 def _of_table(table: pa.Table) -> _Rows:
     return _Rows(table.schema, table.to_batches())
 
 
-def _of_iterator(items: Iterator[Any], name: str) -> _Rows:
+def _of_iterator(items: Iterator[Any], name: str) -> ArrowRows:
     """Chain batches or tables. The first one decides the schema."""
-    import pyarrow as pa
 
     def batches() -> Iterator[pa.RecordBatch]:
         for item in items:
-            if isinstance(item, pa.RecordBatch):
-                yield item
-            else:
-                yield from _arrow(lambda item=item: pa.table(item), name).to_batches()
+            rows = read_arrow(item, name)
+            if rows is None:
+                raise InvalidSourceError(f"table {name!r} cannot be made of a {type(item).__name__}", hint=_INPUTS)
+            yield from rows[1]
 
     stream = batches()
     first = next(stream, None)
     if first is None:
         raise InvalidSourceError(f"the iterator for table {name!r} yielded no batch, so the table has no schema")
-    return _Rows(first.schema, chain([first], stream))
-
-
-def _arrow(make: Any, name: str) -> pa.Table:
-    import pyarrow as pa
-
-    try:
-        return make()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidSourceError(f"table {name!r} cannot be converted to Arrow: {error}") from error
+    return first.schema, chain([first], stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -9,14 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from warpdata.errors import BadInputError, ErrorKind, UnsupportedError
 from warpdata.formats.parquet import ShardFile, ShardOpener
 from warpdata.kinds.tables.assignment import RowRange, assign_rows, resolve_rank
-from warpdata.kinds.tables.columns import check_columns, retype_batch, retype_table, select_fields
+from warpdata.kinds.tables.columns import check_column_names, check_columns, retype_batch, retype_table, select_fields
 from warpdata.kinds.tables.scan import Scan, match_rows, rebatch, scan_tables, with_lookahead
 from warpdata.kinds.tables.take import RowTaker
 from warpdata.limits import GIB
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.extras import require
 from warpdata.primitives.hashing import blob_key
-from warpdata.query import RowFilter, conjunction, connect_open, parse_filter
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.query import RowFilter, conjunction, connect_open, parse_filter, quote_identifier, read_files
 from warpdata.repository.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
 from warpdata.settings import Settings
 
@@ -36,10 +39,14 @@ TakeRows: TypeAlias = Callable[["Sequence[int] | NDArray[np.int64]"], "pa.Table"
 
 _MAX_EXPORT_ROWS = 1_000_000
 _MAX_EXPORT_BYTES = 1 * GIB
+_MAX_UNVERIFIED_ROWS = 2**27
+_MAX_SHARD_ROWS = 2**26
+_FOOTER_READS = 8
 _INHERITED = ("_stored_schema", "_lookup")
 """Cached properties that `select` and `filter` hand on, because they depend on the entry alone."""
 
 
+@check_arguments
 @dataclass(frozen=True)
 class Table:
     """Rows of one version. Opening reads nothing; the first call that needs a footer reads one."""
@@ -81,10 +88,9 @@ class Table:
         columns = self.filters[0].columns[:1]
         return sum(table.num_rows for table in self._scan(columns, self._all_rows()))
 
-    def select(self, columns: Sequence[str]) -> Table:
-        """Keep these columns, in this order."""
-        if isinstance(columns, str) or not columns:
-            raise BadInputError(f"select takes a non-empty list of column names, not {columns!r}")
+    def select(self, columns: Sequence[str] | str) -> Table:
+        """Keep these columns, in this order. A text is the name of one column."""
+        columns = check_column_names(columns)
         listed = None if "_stored_schema" in self.__dict__ else self.entry.column_names
         return self._with(columns=tuple(check_columns(columns, listed or self._stored_schema.names)))
 
@@ -102,14 +108,15 @@ class Table:
     def batches(
         self,
         batch_size: int = 50_000,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         shard: tuple[int, int] | str | None = None,
         limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield record batches of exactly `batch_size` rows; the last one may be smaller.
 
         `shard=(rank, world_size)` reads the part of one rank: over all ranks, every row comes exactly once. `"auto"`
-        takes both from the launcher's environment. `limit` bounds the rows of this call.
+        takes both from the launcher's environment, and counts the workers of a PyTorch DataLoader as ranks. `limit`
+        bounds the rows of this call.
         """
         _check_counts(batch_size, limit)
         if columns is not None:
@@ -153,25 +160,24 @@ class Table:
         import numpy as np
 
         if not self.filters:
+            self.check_row_counts(_MAX_UNVERIFIED_ROWS // max(self.entry.shards.shard_count, 1))
             return np.arange(self.entry.shards.row_count, dtype=np.int64)
         scan = Scan(self.entry.shards, self._stored_schema, (), self._all_rows(), conjunction(self.filters))
         return np.concatenate([np.empty(0, np.int64), *match_rows(scan, self.shards, self.load_page)])
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
-        """Return the rows with these numbers, which must ascend and count over the whole table. Ignores filters.
+        """Return the rows with these numbers, in this order; a number may repeat. Ignores filters.
 
-        Reads only row groups that have one of the rows.
+        Numbers count over the whole table. Reads only row groups that have one of the rows, each once.
         """
         return self.taker()(rows)
 
     def taker(self, keep_bytes: int = 0) -> TakeRows:
         """Return `take` as a function for repeated use. It caches up to `keep_bytes` of decoded row groups."""
-        import numpy as np
-
         taker = RowTaker(self._lookup, self.shards, lambda: self._selected_schema, keep_bytes)
 
         def take(rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
-            taken = taker.take(np.asarray(rows, dtype=np.int64))
+            taken = taker.take(_row_numbers(rows))
             return taken if self.schema_transform is None else retype_table(taken, self.schema())
 
         return take
@@ -179,7 +185,7 @@ class Table:
     def batch_dicts(
         self,
         batch_size: int = 1000,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         shard: tuple[int, int] | str | None = None,
         limit: int | None = None,
     ) -> Iterator[dict[str, list[Any]]]:
@@ -219,20 +225,29 @@ class Table:
         return frame
 
     def duckdb(self) -> DuckDBPyRelation:
-        """Return a DuckDB relation over the stored files, for any SQL. Reads nothing yet.
+        """Return a DuckDB relation over the stored files, for any SQL. Reads no rows yet.
 
-        DuckDB reads the files itself and does not verify page checksums; `warp verify` does.
+        All relations that a thread makes belong to one connection, so they can be joined. Columns have the types that
+        filters see. DuckDB reads the files itself and does not verify page checksums; `warp verify` does.
         """
         connection = connect_open(self.shards.reader.url, self.settings)
-        sources = self._duckdb_sources()
-        relation = (
-            connection.read_parquet(sources) if sources else connection.from_arrow(self._stored_schema.empty_table())
-        )
+        relation = read_files(connection, self._duckdb_sources(), self._stored_schema)
         if self.filters:
             relation = relation.filter(conjunction(self.filters).sql)
         if self.columns is not None:
-            relation = relation.project(", ".join(_quote_identifier(name) for name in self.columns))
+            relation = relation.project(", ".join(quote_identifier(name) for name in self.columns))
         return relation
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as an Arrow C stream, with references as they are stored: `pa.table(table)` and others.
+
+        Batches are read while the consumer asks for them. A consumer that collects them holds all rows in memory.
+        """
+        import pyarrow as pa
+
+        rows = self.raw()
+        reader = pa.RecordBatchReader.from_batches(rows.schema(), rows.batches())
+        return reader.__arrow_c_stream__(requested_schema)
 
     def group_rows(self) -> int:
         """Return the number of rows of the first row group: an estimate of the least that a read decodes."""
@@ -267,6 +282,15 @@ class Table:
 
     def _all_rows(self) -> RowRange:
         return RowRange(0, self.entry.shards.row_count)
+
+    def check_row_counts(self, max_unverified: int = _MAX_SHARD_ROWS) -> None:
+        """Compare row counts of the manifest with footers, before the counts size memory. Most tables read nothing.
+
+        Reads footers if shards have more than `max_unverified` rows on average. `CorruptError` if a count is false.
+        """
+        shards = self.entry.shards
+        if shards.row_count > max_unverified * max(shards.shard_count, 1):
+            IO_POOL.map_all(self.shards.peek, iter_shards(shards, self.load_page), limit=_FOOTER_READS)
 
     def _scan(self, columns: tuple[str, ...], rows: RowRange) -> Iterator[pa.Table]:
         if rows.start >= rows.stop:
@@ -329,5 +353,13 @@ def _check_counts(batch_size: int, limit: int | None) -> None:
         raise BadInputError(f"limit={limit!r} is not a non-negative integer")
 
 
-def _quote_identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _row_numbers(rows: Any) -> NDArray[np.int64]:
+    import numpy as np
+
+    try:
+        numbers = np.asarray(rows)
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"row numbers are a list of integers, not {type(rows).__name__}") from error
+    if numbers.ndim != 1 or (numbers.size and (numbers.dtype.kind not in "iu" or int(numbers.max()) >= 2**63)):
+        raise BadInputError(f"row numbers are a list of integers, not {reprlib.repr(rows)}")
+    return numbers.astype(np.int64)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardFile, ShardOpener
+from warpdata.kinds.tables.columns import find_widened
 from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.parallel import IO_POOL
@@ -41,12 +41,18 @@ class RowTaker:
         self._groups: ByteLRU[tuple[str, int], pa.Table] = ByteLRU(cache_bytes)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Return the rows with these numbers, which must ascend."""
+        """Return the rows with these numbers, in the order of `rows`. A number may repeat."""
+        import numpy as np
+
+        if len(rows) < 2 or bool(np.all(rows[1:] > rows[:-1])):
+            return self._take_ascending(rows)
+        ascending, positions = np.unique(rows, return_inverse=True)
+        return _reorder(self._take_ascending(ascending), as_arrow(positions.reshape(-1)))
+
+    def _take_ascending(self, rows: NDArray[np.int64]) -> pa.Table:
         import numpy as np
         import pyarrow as pa
 
-        if len(rows) > 1 and not np.all(rows[1:] > rows[:-1]):
-            raise BadInputError("row numbers must ascend")
         with IO_POOL.executor() as executor:
             needed = rows if self._schema is not None else np.concatenate([np.zeros(1, np.int64), rows])
             self._lookup.prepare(needed, executor.map)
@@ -76,6 +82,7 @@ class RowTaker:
 
         file, parts = self._opener.open(shard), []
         schema = schema_future.result()
+        find_widened(file, schema.names, schema)
         for group in file.row_groups():
             start, stop = np.searchsorted(rows, (group.first_row, group.first_row + group.row_count))
             if start < stop:
@@ -88,3 +95,14 @@ class RowTaker:
         return self._groups.get_or_create(
             (file.shard.hash, group), lambda: file.decode(group, columns), lambda rows: int(rows.nbytes)
         )
+
+
+def _reorder(rows: pa.Table, positions: pa.Array) -> pa.Table:
+    """Return the rows at these positions. Text views are converted, because Arrow cannot take them."""
+    import pyarrow as pa
+
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    if not any(column.type in plain for column in rows.schema):
+        return rows.take(positions)
+    taken = pa.schema([column.with_type(plain.get(column.type, column.type)) for column in rows.schema])
+    return rows.cast(taken).take(positions).cast(rows.schema)

@@ -22,6 +22,7 @@ from warpdata.errors import (
 from warpdata.formats.tensors import Engine, FileShards, ReadCost, SourcePolicy, StoreShards, TensorSet, open_shards
 from warpdata.kinds.tensors.entry import TensorsEntry
 from warpdata.limits import MAX_TENSOR_INDEX_BYTES
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.repository.manifest import LoadPage, iter_shards
 from warpdata.session import Session
@@ -48,6 +49,7 @@ class PublishedTensors:
         return [shard.blob for shard in iter_shards(self.entry.shards, self.load_page)]
 
 
+@check_arguments
 def open_published(
     published: PublishedTensors, *, sources: SourcePolicy | None = None, engine: Engine | None = None
 ) -> TensorSet:

@@ -300,7 +300,7 @@ def open_page(page: Page, data: bytes, level: int) -> list[Shard] | list[Page]:
         else:
             entries = pages = msgspec.json.decode(document.entries, type=list[Page])
             sums = ShardList(pages=tuple(pages))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ManifestCorruptedError(f"page {page.hash} cannot be decoded: {error}") from error
     found = (document.format, document.level, sums.shard_count, sums.row_count, sums.data_bytes)
     promised = (1, level, page.shard_count, page.row_count, page.data_bytes)
