@@ -95,7 +95,6 @@ class OpenEntries:
         self.by_key: dict[str, CacheEntry] = {}
         self._reset_after_fork()
         register_after_fork(self._reset_after_fork)
-        _all_opened.add(self)
 
     def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
@@ -160,6 +159,7 @@ class OpenEntries:
             self._swept_at = now
             for key in [k for k, entry in self.by_key.items() if now - entry.used_at > PIN_S and k != newest]:
                 self._close(key)
+        _all_opened.add(self)
         most = descriptor_share(_SHARE, MAX_OPEN)
         excess = sum(len(opened.by_key) for opened in _all_opened) - most
         if excess > 0:
