@@ -92,7 +92,7 @@ def _walk(source: FilesInput, *, follow_links: bool) -> Iterator[_Found]:
             if isinstance(content, bytes):
                 yield path, content, len(content), "the mapping"
             else:
-                file = check_path(content).expanduser()
+                file = _as_path(content)
                 yield path, file, _size_of(file), file
         return
     if isinstance(source, str | Path):
@@ -104,14 +104,14 @@ def _walk(source: FilesInput, *, follow_links: bool) -> Iterator[_Found]:
     if not isinstance(source, Iterable):
         raise InvalidSourceError(f"an artifact cannot be made from a {type(source).__name__}", hint=_ACCEPTED)
     for name in source:
-        file = check_path(name).expanduser()
+        file = _as_path(name)
         yield file.name, file, _size_of(file), file
 
 
 def _as_path(given: object) -> Path:
     if not isinstance(given, str | os.PathLike):
         raise InvalidSourceError(f"a member cannot be made from a {type(given).__name__}", hint=_ACCEPTED)
-    return Path(given).expanduser()
+    return check_path(given).expanduser()
 
 
 def _walk_directory(top: Path, *, follow_links: bool) -> Iterator[_Found]:
