@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from warpdata.errors import BadInputError, InvalidSourceError
+from warpdata.errors import InvalidSourceError
 
 __all__ = ["check_inside", "check_path", "expand_glob", "find_files", "glob_root", "is_glob"]
 
@@ -15,14 +15,14 @@ _WILDCARDS = frozenset("*?[")
 
 
 def check_path(source: str | os.PathLike[str]) -> Path:
-    """Return a path. `BadInputError` for text that no file system takes: with NUL, or with lone surrogates."""
+    """Return a path. `InvalidSourceError` for text that no file system takes: with NUL, or with lone surrogates."""
     try:
         path = Path(source)
         is_valid = b"\0" not in os.fsencode(path)
     except (TypeError, UnicodeEncodeError) as error:
-        raise BadInputError(f"{source!r} is not a path") from error
+        raise InvalidSourceError(f"{source!r} is not a path") from error
     if not is_valid:
-        raise BadInputError(f"{source!r} is not a path: it has a NUL character")
+        raise InvalidSourceError(f"{source!r} is not a path: it has a NUL character")
     return path
 
 
