@@ -184,6 +184,8 @@ def _load_journal(handle: int, channels: Sequence[str] | None) -> Episode:
         info.timebase,
         observations=_group(parts, "signal/"),
         actions=_group(parts, "action/"),
+        omens=_group(parts, "omen/"),
+        uncertainties=_group(parts, "uncert/"),
         rewards=series[REWARD],
         terminations=series[DONE],
         truncations=series[TRUNCATED],

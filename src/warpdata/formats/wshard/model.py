@@ -9,10 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from warpdata.errors import BadInputError
+from warpdata.formats.wshard.array_input import is_bf16_tensor, to_array
 from warpdata.formats.wshard.canonical_json import JsonObject
-from warpdata.formats.wshard.dtypes import Array, DType
+from warpdata.formats.wshard.dtypes import Array, DType, np
 
 __all__ = ["Block", "Channel", "ChunkPlace", "Episode", "Origin", "Timebase", "has_own_length"]
+
+_SERIES_DTYPES = {
+    "rewards": DType.F32,
+    "terminations": DType.BOOL,
+    "truncations": DType.BOOL,
+    "timestamps_ns": DType.I64,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +45,10 @@ class Timebase:
 class Channel:
     """One stream of values: an array whose first axis is time.
 
-    `dtype` is the stored type; None means the type of the array. It is required for bf16 in a uint16 array.
-    `attributes` are further members of the declaration, such as `modality` or `sampling_rate_hz`. A channel without
-    a declaration has its bytes as uint8. `decoded` is the declared type and shape of one decoded frame of an encoded
-    channel.
+    `data` may also be a torch tensor, a list or a tuple, and becomes an array. `dtype` is the stored type; None means
+    the type of the array. It is required for bf16 in a uint16 array. `attributes` are further members of the
+    declaration, such as `modality` or `sampling_rate_hz`. A channel without a declaration has its bytes as uint8.
+    `decoded` is the declared type and shape of one decoded frame of an encoded channel.
     """
 
     id: str
@@ -49,6 +57,18 @@ class Channel:
     attributes: JsonObject = field(default_factory=dict)
     is_declared: bool = True
     decoded: tuple[DType, tuple[int, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        dtype: object = self.dtype
+        if dtype is not None and not isinstance(dtype, DType):
+            try:
+                object.__setattr__(self, "dtype", DType(str(dtype)))
+            except ValueError as error:
+                raise BadInputError(f"channel {self.id!r} has the dtype {dtype!r}, which no file has") from error
+        if type(self.data) is not np.ndarray:
+            if dtype is None and is_bf16_tensor(self.data):
+                object.__setattr__(self, "dtype", DType.BF16)
+            object.__setattr__(self, "data", to_array(self.data, f"channel {self.id!r}", self.dtype))
 
     @property
     def stored_dtype(self) -> DType:
@@ -66,6 +86,13 @@ class Block:
     data: bytes
     content_type: int = 0
     tags: int = 0
+
+    def __post_init__(self) -> None:
+        data: object = self.data
+        if not isinstance(data, bytes):
+            if not isinstance(data, bytearray | memoryview):
+                raise BadInputError(f"a block holds bytes, not a {type(data).__name__}")
+            object.__setattr__(self, "data", bytes(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +117,8 @@ class Origin:
 class Episode:
     """A time-indexed bundle of observations, actions, rewards and endings.
 
+    `rewards`, `terminations`, `truncations` and `timestamps_ns` may also be tensors or lists; lists become float32,
+    bool and int64.
     `omens` are keyed `channel/model`, `uncertainties` `channel/model/type`, `residuals` `channel/sign2nddiff`
     (packed bits, see `unpack_residual`). `metadata` belongs to the user; `attributes` are further members of
     `meta/episode`. `extra` holds every other block.
@@ -115,6 +144,12 @@ class Episode:
     extra: Mapping[str, Block] = field(default_factory=dict)
     origin: Origin | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        for name, dtype in _SERIES_DTYPES.items():
+            value = getattr(self, name)
+            if value is not None and type(value) is not np.ndarray:
+                object.__setattr__(self, name, to_array(value, name, dtype))
+
     def lanes(self) -> dict[str, Channel]:
         """Return every channel by the name of its block."""
         groups = (
@@ -128,6 +163,16 @@ class Episode:
 
     def check(self) -> None:
         """Raise `BadInputError` unless every array has the length of the episode."""
+        if not isinstance(self.id, str) or not isinstance(self.env_id, str) or type(self.length) is not int:
+            raise BadInputError(
+                f"the episode has id={self.id!r}, env_id={self.env_id!r} and length={self.length!r}; "
+                "two texts and an integer were expected"
+            )
+        lanes: Mapping[str, object] = self.lanes()
+        for name, value in lanes.items():
+            if not isinstance(value, Channel):
+                hint = f"Pass Channel({name.partition('/')[2]!r}, array)."
+                raise BadInputError(f"{name!r} is a {type(value).__name__}, not a Channel", hint=hint)
         for name, channel in self.lanes().items():
             if channel.data.ndim < 1:
                 raise BadInputError(f"channel {name!r} is a scalar; its first axis must be time")

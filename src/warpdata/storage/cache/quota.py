@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from warpdata.storage.cache.locks import LockFile
+from warpdata.primitives.lock_file import LockFile
 
 __all__ = ["TIMEOUT_S", "Quota", "QuotaTransaction"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from warpdata.primitives.lock_file import LockFile
 from warpdata.storage import IOStats
-from warpdata.storage.cache.locks import LockFile
 
 __all__ = ["CacheStats", "add_to_totals", "read_totals"]
 
