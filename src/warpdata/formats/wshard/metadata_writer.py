@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from warpdata.errors import BadInputError, CorruptError, UnsupportedError
-from warpdata.formats.wshard.block_type import default_lane
+from warpdata.formats.wshard.block_type import SERIES, default_lane
 from warpdata.formats.wshard.canonical_json import decode_object, encode_json, same_json
 from warpdata.formats.wshard.metadata import (
     KNOWN_MEMBERS,
@@ -146,7 +146,7 @@ def _specs(episode: Episode, before: EpisodeInfo | None) -> tuple[dict[str, Chan
     # If a block is declared as both, the channel takes precedence.
     old = {**old_channels, **{name: spec for name, spec in old_lanes.items() if name not in old_channels}}
     found = {name: _spec(name, channel, old) for name, channel in episode.lanes().items() if channel.is_declared}
-    found = {**_unused_specs(episode, old), **found}
+    found = {**_unused_specs(episode, old), **found, **_series_specs(episode)}
     names = [name for name in old if name in found] + [name for name in found if name not in old]
     channels = {
         name: found[name] for name in names if name in old_channels or (name not in old_lanes and _is_channel(name))
@@ -156,7 +156,7 @@ def _specs(episode: Episode, before: EpisodeInfo | None) -> tuple[dict[str, Chan
     for name in names:
         if name in channels or name in lanes or name.startswith("residual/"):
             continue
-        if _must_declare(name, found[name], info):
+        if name in SERIES or _must_declare(name, found[name], info):
             lanes[name] = found[name]
     return channels, lanes
 
@@ -175,7 +175,15 @@ def _is_channel(name: str) -> bool:
 def _unused_specs(episode: Episode, old: Mapping[str, ChannelSpec]) -> dict[str, ChannelSpec]:
     """Return declarations of blocks that are no channel of the episode, such as blocks absent from the file."""
     names = {name for name, _, _ in episode.origin.layout} if episode.origin else set()
-    return {name: spec for name, spec in old.items() if name not in names or not _is_lane(name)}
+    series = {name for name, member in SERIES.items() if getattr(episode, member) is not None}
+    unused = {name: spec for name, spec in old.items() if name not in names or not _is_lane(name)}
+    return {name: spec for name, spec in unused.items() if name not in series}
+
+
+def _series_specs(episode: Episode) -> dict[str, ChannelSpec]:
+    """Return the declarations of series that still apply. A series of the usual type needs none."""
+    found = {name: episode.declared_series(name) for name in SERIES}
+    return {name: spec for name, spec in found.items() if spec is not None}
 
 
 def _is_lane(name: str) -> bool:

@@ -7,20 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError
 from warpdata.formats.wshard.array_input import is_bf16_tensor, to_array
 from warpdata.formats.wshard.canonical_json import JsonObject
 from warpdata.formats.wshard.dtypes import Array, DType, np
 
-__all__ = ["Block", "Channel", "ChunkPlace", "Episode", "Origin", "Timebase", "has_own_length"]
+if TYPE_CHECKING:
+    from warpdata.formats.wshard.metadata import ChannelSpec
 
-_SERIES_DTYPES = {
-    "rewards": DType.F32,
-    "terminations": DType.BOOL,
-    "truncations": DType.BOOL,
-    "timestamps_ns": DType.I64,
+__all__ = [
+    "SERIES_FIELDS",
+    "Block",
+    "Channel",
+    "ChunkPlace",
+    "Episode",
+    "Origin",
+    "Timebase",
+    "fits_declaration",
+    "has_own_length",
+]
+
+SERIES_FIELDS = {
+    "reward": ("rewards", DType.F32),
+    "done": ("terminations", DType.BOOL),
+    "truncated": ("truncations", DType.BOOL),
+    "time/timestamps_ns": ("timestamps_ns", DType.I64),
 }
+"""Blocks with one value for each step: the field of `Episode` that holds each, and its type without a declaration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +121,16 @@ class ChunkPlace:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file of a loaded episode: order, content types and tags of its blocks, and bytes to write back verbatim."""
+    """The file of a loaded episode: order, content types and tags of its blocks, and bytes to write back verbatim.
 
-    layout: tuple[tuple[str, int, int], ...]
-    verbatim: Mapping[str, bytes]
-    is_sealed: bool
+    `series` has the declarations of `reward` and the like, which allow other types than those of the format. An
+    episode that is only a part of a file, or joined from several, has these alone.
+    """
+
+    layout: tuple[tuple[str, int, int], ...] = ()
+    verbatim: Mapping[str, bytes] = field(default_factory=dict)
+    is_sealed: bool = False
+    series: Mapping[str, ChannelSpec] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +165,7 @@ class Episode:
     origin: Origin | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for name, dtype in _SERIES_DTYPES.items():
+        for name, dtype in SERIES_FIELDS.values():
             value = getattr(self, name)
             if value is not None and type(value) is not np.ndarray:
                 object.__setattr__(self, name, to_array(value, name, dtype))
@@ -179,17 +199,29 @@ class Episode:
             has_steps = channel.is_declared and not name.startswith("residual/")
             if has_steps and not has_own_length(channel.attributes) and len(channel.data) != self.length:
                 raise BadInputError(f"channel {name!r} has {len(channel.data)} steps, the episode {self.length}")
-        series = {
-            "rewards": self.rewards,
-            "terminations": self.terminations,
-            "truncations": self.truncations,
-            "timestamps_ns": self.timestamps_ns,
-        }
-        for name, array in series.items():
-            if array is not None and array.shape != (self.length,):
-                raise BadInputError(f"{name} has the shape {array.shape}, the episode {self.length} steps")
+        for name, (member, _) in SERIES_FIELDS.items():
+            array: Array | None = getattr(self, member)
+            if array is None or self.declared_series(name) is not None:
+                continue
+            if array.shape != (self.length,):
+                raise BadInputError(f"{member} has the shape {array.shape}, the episode {self.length} steps")
         if self.timebase.type == "timestamps_ns" and self.timestamps_ns is None:
             raise BadInputError("the timebase is timestamps_ns, but the episode has no timestamps")
+
+    def declared_series(self, name: str) -> ChannelSpec | None:
+        """Return the declaration of a series in the file of this episode, if the array still has that type."""
+        spec = self.origin.series.get(name) if self.origin is not None else None
+        array: Array | None = getattr(self, SERIES_FIELDS[name][0])
+        return spec if spec is not None and array is not None and fits_declaration(array, spec, self.length) else None
+
+
+def fits_declaration(array: Array, spec: ChannelSpec, length: int) -> bool:
+    """Return whether the array has the declared type and shape."""
+    if "encoding" in spec.attributes:
+        return array.dtype == np.uint8 and array.ndim == 1
+    dtypes = {spec.dtype.numpy, np.dtype("<u2")} if spec.dtype is DType.BF16 else {spec.dtype.numpy}
+    has_rows = array.ndim > 0 and (len(array) == length or has_own_length(spec.attributes))
+    return has_rows and array.dtype.newbyteorder("<") in dtypes and array.shape[1:] == spec.shape
 
 
 def has_own_length(attributes: JsonObject) -> bool:
