@@ -27,6 +27,7 @@ from warpdata.wshard import (
     Episode,
     JoinedFile,
     Timebase,
+    join_chunks,
     load_chunk_manifest,
     load_wshard,
     open_wshard,
@@ -222,3 +223,19 @@ def test_kill_before_any_line_leaves_chunks_that_continue() -> None:
                 whole.observations["x"].data, np.stack([value(step) for step in range(STEPS)])
             )
             assert not list(directory.glob("*.partial"))
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
+def test_chunks_become_one_file(compression: str, tmp_path: Path) -> None:
+    with ChunkedEpisodeWriter(tmp_path, "ep", compression=compression, time_chunk_steps=2) as writer:
+        for first in (0, 40, 80):
+            lane = {"x/m": Channel("x/m", np.arange(first, first + 40), attributes={"by": "m"})}
+            writer.write_chunk(part(first, 40, omens=lane, extra={"vendor/x": Block(b"same", 3, 4)}))
+    join_chunks(writer.manifest_path, tmp_path / "whole.wshard")
+    whole = load_wshard(tmp_path / "whole.wshard")
+    same_episode(whole, load_wshard(writer.manifest_path))
+    assert whole.length == 120
+    assert whole.chunk is None
+    (tmp_path / "ep_chunk_0001.wshard").write_bytes(b"damaged")
+    with pytest.raises(CorruptError, match="not the file that was listed"):
+        join_chunks(writer.manifest_path, tmp_path / "again.wshard")

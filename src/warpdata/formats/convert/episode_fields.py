@@ -6,6 +6,7 @@ channel's declaration, such as `signal/imu.attributes`. `meta/wshard` describes 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -14,7 +15,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from warpdata.errors import BadInputError, CorruptError
-from warpdata.formats.wshard import BlockReader, ChannelSpec, DType, EpisodeInfo, WShardFile, open_wshard
+from warpdata.formats.wshard import (
+    BlockReader,
+    ChannelSpec,
+    DType,
+    EpisodeInfo,
+    WShardFile,
+    is_chunk_manifest,
+    join_chunks,
+    open_wshard,
+)
 
 __all__ = [
     "META_BLOCKS",
@@ -36,11 +46,20 @@ META_BLOCKS = ("meta/wshard", "meta/episode", "meta/channels")
 
 
 def open_episode(path: Path) -> WShardFile:
-    """Open an episode file; refuse a journal with a hint."""
+    """Open an episode file, or a chunk manifest as one file; refuse a journal with a hint.
+
+    Chunks are joined in a temporary file, in bounded memory, because a converter reads every block of an episode.
+    """
     if path.name.endswith(".partial"):
         hint = "Call warpdata.wshard.recover on it first."
         raise BadInputError(f"{path} is the journal of a recording, not an episode", hint=hint)
-    return open_wshard(path)
+    if not is_chunk_manifest(path):
+        return open_wshard(path)
+    with tempfile.TemporaryDirectory() as scratch:
+        joined = Path(scratch, "joined.wshard")
+        join_chunks(path, joined)
+        # The mapping outlives the name of the file.
+        return open_wshard(joined)
 
 
 def require_info(file: WShardFile) -> EpisodeInfo:

@@ -7,6 +7,7 @@ from warpdata.formats.wshard.block_type import BlockType
 from warpdata.formats.wshard.chunk_check import validate_chunk_continuity
 from warpdata.formats.wshard.chunk_join import JoinedBlock, JoinedFile, cut_rows, join_episodes, join_metadata
 from warpdata.formats.wshard.chunk_manifest import ChunkEntry, ChunkManifest, is_chunk_manifest, load_chunk_manifest
+from warpdata.formats.wshard.chunk_merge import join_chunks
 from warpdata.formats.wshard.chunked import ChunkedEpisodeWriter
 from warpdata.formats.wshard.codecs import Codec
 from warpdata.formats.wshard.dtypes import Array, DType, pack_residual, unpack_residual
@@ -58,6 +59,7 @@ __all__ = [
     "index_images",
     "index_video",
     "is_chunk_manifest",
+    "join_chunks",
     "join_episodes",
     "join_metadata",
     "joined_identity",
