@@ -28,11 +28,13 @@ from warpdata.formats.wshard import (
 
 __all__ = [
     "META_BLOCKS",
+    "SERIES_BLOCKS",
     "Array",
     "attributes_field",
     "find_spec",
     "is_encoded",
     "is_stepwise",
+    "is_usual_series",
     "iterate_rows",
     "list_fields",
     "open_episode",
@@ -43,6 +45,13 @@ __all__ = [
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 META_BLOCKS = ("meta/wshard", "meta/episode", "meta/channels")
+SERIES_BLOCKS = {
+    "reward": ("rewards", DType.F32),
+    "done": ("terminations", DType.BOOL),
+    "truncated": ("truncations", DType.BOOL),
+    "time/timestamps_ns": ("timestamps_ns", DType.I64),
+}
+"""Blocks that are fields of `Episode`, with their types unless a file declares others."""
 
 
 def open_episode(path: Path) -> WShardFile:
@@ -110,6 +119,12 @@ def is_stepwise(file: WShardFile, block: str) -> bool:
     block_type = file[block].block_type
     has_steps = block_type.rows == require_info(file).length
     return block_type.is_declared and not is_encoded(file, block) and has_steps
+
+
+def is_usual_series(file: WShardFile, block: str) -> bool:
+    """Return whether rewards or endings have the type that they have without a declaration."""
+    block_type = file[block].block_type
+    return (block_type.dtype, block_type.shape) == (SERIES_BLOCKS[block][1], ()) and is_stepwise(file, block)
 
 
 def iterate_rows(reader: BlockReader) -> Iterator[tuple[int, Array]]:

@@ -18,6 +18,7 @@ from warpdata.formats.convert.episode_fields import (
     attributes_field,
     find_spec,
     is_stepwise,
+    is_usual_series,
     iterate_rows,
     list_fields,
     open_episode,
@@ -129,7 +130,7 @@ class _Demo:
         wanted = hints.get("paths", {}).get(block) or self._default_path(block)
         path = wanted if isinstance(wanted, str) and self._is_free(wanted) else f"wshard/{len(self._paths)}"
         dtype = _stored_dtype(reader, hints.get("dtypes", {}).get(block))
-        if block == "done" and not hints.get("dtypes"):
+        if block == "done" and not hints.get("dtypes") and is_usual_series(self._file, block):
             # robomimic writes int64, with the values 0 and 1.
             dtype = np.dtype("<i8")
         shape = (reader.block_type.rows, *reader.block_type.shape)
@@ -142,7 +143,7 @@ class _Demo:
 
     def _default_path(self, block: str) -> str:
         lane, _, name = block.partition("/")
-        if block in ("reward", "done"):
+        if block in ("reward", "done") and is_usual_series(self._file, block):
             return f"{block}s"
         if not is_stepwise(self._file, block):
             return f"wshard/{block}"

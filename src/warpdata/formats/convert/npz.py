@@ -23,6 +23,7 @@ from warpdata.formats.convert.episode_fields import (
     attributes_field,
     find_spec,
     is_stepwise,
+    is_usual_series,
     iterate_rows,
     list_fields,
     open_episode,
@@ -46,6 +47,7 @@ from warpdata.limits import MAX_NPZ_BYTES
 
 __all__ = ["export_npz", "import_npz"]
 
+_TIMESTAMPS = "time/timestamps_ns"
 _SERIES = ("reward", "done", "truncated")
 _RESERVED = {"action", "reward", "is_first", "is_last", "is_terminal", "discount", "timestamps_ns"}
 _LANES = ("signal/", "action/", "omen/", "uncert/")
@@ -73,9 +75,9 @@ def _export(file: WShardFile, archive: zipfile.ZipFile, log: ConversionLog, *, d
     for field in list_fields(file):
         if field.startswith("meta/") and field not in ("meta/episode.episode_id", "meta/episode.timebase"):
             log.lost(field, "an NPZ has no metadata")
-    if info.timebase.type == "timestamps_ns":
+    if info.timebase.type == "timestamps_ns" and is_usual_series(file, _TIMESTAMPS):
         log.kept("meta/episode.timebase", "as the array timestamps_ns")
-    elif info.timebase.hz is not None:
+    elif "meta/episode.timebase" in list_fields(file):
         log.lost("meta/episode.timebase", "an NPZ has no metadata")
     actions = [block for block in file.blocks if block.startswith("action/")]
     written: set[str] = set()
@@ -98,8 +100,9 @@ def _export_block(
     extra = attributes_field(block)
     if extra in list_fields(file):
         log.lost(extra, "an NPZ has no metadata")
-    name = "timestamps_ns" if block == "time/timestamps_ns" else "action" if is_only_action else _array_name(block)
-    if not name or not is_stepwise(file, block):
+    name = "timestamps_ns" if block == _TIMESTAMPS else "action" if is_only_action else _array_name(block)
+    is_readable = block != _TIMESTAMPS or is_usual_series(file, block)
+    if not name or not is_readable or not is_stepwise(file, block):
         log.lost(block, "an NPZ holds only arrays with one row for each step")
         return ""
     reader = file[block]
