@@ -75,7 +75,7 @@ def _detect_format(path: Path) -> str | None:
 def _find_files(path: Path, suffix: str) -> list[Path]:
     """Return the file, or all files with the suffix directly in a directory, sorted.
 
-    A chunk manifest stands for its chunks.
+    A chunk manifest replaces its chunks.
     """
     if not path.exists():
         raise ObjectNotFoundError(f"{path} does not exist")

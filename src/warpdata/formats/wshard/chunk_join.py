@@ -168,6 +168,9 @@ class JoinedFile(WShardFile):
                 )
             hint = suggest(name, self.blocks, label="Blocks", shown=20)
             raise NotFoundError(f"there is no block {name!r}", hint=hint)
+        missing = [number for number, file in enumerate(self.parts) if name not in file]
+        if missing:
+            raise CorruptError(f"chunk {missing[0]} of the episode {self.info.id!r} has no block {name!r}")
         return JoinedBlock([file[name] for file in self.parts])
 
     def read_json(self, name: str) -> bytes:

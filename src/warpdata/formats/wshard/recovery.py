@@ -125,10 +125,10 @@ def claim_journal(path: Path, flags: int) -> LockFile:
     try:
         try:
             owned = claim_file(path, flags)
-        except PermissionError:
-            if flags & os.O_CREAT:
+        except OSError as error:
+            if flags & os.O_CREAT or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
-            # A journal that this user may only read can still be recovered elsewhere.
+            # A journal that this user may only read can still be recovered into another directory.
             owned = claim_file(path, os.O_RDONLY)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
