@@ -15,7 +15,7 @@ import pytest
 from av.video.stream import VideoStream
 
 from tests.formats.wshard.scenes import RawFile, write
-from warpdata.errors import LimitExceededError, UnsupportedError
+from warpdata.errors import WarpError
 from warpdata.wshard import Block, Episode, FrameReader, compose_wshard, frames_block, index_video, open_wshard
 
 WIDTH, HEIGHT, FRAMES = 48, 32, 14
@@ -68,16 +68,9 @@ def test_each_frame_equals_sequential_decoding(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("shape", "error"),
-    [
-        (None, UnsupportedError),
-        ([HEIGHT, WIDTH], UnsupportedError),
-        ([HEIGHT, "wide", 3], UnsupportedError),
-        ([2**31 - 1, 2**31 - 1, 3], LimitExceededError),
-    ],
-    ids=str,
+    "shape", [None, [HEIGHT, WIDTH], [HEIGHT, "wide", 3], [2**31 - 1, 2**31 - 1, 3]], ids=str
 )
-def test_frames_without_a_valid_size_are_refused(shape: Any, error: type[Exception], tmp_path: Path) -> None:
+def test_frames_without_a_valid_size_are_refused(shape: Any, tmp_path: Path) -> None:
     """The size is foreign input, and FFmpeg allocates by it."""
     target, _ = stored(tmp_path, "ffv1")
     with open_wshard(target) as file:
@@ -89,5 +82,5 @@ def test_frames_without_a_valid_size_are_refused(shape: Any, error: type[Excepti
     with open_wshard(changed) as file:
         reader = FrameReader(file, "signal/cam")
         assert Block(reader.encoded(0)).data
-        with pytest.raises(error):
+        with pytest.raises(WarpError):
             reader.frame(0)
