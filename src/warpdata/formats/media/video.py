@@ -35,8 +35,6 @@ _PACKET_FORMATS = "mov,matroska"
 """Containers that store each packet contiguously."""
 _PACKET_CODECS = frozenset({"av1", "ffv1", "h264", "hevc", "mjpeg", "png", "prores", "vp9"})
 """Codecs in which a packet is a frame."""
-_SIZELESS_CODECS = frozenset({"ffv1"})
-"""Codecs whose packets do not have the size of a frame, only their container."""
 _DECODERS = {"av1": ("libdav1d", "libaom-av1")}
 """Decoders that run everywhere: FFmpeg's own for AV1 needs a GPU."""
 
@@ -231,15 +229,11 @@ def _read_packet(packet: Any) -> VideoPacket:
 
 
 def decode_packets(
-    codec: str,
-    extradata: bytes,
-    packets: Iterable[tuple[int, bool, bytes]],
-    frame_size: tuple[int, int] | None = None,
+    codec: str, extradata: bytes, packets: Iterable[tuple[int, bool, bytes]]
 ) -> Iterator[tuple[int | None, Callable[[], Array]]]:
     """Decode packets of (pts, is_key, data), and yield the pts of each frame with a function that returns its pixels.
 
-    Frames come in the order in which they are shown. Errors of FFmpeg are raised as `MediaDecodeError`. `frame_size`
-    is width and height, which FFV1 requires; other codecs have them in their packets.
+    Frames come in the order in which they are shown. Errors of FFmpeg are raised as `MediaDecodeError`.
     """
     av = require("av", purpose="decoding video frames", extra="video")
     with _video_errors("the video"):
@@ -247,11 +241,6 @@ def decode_packets(
         if extradata:
             context.extradata = extradata
         context.options = {"max_pixels": str(MAX_IMAGE_PIXELS)}
-        if codec in _SIZELESS_CODECS:
-            if frame_size is None:
-                raise UnsupportedError(f"the frames of {codec} have no size, and the channel does not declare it")
-            check_pixels(frame_size, "the video")
-            context.width, context.height = frame_size
         # With threads, a decoder reads further ahead, and dav1d can hang when it is freed in the middle of a video.
         context.thread_count = 1
         for pts, is_key, data in packets:

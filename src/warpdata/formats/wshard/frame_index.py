@@ -38,14 +38,12 @@ def frames_block(block: str) -> str:
 class FrameIndex:
     """The frames of a block. `entries` are in decoding order; frames are numbered in the order they are shown.
 
-    `codec` is FFmpeg's name of the codec, or `jpeg` or `png`. `extradata` configures the decoder. `frame_size` is
-    width and height, from the declaration of the channel; the packets of some codecs do not have them.
+    `codec` is FFmpeg's name of the codec, or `jpeg` or `png`. `extradata` configures the decoder.
     """
 
     codec: str
     extradata: bytes
     entries: Array
-    frame_size: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         """Return the number of frames that are shown."""

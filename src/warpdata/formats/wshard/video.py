@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from warpdata.errors import (
     UnsupportedError,
 )
 from warpdata.formats.media import VideoPacket, decode_packets, decode_rgb, open_packets
-from warpdata.formats.wshard.canonical_json import is_count
 from warpdata.formats.wshard.codecs import Codec, crc32c
 from warpdata.formats.wshard.dtypes import Array, DType, np
 from warpdata.formats.wshard.frame_index import (
@@ -105,8 +103,7 @@ class FrameReader:
             raise NotFoundError(f"the block {block!r} has no frame index")
         self._reader, self._block = file[block], block
         self._whole: memoryview | None = None
-        index = parse_frames(file[frames_block(block)].raw(), self._reader.entry.size_bytes)
-        self.index = replace(index, frame_size=_frame_size(file, block))
+        self.index = parse_frames(file[frames_block(block)].raw(), self._reader.entry.size_bytes)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -149,7 +146,7 @@ def _decode_frames(index: FrameIndex, read: _ReadBytes, start: int, stop: int) -
     decoded: dict[int, Array] = {}
     wanted = start
     packets = _packets(index, read, index.start_of(start, stop - 1))
-    for position, pixels in decode_packets(index.codec, index.extradata, packets, index.frame_size):
+    for position, pixels in decode_packets(index.codec, index.extradata, packets):
         # A decoder may invent frames, without a valid position.
         is_known = position is not None and 0 <= position < len(order)
         number = numbers.get(int(order[position])) if is_known else None
@@ -188,17 +185,6 @@ def _read_entry(index: FrameIndex, number: int, read: _ReadBytes) -> memoryview:
     return data
 
 
-def _frame_size(file: WShardFile, block: str) -> tuple[int, int] | None:
-    """Return width and height of the frames, if the channel declares them."""
-    info = file.info
-    spec = None if info is None else info.channels.get(block) or info.lanes.get(block)
-    shape = None if spec is None else spec.attributes.get("frame_shape")
-    if not isinstance(shape, list) or len(shape) != 3 or not all(is_count(size, 2**31 - 1) for size in shape):
-        return None
-    height, width, _ = shape
-    return int(width), int(height)
-
-
 def _read_index(path: Path) -> tuple[FrameIndex, dict[str, Any]]:
     """Build the index from the packets of a video, and the attributes of its channel."""
     rows: list[tuple[int, int, int, int, int, int]] = []
@@ -214,8 +200,7 @@ def _read_index(path: Path) -> tuple[FrameIndex, dict[str, Any]]:
             "frame_shape": [video.height, video.width, 3],
             "frame_count": sum(1 for row in rows if not row[4] & HIDDEN),
         }
-        size = video.width, video.height
-        return FrameIndex(video.codec, video.extradata, np.array(rows, FRAME_ENTRY), size), attributes
+        return FrameIndex(video.codec, video.extradata, np.array(rows, FRAME_ENTRY)), attributes
 
 
 def _make_entry(packet: VideoPacket, data: mmap.mmap, path: Path) -> tuple[int, int, int, int, int, int]:
