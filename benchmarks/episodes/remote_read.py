@@ -134,8 +134,8 @@ def _measure_all(
     _check(episodes[_EPISODE + 1].read(_WANTED), None)
     following = _sizes(proxy)
     stored = [
-        sum(episodes[number].chunks[0][name].entry.stored_bytes for name in _WANTED)
-        for number in (_EPISODE, _EPISODE + 1)
+        sum(chunk.file[chunk.block_name(name)].entry.stored_bytes for name in _WANTED)
+        for chunk in (episodes[number].chunks[0] for number in (_EPISODE, _EPISODE + 1))
     ]
     measurements = [
         *_measure_traffic(f"{published.title}: index and two channels", first, stored[0]),

@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session", "kinds"},
     "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest"},
     "kinds.episodes": FOUNDATION
-    | {"session", "storage", "repository.manifest", "formats.parquet", "formats.wshard"}
+    | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
     | {"kinds", "kinds.tables", "streaming"},
     "datasets": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "streaming"}

@@ -5,15 +5,26 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import warpdata as wd
 from tests.cli.scenes import ask, run
+from tests.kinds.artifacts.media import Scene, encode_test_image
+from tests.kinds.episodes.filmed import Filmed
 from tests.kinds.episodes.scenes import make_episode, save_all
 from warpdata.primitives.hashing import blob_key
-from warpdata.wshard import Channel, ChunkedEpisodeWriter, Episode, WShardStreamWriter, identity, save_wshard
+from warpdata.wshard import (
+    Channel,
+    ChunkedEpisodeWriter,
+    ChunkPlace,
+    Episode,
+    WShardStreamWriter,
+    identity,
+    save_wshard,
+)
 
 
 @pytest.fixture
@@ -97,6 +108,53 @@ def test_plot_has_frames_and_lines(recorded: list[Path], tmp_path: Path) -> None
     assert 0.2 < share < 0.9, "a strip of eight red frames"
     lines = np.asarray(Image.open(tmp_path / "lines.png"))
     assert ((lines == (31, 119, 180)).all(axis=2)).sum() > 500, "one line for terminations, none for NaN rewards"
+
+
+def test_encoded_cameras_are_shown_as_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A camera is not a series of bytes: the plot shows its frames, and the table its resolution and rate."""
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    red = [encode_test_image(np.full((48, 64, 3), (254, 0, 0), np.uint8), "PNG") for _ in range(20)]
+    made = Filmed("ep", 20, tmp_path).add_images("red", red, [n * 50_000_000 for n in range(20)])
+    path = made.add_video("top", Scene("libx264", "mp4", {"g": "8", "bf": "2"}, length=20)).save()
+    assert run("publish", "acme/cameras", "--episodes", f"demos={path}", "-q").exit_code == 0
+    for target in ([str(path)], ["acme/cameras", "ep"]):
+        text = run("episodes", "show", *target).stdout
+        rows = {line.split()[0]: line for line in text.splitlines() if line.startswith("signal/")}
+        assert "camera h264 64×48" in rows["signal/top"]
+        assert "30 fps" in rows["signal/top"]
+        assert "camera png 64×48" in rows["signal/red"]
+        assert "20 fps" in rows["signal/red"]
+        blocks = {block["name"]: block for block in ask("episodes", "show", *target)["blocks"]}
+        top = blocks["signal/top"]
+        assert (top["encoding"], top["shape"], top["rows"], round(top["rate_hz"])) == ("h264", [48, 64, 3], 20, 30)
+        assert blocks["signal/state"]["encoding"] is None
+        done = run("episodes", "show", *target, "--png", "plot.png")
+        assert done.exit_code == 0, done.stderr
+        pixels = np.asarray(Image.open("plot.png"))
+        assert (pixels == (254, 0, 0)).all(axis=2).sum() == 8 * 115 * 86, "a strip of eight red frames"
+        corner = Image.fromarray(made.expected["top"][0]).resize((115, 86), Image.Resampling.NEAREST)
+        assert _contains(pixels, np.asarray(corner)), "the first frame of the video"
+
+
+def _contains(plot: Any, frame: Any) -> bool:
+    """Return whether the left edge of the plot has this frame, at any height."""
+    height, width = frame.shape[:2]
+    tops = range(plot.shape[0] - height)
+    return any(np.array_equal(plot[top : top + height, 16 : 16 + width], frame) for top in tops)
+
+
+def test_cameras_of_chunks_are_shown_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scene = Scene("libx264", "mp4", {"g": "8"}, length=20)
+    chunks = [Filmed("long", 20, tmp_path, chunk=ChunkPlace(n, 2, 20 * n)).add_video("top", scene) for n in range(2)]
+    assert all(chunk.save().exists() for chunk in chunks)
+    assert run("publish", "acme/long", "--episodes", f"demos={tmp_path}/*.wshard", "-q").exit_code == 0
+    shown = ask("episodes", "show", "acme/long", "long")
+    (top,) = [block for block in shown["blocks"] if block["name"] == "signal/top"]
+    assert (top["rows"], top["shape"], shown["apart"]) == (40, [48, 64, 3], [])
+    assert run("episodes", "show", "acme/long", "long", "--png", "plot.png").exit_code == 0
 
 
 def test_verify_finds_corrupt_episodes(recorded: list[Path]) -> None:

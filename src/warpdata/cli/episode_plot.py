@@ -1,4 +1,4 @@
-"""PNG plot of an episode for `warp episodes show --png`: frames of the first camera, and small channels over time.
+"""PNG plot of an episode for `warp episodes show --png`: frames of its cameras, and small channels over time.
 
 Drawn with Pillow, which the extra `image` installs; matplotlib would be a large dependency for one plot.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
+from warpdata.cli.episode_cameras import Camera, find_cameras
 from warpdata.cli.episode_targets import OpenEpisode
 from warpdata.primitives.extras import require
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_episode"]
 
-_MAX_FRAMES, _MAX_PANELS, _MAX_LINES = 8, 12, 32
-_IMAGE_CHANNELS = (1, 3, 4)
+_MAX_CAMERAS, _MAX_FRAMES, _MAX_PANELS, _MAX_LINES = 4, 8, 12, 32
 
 _WIDTH, _MARGIN, _LABEL_WIDTH = 1000, 16, 170
 _TITLE_HEIGHT, _FRAME_HEIGHT, _ROW_LABEL_HEIGHT, _STRIP_MARGIN, _AXIS_HEIGHT = 64, 120, 18, 16, 30
@@ -42,24 +42,26 @@ def draw_episode(episode: OpenEpisode) -> bytes:
     """Return the plot as PNG. Reads the shown frames, and the plotted channels in full."""
     image_module = require("PIL.Image", purpose="--png", extra="image")
     info = episode.info
+    cameras = [camera for camera in find_cameras(episode) if camera.frame_count][:_MAX_CAMERAS]
     readers = [episode.file[name] for name in episode.file.blocks if not name.startswith("meta/")]
-    shown = [reader for reader in readers if reader.block_type.is_declared and reader.block_type.rows]
-    camera = next((reader for reader in shown if _is_camera(reader)), None)
-    panels = [reader for reader in shown if _is_small(reader)][:_MAX_PANELS]
+    panels = [reader for reader in readers if _is_small(reader, episode)][:_MAX_PANELS]
 
-    strip = None if camera is None else _paste_frames(camera)
-    strip_height = 0 if strip is None else strip.height + _STRIP_MARGIN
+    strips = [_paste_frames(camera) for camera in cameras]
+    strips_height = sum(_ROW_LABEL_HEIGHT + strip.height + _STRIP_MARGIN for strip in strips)
     panels_height = len(panels) * (_PANEL_HEIGHT + _GAP) + (_AXIS_HEIGHT if panels else 0)
-    image = image_module.new("RGB", (_WIDTH, _TITLE_HEIGHT + strip_height + panels_height + _MARGIN), _WHITE)
+    image = image_module.new("RGB", (_WIDTH, _TITLE_HEIGHT + strips_height + panels_height + _MARGIN), _WHITE)
     pen = require("PIL.ImageDraw", purpose="--png", extra="image").Draw(image)
     rate = "" if info.timebase.hz is None else f"{info.timebase.hz:g} Hz"
     _text(pen, (_MARGIN, 12), info.id, _BLACK, 20)
     _text(pen, (_MARGIN, 38), " · ".join(filter(None, (info.env_id, f"{info.length:,} steps", rate))), _GREY, 13)
     top = _TITLE_HEIGHT
-    if strip is not None and camera is not None:
-        image.paste(strip, (_MARGIN, top))
-        _text(pen, (_RIGHT, top + strip.height - _ROW_LABEL_HEIGHT + 3), camera.name, _GREY, 11, anchor="ra")
-        top += strip_height
+    for camera, strip in zip(cameras, strips, strict=True):
+        _text(pen, (_MARGIN, top), camera.name, _BLACK, 13)
+        # Pillow's own font has no multiplication sign.
+        label = ", ".join(filter(None, (camera.encoding, camera.text))).replace("×", " x ")
+        _text(pen, (_RIGHT, top + 1), label, _GREY, 11, anchor="ra")
+        image.paste(strip, (_MARGIN, top + _ROW_LABEL_HEIGHT))
+        top += _ROW_LABEL_HEIGHT + strip.height + _STRIP_MARGIN
     for reader in panels:
         _draw_panel(pen, reader, top)
         top += _PANEL_HEIGHT + _GAP
@@ -70,43 +72,43 @@ def draw_episode(episode: OpenEpisode) -> bytes:
     return out.getvalue()
 
 
-def _is_camera(reader: BlockReader | JoinedBlock) -> bool:
-    shape = reader.block_type.shape
-    has_image_shape = len(shape) == 2 or (len(shape) == 3 and shape[2] in _IMAGE_CHANNELS)
-    return str(reader.block_type.dtype) in ("u8", "u16", "f32") and has_image_shape and min(shape[:2]) >= 8
+def _is_small(reader: BlockReader | JoinedBlock, episode: OpenEpisode) -> bool:
+    """Return whether a block is plotted: scalars or short vectors, but no encoded bytes and no times."""
+    block_type, spec = reader.block_type, episode.info.channels.get(reader.name)
+    is_encoded = spec is not None and "encoding" in spec.attributes
+    if not block_type.is_declared or not block_type.rows or is_encoded or reader.name.startswith("time/"):
+        return False
+    shape = block_type.shape
+    return not shape or (len(shape) == 1 and 1 <= shape[0] <= _MAX_LINES)
 
 
-def _is_small(reader: BlockReader | JoinedBlock) -> bool:
-    shape = reader.block_type.shape
-    is_time = reader.name.startswith("time/")
-    return not is_time and (not shape or (len(shape) == 1 and 1 <= shape[0] <= _MAX_LINES))
-
-
-def _paste_frames(camera: BlockReader | JoinedBlock) -> Any:
-    """Return an image of evenly spaced frames side by side, each with its row number below."""
+def _paste_frames(camera: Camera) -> Any:
+    """Return an image of evenly spaced frames side by side, each with its number below."""
     from PIL import Image, ImageDraw
 
-    last, count = camera.block_type.rows - 1, min(_MAX_FRAMES, camera.block_type.rows)
-    rows = sorted({round(last * number / max(count - 1, 1)) for number in range(count)})
-    frame_height, frame_width = camera.block_type.shape[:2]
-    available = (_RIGHT - _MARGIN - _FRAME_GAP * (len(rows) - 1)) // len(rows)
+    last, count = camera.frame_count - 1, min(_MAX_FRAMES, camera.frame_count)
+    numbers = sorted({round(last * number / max(count - 1, 1)) for number in range(count)})
+    frames = [Image.fromarray(_rgb(camera.frame(number))) for number in numbers]
+    available = (_RIGHT - _MARGIN - _FRAME_GAP * (len(frames) - 1)) // len(frames)
+    frame_width, frame_height = frames[0].size
     width = min(max(1, round(frame_width * _FRAME_HEIGHT / frame_height)), available)
     height = max(1, min(_FRAME_HEIGHT, round(frame_height * width / frame_width)))
+    # Enlarged pixels stay sharp; reduced frames are averaged.
+    how = Image.Resampling.NEAREST if width >= frame_width else Image.Resampling.BILINEAR
     strip = Image.new("RGB", (_RIGHT - _MARGIN, height + _ROW_LABEL_HEIGHT), _WHITE)
     pen = ImageDraw.Draw(strip)
-    for number, row in enumerate(rows):
-        left = number * (width + _FRAME_GAP)
-        frame = Image.fromarray(_rgb(camera, row)).resize((width, height), Image.Resampling.NEAREST)
-        strip.paste(frame, (left, 0))
-        _text(pen, (left, height + 3), f"{row}", _GREY, 11)
+    for at, (number, frame) in enumerate(zip(numbers, frames, strict=True)):
+        left = at * (width + _FRAME_GAP)
+        strip.paste(frame.resize((width, height), how), (left, 0))
+        _text(pen, (left, height + 3), f"{number}", _GREY, 11)
     return strip
 
 
-def _rgb(camera: BlockReader | JoinedBlock, row: int) -> np.ndarray[Any, Any]:
-    """Return one frame as RGB. Depth and other numbers are scaled to 0…255."""
+def _rgb(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a frame as RGB. Depth and other numbers are scaled to 0…255."""
     import numpy as np
 
-    pixels = np.asarray(camera.window(row, row + 1)[0])
+    pixels = np.asarray(pixels)
     if pixels.dtype != np.uint8:
         values = np.nan_to_num(pixels.astype(np.float64))
         span = float(values.max() - values.min()) or 1.0

@@ -21,7 +21,8 @@ def require(module: str, *, purpose: str, extra: str | None = None, install: str
     `warpdata[extra]`, or else the requirement `install`, or else the library itself.
     """
     loaded = sys.modules.get(module)
-    if loaded is not None:
+    # Another thread may still be importing it; `import_module` waits for that thread.
+    if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
         return loaded
     try:
         return importlib.import_module(module)

@@ -66,8 +66,11 @@ class BatchReader(Protocol):
         """The number of threads that should make batches. Where making is copying, one is best."""
         ...
 
-    def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, NDArray[Any]]:
-        """Return the samples at these positions, stacked by name. `turn` counts the batches of this worker from 0."""
+    def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> tuple[dict[str, NDArray[Any]], int]:
+        """Return the samples at these positions, stacked by name, and how many replace samples that did not decode.
+
+        `turn` counts the batches of this worker from 0.
+        """
         ...
 
     def advance(self, position: int) -> None:

@@ -242,7 +242,8 @@ def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Strea
 
 
 def _batch_of_arrays(reader: BatchReader, options: StreamOptions, spans: Sequence[Span], turn: int) -> CollatedBatch:
-    return batch_of_arrays(reader.arrays(spans, turn), options)
+    arrays, substituted = reader.arrays(spans, turn)
+    return replace(batch_of_arrays(arrays, options), substituted=substituted)
 
 
 def _batch_of_rows(reader: SampleReader, _options: StreamOptions, spans: Sequence[Span], _turn: int) -> CollatedBatch:

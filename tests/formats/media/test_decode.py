@@ -61,6 +61,7 @@ from warpdata.formats.media import (
     decode_image,
     image_size,
     image_to_array,
+    read_image_size,
     video_seek,
 )
 from warpdata.formats.media import audio as audio_module
@@ -426,6 +427,24 @@ def test_times_outside_of_the_audio_are_refused(asked: tuple[float, float | None
 
 X264 = {"preset": "veryfast", "g": "10", "bf": "3"}
 MPEG = {"g": "10", "bf": "2", "b": "4000000"}
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("options", [{}, {"progressive": True, "comment": b"x" * 400}, {"optimize": True}])
+def test_sizes_are_read_without_pillow(kind: str, options: dict[str, Any]) -> None:
+    """If this fails, the index of an episode set has another frame size than its cameras."""
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        shape = (int(rng.integers(1, 400)), int(rng.integers(1, 400)), 3)
+        data = encode_test_image(rng.integers(0, 255, shape, dtype=np.uint8), kind, **options)
+        assert read_image_size(data) == shape[:2]
+        for cut in rng.integers(0, len(data), 10).tolist():
+            assert read_image_size(data[:cut]) in (None, shape[:2])
+        for at in rng.integers(0, min(len(data), 600), 10).tolist():
+            found = read_image_size(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
+            assert found is None or all(0 <= side < 2**32 for side in found)
+
+
 OPEN_GOP = {"x264-params": "open-gop=1:bframes=3:keyint=8:min-keyint=8:scenecut=0:b-pyramid=normal"}
 SCENES = [
     Scene("libx264", "mp4", X264),

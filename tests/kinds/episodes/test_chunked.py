@@ -407,12 +407,14 @@ def test_encoded_channels_are_read_chunk_by_chunk(tmp_path: Path) -> None:
 
     episode = publish([chunk(0), chunk(1)])["e"]
     assert episode.blocks == ("signal/x",)
-    with pytest.raises(UnsupportedError, match="'signal/video' has no rows that go on") as caught:
+    with pytest.raises(
+        UnsupportedError, match="'signal/video' of episode 'e' is encoded and has no frame index"
+    ) as caught:
         episode["video"]
     assert "chunks" in (caught.value.hint or "")
     with pytest.raises(NotFoundError, match="has no channel 'vide'"):
         episode["vide"]
-    assert [part["video"].read().tolist() for part in episode.chunks] == [[0] * 9, [1] * 10]
+    assert [part.file["signal/video"].read().tolist() for part in episode.chunks] == [[0] * 9, [1] * 10]
     with pytest.raises(UnsupportedError, match="video"):
         episode.load()
     assert episode.load(["x"]).observations["x"].data[:, 0].tolist() == [0] * 4 + [1] * 4
@@ -436,7 +438,7 @@ def test_a_flipped_bit_in_any_chunk_is_found(tmp_path: Path, place: str) -> None
     store = memory_store("chunk-flips") if place == "memory" else wd.connect((tmp_path / "store").as_uri()).writer
     publish_into(store, "a/robot", paths)
     part = opened(store, "a/robot")[0].chunks[1]
-    entry, key = part["rgb"].entry, blob_key(part.hash)
+    entry, key = part.file["signal/rgb"].entry, blob_key(part.hash)
     data = bytearray(store.read(key).data)
     data[entry.offset + entry.stored_bytes // 2] ^= 4
     store.replace(key, bytes(data))

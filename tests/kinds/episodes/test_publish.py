@@ -73,7 +73,7 @@ def test_all_kinds_of_sources_give_the_same_version(tmp_path: Path) -> None:
 
 def test_objects_are_saved_with_the_given_options() -> None:
     dataset = publish([make_episode(0, 64)], compression="zstd", time_chunk_steps=16)
-    assert dataset.episodes()[0].chunks[0]["rgb"].entry.is_chunked
+    assert dataset.episodes()[0].chunks[0].file["signal/rgb"].entry.is_chunked
 
 
 def test_an_episode_with_all_features_round_trips(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_a_corrupt_cached_copy_is_replaced(
     dataset = wd.dataset("a/robot", store=s3_url)
     episode = dataset.episodes()[0]
     (copy,) = wd.load_settings().cache_dir.rglob(episode.hash)
-    entry, corrupt = episode.chunks[0]["rgb"].entry, bytearray(copy.read_bytes())
+    entry, corrupt = episode.chunks[0].file["signal/rgb"].entry, bytearray(copy.read_bytes())
     corrupt[entry.offset + entry.stored_bytes // 2] ^= 4
     copy.chmod(0o644)
     copy.write_bytes(corrupt)
@@ -333,7 +333,7 @@ def test_verified_rows_are_verified_again_in_another_copy(
     (copy,) = wd.load_settings().cache_dir.rglob(file.hash)
     copy.chmod(0o644)
     with copy.open("r+b") as open_copy:
-        open_copy.seek(file["rgb"].entry.offset)
+        open_copy.seek(file.file["signal/rgb"].entry.offset)
         open_copy.write(b"\xff" * 64)
     assert file.source.invalidate(file.source.generation)
     assert reader.verified_rows(0, 300) is None
@@ -357,8 +357,8 @@ def test_a_corrupt_cached_seek_table_is_replaced(
     (file,) = dataset.episodes()[0].chunks
     (copy,) = wd.load_settings().cache_dir.rglob(file.hash)
     corrupt = bytearray(copy.read_bytes())
-    assert file["rgb"].entry.is_chunked
-    corrupt[file["rgb"].entry.end - 10] ^= 4  # in the checksum of the last chunk
+    assert file.file["signal/rgb"].entry.is_chunked
+    corrupt[file.file["signal/rgb"].entry.end - 10] ^= 4  # in the checksum of the last chunk
     copy.chmod(0o644)
     copy.write_bytes(corrupt)
     if not are_grouped:  # as if groups were too large for memory

@@ -21,7 +21,7 @@ from warpdata.kinds.episodes import Episodes
 from warpdata.kinds.episodes.gather import WindowGroup
 from warpdata.kinds.episodes.index import ChannelLayout
 from warpdata.kinds.episodes.window_loader import WindowLoader
-from warpdata.kinds.episodes.window_source import choose_blocks
+from warpdata.kinds.episodes.window_source import choose_blocks, row_cost
 from warpdata.kinds.episodes.window_spec import WindowRequest, make_spec
 from warpdata.limits import EPISODES_CHECK_BYTES
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
@@ -393,7 +393,7 @@ def test_a_remote_epoch_fetches_about_the_size_of_its_channels(tmp_path: Path, f
     before = counters.snapshot()
     assert len(flat(places(stream.epoch(0)))) == 1200
     spent = counters.snapshot().since(before)
-    size = sum(episode.chunks[0]["rgb"].entry.stored_bytes for episode in episodes)
+    size = sum(episode.chunks[0].file["signal/rgb"].entry.stored_bytes for episode in episodes)
     assert spent.bytes_fetched <= 1.6 * size + 6 * EPISODES_CHECK_BYTES
     assert spent.requests <= 24
 
@@ -494,7 +494,7 @@ def test_small_groups_are_loaded_ahead(sets: dict[tuple[str, str], Episodes]) ->
 def test_a_large_shuffle_opens_with_a_small_window() -> None:
     camera = ChannelLayout("rgb", "signal/rgb", "u8", (84, 84))
     spec = make_spec(WindowRequest({"rgb": (0, 16)}, pad=None), [camera])
-    large, small = (choose_blocks(count, 84 * 84, spec, 1) for count in (200_000, 3_000))
+    large, small = (choose_blocks(count, row_cost(84 * 84, spec)) for count in (200_000, 3_000))
     assert (large.block_rows, large.window_blocks, large.opening_blocks) == (256, 139, 16)
     assert (small.window_blocks, small.opening_blocks) == (12, 0)
 

@@ -1,8 +1,19 @@
 """Images, audio and video: decoding, headers, packets. Nothing here knows stores or datasets."""
 
 from warpdata.formats.media.audio import AudioInfo, audio_info, decode_audio
-from warpdata.formats.media.image import decode_image, decode_rgb, encode_png, image_size, image_to_array
+from warpdata.formats.media.image import (
+    check_pixels,
+    decode_image,
+    decode_rgb,
+    encode_png,
+    image_size,
+    image_to_array,
+    resize_rgb,
+)
+from warpdata.formats.media.image_header import read_image_size
 from warpdata.formats.media.video import (
+    DecodedFrame,
+    DecoderSettings,
     PacketReader,
     VideoInfo,
     VideoPacket,
@@ -10,15 +21,19 @@ from warpdata.formats.media.video import (
     cut_video,
     decode_packets,
     open_packets,
+    require_decoders,
 )
 
 __all__ = [
     "AudioInfo",
+    "DecodedFrame",
+    "DecoderSettings",
     "PacketReader",
     "VideoInfo",
     "VideoPacket",
     "VideoReader",
     "audio_info",
+    "check_pixels",
     "cut_video",
     "decode_audio",
     "decode_image",
@@ -28,4 +43,7 @@ __all__ = [
     "image_size",
     "image_to_array",
     "open_packets",
+    "read_image_size",
+    "require_decoders",
+    "resize_rgb",
 ]

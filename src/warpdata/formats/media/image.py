@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image, ImageFile
 
-__all__ = ["Array", "check_pixels", "decode_image", "decode_rgb", "encode_png", "image_size", "image_to_array"]
+__all__ = [
+    "Array",
+    "check_pixels",
+    "decode_image",
+    "decode_rgb",
+    "encode_png",
+    "image_size",
+    "image_to_array",
+    "resize_rgb",
+]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -68,14 +77,40 @@ def image_to_array(data: bytes | memoryview, name: str) -> Array:
         return pixels
 
 
-def decode_rgb(data: bytes | memoryview, name: str, formats: Sequence[str]) -> Array:
-    """Decode an image of one of the given Pillow formats to height × width × 3, uint8; grey images too."""
+def decode_rgb(
+    data: bytes | memoryview,
+    name: str,
+    formats: Sequence[str],
+    *,
+    resize: tuple[int, int] | None = None,
+    max_pixels: int | None = None,
+) -> Array:
+    """Decode an image of one of the given Pillow formats to height × width × 3, uint8; grey images too.
+
+    `resize` scales it to (height, width). The default limit is that of all images.
+    """
     np = require("numpy", purpose=f"decoding {name}", extra="image")
     image = _open_image(data, name, formats)
-    check_pixels(image.size, name)
+    check_pixels(image.size, name, max_pixels)
     with _image_errors(name), _without_size_warning(image.size):
-        pixels: Array = np.asarray(image.convert("RGB"))
+        pixels: Array = np.asarray(_scaled(image.convert("RGB"), resize))
         return pixels
+
+
+def resize_rgb(pixels: Array, resize: tuple[int, int]) -> Array:
+    """Scale an array of height × width × 3, uint8, to (height, width)."""
+    np = require("numpy", purpose="resizing", extra="image")
+    images = require("PIL.Image", purpose="resizing", extra="image")
+    scaled: Array = np.asarray(_scaled(images.fromarray(pixels), resize))
+    return scaled
+
+
+def _scaled(image: Image.Image, resize: tuple[int, int] | None) -> Image.Image:
+    if resize is None or resize == (image.height, image.width):
+        return image
+    from PIL import Image
+
+    return image.resize((resize[1], resize[0]), Image.Resampling.BILINEAR)
 
 
 def encode_png(pixels: Array) -> bytes:
@@ -91,10 +126,11 @@ def image_size(data: bytes | memoryview, name: str) -> tuple[int, int]:
     return _open_image(data, name).size
 
 
-def check_pixels(size: tuple[int, int], name: str) -> None:
+def check_pixels(size: tuple[int, int], name: str, max_pixels: int | None = None) -> None:
     """Raise `LimitExceededError` if an image or video frame of this size is too large to decode."""
-    if math.prod(size) > MAX_IMAGE_PIXELS:
-        raise LimitExceededError(f"{name} has {size[0]} × {size[1]} pixels; at most {MAX_IMAGE_PIXELS} are decoded")
+    most = MAX_IMAGE_PIXELS if max_pixels is None else max_pixels
+    if math.prod(size) > most:
+        raise LimitExceededError(f"{name} has {size[0]} × {size[1]} pixels; at most {most} are decoded")
 
 
 def _array_mode(image: Image.Image) -> str:

@@ -27,7 +27,18 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-__all__ = ["PacketReader", "VideoInfo", "VideoPacket", "VideoReader", "cut_video", "decode_packets", "open_packets"]
+__all__ = [
+    "DecodedFrame",
+    "DecoderSettings",
+    "PacketReader",
+    "VideoInfo",
+    "VideoPacket",
+    "VideoReader",
+    "cut_video",
+    "decode_packets",
+    "open_packets",
+    "require_decoders",
+]
 
 _VIDEO_FORMATS = "mov,matroska,avi,mpegts,mpeg,flv,ogg,asf,ivf"
 """Containers that hold their own bytes. Playlists are absent: they name files and addresses."""
@@ -228,34 +239,84 @@ def _read_packet(packet: Any) -> VideoPacket:
     return VideoPacket(bytes(packet), packet.pos or 0, time_ns, packet.is_keyframe, packet.is_discard)
 
 
-def decode_packets(
-    codec: str, extradata: bytes, packets: Iterable[tuple[int, bool, bytes]]
-) -> Iterator[tuple[int | None, Callable[[], Array]]]:
-    """Decode packets of (pts, is_key, data), and yield the pts of each frame with a function that returns its pixels.
+@dataclass(frozen=True, slots=True)
+class DecoderSettings:
+    """The configuration of a decoder. Some codecs, such as FFV1, need the size (height, width) from the container."""
 
-    Frames come in the order in which they are shown. Errors of FFmpeg are raised as `MediaDecodeError`.
+    codec: str
+    extradata: bytes = b""
+    size: tuple[int, int] | None = None
+    max_pixels: int = MAX_IMAGE_PIXELS
+
+
+class DecodedFrame:
+    """One decoded frame. `pts` is that of its packet; None for a frame that the decoder invented."""
+
+    __slots__ = ("_frame", "_reformatter", "pts")
+
+    def __init__(self, frame: Any, reformatter: Any) -> None:
+        self.pts: int | None = frame.pts
+        self._frame = frame
+        self._reformatter = reformatter
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self._frame.height, self._frame.width
+
+    def rgb(self, resize: tuple[int, int] | None = None) -> Array:
+        """Return the pixels as height × width × 3, uint8, scaled to `resize` (height, width) if given."""
+        height, width = resize or self.size
+        with _video_errors("the video"):
+            scaled = self._reformatter.reformat(
+                self._frame, width=width, height=height, format="rgb24", interpolation="BILINEAR"
+            )
+            pixels: Array = scaled.to_ndarray()
+            return pixels
+
+
+def decode_packets(settings: DecoderSettings, packets: Iterable[tuple[int, bool, bytes]]) -> Iterator[DecodedFrame]:
+    """Decode packets of (pts, is_key, data), and yield their frames in the order in which they are shown.
+
+    Damage in a packet is a `MediaDecodeError`, and not concealed. The frames of earlier packets are yielded first.
     """
     av = require("av", purpose="decoding video frames", extra="video")
     with _video_errors("the video"):
-        context = _create_decoder(av, codec)
-        if extradata:
-            context.extradata = extradata
-        context.options = {"max_pixels": str(MAX_IMAGE_PIXELS)}
-        # With threads, a decoder reads further ahead, and dav1d can hang when it is freed in the middle of a video.
-        context.thread_count = 1
+        context, reformatter = _open_decoder(av, settings), av.video.reformatter.VideoReformatter()
+        failure: Exception | None = None
         for pts, is_key, data in packets:
             packet = av.Packet(data)
             packet.pts, packet.is_keyframe = pts, is_key
-            for frame in context.decode(packet):
-                yield frame.pts, functools.partial(_to_rgb, frame)
-        for frame in context.decode(None):
-            yield frame.pts, functools.partial(_to_rgb, frame)
+            try:
+                frames = context.decode(packet)
+            except (av.FFmpegError, ValueError) as error:
+                failure = error
+                break
+            yield from (DecodedFrame(frame, reformatter) for frame in frames)
+        yield from (DecodedFrame(frame, reformatter) for frame in context.decode(None))
+        if failure is not None:
+            raise failure
 
 
-def _to_rgb(frame: Any) -> Array:
-    with _video_errors("the video"):
-        pixels: Array = frame.to_ndarray(format="rgb24")
-        return pixels
+def _open_decoder(av: Any, settings: DecoderSettings) -> Any:
+    context = _create_decoder(av, settings.codec)
+    if settings.extradata:
+        context.extradata = settings.extradata
+    if settings.size is not None:
+        context.height, context.width = settings.size
+    context.options = {"max_pixels": str(settings.max_pixels), "err_detect": "crccheck+explode"}
+    # With threads, a decoder reads further ahead, and dav1d can hang when it is freed in the middle of a video.
+    context.thread_count = 1
+    return context
+
+
+def require_decoders(encodings: Iterable[str], purpose: str) -> None:
+    """Raise `MissingExtraError` unless the libraries that decode these encodings are installed."""
+    for encoding in encodings:
+        if encoding in ("jpeg", "png"):
+            require("PIL.Image", purpose=purpose, extra="image")
+        else:
+            require("av", purpose=purpose, extra="video")
 
 
 def _create_decoder(av: Any, codec: str) -> Any:

@@ -112,6 +112,34 @@ class FrameIndex:
         """Return the entry at which decoding must begin for the frames `first` to `last`, both included."""
         return int(self._starts[self._shown[first : last + 1]].min())
 
+    @cached_property
+    def _groups(self) -> tuple[Array, Array, Array]:
+        """The group of each frame, all frames sorted by group, and the position of each group in that list."""
+        starts, groups = np.unique(self._starts[self._shown], return_inverse=True)
+        order = np.argsort(groups, kind="stable")
+        return groups, order, np.searchsorted(groups[order], np.arange(len(starts) + 1))
+
+    @property
+    def group_numbers(self) -> Array:
+        """The GOP of each frame: the frames whose decoding begins at the same entry. Counted from 0."""
+        return self._groups[0]
+
+    @property
+    def max_group_frames(self) -> int:
+        """The number of frames in the largest group; 0 without frames."""
+        return int(np.diff(self._groups[2]).max(initial=0))
+
+    def group_frames(self, group: int) -> Array:
+        """Return the frames of a group, ascending."""
+        _, order, bounds = self._groups
+        frames: Array = order[bounds[group] : bounds[group + 1]]
+        return frames
+
+    def entry_span(self, frames: Array) -> tuple[int, int]:
+        """Return the range of entries, in decoding order, from which these frames are decoded."""
+        entries = self._shown[frames]
+        return int(self._starts[entries].min()), int(entries.max()) + 1
+
     def encode(self) -> bytes:
         """Return the bytes of the index block."""
         codec = self.codec.encode("ascii", "strict")

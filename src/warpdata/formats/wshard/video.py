@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
-from warpdata.errors import (
-    BadInputError,
-    CorruptError,
-    LimitExceededError,
-    MediaDecodeError,
-    NotFoundError,
-    UnsupportedError,
-)
-from warpdata.formats.media import VideoPacket, decode_packets, decode_rgb, open_packets
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, NotFoundError, UnsupportedError
+from warpdata.formats.media import VideoPacket, open_packets, read_image_size
+from warpdata.formats.wshard.canonical_json import is_count
 from warpdata.formats.wshard.codecs import Codec, crc32c
 from warpdata.formats.wshard.dtypes import Array, DType, np
+from warpdata.formats.wshard.frame_decoder import FrameFormat, decode_frames, entry_extent, verify_packet
 from warpdata.formats.wshard.frame_index import (
     FRAME_ENTRY,
     HIDDEN,
@@ -31,11 +27,13 @@ from warpdata.formats.wshard.frame_index import (
     frames_block,
     parse_frames,
 )
+from warpdata.formats.wshard.metadata import EpisodeInfo
 from warpdata.formats.wshard.model import Block, Channel
 from warpdata.formats.wshard.reader import WShardFile
 from warpdata.formats.wshard.save import RowSource
 from warpdata.formats.wshard.source import PathLike
-from warpdata.limits import MAX_VIDEO_FRAMES, WSHARD_MAX_FRAME_BYTES
+from warpdata.limits import MAX_IMAGE_PIXELS, MAX_VIDEO_FRAMES
+from warpdata.primitives.cached_property import cached_property
 from warpdata.storage import explain_os_error
 
 __all__ = ["FrameReader", "index_images", "index_video"]
@@ -43,6 +41,7 @@ __all__ = ["FrameReader", "index_images", "index_video"]
 _SEARCH_BYTES = 4096
 """A container may store a packet this many bytes after the offset that FFmpeg reports."""
 _SIGNATURES = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
+_MAX_SIDE = 2**31 - 1
 _ReadBytes = Callable[[int, int], memoryview]
 
 
@@ -85,7 +84,8 @@ def index_video(path: PathLike, channel_id: str, *, is_verified: bool = True) ->
     rows = RowSource(DType.U8, (), size, lambda start, stop: _read_file(file_path, start, stop), attributes, channel_id)
     if is_verified:
         with file_path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found = sum(1 for _ in _decode_frames(index, lambda a, b: memoryview(data[a:b]), 0, len(index)))
+            shape = attributes["frame_shape"]
+            found = sum(1 for _ in _decode_all(index, data, FrameFormat((shape[0], shape[1]))))
         if found != len(index):
             raise UnsupportedError(f"{file_path} has {len(index)} packets, but decodes to {found} frames")
     return rows, Block(index.encode())
@@ -94,23 +94,39 @@ def index_video(path: PathLike, channel_id: str, *, is_verified: bool = True) ->
 class FrameReader:
     """Frames of one encoded block, by number. Decoding starts at the required key frame, and reads no more.
 
-    The block must have an index, in the block `frames/` plus its name. Each frame has its own checksum. For one
-    thread at a time.
+    The block must have an index, in the block `frames/` plus its name; a caller that has parsed it passes it. Each
+    frame has its own checksum. For one thread at a time.
     """
 
-    def __init__(self, file: WShardFile, block: str) -> None:
+    def __init__(self, file: WShardFile, block: str, index: FrameIndex | None = None) -> None:
         if frames_block(block) not in file:
             raise NotFoundError(f"the block {block!r} has no frame index")
         self._reader, self._block = file[block], block
         self._whole: memoryview | None = None
-        self.index = parse_frames(file[frames_block(block)].raw(), self._reader.entry.size_bytes)
+        self._read: _ReadBytes = self._read_block
+        self.index = index or parse_frames(file[frames_block(block)].raw(), self._reader.entry.size_bytes)
+        self._declared_size = _frame_size(file.info, block)
 
     def __len__(self) -> int:
         return len(self.index)
 
+    @cached_property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of a frame: as declared, or of the first image. None if neither is known."""
+        if self.index.codec in IMAGE_CODECS and len(self):
+            return read_image_size(self.encoded(0)) or self._declared_size
+        return self._declared_size
+
+    @property
+    def fps(self) -> float | None:
+        """Mean number of frames per second; None for a single frame."""
+        times = self.index.times_ns
+        return None if len(times) < 2 else float((len(times) - 1) / ((times[-1] - times[0]) / 1e9))
+
     def encoded(self, frame: int) -> bytes:
         """Return the stored bytes of a frame: an image, or a packet of a video."""
-        return bytes(_read_entry(self.index, self.index.entry_of(frame), self._read))
+        entry = self.index.entry_of(frame)
+        return bytes(next(self._packets(entry, entry + 1)))
 
     def frame(self, number: int) -> Array:
         """Return one frame as RGB: height × width × 3, uint8; grey images too."""
@@ -120,9 +136,35 @@ class FrameReader:
         """Yield frames `start` up to, not including, `stop`."""
         if not 0 <= start <= stop <= len(self.index):
             raise BadInputError(f"frames {start}…{stop} are not within the {len(self.index)} of {self._block!r}")
-        return _decode_frames(self.index, self._read, start, stop)
+        return (pixels for _, pixels in self.select(range(start, stop)))
 
-    def _read(self, start: int, stop: int) -> memoryview:
+    def select(
+        self, frames: Sequence[int], *, resize: tuple[int, int] | None = None, max_pixels: int = MAX_IMAGE_PIXELS
+    ) -> Iterator[tuple[int, Array]]:
+        """Yield frames, given in ascending order, with their numbers. `resize` scales them to (height, width)."""
+        # Images may differ in size; a decoder of video needs the declared one.
+        size = None if self.index.codec in IMAGE_CODECS else self._declared_size
+        return decode_frames(self.index, self._packets, frames, FrameFormat(size, resize, max_pixels))
+
+    def extents(self, frames: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the byte ranges within the block that `select` reads for these frames, in this order."""
+        if not len(frames):
+            return []
+        if self.index.codec in IMAGE_CODECS:
+            return [self.index.extent(frame) for frame in frames]
+        return [entry_extent(self.index, number) for number in range(*self.index.entry_span(np.asarray(frames)))]
+
+    def with_bytes(self, read: Callable[[int, int], memoryview]) -> FrameReader:
+        """Return the same frames, with the bytes of the block taken from `read(start, stop)`, such as a buffer."""
+        made = copy(self)
+        made._read = read  # noqa: SLF001 - of the same class
+        return made
+
+    def _packets(self, first: int, last: int) -> Iterator[memoryview]:
+        for number in range(first, last):
+            yield verify_packet(self.index, number, self._read(*entry_extent(self.index, number)))
+
+    def _read_block(self, start: int, stop: int) -> memoryview:
         entry = self._reader.entry
         if entry.codec is Codec.NONE or entry.is_chunked:
             # The rows of an encoded block are bytes.
@@ -133,56 +175,22 @@ class FrameReader:
         return self._whole[start:stop]
 
 
-def _decode_frames(index: FrameIndex, read: _ReadBytes, start: int, stop: int) -> Iterator[Array]:
-    if start == stop:
-        return
-    if index.codec in IMAGE_CODECS:
-        for frame in range(start, stop):
-            yield _decode_image(_read_entry(index, index.entry_of(frame), read))
-        return
-    # Packets carry their position in the order of time as pts, so that each decoded frame identifies its entry.
-    order = index.by_time
-    numbers = {index.entry_of(frame): frame for frame in range(start, stop)}
-    decoded: dict[int, Array] = {}
-    wanted = start
-    packets = _packets(index, read, index.start_of(start, stop - 1))
-    for position, pixels in decode_packets(index.codec, index.extradata, packets):
-        # A decoder may invent frames, without a valid position.
-        is_known = position is not None and 0 <= position < len(order)
-        number = numbers.get(int(order[position])) if is_known else None
-        if number is not None:
-            decoded[number] = pixels()
-        while wanted in decoded:
-            yield decoded.pop(wanted)
-            wanted += 1
-        if wanted == stop:
-            return
-    raise CorruptError(f"the decoder does not return frame {wanted}")
+def _frame_size(info: EpisodeInfo | None, block: str) -> tuple[int, int] | None:
+    """Return the height and width that an encoded channel declares, as `frame_shape` or `shape`; None without one."""
+    spec = info.channels.get(block) if info is not None else None
+    for shape in (spec.attributes.get("frame_shape"), list(spec.shape)) if spec is not None else ():
+        if isinstance(shape, list) and len(shape) == 3 and all(is_count(side, _MAX_SIDE) and side for side in shape):
+            return int(shape[0]), int(shape[1])
+    return None
 
 
-def _packets(index: FrameIndex, read: _ReadBytes, first: int) -> Iterator[tuple[int, bool, bytes]]:
-    places = index.places
-    for number in range(first, len(index.entries)):
-        is_key = bool(index.entries["flags"][number] & KEY)
-        yield int(places[number]), is_key, bytes(_read_entry(index, number, read))
+def _decode_all(index: FrameIndex, data: mmap.mmap, frame_format: FrameFormat) -> Iterator[tuple[int, Array]]:
+    def read(first: int, last: int) -> Iterator[memoryview]:
+        for number in range(first, last):
+            start, end = entry_extent(index, number)
+            yield verify_packet(index, number, memoryview(data[start:end]))
 
-
-def _decode_image(data: memoryview) -> Array:
-    try:
-        return decode_rgb(data, "an image", ("JPEG", "PNG"))
-    except UnsupportedError as error:
-        raise MediaDecodeError(error.message) from error
-
-
-def _read_entry(index: FrameIndex, number: int, read: _ReadBytes) -> memoryview:
-    entry = index.entries[number]
-    start, size = int(entry["offset"]), int(entry["size"])
-    if size > WSHARD_MAX_FRAME_BYTES:
-        raise LimitExceededError(f"a frame has {size} bytes; the most is {WSHARD_MAX_FRAME_BYTES}")
-    data = read(start, start + size)
-    if crc32c(data) != int(entry["checksum"]):
-        raise CorruptError(f"the bytes {start}…{start + size} of an encoded block fail their checksum")
-    return data
+    return decode_frames(index, read, range(len(index)), frame_format)
 
 
 def _read_index(path: Path) -> tuple[FrameIndex, dict[str, Any]]:

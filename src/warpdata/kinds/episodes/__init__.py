@@ -4,6 +4,7 @@ Reads manifest entries with a `Reader`, and knows no catalog. docs/specs/episode
 needs the extra `warpdata[wshard]`.
 """
 
+from warpdata.kinds.episodes.camera import CameraReader
 from warpdata.kinds.episodes.entry import EpisodesEntry
 from warpdata.kinds.episodes.episode import StoredEpisode
 from warpdata.kinds.episodes.episodes import Episodes
@@ -17,10 +18,11 @@ from warpdata.kinds.episodes.index_writer import (
 )
 from warpdata.kinds.episodes.kind import EPISODES, EpisodesInfo
 from warpdata.kinds.episodes.stage import EpisodesInput, EpisodesSpec
-from warpdata.kinds.episodes.window_spec import Keys, Pad, WindowKeywords
+from warpdata.kinds.episodes.window_spec import Keys, Pad, Resize, WindowKeywords
 
 __all__ = [
     "EPISODES",
+    "CameraReader",
     "EpisodeDescription",
     "EpisodeIndex",
     "Episodes",
@@ -32,6 +34,7 @@ __all__ = [
     "IndexedEpisode",
     "Keys",
     "Pad",
+    "Resize",
     "StoredEpisode",
     "WindowKeywords",
     "describe_episode",

@@ -26,7 +26,7 @@ from warpdata.primitives.cached_property import cached_property
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["AnyChannelReader", "ChannelReader", "OpenChannels", "row_format"]
+__all__ = ["AnyChannelReader", "ChannelReader", "OpenChannels", "align_rows", "row_format", "step_seconds"]
 
 _TIMESTAMPS = "time/timestamps_ns"
 _TOLERANCE = 1e-6
@@ -69,7 +69,7 @@ class ChannelReader(StepAlignment):
         if not is_as_indexed or (channel.rate_hz is None and block_type.rows != episode.length):
             raise CorruptError(f"the index and the file disagree about {channel.block!r} of episode {episode.id!r}")
         has_rate = channel.rate_hz is not None and not is_chunk
-        super().__init__(episode.length, _align_rows(episode, channel, block_type.rows) if has_rate else None)
+        super().__init__(episode.length, align_rows(episode, channel, block_type.rows) if has_rate else None)
         self.step_bytes = block_type.step_bytes
         self.is_whole = self.reader.entry.codec is not Codec.NONE and not self.reader.entry.is_chunked
         """True if reading any row decodes the whole block."""
@@ -181,7 +181,7 @@ class ChunkedChannelReader(StepAlignment):
             super().__init__(episode.length, None)
         else:
             rows = [self._part(number).reader.block_type.rows for number in range(len(episode.chunks))]
-            super().__init__(episode.length, _align_rows(episode, channel, sum(rows)))
+            super().__init__(episode.length, align_rows(episode, channel, sum(rows)))
         self._starts = [0, *accumulate(rows)]
 
     @property
@@ -253,6 +253,7 @@ class OpenChannels:
         summary = index.summary
         self._index = index
         self.numbers = numbers
+        self.names = tuple(names)
         self.lengths = summary.lengths[numbers]
         self._layout_numbers = summary.layout_numbers[numbers]
         self._channels = self._check_layouts(summary.layouts, names)
@@ -276,7 +277,7 @@ class OpenChannels:
     @property
     def are_local(self) -> bool:
         """True if the first episode is locally available. An estimate for the others."""
-        return bool(len(self.numbers)) and self.readers(0)[0].is_local
+        return bool(len(self.numbers)) and all(reader.is_local for reader in self.readers(0))
 
     @cached_property
     def gathered(self) -> tuple[int, ...]:
@@ -334,21 +335,25 @@ def _open_channel(episode: StoredEpisode, channel: ChannelLayout) -> AnyChannelR
     return ChannelReader(episode, channel)
 
 
-def _align_rows(episode: StoredEpisode, channel: ChannelLayout, row_count: int) -> NDArray[np.int64]:
+def align_rows(episode: StoredEpisode, channel: ChannelLayout, row_count: int) -> NDArray[np.int64]:
     """Return for each step the latest row that is not later."""
-    rate, hz, length = channel.rate_hz, episode.timebase.hz, episode.length
+    rate = channel.rate_hz
     assert rate is not None, "only a channel with its own rate is aligned"
     if not row_count:
         raise BadInputError(f"channel {channel.id!r} of episode {episode.id!r} has no rows")
+    found = np.floor(step_seconds(episode, channel) * rate + _TOLERANCE).astype(np.int64)
+    return np.clip(found, 0, row_count - 1)
+
+
+def step_seconds(episode: StoredEpisode, channel: ChannelLayout) -> NDArray[np.float64]:
+    """Return the time of each step since the first. `BadInputError`, with the channel, if the steps have no time."""
     if _TIMESTAMPS in episode.blocks:
         times = episode.read([_TIMESTAMPS])[_TIMESTAMPS].astype(np.int64)
-        seconds = (times - times[:1]) / 1e9
-    elif hz is not None:
-        seconds = np.arange(length) / hz
-    else:
+        seconds: NDArray[np.float64] = (times - times[:1]) / 1e9
+        return seconds
+    if episode.timebase.hz is None:
         raise BadInputError(
             f"channel {channel.id!r} has its own rate, but episode {episode.id!r} has neither rate nor timestamps",
             hint="Leave out the channel, or record a timebase.",
         )
-    found = np.floor(seconds * rate + _TOLERANCE).astype(np.int64)
-    return np.clip(found, 0, row_count - 1)
+    return np.arange(episode.length) / episode.timebase.hz

@@ -29,6 +29,8 @@ from warpdata.formats.wshard import (
     load_wshard,
     open_wshard,
 )
+from warpdata.kinds.episodes.camera import CameraReader
+from warpdata.kinds.episodes.encoded_frames import EncodedFrames, Size
 from warpdata.kinds.episodes.source import EpisodeSource, Piece, make_checked_block
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob
@@ -66,8 +68,9 @@ class ChunkedRow:
 
 
 class StoredEpisode(ABC):
-    """An episode in a store. `episode["rgb"]` reads one block: `read()`, or `window(start, stop)`.
+    """An episode in a store. `episode["rgb"]` reads one channel: `read()`, or `window(start, stop)`.
 
+    Channels of encoded images or video are read as frames, by a `CameraReader`; `file` has their stored bytes.
     Opening it sends no request, because the index of the set has the header and the metadata of every file.
     """
 
@@ -128,8 +131,26 @@ class StoredEpisode(ABC):
         """Names of all blocks. For an episode in several files: of the blocks that continue across files."""
         return self.file.blocks
 
-    def __getitem__(self, name: str) -> BlockReader | JoinedBlock:
-        return self.file[self.block_name(name)]
+    def __getitem__(self, name: str) -> BlockReader | JoinedBlock | CameraReader:
+        block = self.block_name(name)
+        return self._camera(block) if self.is_encoded(block) else self.file[block]
+
+    def is_encoded(self, block: str) -> bool:
+        """Return whether a block holds encoded images or video."""
+        spec = self.info.channels.get(block)
+        return spec is not None and "encoding" in spec.attributes
+
+    def _camera(self, block: str) -> CameraReader:
+        spec = self.info.channels[block]
+        name = f"channel {spec.id!r} of episode {self.id!r}"
+        return CameraReader(name, [EncodedFrames(chunk, block) for chunk in self.chunks])
+
+    def _read_cameras(self, channels: Sequence[str], resize: Size | None) -> dict[str, Array]:
+        blocks = {name: self.block_name(name) for name in channels}
+        found = {name: self._camera(block) for name, block in blocks.items() if self.is_encoded(block)}
+        if resize is not None and not found:
+            raise BadInputError(f"resize={resize!r} applies to encoded cameras; {list(channels)} has none")
+        return {name: camera.read(resize=resize) for name, camera in found.items()}
 
     def block_name(self, name: str) -> str:
         """Return the name of the block for a channel id or a block name."""
@@ -148,8 +169,11 @@ class StoredEpisode(ABC):
         return next(iter(found))
 
     @abstractmethod
-    def read(self, channels: Sequence[str]) -> dict[str, Array]:
-        """Read whole channels, verified. Channels that are adjacent in a file share a request."""
+    def read(self, channels: Sequence[str], *, resize: tuple[int, int] | None = None) -> dict[str, Array]:
+        """Read whole channels, verified. Channels that are adjacent in a file share a request.
+
+        Encoded cameras are decoded: height × width × 3, RGB, uint8, scaled to `resize` (height, width) if given.
+        """
 
     @abstractmethod
     def load(self, channels: Sequence[str] | None = None) -> Episode:
@@ -208,17 +232,21 @@ class FileEpisode(StoredEpisode):
         assert info is not None, "checked when the file was opened"
         return info
 
-    def __getitem__(self, name: str) -> BlockReader:
-        return self.file[self.block_name(name)]
+    def __getitem__(self, name: str) -> BlockReader | CameraReader:
+        block = self.block_name(name)
+        return self._camera(block) if self.is_encoded(block) else self.file[block]
 
-    def read(self, channels: Sequence[str]) -> dict[str, Array]:
+    def read(self, channels: Sequence[str], *, resize: tuple[int, int] | None = None) -> dict[str, Array]:
+        cameras = self._read_cameras(channels, resize)
+
         def read() -> dict[str, Array]:
-            readers = {name: self[name] for name in channels}
+            readers = {name: self.file[self.block_name(name)] for name in channels if name not in cameras}
             spans = [(reader.entry.offset, reader.entry.end) for reader in readers.values()]
             fetched = self.source.fetch(spans)
             return {name: reader.with_source(fetched).read() for name, reader in readers.items()}
 
-        return self.retry_corrupt(read)
+        found = self.retry_corrupt(read) | cameras
+        return {name: found[name] for name in channels}
 
     def load(self, channels: Sequence[str] | None = None) -> Episode:
         wanted = None if channels is None else [self.block_name(name) for name in channels]
@@ -272,10 +300,12 @@ class ChunkedEpisode(StoredEpisode):
     def info(self) -> EpisodeInfo:
         return self.file.info
 
-    def read(self, channels: Sequence[str]) -> dict[str, Array]:
-        blocks = {name: self.file[self.block_name(name)].name for name in channels}
+    def read(self, channels: Sequence[str], *, resize: tuple[int, int] | None = None) -> dict[str, Array]:
+        cameras = self._read_cameras(channels, resize)
+        blocks = {name: self.file[self.block_name(name)].name for name in channels if name not in cameras}
         parts = [chunk.read(list(blocks.values())) for chunk in self._chunks]
-        return {name: np.concatenate([part[block] for part in parts]) for name, block in blocks.items()}
+        found = {name: np.concatenate([part[block] for part in parts]) for name, block in blocks.items()} | cameras
+        return {name: found[name] for name in channels}
 
     def load(self, channels: Sequence[str] | None = None) -> Episode:
         wanted = None if channels is None else [self.block_name(name) for name in channels]

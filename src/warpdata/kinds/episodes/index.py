@@ -77,7 +77,7 @@ class EpisodesContext:
 
 @dataclass(frozen=True, slots=True)
 class ChannelLayout:
-    """A block with rows along the steps: the format of a row, and the block's own rate if it has one."""
+    """A block with rows along the steps: the format of a decoded row, and the block's own rate if it has one."""
 
     id: str
     block: str
@@ -86,6 +86,10 @@ class ChannelLayout:
     rate_hz: float | None = None
     is_whole: bool = False
     """True if reading any row decodes the whole block."""
+    encoding: str | None = None
+    """The codec of a camera whose rows are encoded images or video. Its shape is (height, width, 3), or empty."""
+    group_frames: int | None = None
+    """The number of frames in the largest GOP of a camera; None without a frame index."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,8 @@ def format_layout(layout: Sequence[ChannelLayout]) -> str:
         {"id": spec.id, "block": spec.block, "dtype": spec.dtype, "shape": list(spec.shape)}
         | ({} if spec.rate_hz is None else {"rate_hz": spec.rate_hz})
         | ({"is_whole": True} if spec.is_whole else {})
+        | ({} if spec.encoding is None else {"encoding": spec.encoding})
+        | ({} if spec.group_frames is None else {"group_frames": spec.group_frames})
         for spec in layout
     ]
     return json.dumps(listed, separators=(",", ":"), ensure_ascii=False)
@@ -257,6 +263,8 @@ def _parse_layout(text: str) -> tuple[ChannelLayout, ...]:
                 tuple(int(size) for size in item["shape"]),
                 None if item.get("rate_hz") is None else float(item["rate_hz"]),
                 bool(item.get("is_whole", False)),
+                None if item.get("encoding") is None else str(item["encoding"]),
+                None if item.get("group_frames") is None else int(item["group_frames"]),
             )
             for item in json.loads(text)
         )

@@ -23,10 +23,14 @@ from warpdata.errors import (
 from warpdata.formats.parquet import ParquetSource, WriteOptions, describe_parquet, write_parquet
 from warpdata.formats.wshard import (
     BlockReader,
+    ChannelSpec,
     ChunkPlace,
     Codec,
+    DType,
     EpisodeInfo,
+    FrameReader,
     WShardFile,
+    frames_block,
     identity,
     join_metadata,
     joined_identity,
@@ -116,6 +120,9 @@ def join_descriptions(chunks: Sequence[tuple[EpisodeDescription, str]]) -> Episo
     for row, name in chunks[1:]:
         _check_alike(first, row, name)
     whole = {spec.block for row in rows for spec in row.layout if spec.is_whole}
+    groups: dict[str, int] = {}
+    for spec in (spec for row in rows for spec in row.layout if spec.group_frames is not None):
+        groups[spec.block] = max(groups.get(spec.block, 0), spec.group_frames or 0)
     return EpisodeDescription(
         id=first.id,
         env_id=first.env_id,
@@ -125,7 +132,10 @@ def join_descriptions(chunks: Sequence[tuple[EpisodeDescription, str]]) -> Episo
         identity=joined_identity([row.identity for row in rows]),
         is_sealed=all(row.is_sealed for row in rows),
         metadata=join_metadata([row.metadata for row in rows]),
-        layout=tuple(replace(spec, is_whole=block in whole) for block, spec in _joined_channels(first).items()),
+        layout=tuple(
+            replace(spec, is_whole=block in whole, group_frames=groups.get(block))
+            for block, spec in _joined_channels(first).items()
+        ),
     )
 
 
@@ -170,7 +180,7 @@ def _describe(file: WShardFile, identity: str, check_bytes: int) -> EpisodeDescr
         identity=identity,
         is_sealed=_SEAL in file,
         metadata=info.metadata,
-        layout=tuple(_channels(readers, info)),
+        layout=tuple(_channels(file, readers, info)),
         pieces=_pieces(file, readers),
         checks={
             reader.entry.name: _checksums(reader, check_bytes)
@@ -181,20 +191,34 @@ def _describe(file: WShardFile, identity: str, check_bytes: int) -> EpisodeDescr
     )
 
 
-def _channels(readers: Sequence[BlockReader], info: EpisodeInfo) -> Iterator[ChannelLayout]:
+def _channels(file: WShardFile, readers: Sequence[BlockReader], info: EpisodeInfo) -> Iterator[ChannelLayout]:
     for reader in readers:
         name, block_type = reader.entry.name, reader.block_type
         spec = info.channels.get(name) or info.lanes.get(name)
-        if name.startswith("meta/") or not block_type.is_declared or (spec and "encoding" in spec.attributes):
+        if name.startswith("meta/") or not block_type.is_declared:
             continue
         rate = spec.attributes.get("sampling_rate_hz") if spec else None
         own_rate = float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) and rate > 0 else None
+        if spec and "encoding" in spec.attributes:
+            yield _describe_camera(file, spec, own_rate)
+            continue
         if own_rate is None and block_type.rows != info.length:
             continue  # its rows cannot be aligned with the steps
         is_whole = reader.entry.codec is not Codec.NONE and not reader.entry.is_chunked
         yield ChannelLayout(
             spec.id if spec else name, name, str(block_type.dtype), block_type.shape, own_rate, is_whole
         )
+
+
+def _describe_camera(file: WShardFile, spec: ChannelSpec, rate_hz: float | None) -> ChannelLayout:
+    """Describe an encoded channel by its decoded frames. Without a frame index, it has no rows for windows."""
+    encoding = str(spec.attributes["encoding"])
+    if frames_block(spec.block) not in file:
+        return ChannelLayout(spec.id, spec.block, DType.U8, (), rate_hz, encoding=encoding)
+    frames = FrameReader(file, spec.block)
+    shape = () if frames.size is None else (*frames.size, 3)
+    group_frames = frames.index.max_group_frames
+    return ChannelLayout(spec.id, spec.block, DType.U8, shape, rate_hz, encoding=encoding, group_frames=group_frames)
 
 
 def _pieces(file: WShardFile, readers: Sequence[BlockReader]) -> tuple[Piece, ...]:
@@ -241,7 +265,12 @@ def _check_alike(first: EpisodeDescription, row: EpisodeDescription, name: str) 
 
 
 def _joined_channels(row: EpisodeDescription) -> dict[str, ChannelLayout]:
-    return {spec.block: replace(spec, is_whole=False) for spec in row.layout if not spec.block.startswith(_RESIDUAL)}
+    # GOPs may differ between chunks; so may the storage of a block.
+    return {
+        spec.block: replace(spec, is_whole=False, group_frames=None if spec.group_frames is None else 0)
+        for spec in row.layout
+        if not spec.block.startswith(_RESIDUAL)
+    }
 
 
 def _format_channel(spec: ChannelLayout | None) -> str:

@@ -20,17 +20,19 @@ import xxhash
 
 from warpdata.errors import CorruptError
 from warpdata.formats.wshard import Array
-from warpdata.limits import KIB
+from warpdata.limits import KIB, MIB
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.storage import ByteRange, Reader, retry_corrupt
 
-__all__ = ["CheckedBlock", "EpisodeSource", "Piece", "PrefetchedSource", "make_checked_block"]
+__all__ = ["CheckedBlock", "EpisodeSource", "Piece", "PrefetchedSource", "ReadAheadSource", "make_checked_block"]
 
 Piece: TypeAlias = tuple[int, bytes]
 """A byte range of a file: its offset and its bytes."""
 
 _GAP_BYTES = 64 * KIB
 """Ranges of one file that are closer than this share a request."""
+_AHEAD_BYTES = 4 * MIB
+"""Encoded bytes of a camera that are fetched together."""
 _REPAIR = "`warp verify` lists all corrupt files; publish the same file to an intact store to repair this one."
 
 
@@ -132,6 +134,10 @@ class EpisodeSource:
         """Read and verify several ranges, with one request for ranges that are close to each other."""
         generation = self.generation
         return retry_corrupt(lambda: self._read_verified(spans), lambda: self.invalidate(generation), CorruptError)
+
+    def read_exact(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Read several ranges without check units. The caller verifies them by checksums of its own."""
+        return self._fetch(spans, self._mapped)
 
     def invalidate(self, generation: int) -> bool:
         """Drop the cached copy that was current at `generation`. True: a second read may succeed.
@@ -238,6 +244,34 @@ class PrefetchedSource:
             offset = self._buffers[at][0][0]
             return self._buffers[at][1][start - offset : end - offset]
         return self._source.read_range(start, end)
+
+
+class ReadAheadSource:
+    """Ranges with checksums of their own, read in a known order. A miss fetches the next ones together.
+
+    Holds at most `_AHEAD_BYTES` and one range. For one thread at a time.
+    """
+
+    def __init__(self, source: EpisodeSource, spans: Sequence[tuple[int, int]]) -> None:
+        self._source = source
+        self._spans = spans
+        self._positions = {start: number for number, (start, _) in enumerate(spans)}
+        self._fetched: dict[tuple[int, int], memoryview] = {}
+        self._generation = source.generation
+
+    def read_range(self, start: int, end: int) -> memoryview:
+        found = self._fetched.get((start, end))
+        if found is None or self._generation != self._source.generation:
+            first = self._positions[start]
+            last, total = first + 1, end - start
+            while last < len(self._spans) and total + self._spans[last][1] - self._spans[last][0] <= _AHEAD_BYTES:
+                total += self._spans[last][1] - self._spans[last][0]
+                last += 1
+            wanted = self._spans[first:last]
+            self._generation = self._source.generation
+            self._fetched = dict(zip(wanted, self._source.read_exact(wanted), strict=True))
+            found = self._fetched[start, end]
+        return found
 
 
 def make_checked_block(name: str, start: int, end: int, unit_bytes: int, checksums: bytes) -> CheckedBlock:

@@ -16,11 +16,12 @@ import numpy as np
 from warpdata.errors import BadInputError
 from warpdata.formats.wshard import Array
 from warpdata.kinds.episodes.block_loader import BatchLoader, BlockLoader, PendingGroup, RowBuffer
+from warpdata.kinds.episodes.camera_loader import CameraBatch, CameraLoader, FailedWindows
 from warpdata.kinds.episodes.channel_reader import AnyChannelReader, OpenChannels, row_format
 from warpdata.kinds.episodes.gather import BlockGroups, BufferPool, GatherPlan
 from warpdata.kinds.episodes.window_spec import EPISODE, STEP, Pad, WindowIndex, WindowKey, mask_name
 from warpdata.primitives.parallel import usable_cores
-from warpdata.streaming import BATCH_THREADS, Order
+from warpdata.streaming import BATCH_THREADS, OnError, Order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +34,8 @@ class BatchLayout:
     """The arrays of a batch: shape of a sample and type by name, and the caller's own arrays, used in turn."""
 
     formats: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-    has_masks: bool
+    masked: tuple[WindowKey, ...]
+    """The keys with a mask."""
     out: tuple[Mapping[str, Array], ...] = ()
     pool: BufferPool = field(default_factory=BufferPool)
 
@@ -82,6 +84,8 @@ class WindowLoader:
         layout: BatchLayout,
         *,
         read_ahead: ReadAhead,
+        cameras: CameraLoader | None = None,
+        on_error: OnError = "raise",
     ) -> None:
         self._order = order
         self._windows = windows
@@ -91,9 +95,12 @@ class WindowLoader:
         self._gathered = channels.gathered if read_ahead.max_groups and read_ahead.gathers else ()
         formats = {at: row_format(channels.channels[at])[:2] for at in self._gathered}
         self._groups = BlockGroups(order, block_rows)
-        plan = GatherPlan(windows, block_rows, self._groups.max_blocks, channels.lengths, formats, layout.pool)
-        self._blocks = BlockLoader(plan, channels, self._groups, read_ahead.max_groups)
-        self._only_copies = bool(read_ahead.max_groups) or channels.are_mapped
+        max_blocks = self._groups.max_blocks
+        self._plan = GatherPlan(windows, block_rows, max_blocks, channels.lengths, formats, layout.pool)
+        self._blocks = BlockLoader(self._plan, channels, self._groups, read_ahead.max_groups)
+        self._cameras = cameras
+        self._on_error = on_error
+        self._only_copies = cameras is None and (bool(read_ahead.max_groups) or channels.are_mapped)
 
     @property
     def batch_threads(self) -> int:
@@ -102,7 +109,7 @@ class WindowLoader:
             return 1
         return min(usable_cores(), BATCH_THREADS) if self._channels.are_local else BATCH_THREADS
 
-    def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> dict[str, Array]:
+    def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> tuple[dict[str, Array], int]:
         runs = [run for span in spans for run in self._groups.runs(*span)]
         # Take the groups first, because another thread may release them at any time.
         groups = [self._blocks.group(number) for number, _ in runs]
@@ -122,10 +129,24 @@ class WindowLoader:
             begin += count
         out[EPISODE][:] = self._channels.numbers[positions]
         out[STEP][:] = steps
-        if self._layout.has_masks:
-            for key in self._windows.spec.keys:
-                out[mask_name(key.name)][:] = _mask(steps, self._channels.lengths[positions], key)
-        return out
+        for key in self._layout.masked:
+            out[mask_name(key.name)][:] = _mask(steps, self._channels.lengths[positions], key)
+        failed: FailedWindows = {}
+        if self._cameras is not None and len(samples):
+            blocks = np.unique(samples // self._block_rows).tolist()
+            slices = [part for block in blocks for part in self._plan.split_block(block)]
+            failed = self._cameras.fill(out, CameraBatch(positions, steps, self._windows.spec.stride, slices))
+        return out, self._substitute(out, failed, len(samples))
+
+    def _substitute(self, out: Mapping[str, Array], failed: FailedWindows, count: int) -> int:
+        """Replace windows that do not decode by the next ones that do, cyclically. Return their number."""
+        if failed and (self._on_error == "raise" or len(failed) == count):
+            raise failed[min(failed)]
+        for window in failed:
+            at = next(i % count for i in range(window, window + count) if i % count not in failed)
+            for array in out.values():
+                array[window] = array[at]
+        return len(failed)
 
     def advance(self, position: int) -> None:
         """Release the groups before this position of the order, and load ahead."""

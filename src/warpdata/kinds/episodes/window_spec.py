@@ -14,7 +14,7 @@ import numpy as np
 from warpdata.errors import BadInputError
 from warpdata.kinds.episodes.index import ChannelLayout
 from warpdata.limits import EPISODES_MAX_WINDOW_STEPS
-from warpdata.streaming import Collate, StreamKeywords, StreamOptions
+from warpdata.streaming import Collate, OnError, StreamKeywords, StreamOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 __all__ = [
     "EPISODE",
     "STEP",
+    "BlockCost",
     "Keys",
     "Pad",
+    "Resize",
     "WindowIndex",
     "WindowKey",
     "WindowKeywords",
@@ -36,6 +38,9 @@ __all__ = [
 Pad: TypeAlias = Literal["edge", "zero"]
 Keys: TypeAlias = "Mapping[str, tuple[int, int] | None] | Sequence[str]"
 """Channels by id or block name, each with a range of steps `(start, stop)` around the current one, or None for all."""
+
+Resize: TypeAlias = "tuple[int, int] | Mapping[str, tuple[int, int]]"
+"""Height and width of all cameras, or of each."""
 
 EPISODE, STEP = "episode", "step"
 """Names in every batch besides the channels: the episode and the current step of each window."""
@@ -50,6 +55,8 @@ class WindowKeywords(StreamKeywords, total=False):
     stride: int
     pad: Pad | None
     mask: bool
+    resize: Resize | None
+    on_error: OnError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class WindowRequest:
     stride: int = 1
     pad: Pad | None = "edge"
     mask: bool = False
+    resize: Resize | None = None
 
     @staticmethod
     def parse(keywords: WindowKeywords, *, collate: Collate) -> tuple[WindowRequest, StreamOptions]:
@@ -119,6 +127,23 @@ class WindowSpec:
             "pad": self.pad,
             "keys": {key.name: [key.start, key.stop] for key in self.keys},
         }
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCost:
+    """The memory of a block of adjacent windows, and the windows that a block should have.
+
+    Each window adds `window_bytes`, and the block has `overlap_bytes` more. Blocks of fewer than `min_rows` windows
+    share most of their bytes with their neighbours. `together` windows can only be decoded together.
+    """
+
+    window_bytes: int
+    overlap_bytes: int
+    min_rows: int
+    together: int = 1
+
+    def block_bytes(self, block_rows: int) -> int:
+        return block_rows * self.window_bytes + self.overlap_bytes
 
 
 @dataclass(frozen=True)
