@@ -349,6 +349,8 @@ def test_an_index_without_cameras_is_not_read_as_if_there_were_none(
     monkeypatch.setattr(index_writer, "_channels", old)
     made = Filmed("e", 40, tmp_path).add_video("cam", H264)
     episodes = publish([made.save()], (tmp_path / "s").as_uri())
+    with pytest.raises(BadInputError, match="does not list the cameras signal/cam"):
+        episodes.windows(keys={"cam": (0, 1)})
     with pytest.raises(BadInputError, match="does not list the cameras signal/cam") as caught:
         episodes.windows()
     assert "Publish the episodes again" in (caught.value.hint or "")

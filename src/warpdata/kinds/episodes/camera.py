@@ -23,7 +23,7 @@ from warpdata.primitives.cached_property import cached_property
 if TYPE_CHECKING:
     from warpdata.kinds.episodes.episode import FileEpisode
 
-__all__ = ["CameraReader", "FrameSource", "RawFrames", "check_resize"]
+__all__ = ["CameraReader", "FrameSource", "RawFrames", "check_frame_pixels", "check_resize"]
 
 _TASK_BYTES = 8 * MIB
 _NO_FRAMES: Array = np.empty(0, np.int64)
@@ -74,6 +74,9 @@ class CameraReader:
         """The channel and the episode, for messages."""
         self.parts = tuple(parts)
         """The frames of each file."""
+
+    def __repr__(self) -> str:
+        return f"CameraReader({self.name})"
 
     def __len__(self) -> int:
         """Return the number of frames."""
@@ -225,6 +228,13 @@ def check_resize(resize: Any) -> Size | None:
     if not is_size or not all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in resize):
         raise BadInputError(f"resize={resize!r} is not a size", hint="Use resize=(height, width), such as (224, 224).")
     height, width = resize
-    if height * width > EPISODES_MAX_FRAME_PIXELS:
-        raise LimitExceededError(f"resize={resize!r} has more than {EPISODES_MAX_FRAME_PIXELS} pixels")
+    check_frame_pixels((height, width), f"resize={resize!r}")
     return height, width
+
+
+def check_frame_pixels(size: Size, name: str) -> None:
+    """Raise `LimitExceededError` if a frame of this size is too large for a camera."""
+    if size[0] * size[1] > EPISODES_MAX_FRAME_PIXELS:
+        raise LimitExceededError(
+            f"{name} has {size[1]} × {size[0]} pixels; a camera frame has at most {EPISODES_MAX_FRAME_PIXELS}"
+        )

@@ -18,7 +18,7 @@ import numpy as np
 from warpdata.errors import BadInputError, CorruptError, LimitExceededError, MediaDecodeError
 from warpdata.formats.media import require_decoders
 from warpdata.formats.wshard import Array
-from warpdata.kinds.episodes.camera import CameraReader, FrameSource, RawFrames, check_resize
+from warpdata.kinds.episodes.camera import CameraReader, FrameSource, RawFrames, check_frame_pixels, check_resize
 from warpdata.kinds.episodes.channel_reader import align_rows, step_seconds
 from warpdata.kinds.episodes.encoded_frames import EncodedFrames, Size
 from warpdata.kinds.episodes.episode import StoredEpisode
@@ -334,6 +334,8 @@ def _check_camera(channel: ChannelLayout, camera: CameraKey, owner: str) -> None
     elif len(channel.shape) != 3 and camera.resize is None:
         problem, hint = "does not declare the size of its frames", "use resize=(height, width)"
     else:
+        if len(channel.shape) == 3:
+            check_frame_pixels((channel.shape[0], channel.shape[1]), f"channel {channel.id!r} of {owner}")
         return
     raise BadInputError(
         f"channel {channel.id!r} of {owner} is encoded as {channel.encoding} and {problem}",

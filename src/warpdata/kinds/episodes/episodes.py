@@ -103,6 +103,9 @@ class Episodes:
         `pad="edge"` repeats the first or last step, "zero" fills with zeros, and None drops incomplete windows.
         `mask` adds an array that is true for recorded steps. `out` are arrays to write batches into, one set for each
         batch in flight. Order, ranks and resume are those of `Dataset.stream`.
+
+        Encoded cameras are decoded to height × width × 3, RGB, uint8, and scaled to `resize` (height, width). With
+        `on_error="substitute"`, the next window of a batch replaces one with a frame that cannot be decoded.
         """
         if collate == "arrow":
             raise BadInputError("windows are arrays, not rows", hint="Use collate='numpy', 'torch', 'jax' or 'dict'.")

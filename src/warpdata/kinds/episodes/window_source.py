@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpdata.errors import BadInputError
+from warpdata.errors import BadInputError, NotFoundError
 from warpdata.formats.wshard import Array
 from warpdata.kinds.episodes.camera_loader import CameraKey, CameraLoader, find_cameras, parse_resize
 from warpdata.kinds.episodes.channel_reader import OpenChannels, row_format
@@ -222,8 +222,13 @@ def make_source(
     summary = index.summary
     layout = summary.layouts[int(summary.layout_numbers[numbers[0]])]
     spec = make_spec(request, layout)
-    _refuse_unlisted_cameras(index, int(numbers[0]), layout, request)
-    cameras = _open_cameras(index, numbers, spec, request)
+    if request.keys is None:
+        _refuse_unlisted_cameras(index, int(numbers[0]), layout)
+    try:
+        cameras = _open_cameras(index, numbers, spec, request)
+    except NotFoundError:
+        _refuse_unlisted_cameras(index, int(numbers[0]), layout, [key.name for key in spec.keys])
+        raise
     shapes = {} if cameras is None else cameras.shapes
     channels = OpenChannels(index, numbers, [key.name for key in spec.keys if key.name not in shapes])
     rows = {key: row_format(channel) for key, channel in zip(channels.names, channels.channels, strict=True)}
@@ -252,13 +257,20 @@ def _open_cameras(
 
 
 def _refuse_unlisted_cameras(
-    index: EpisodeIndex, number: int, layout: Sequence[ChannelLayout], request: WindowRequest
+    index: EpisodeIndex, number: int, layout: Sequence[ChannelLayout], names: Sequence[str] | None = None
 ) -> None:
-    """Raise rather than leave out cameras without a word: an older release did not list them in the index."""
-    if request.keys is not None:
-        return
+    """Raise if an episode has cameras that its index does not list, of these names or of any.
+
+    Development versions did not list them. Leaving them out without a word would be wrong.
+    """
     episode, listed = index.open(number).chunks[0], {spec.block for spec in layout}
-    missing = [block for block in episode.blocks if episode.is_encoded(block) and block not in listed]
+    missing = [
+        block
+        for block in episode.blocks
+        if episode.is_encoded(block)
+        and block not in listed
+        and (names is None or {block, block.partition("/")[2]} & set(names))
+    ]
     if missing:
         raise BadInputError(
             f"the index of {index.name!r} does not list the cameras {', '.join(missing)}",
