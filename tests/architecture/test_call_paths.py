@@ -19,7 +19,7 @@ LIMITS = {
     "wd.dataset(name)": 30,
     "ds.table().filter().batches()": 33,
     "ds.stream(shuffle=True)": 43,
-    "ds.episodes().windows()": 47,  # `open_wshard` chooses between a file and a manifest of chunks
+    "ds.episodes().windows()": 46,
     "builder.publish()": 41,
 }
 STREAM_MODULES = 12

@@ -67,9 +67,7 @@ def test_each_frame_equals_sequential_decoding(name: str, tmp_path: Path) -> Non
             np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    "shape", [None, [HEIGHT, WIDTH], [HEIGHT, "wide", 3], [2**31 - 1, 2**31 - 1, 3]], ids=str
-)
+@pytest.mark.parametrize("shape", [None, [HEIGHT, WIDTH], [HEIGHT, "wide", 3], [2**31 - 1, 2**31 - 1, 3]], ids=str)
 def test_frames_without_a_valid_size_are_refused(shape: Any, tmp_path: Path) -> None:
     """The size is foreign input, and FFmpeg allocates by it."""
     target, _ = stored(tmp_path, "ffv1")

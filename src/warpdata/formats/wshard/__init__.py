@@ -17,7 +17,7 @@ from warpdata.formats.wshard.identity import identity, joined_identity
 from warpdata.formats.wshard.load import load_wshard
 from warpdata.formats.wshard.metadata import ChannelSpec, EpisodeInfo
 from warpdata.formats.wshard.model import Block, Channel, ChunkPlace, Episode, Origin, Timebase
-from warpdata.formats.wshard.reader import BlockReader, WShardFile
+from warpdata.formats.wshard.reader import BlockReader, WShardFile, open_file
 from warpdata.formats.wshard.recovery import Recovery, recover
 from warpdata.formats.wshard.save import RowSource, compose_wshard, save_wshard
 from warpdata.formats.wshard.source import HeadedSource
@@ -65,6 +65,7 @@ __all__ = [
     "joined_identity",
     "load_chunk_manifest",
     "load_wshard",
+    "open_file",
     "open_wshard",
     "pack_residual",
     "recover",
