@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["expand_glob", "find_files", "is_glob"]
+from warpdata.errors import BadInputError
+
+__all__ = ["expand_glob", "find_files", "is_glob", "to_path"]
 
 _WILDCARDS = frozenset("*?[")
+
+
+def to_path(value: object) -> Path:
+    """Return a path; `BadInputError` for another type, and for text that no path can be."""
+    if not isinstance(value, str | os.PathLike):
+        raise BadInputError(f"a path is text or a Path, not a {type(value).__name__}: {str(value)[:40]}")
+    path = os.fspath(value)
+    if not isinstance(path, str) or "\0" in path:
+        raise BadInputError(f"{path!r} is not a path")
+    return Path(path)
 
 
 def is_glob(path: str | Path) -> bool:

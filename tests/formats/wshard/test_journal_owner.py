@@ -191,7 +191,7 @@ def test_end_can_be_repeated_after_a_failure(tmp_path: Path, monkeypatch: pytest
 def killed(scene: str, root: Path, stride: int) -> list[tuple[Path, int]]:
     """Run a scene once for every `stride` lines; return the directories, and the steps flushed in each."""
     command = [sys.executable, "-m", "tests.formats.wshard.kill_points", scene, str(root), str(stride)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=1500)
     return [(root / str(number), flushed) for number, flushed in enumerate(json.loads(done.stdout))]
 
 

@@ -15,6 +15,7 @@ from warpdata.formats.convert.npz import export_npz, import_npz
 from warpdata.formats.convert.output import to_file_name
 from warpdata.formats.convert.report import ConversionReport, merge_reports
 from warpdata.formats.wshard import is_chunk_manifest, load_chunk_manifest
+from warpdata.primitives.paths import to_path
 
 __all__ = ["FORMATS", "convert"]
 
@@ -36,7 +37,7 @@ def convert(
     files, in the order of their names. NPZ and MCAP hold one: a directory of them becomes a directory. An episode in
     chunks is named by its manifest, and converted as one episode.
     """
-    source_path, target_path = Path(source), Path(target)
+    source_path, target_path = to_path(source), to_path(target)
     kind = source_format or _detect_format(source_path)
     wanted = target_format or _SUFFIXES.get(target_path.suffix.lower())
     wanted = wanted or ("wshard" if kind not in (None, "wshard") else None)

@@ -16,6 +16,7 @@ from warpdata.formats.convert.episode_fields import Array
 from warpdata.formats.convert.output import make_unique
 from warpdata.formats.wshard import DType, WShardStreamWriter
 from warpdata.primitives.extras import require
+from warpdata.primitives.paths import to_path
 
 __all__ = ["RecordEpisodes"]
 
@@ -50,7 +51,7 @@ class RecordEpisodes(_gymnasium.Wrapper):  # type: ignore[misc,name-defined]
         super().__init__(env)
         if hasattr(env, "num_envs") or not name or "/" in name:
             raise BadInputError(f"name={name!r} is not a plain name, or the environment is vectorized")
-        self._directory, self._name, self._tick_hz = Path(directory), name, tick_hz
+        self._directory, self._name, self._tick_hz = to_path(directory), name, tick_hz
         self._with_next = next_observations
         self._options: dict[str, Any] = {"flush_steps": flush_steps, "fsync": fsync}
         # Refuse unsupported spaces now, not after the first episode.

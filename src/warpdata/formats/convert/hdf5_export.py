@@ -25,11 +25,12 @@ from warpdata.formats.convert.episode_fields import (
     require_info,
 )
 from warpdata.formats.convert.hdf5_demo import HINTS, default_env_args, join_actions
-from warpdata.formats.convert.output import make_unique, new_output
+from warpdata.formats.convert.output import list_sources, make_unique, new_output
 from warpdata.formats.convert.report import ConversionLog, ConversionReport
 from warpdata.formats.convert.sidecar import write_sidecar
 from warpdata.formats.wshard import BlockReader, DType, WShardFile
 from warpdata.primitives.extras import require
+from warpdata.primitives.paths import to_path
 
 __all__ = ["export_hdf5"]
 
@@ -42,13 +43,13 @@ def export_hdf5(
     `compression` is one of HDF5's own, such as `gzip` or `lzf`.
     """
     h5py = require("h5py", purpose="writing HDF5", extra="hdf5")
-    log = ConversionLog("wshard", "hdf5")
+    log, paths = ConversionLog("wshard", "hdf5"), list_sources(sources)
     masks: dict[str, list[str]] = {}
     total, env_args, env_id, taken = 0, None, "", set[str]()
-    with new_output(Path(target)) as staged, h5py.File(staged, "w") as out:
+    with new_output(to_path(target)) as staged, h5py.File(staged, "w") as out:
         data = out.create_group("data")
-        for number, source in enumerate(sources):
-            with open_episode(Path(source)) as file:
+        for number, source in enumerate(paths):
+            with open_episode(source) as file:
                 hints = _hints(file)
                 name = make_unique(hints.get("demo", f"demo_{number}"), taken)
                 total += _Demo(file, data.create_group(name), compression, log).write(hints)
@@ -66,7 +67,7 @@ def export_hdf5(
         data.attrs["env_args"] = env_args or default_env_args(env_id)
         for mask, names in masks.items():
             out.create_dataset(f"mask/{mask}", data=np.array([name.encode() for name in names]))
-    log.wrote(Path(target))
+    log.wrote(to_path(target))
     return log.report()
 
 

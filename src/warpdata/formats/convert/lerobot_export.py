@@ -39,12 +39,13 @@ from warpdata.formats.convert.lerobot_layout import (
     image_times,
     tasks_table,
 )
-from warpdata.formats.convert.output import make_unique, new_output
+from warpdata.formats.convert.output import list_sources, make_unique, new_output
 from warpdata.formats.convert.report import ConversionLog, ConversionReport
 from warpdata.formats.convert.sidecar import write_sidecar
 from warpdata.formats.media import encode_png
 from warpdata.formats.wshard import DType, FrameReader, WShardFile, frames_block
 from warpdata.limits import MIB
+from warpdata.primitives.paths import to_path
 
 __all__ = ["export_lerobot"]
 
@@ -66,14 +67,14 @@ def export_lerobot(
     The default `fps` is that of the episodes' timebase. `task` is the text of each episode in LeRobot; by default the
     member `task` of `metadata`, or the id of the environment.
     """
-    log = ConversionLog("wshard", "lerobot")
-    with new_output(Path(target)) as staged:
+    log, paths = ConversionLog("wshard", "lerobot"), list_sources(sources)
+    with new_output(to_path(target)) as staged:
         writer = _Writer(staged, fps, task, log)
-        for source in sources:
-            with open_episode(Path(source)) as file:
+        for source in paths:
+            with open_episode(source) as file:
                 writer.add(file)
         writer.finish()
-    log.wrote(Path(target))
+    log.wrote(to_path(target))
     return log.report()
 
 

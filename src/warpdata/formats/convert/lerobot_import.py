@@ -45,6 +45,7 @@ from warpdata.formats.wshard import (
     index_video,
 )
 from warpdata.limits import MAX_LEROBOT_FILE_BYTES
+from warpdata.primitives.paths import to_path
 
 __all__ = ["import_lerobot"]
 
@@ -59,7 +60,7 @@ _MEMBERS = {"time/timestamps_ns": "timestamps_ns", **{block: member for block, m
 
 def import_lerobot(source: str | Path, directory: str | Path, *, compression: str = "none") -> ConversionReport:
     """Write a file for each episode into `directory`. Memory is one file of rows and one episode."""
-    root = Path(source)
+    root = to_path(source)
     info = read_info(root)
     log = ConversionLog("lerobot", "wshard")
     reader = _Dataset(root, info, log)
@@ -73,7 +74,7 @@ def import_lerobot(source: str | Path, directory: str | Path, *, compression: st
                 if isinstance(error, WarpError):
                     raise
                 raise InvalidSourceError(f"{root}: the table of episodes lacks a column: {error!r}") from error
-            target = Path(directory) / f"{make_unique(to_file_name(episode.id), taken)}.wshard"
+            target = to_path(directory) / f"{make_unique(to_file_name(episode.id), taken)}.wshard"
             with new_output(target) as staged:
                 compose_wshard(episode, staged, rows, compression=compression)
         log.close(episode.length)

@@ -44,6 +44,7 @@ from warpdata.formats.wshard import (
     save_wshard,
 )
 from warpdata.limits import MAX_NPZ_BYTES
+from warpdata.primitives.paths import to_path
 
 __all__ = ["export_npz", "import_npz"]
 
@@ -60,12 +61,12 @@ def export_npz(source: str | Path, target: str | Path, *, decode: bool = True) -
     With `decode`, encoded cameras with a frame for each step become arrays of pixels; otherwise they are lost.
     """
     log = ConversionLog("wshard", "npz")
-    with open_episode(Path(source)) as file, new_output(Path(target)) as staged:
+    with open_episode(to_path(source)) as file, new_output(to_path(target)) as staged:
         log.open(list_fields(file))
         with zipfile.ZipFile(staged, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             _export(file, archive, log, decode=decode)
         log.close(require_info(file).length)
-    log.wrote(Path(target))
+    log.wrote(to_path(target))
     return log.report()
 
 
@@ -190,8 +191,8 @@ def import_npz(
 
     The whole episode is in memory. Arrays of Python objects are refused, because loading them runs code.
     """
-    path, log = Path(source), ConversionLog("npz", "wshard")
-    with new_output(Path(target)) as staged:
+    path, log = to_path(source), ConversionLog("npz", "wshard")
+    with new_output(to_path(target)) as staged:
         arrays, rejected = _read(path)
         length = _length(arrays, path)
         log.open([*arrays, *rejected])
@@ -201,7 +202,7 @@ def import_npz(
         timebase = Timebase("timestamps_ns") if episode.timestamps_ns is not None else Timebase("ticks", tick_hz)
         save_wshard(replace(episode, id=episode_id or path.stem, env_id=env_id, timebase=timebase), staged)
         log.close(length)
-    log.wrote(Path(target))
+    log.wrote(to_path(target))
     return log.report()
 
 

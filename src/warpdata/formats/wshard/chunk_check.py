@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from warpdata.errors import CorruptError
+from warpdata.errors import BadInputError, CorruptError
 from warpdata.formats.wshard.chunk_layout import ChunkLayout, file_layout, find_disagreement
 from warpdata.formats.wshard.chunk_manifest import ChunkEntry, ChunkManifest
 from warpdata.formats.wshard.reader import open_file
 from warpdata.formats.wshard.source import PathLike
 from warpdata.primitives.hashing import fingerprint_file
+from warpdata.primitives.paths import to_path
 
 __all__ = ["validate_chunk_continuity"]
 
@@ -26,9 +27,12 @@ def validate_chunk_continuity(manifest: ChunkManifest, directory: PathLike | Non
     With `directory`, the files are hashed and compared with the manifest and with each other too: chunks of one
     episode have the same environment, rate and channels.
     """
+    value: object = manifest
+    if not isinstance(value, ChunkManifest):
+        raise BadInputError(f"a ChunkManifest was expected, not a {type(value).__name__}")
     problems = list(_find_gaps(manifest))
     if directory is not None:
-        problems += _find_file_problems(manifest, Path(directory))
+        problems += _find_file_problems(manifest, to_path(directory))
     if problems:
         more = f"; and {len(problems) - _MAX_SHOWN_PROBLEMS} more" if len(problems) > _MAX_SHOWN_PROBLEMS else ""
         shown = "; ".join(problems[:_MAX_SHOWN_PROBLEMS])

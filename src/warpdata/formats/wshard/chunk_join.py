@@ -16,7 +16,7 @@ from warpdata.formats.wshard.canonical_json import Json, JsonObject
 from warpdata.formats.wshard.chunk_layout import episode_layout, file_layout, find_disagreement
 from warpdata.formats.wshard.dtypes import Array, np
 from warpdata.formats.wshard.metadata import EpisodeInfo
-from warpdata.formats.wshard.model import Block, Channel, Episode, Origin
+from warpdata.formats.wshard.model import Block, Channel, Episode, Origin, check_episodes
 from warpdata.formats.wshard.reader import BlockReader, WShardFile
 from warpdata.primitives.suggest import suggest
 from warpdata.storage import RangeSource
@@ -132,6 +132,9 @@ class JoinedFile(WShardFile):
     """
 
     def __init__(self, files: Sequence[WShardFile]) -> None:
+        given: object = files
+        if not isinstance(given, list | tuple) or not all(isinstance(file, WShardFile) for file in given):
+            raise BadInputError("the chunks are not a list of open files")
         if not files:
             raise BadInputError("there are no chunks to join")
         infos = [_info(file) for file in files]
@@ -222,6 +225,10 @@ def join_episodes(chunks: Sequence[Episode]) -> Episode:
     All chunks must have the same environment, rate, channels and types. Video and residuals are encoded separately
     in each chunk. Uninterpreted blocks must be equal in all chunks.
     """
+    given: object = chunks
+    if not isinstance(given, list | tuple):
+        raise BadInputError(f"the chunks are a {type(given).__name__}, not a list of episodes")
+    check_episodes(*given)
     if not chunks:
         raise BadInputError("there are no chunks to join")
     first = chunks[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from warpdata.errors import BadInputError, CorruptError, UnsupportedError
@@ -19,6 +18,7 @@ from warpdata.formats.wshard.reader import open_container
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_STEPS
 from warpdata.primitives.hashing import is_digest
+from warpdata.primitives.paths import to_path
 from warpdata.storage import RangeSource
 
 __all__ = [
@@ -85,7 +85,7 @@ def load_chunk_manifest(path: PathLike | RangeSource) -> ChunkManifest:
 
 def is_chunk_manifest(path: PathLike) -> bool:
     """Return whether a file begins like a manifest of chunks. False if it cannot be read."""
-    with suppress(OSError), Path(path).open("rb") as file:
+    with suppress(OSError), to_path(path).open("rb") as file:
         head = file.read(_ROLE_AT + 1)
         return head.startswith(MAGIC) and head[_ROLE_AT:] == bytes([ROLE_MANIFEST])
     return False

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 
 from warpdata.errors import UnsupportedError
 from warpdata.formats.wshard.block_type import GROUPS, SERIES
@@ -22,6 +21,7 @@ from warpdata.formats.wshard.model import Block
 from warpdata.formats.wshard.reader import WShardFile, open_file
 from warpdata.formats.wshard.save import RowSource, compose_wshard
 from warpdata.formats.wshard.source import PathLike
+from warpdata.primitives.paths import to_path
 
 __all__ = ["join_chunks"]
 
@@ -34,7 +34,7 @@ def join_chunks(manifest: PathLike, target: PathLike, *, compression: Compressio
     Memory is a few MiB beside rewards and endings, or the largest block that is compressed as a whole.
     `UnsupportedError` names a channel that cannot be joined; see `join_episodes`.
     """
-    chunks = find_chunks(Path(manifest), is_verified=True)
+    chunks = find_chunks(to_path(manifest), is_verified=True)
     with JoinedFile([open_file(chunk) for chunk in chunks]) as joined:
         episodes = [
             replace(load_wshard(chunk, channels=[]), extra=_extra(file))

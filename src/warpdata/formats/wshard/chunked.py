@@ -30,7 +30,7 @@ from warpdata.formats.wshard.codecs import CompressionName, parse_compression
 from warpdata.formats.wshard.container import ALIGNMENTS, JSON_CONTENT, ROLE_MANIFEST
 from warpdata.formats.wshard.container_writer import ContainerOptions, plan_bytes, write_container
 from warpdata.formats.wshard.load import load_wshard
-from warpdata.formats.wshard.model import ChunkPlace, Episode
+from warpdata.formats.wshard.model import ChunkPlace, Episode, check_episodes
 from warpdata.formats.wshard.reader import open_file
 from warpdata.formats.wshard.recovery import PARTIAL, claim_journal
 from warpdata.formats.wshard.save import save_wshard
@@ -38,6 +38,7 @@ from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_JSON_BYTES
 from warpdata.primitives.hashing import fingerprint_file
 from warpdata.primitives.lock_file import LockFile
+from warpdata.primitives.paths import to_path
 
 __all__ = ["ChunkedEpisodeWriter"]
 
@@ -80,7 +81,7 @@ class ChunkedEpisodeWriter:
         for value in (compression, *(per_block or {}).values()):
             parse_compression(value)
         self._directory, self._id, self._max_steps, self._total = (
-            Path(directory),
+            to_path(directory),
             episode_id,
             chunk_size_t,
             total_chunks,
@@ -172,8 +173,7 @@ class ChunkedEpisodeWriter:
 
     def _check(self, chunk: Episode) -> ChunkLayout:
         """Check everything that a later chunk, the manifest or a reader would refuse."""
-        if not isinstance(chunk, Episode):
-            raise BadInputError(f"a chunk is an Episode, not a {type(chunk).__name__}")
+        check_episodes(chunk)
         if self._manifest is not None:
             raise BadInputError("the manifest is written", hint="Pass resume=True to a new writer to continue.")
         chunk.check()

@@ -15,6 +15,7 @@ from warpdata.formats.wshard.chunk_join import JoinedFile
 from warpdata.formats.wshard.chunk_manifest import is_chunk_manifest, load_chunk_manifest
 from warpdata.formats.wshard.reader import WShardFile, open_file
 from warpdata.formats.wshard.source import PathLike
+from warpdata.primitives.paths import to_path
 from warpdata.storage import RangeSource
 
 __all__ = ["find_chunks", "open_wshard"]
@@ -27,7 +28,7 @@ def open_wshard(path: PathLike | RangeSource, *, cache_bytes: int = BLOCK_CACHE_
     windows of each block; 0 caches none. The path of a chunk manifest opens all its chunks as a `JoinedFile`.
     """
     if isinstance(path, str | os.PathLike) and is_chunk_manifest(path):
-        return _open_chunks(Path(path), cache_bytes)
+        return _open_chunks(to_path(path), cache_bytes)
     return open_file(path, cache_bytes)
 
 

@@ -7,7 +7,7 @@ all of them back. Implements "Block types" of docs/specs/wshard.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from warpdata.formats.wshard.reader import BlockReader, WShardFile, open_file
 from warpdata.formats.wshard.recovery import journal_metadata, open_journal
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION
+from warpdata.primitives.paths import to_path
 from warpdata.primitives.suggest import suggest
 from warpdata.storage import RangeSource
 
@@ -51,15 +52,22 @@ def load_wshard(path: PathLike | RangeSource, channels: Sequence[str] | None = N
     gives the steps flushed so far, also while it is being written. The path of a chunk manifest loads all its chunks,
     verified and joined.
     """
+    if channels is not None and not _is_names(channels):
+        raise BadInputError(f"channels={channels!r} is not a list of names", hint="Pass a list, such as ['state'].")
     if isinstance(path, str | os.PathLike):
-        if _is_journal(Path(path)):
-            with open_journal(Path(path)) as handle:
+        if _is_journal(to_path(path)):
+            with open_journal(to_path(path)) as handle:
                 return _load_journal(handle, channels)
         if is_chunk_manifest(path):
-            chunks = find_chunks(Path(path), is_verified=True)
+            chunks = find_chunks(to_path(path), is_verified=True)
             return join_episodes([load_wshard(chunk, channels) for chunk in chunks])
     with open_file(path) as file:
         return _load_file(file, channels)
+
+
+def _is_names(value: object) -> bool:
+    is_list = isinstance(value, Collection) and not isinstance(value, str | bytes)
+    return is_list and all(isinstance(name, str) for name in value)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ __all__ = [
     "Episode",
     "Origin",
     "Timebase",
+    "check_episodes",
     "fits_declaration",
     "has_own_length",
 ]
@@ -183,16 +184,7 @@ class Episode:
 
     def check(self) -> None:
         """Raise `BadInputError` unless every array has the length of the episode."""
-        if not isinstance(self.id, str) or not isinstance(self.env_id, str) or type(self.length) is not int:
-            raise BadInputError(
-                f"the episode has id={self.id!r}, env_id={self.env_id!r} and length={self.length!r}; "
-                "two texts and an integer were expected"
-            )
-        lanes: Mapping[str, object] = self.lanes()
-        for name, value in lanes.items():
-            if not isinstance(value, Channel):
-                hint = f"Pass Channel({name.partition('/')[2]!r}, array)."
-                raise BadInputError(f"{name!r} is a {type(value).__name__}, not a Channel", hint=hint)
+        self._check_types()
         for name, channel in self.lanes().items():
             if channel.data.ndim < 1:
                 raise BadInputError(f"channel {name!r} is a scalar; its first axis must be time")
@@ -208,6 +200,21 @@ class Episode:
         if self.timebase.type == "timestamps_ns" and self.timestamps_ns is None:
             raise BadInputError("the timebase is timestamps_ns, but the episode has no timestamps")
 
+    def _check_types(self) -> None:
+        for group in ("observations", "actions", "omens", "uncertainties", "residuals", "extra"):
+            if not isinstance(getattr(self, group), Mapping):
+                raise BadInputError(f"{group} is a {type(getattr(self, group)).__name__}, not a mapping of names")
+        if not isinstance(self.id, str) or not isinstance(self.env_id, str) or type(self.length) is not int:
+            raise BadInputError(
+                f"the episode has id={self.id!r}, env_id={self.env_id!r} and length={self.length!r}; "
+                "two texts and an integer were expected"
+            )
+        lanes: Mapping[str, object] = self.lanes()
+        for name, value in lanes.items():
+            if not isinstance(value, Channel):
+                hint = f"Pass Channel({name.partition('/')[2]!r}, array)."
+                raise BadInputError(f"{name!r} is a {type(value).__name__}, not a Channel", hint=hint)
+
     def declared_series(self, name: str) -> ChannelSpec | None:
         """Return the declaration of a series in the file of this episode, if the array still has that type."""
         spec = self.origin.series.get(name) if self.origin is not None else None
@@ -222,6 +229,13 @@ def fits_declaration(array: Array, spec: ChannelSpec, length: int) -> bool:
     dtypes = {spec.dtype.numpy, np.dtype("<u2")} if spec.dtype is DType.BF16 else {spec.dtype.numpy}
     has_rows = array.ndim > 0 and (len(array) == length or has_own_length(spec.attributes))
     return has_rows and array.dtype.newbyteorder("<") in dtypes and array.shape[1:] == spec.shape
+
+
+def check_episodes(*values: object) -> None:
+    """Raise `BadInputError` unless all values are episodes."""
+    for value in values:
+        if not isinstance(value, Episode):
+            raise BadInputError(f"an Episode was expected, not a {type(value).__name__}")
 
 
 def has_own_length(attributes: JsonObject) -> bool:

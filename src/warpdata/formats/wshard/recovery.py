@@ -44,6 +44,7 @@ from warpdata.formats.wshard.metadata_writer import make_metadata
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import MIB
 from warpdata.primitives.lock_file import LockFile, claim_file
+from warpdata.primitives.paths import to_path
 from warpdata.storage import explain_os_error
 
 __all__ = [
@@ -88,8 +89,8 @@ def recover(path: PathLike, output: PathLike | None = None, *, remove_partial: b
     written. `ConflictError` if the recording still runs. The journal stays unless `remove_partial`, and also if
     flushed steps after a damaged record could not be read.
     """
-    source = Path(path)
-    target = Path(output) if output is not None else _target(source)
+    source = to_path(path)
+    target = to_path(output) if output is not None else _target(source)
     owned = claim_journal(source, os.O_RDWR)
     try:
         journal = read_journal(owned.fd)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from pathlib import Path
 
 from warpdata.errors import BadInputError, CorruptError
 from warpdata.formats.wshard.block_type import GROUPS, SERIES, SERIES_DTYPES, TICKS, find_block_type
@@ -27,9 +26,10 @@ from warpdata.formats.wshard.dtypes import Array, DType, encode_array, np
 from warpdata.formats.wshard.identity import META_IDENTITY, META_PROVENANCE, check_provenance
 from warpdata.formats.wshard.metadata import META_CHANNELS, META_EPISODE, META_WSHARD, parse_info
 from warpdata.formats.wshard.metadata_writer import encode_metadata
-from warpdata.formats.wshard.model import Channel, Episode, Origin
+from warpdata.formats.wshard.model import Channel, Episode, Origin, check_episodes
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import MIB
+from warpdata.primitives.paths import to_path
 
 __all__ = ["RowSource", "compose_wshard", "save_wshard"]
 
@@ -53,6 +53,7 @@ def save_wshard(
     `time_chunk_steps` splits zstd blocks into chunks that windows read alone; use 0 for files to be exchanged.
     `seal=None` seals an episode that was loaded from a sealed file.
     """
+    check_episodes(episode)
     episode.check()
     default = parse_compression(compression)
     overrides = {name: parse_compression(value) for name, value in (per_block or {}).items()}
@@ -74,7 +75,9 @@ def save_wshard(
         for plan in plans
     ]
     return write_container(
-        Path(path), compressed, ContainerOptions(alignment=alignment, default_codec=default.codec, is_sealed=is_sealed)
+        to_path(path),
+        compressed,
+        ContainerOptions(alignment=alignment, default_codec=default.codec, is_sealed=is_sealed),
     )
 
 
@@ -121,13 +124,14 @@ def compose_wshard(
     `rows` is keyed by block name: `signal/…`, `action/…`, `omen/…` or `uncert/…`. Memory is a few MiB beside the
     episode. Blocks that are too large to decode at once stay uncompressed.
     """
+    check_episodes(episode)
     default = parse_compression(compression)
     whole = _with_placeholders(episode, rows)
     whole.check()
     encoded = {name for name, channel in whole.lanes().items() if "encoding" in channel.attributes}
     plans = [_compressed(_with_rows(plan, rows), default, encoded) for plan in _plan_blocks(whole, rows)]
     _check_sizes(plans, whole)
-    write_container(Path(path), plans, ContainerOptions(default_codec=default.codec))
+    write_container(to_path(path), plans, ContainerOptions(default_codec=default.codec))
 
 
 def _with_placeholders(episode: Episode, rows: Mapping[str, RowSource]) -> Episode:

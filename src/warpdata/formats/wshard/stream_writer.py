@@ -39,6 +39,7 @@ from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import MIB, WSHARD_MAX_RECORD_BYTES
 from warpdata.primitives.atomic_file import sync_directory
 from warpdata.primitives.lock_file import LockFile
+from warpdata.primitives.paths import to_path
 from warpdata.storage import explain_os_error
 
 __all__ = ["WShardStreamWriter"]
@@ -86,7 +87,7 @@ class WShardStreamWriter:
                 f"fsync={fsync!r}, alignment={alignment}, flush_steps={flush_steps} or "
                 f"time_chunk_steps={time_chunk_steps} is not valid"
             )
-        self._path, self._id, self._fsync, self._flush_steps = Path(path), episode_id, fsync, flush_steps
+        self._path, self._id, self._fsync, self._flush_steps = to_path(path), episode_id, fsync, flush_steps
         self._specs, self._compression = _parse_channels(channels)
         self._save = {"alignment": alignment, "time_chunk_steps": time_chunk_steps, "seal": seal}
         self._buffers: tuple[_ChannelBuffer, ...] = ()
@@ -313,6 +314,9 @@ class _ChannelBuffer:
 def _parse_channels(channels: Sequence[Mapping[str, Any]]) -> tuple[list[ChannelSpec], dict[str, Json]]:
     specs: list[ChannelSpec] = []
     compression: dict[str, Json] = {}
+    given: object = channels
+    if not isinstance(given, list | tuple):
+        raise BadInputError(f"the channels are a {type(given).__name__}, not a list of mappings")
     for item in channels:
         if not isinstance(item, Mapping):
             raise BadInputError(f"the channel {item!r} is not a mapping with id, dtype and shape")
