@@ -208,7 +208,7 @@ def test_ticks_are_joined(tmp_path: Path) -> None:
 
 def test_kill_before_any_line_leaves_chunks_that_continue() -> None:
     with scratch_directory() as root:
-        for directory, written in killed("chunks", Path(root), 29):
+        for directory, written in killed("chunks", Path(root), 83):
             if (directory / "ep_manifest.wshard").exists():
                 assert load_wshard(directory / "ep_manifest.wshard").length == STEPS
                 continue

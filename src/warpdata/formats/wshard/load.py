@@ -66,8 +66,9 @@ def load_wshard(path: PathLike | RangeSource, channels: Sequence[str] | None = N
 
 
 def _is_names(value: object) -> bool:
-    is_list = isinstance(value, Collection) and not isinstance(value, str | bytes)
-    return is_list and all(isinstance(name, str) for name in value)
+    if not isinstance(value, Collection) or isinstance(value, str | bytes):
+        return False
+    return all(isinstance(name, str) for name in value)
 
 
 @dataclass(slots=True)
