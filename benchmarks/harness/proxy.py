@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-__all__ = ["Exchange", "S3Proxy"]
+__all__ = ["Exchange", "HttpReader", "S3Proxy"]
 
 _CHUNK_BYTES = 128 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
@@ -80,7 +80,7 @@ class S3Proxy:
         with client, contextlib.suppress(OSError), socket.create_connection(self._upstream) as upstream:
             for side in (client, upstream):
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            requests, responses = _HttpReader(client), _HttpReader(upstream)
+            requests, responses = HttpReader(client), HttpReader(upstream)
             while (request := requests.head()) is not None:
                 time.sleep(self.delay_s)
                 upstream.sendall(request)
@@ -90,7 +90,7 @@ class S3Proxy:
                     break
         self._open.discard(client)
 
-    def _respond(self, request: bytes, responses: _HttpReader, client: socket.socket) -> bool:
+    def _respond(self, request: bytes, responses: HttpReader, client: socket.socket) -> bool:
         method, path, _ = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
         head = responses.head()
         while head is not None and head[9:12] == b"100":
@@ -112,7 +112,7 @@ class S3Proxy:
         return True
 
 
-class _HttpReader:
+class HttpReader:
     """Splits the bytes of a socket into heads and bodies, unchanged."""
 
     def __init__(self, source: socket.socket) -> None:

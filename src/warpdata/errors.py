@@ -96,6 +96,7 @@ class ErrorKind(StrEnum):
     TOKEN_MISMATCH = "token_mismatch"  # noqa: S105 - not a password
     LARGE_EXPORT = "large_export"
     LIMIT_EXCEEDED = "limit_exceeded"
+    WOULD_REMOVE = "would_remove"
     DENIED = "denied"
     AUTHENTICATION = "authentication"
     ACCESS_DENIED = "access_denied"

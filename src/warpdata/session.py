@@ -24,9 +24,18 @@ from warpdata.storage import (
     normalize_url,
     open_store,
 )
-from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Mode, OfflineReader, parse_mode
+from warpdata.storage.cache import (
+    BlobCache,
+    CachedReader,
+    FetchPolicy,
+    Mode,
+    OfflineReader,
+    OfflineStore,
+    parse_mode,
+    shared_entries,
+)
 
-__all__ = ["Session", "VersionAddress", "connect", "open_cache"]
+__all__ = ["Session", "VersionAddress", "connect", "open_cache", "open_metadata_files"]
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
@@ -39,7 +48,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class Session:
-    """An open store. `reader` and `media` may serve reads from the cache; `writer` never does.
+    """An open store. `reader` and `media` may serve reads from the cache. `writer` never does, except in mode `local`.
 
     They differ in when they fetch whole blobs. Tables are read in large parts and rarely whole; media are read in
     small parts and often completely.
@@ -86,21 +95,23 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
     """Open a store, by default that of the settings. Makes no request."""
     settings = settings or load_settings()
     url, cache_mode = normalize_url(store or settings.store_url), parse_mode(mode or settings.mode)
-    writer = open_store(url, settings)
     counters = IOMetrics()
     cache = open_cache(settings, counters)
+    is_remote = not url.startswith(("file://", "memory://"))
+    if is_remote and cache_mode is Mode.LOCAL:
+        small = open_metadata_files(settings, url)
+        reader, offline = OfflineReader(url, cache, small, _OFFLINE), OfflineStore(url, cache, small, _OFFLINE)
+        return Session(offline, reader, settings, mode=cache_mode, counters=counters, cache=cache)
+    writer = open_store(url, settings)
     session = Session(writer, writer, settings, mode=cache_mode, counters=counters, cache=cache)
-    if url.startswith(("file://", "memory://")):
+    if not is_remote:
         return session
     metered = MeteredReader(writer, counters)
     if cache_mode is Mode.REMOTE:
         return replace(session, reader=metered, cache=None)
-    metadata_dir = settings.cache_dir / "metadata"
-    if cache_mode is Mode.LOCAL:
-        return replace(session, reader=OfflineReader(url, cache, MetadataCacheFiles(url, metadata_dir), _OFFLINE))
     is_hybrid = cache_mode is Mode.HYBRID
     tables, media = (FetchPolicy.EAGER,) * 2 if is_hybrid else (FetchPolicy.TABLES, FetchPolicy.MEDIA)
-    cached = CachedReader(MetadataCache(metered, metadata_dir, key_policy, is_valid), cache, tables)
+    cached = CachedReader(MetadataCache(metered, settings.cache_dir / "metadata", key_policy, is_valid), cache, tables)
     return replace(session, reader=cached, media=cached.with_policy(media))
 
 
@@ -124,7 +135,13 @@ class VersionAddress:
         return session, session.catalog.resolve(Address(self.dataset_id, version or self.version))
 
 
+def open_metadata_files(settings: Settings, url: str) -> MetadataCacheFiles:
+    """Open the small objects of a store that this machine has cached. Touches no file."""
+    return MetadataCacheFiles(url, settings.cache_dir / "metadata")
+
+
 def open_cache(settings: Settings | None = None, counters: IOMetrics | None = None) -> BlobCache:
     """Open the cache of this machine, which all stores and processes share. Touches no file."""
     settings = settings or load_settings()
-    return BlobCache(settings.cache_dir, settings.cache_limit_bytes, time.time, counters)
+    opened = shared_entries(settings.cache_dir, time.time)
+    return BlobCache(settings.cache_dir, settings.cache_limit_bytes, time.time, counters, opened)

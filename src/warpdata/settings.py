@@ -13,7 +13,7 @@ from pathlib import Path
 
 from warpdata.errors import BadInputError
 
-__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings"]
+__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings", "provider_variables"]
 
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
@@ -77,6 +77,12 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         cache_limit_bytes=int(_number(env, "WARP_CACHE_SIZE_GB", 100.0) * 1e9),
         s3=_load_s3(env),
     )
+
+
+def provider_variables(environ: Mapping[str, str] | None = None) -> frozenset[tuple[str, str]]:
+    """Return the variables from which the object-store library takes credentials of Google and Azure."""
+    env = os.environ if environ is None else environ
+    return frozenset((name, value) for name, value in env.items() if name.startswith(("GOOGLE_", "AZURE_")))
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:

@@ -17,10 +17,10 @@ from tests.architecture.call_paths import CALLS
 ROOT = Path(__file__).parents[2]
 LIMITS = {
     "wd.dataset(name)": 30,
-    "ds.table().filter().batches()": 33,
-    "ds.stream(shuffle=True)": 43,
+    "ds.table().filter().batches()": 34,  # extension types that a file claims are removed
+    "ds.stream(shuffle=True)": 44,
     "ds.episodes().windows()": 46,
-    "builder.publish()": 41,
+    "builder.publish()": 44,  # references are carried over, and staging has a lock
 }
 STREAM_MODULES = 12
 """Modules of `datasets` and `streaming` between `ds.stream()` and its batches."""

@@ -260,8 +260,8 @@ def test_wrong_names_and_kinds_are_refused(directory: Path) -> None:
         builder().add_artifact("more", directory, kind="files", compression="zstd")
     with pytest.raises(BadInputError, match="valid name for artifact"):
         builder().add_artifact("../x", directory)
-    with pytest.raises(BadInputError, match="do not mix"):
-        wd.DatasetBuilder("acme/pets").append_table("main", pets([name(0)])).add_artifact("raw", directory)
+    with pytest.raises(BadInputError, match="replace=True does not mix with append_table"):
+        wd.DatasetBuilder("acme/pets").append_table("main", pets([name(0)])).publish(replace=True)
     dataset = publish(directory, [name(0)])
     with pytest.raises(NotFoundError, match="no artifact 'raw_image'") as near:
         dataset.artifact("raw_image")

@@ -48,10 +48,10 @@ def numbers(connection: Session, address: str = "a/b", table: str = "main") -> l
     return found
 
 
-def replace(connection: Session, start: int, expected_version: str | None = None) -> None:
+def replace(connection: Session, start: int, expected_version: str | None = None, *, replace: bool = False) -> None:
     builder = wd.DatasetBuilder("a/b", connection)
     builder.add_table("main", rows(start)).add_table("other", rows(start + 1000))
-    builder.publish(expected_version=expected_version)
+    builder.publish(expected_version=expected_version, replace=replace)
 
 
 def append(connection: Session, start: int) -> None:

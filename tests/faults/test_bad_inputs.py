@@ -112,8 +112,8 @@ def test_tables_are_added_once_and_modes_do_not_mix(store: Writer) -> None:
     builder = wd.DatasetBuilder("a/b", link(store)).add_table("main", rows(0))
     with pytest.raises(BadInputError, match="added twice"):
         builder.add_table("main", rows(1))
-    with pytest.raises(BadInputError, match="do not mix"):
-        builder.append_table("more", rows(1))
+    with pytest.raises(BadInputError, match="replace=True does not mix with keep=True"):
+        builder.publish(replace=True, keep=True)
     with pytest.raises(BadInputError, match="no table"):
         wd.DatasetBuilder("a/b", link(store)).publish()
     builder.publish()

@@ -51,7 +51,10 @@ def test_a_damaged_manifest_is_repaired_by_publishing_again(store: Writer) -> No
     replace(link(store, seed=2), 0)
     version = Catalog(store).resolve(parse_address("a/b")).version
     flip(store, f"datasets/a/b/manifests/{version}.json", 40)
-    replace(link(store, seed=3), 100)
+    with pytest.raises(CorruptError) as raised:
+        replace(link(store, seed=3), 100)
+    assert "replace=True" in str(raised.value.hint), "the content that would go is unknown"
+    replace(link(store, seed=3), 100, replace=True)
     replace(link(store, seed=4), 0)
     assert numbers(link(store)) == [0, 1, 2, 3]
 
@@ -154,7 +157,7 @@ def test_damaged_pages_are_not_believed(store: Writer) -> None:
 
     for number, part in enumerate(parts):
         pq.write_table(part, folder / f"{number:03d}.parquet")
-    wd.DatasetBuilder("a/b", link(store, seed=8)).add_table("main", folder).publish()
+    wd.DatasetBuilder("a/b", link(store, seed=8)).add_table("main", folder).publish(replace=True)
     dataset = open_dataset(link(store), parse_address("a/b"))
     (page,) = dataset.manifest.tables["main"].shards.pages
     flip(store, blob_key(page.hash), 50)

@@ -164,7 +164,7 @@ def test_an_append_onto_a_table_that_changed_its_type_is_a_conflict() -> None:
     replace(link(store), 0)
 
     def retype() -> None:
-        wd.DatasetBuilder("a/b", link(store, seed=9)).add_table("main", pa.table({"n": ["text"]})).publish()
+        wd.DatasetBuilder("a/b", link(store, seed=9)).add_table("main", pa.table({"n": ["text"]})).publish(replace=True)
 
     with pytest.raises(ConflictError, match="another commit"):
         append(link(_Overtaken(store, retype), seed=1), 100)

@@ -79,7 +79,7 @@ def test_rows_are_the_samples(shards: list[list[dict[str, str | bytes]]], batch_
                 for ending, value in sample.items()
             ]
             write_tar(Path(name) / f"{number}.tar", members)
-        webdataset("acme/web", name).publish()
+        webdataset("acme/web", name).publish(replace=True)
         opened = wd.dataset("acme/web")
         assert rows("acme/web") == naive_columns(parts)
         seen = {ending for _, sample in parts for ending in sample}

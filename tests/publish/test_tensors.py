@@ -225,7 +225,7 @@ def test_names_and_modes_are_checked_at_once() -> None:
     calls: tuple[Callable[[], Any], ...] = (
         lambda: builder.add_tensors("weights", {}),
         lambda: builder.add_tensors("no/slash", {}),
-        lambda: builder.append_table("main", {"x": [1]}),
+        lambda: builder.publish(replace=True, keep=True),
     )
     for call in calls:
         with pytest.raises(BadInputError):

@@ -1,7 +1,8 @@
 """If this fails, some order of publishes, rivals, lost replies and kills leaves other content than a dictionary has.
 
-Every publish replaces or appends. Replacements have entries of all four kinds. A rival writer may commit first, replies
-may be lost, and a publish may be killed at any store operation.
+Every publish replaces, updates or appends. Replacements have entries of all four kinds. A publish that would remove an
+entry is refused, unless it says so. A rival writer may commit first, replies may be lost, and a publish may be killed
+at any store operation.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import warpdata as wd
 from tests.faults.scenes import link, memory
 from warpdata.datasets import Dataset, open_dataset
-from warpdata.errors import WriteUnknownError
+from warpdata.errors import BadInputError, WriteUnknownError
 from warpdata.publish import Published
 from warpdata.repository.catalog import parse_address
 from warpdata.storage import Writer
@@ -56,7 +57,30 @@ class PublishMachine(RuleBasedStateMachine):
 
     @rule(content=CONTENTS)
     def replace(self, content: dict[str, int]) -> None:
-        self._publish(lambda store: _replacement(store, content), lambda _: _model(content))
+        self._publish(lambda store: _replacement(store, content), lambda _: _model(content), replace=True)
+
+    @rule(content=CONTENTS)
+    def replace_only_if_nothing_goes(self, content: dict[str, int]) -> None:
+        """Without `replace`, a publish that lacks an entry of the head is refused and changes nothing."""
+        missing = dict(self.history[-1].others).keys() - content.keys()
+        if not missing:
+            self._publish(lambda store: _replacement(store, content), lambda _: _model(content))
+            return
+        before = sorted(item.key for item in self.store.list_objects(""))
+        with pytest.raises(BadInputError, match="would remove") as raised:
+            _replacement(self.store, content).publish()
+        assert raised.value.kind == "would_remove"
+        assert sorted(item.key for item in self.store.list_objects("")) == before
+
+    @rule(content=CONTENTS)
+    def update(self, content: dict[str, int]) -> None:
+        """With `keep`, entries that the publish does not name stay."""
+        self._publish(lambda store: _replacement(store, content), lambda base: _after_update(base, content), keep=True)
+
+    @rule(content=CONTENTS, rival=CONTENTS)
+    def update_after_a_rival(self, content: dict[str, int], rival: dict[str, int]) -> None:
+        overtaken = _Overtaken(self.store, lambda: self.replace(rival))
+        self._publish(lambda _: _replacement(overtaken, content), lambda base: _after_update(base, content), keep=True)
 
     @rule(rows=st.integers(1, 3))
     def append(self, rows: int) -> None:
@@ -71,13 +95,13 @@ class PublishMachine(RuleBasedStateMachine):
     @rule(content=CONTENTS, rival=st.integers(1, 3))
     def replace_after_a_rival(self, content: dict[str, int], rival: int) -> None:
         overtaken = _Overtaken(self.store, lambda: self.append(rival))
-        self._publish(lambda _: _replacement(overtaken, content), lambda _: _model(content))
+        self._publish(lambda _: _replacement(overtaken, content), lambda _: _model(content), replace=True)
 
     @rule(content=CONTENTS, at=st.integers(0, 60), when=st.sampled_from(["before", "after"]))
     def replace_and_die(self, content: dict[str, int], at: int, when: Literal["before", "after"]) -> None:
         """A killed publish leaves the old or the new content, and succeeds when it is run again."""
         try:
-            done = _replacement(FaultyStore(self.store, KillAt(at, when)), content).publish()
+            done = _replacement(FaultyStore(self.store, KillAt(at, when)), content).publish(replace=True)
         except Killed:
             before = self.history[-1]
             opened = self._open()
@@ -104,12 +128,14 @@ class PublishMachine(RuleBasedStateMachine):
             assert _read(opened) == content
             assert not wd.verify(opened).problems
 
-    def _publish(self, build: Callable[[Writer], wd.DatasetBuilder], expected: Callable[[Content], Content]) -> None:
+    def _publish(
+        self, build: Callable[[Writer], wd.DatasetBuilder], expected: Callable[[Content], Content], **options: Any
+    ) -> None:
         lossy = FaultyStore(self.store, DropReplies(0.05, self.random))
         try:
-            done = build(lossy).publish()
+            done = build(lossy).publish(**options)
         except WriteUnknownError:  # six lost replies in a row: nothing was committed
-            done = build(self.store).publish()
+            done = build(self.store).publish(**options)
         self._record_if(done, expected(self.history[-1] if self.history else Content(())))
 
     def _record_if(self, done: Published, content: Content) -> None:
@@ -160,6 +186,12 @@ def _appended(store: Writer, rows: int) -> wd.DatasetBuilder:
 
 def _model(content: dict[str, int]) -> Content:
     others = tuple((section, content[section]) for section in SECTIONS[1:] if section in content)
+    return Content(tuple(range(content["tables"])), others)
+
+
+def _after_update(base: Content, content: dict[str, int]) -> Content:
+    merged = dict(base.others) | dict(_model(content).others)
+    others = tuple((section, merged[section]) for section in SECTIONS[1:] if section in merged)
     return Content(tuple(range(content["tables"])), others)
 
 

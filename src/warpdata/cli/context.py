@@ -30,6 +30,11 @@ class CliContext:
         """Connect to `--store`, or to the store in the settings. Makes no request."""
         return warpdata.connect(self.store, mode=self.mode)
 
+    @property
+    def direct_mode(self) -> str:
+        """The mode for commands that check the store and not the cache: `remote`, unless the network is forbidden."""
+        return "local" if (self.mode or warpdata.load_settings().mode) == "local" else "remote"
+
     def open(self, address: str) -> Dataset:
         return warpdata.dataset(address, store=self.store, mode=self.mode)
 

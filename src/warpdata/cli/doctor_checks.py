@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from warpdata.cli.format import bytes_text, seconds_text
+from warpdata.cli.format import bytes_text, count_text, seconds_text
 from warpdata.errors import (
     AccessDeniedError,
     CorruptError,
@@ -31,6 +31,7 @@ from warpdata.query import connect_open
 from warpdata.repository.catalog import STORE_MARKER
 from warpdata.settings import S3Settings, Settings
 from warpdata.storage import ByteRange, Writer, resolve_s3
+from warpdata.storage.cache import reclaim_staging
 
 __all__ = [
     "Finding",
@@ -119,8 +120,12 @@ def check_cache(directory: Path) -> Finding:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(b"doctor")
             file.flush()
+        staging = reclaim_staging(directory)
         free = shutil.disk_usage(directory).free
         detail = f"{directory} is writable, {bytes_text(free)} free"
+        if staging.directories:
+            removed = count_text(staging.directories, "staging directory", "staging directories")
+            detail += f"; removed {removed} of killed publishes, {bytes_text(staging.size_bytes)}"
         return Finding("cache", "note" if free < _LOW_SPACE_BYTES else "ok", detail)
 
     return run_check("cache", check, "Make the directory writable, or set WARP_CACHE_DIR to another.")

@@ -26,6 +26,7 @@ __all__ = [
     "DRY_RUN_KEYS",
     "PUBLISH_KEYS",
     "PublishRequest",
+    "links_option",
     "packing_options",
     "print_result",
     "publish_options",
@@ -37,7 +38,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 PUBLISH_KEYS = {
     "dataset_id": "workspace/name",
-    "version": "64 hex digits; null in a dry run of --append, because it depends on the rows published by then",
+    "version": "64 hex digits; null in a dry run of --append or --keep, because it depends on the head by then",
     "commit": "the new head of the branch; not in a dry run",
     "branch": "name of the branch; not in a dry run",
     "label": "the label, or null; not in a dry run",
@@ -69,6 +70,8 @@ class PublishRequest:
     author: str | None
     metadata: tuple[tuple[str, str], ...]
     expected: str | None
+    replace: bool
+    keep: bool
     repair: bool
     dry_run: bool
 
@@ -88,6 +91,10 @@ def publish_options(function: _F) -> _F:
             help="Metadata of the version. Repeatable.",
         ),
         click.option("--expect", "expected", metavar="REF", help="Fail unless the branch is at this version."),
+        click.option(
+            "--replace", is_flag=True, help="Publish even if the version lacks entries of the head, which then go."
+        ),
+        click.option("--keep", is_flag=True, help="Keep the entries of the head that this publish does not name."),
         click.option("--repair", is_flag=True, help="Verify files that are already stored, and replace corrupt ones."),
         click.option("--dry-run", is_flag=True, help="Show the files to upload without publishing."),
     )
@@ -109,12 +116,18 @@ def packing_options(function: _F) -> _F:
     return apply_options(function, options)
 
 
+def links_option(function: _F) -> _F:
+    """Add `--follow-links`, for sources that are directories or globs."""
+    text = "Publish files that links point to, even outside of the directory. Default: refuse them."
+    return click.option("--follow-links", is_flag=True, help=text)(function)
+
+
 def run_publish(
     builder: DatasetBuilder, session: Session, request: PublishRequest, progress: ProgressLine
 ) -> Published | PublishPlan:
     """Publish, or only plan in a dry run."""
     if request.dry_run:
-        return builder.plan(progress=progress)
+        return builder.plan(branch=request.branch, replace=request.replace, keep=request.keep, progress=progress)
     expected = request.expected
     if expected is not None and not is_digest(expected):
         expected = session.catalog.resolve(Address(request.dataset_id, expected)).version
@@ -125,6 +138,8 @@ def run_publish(
         author=request.author,
         metadata=dict(request.metadata),
         expected_version=expected,
+        replace=request.replace,
+        keep=request.keep,
         repair=request.repair,
         progress=progress,
     )
@@ -173,7 +188,7 @@ def _show_plan(session: Session, plan: PublishPlan) -> None:
     print_facts(
         {
             "would publish": plan.dataset_id,
-            "version": plan.version or "depends on the rows published by then",
+            "version": plan.version or "depends on the head by then",
             **{
                 f"{payload_kind(section).noun} {name}": count_text(count, payload_kind(section).item)
                 for section, counts in plan.counts.items()

@@ -240,6 +240,8 @@ class Dataset:
     ) -> Warmed:
         """Fetch shards into the cache, so that later reads need no network. Without names, fetch everything.
 
+        Also fetches the records that `history` reads.
+
         `shards` selects shards of each entry by number. `max_bytes` bounds the total size of the shards, as a number
         or as text: "200GB".
         """
@@ -248,6 +250,8 @@ class Dataset:
         wanted, skipped_bytes = choose_blobs(self._shards_of(named, shards), limit)
         counter = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._session, wanted, counter)
+        if self._session.reader is not self._session.writer:
+            self._session.catalog.fetch_history(self._version_ref)
         return replace(done, skipped_bytes=done.skipped_bytes + skipped_bytes)
 
     def _shards_of(self, named: Mapping[str, Sequence[str] | None], part: slice | None) -> Iterator[Blob]:

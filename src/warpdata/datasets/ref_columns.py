@@ -1,17 +1,20 @@
 """References as Arrow columns: an extension type over the stored column.
 
 The values are the stored ones (member paths, or structs of shard, offset and length), so they can be sliced, filtered,
-joined, sent and stored like any column. The type has the address of the artifact, and an element has the methods of
-its reference. Imported when a table with bindings is read, because it needs Arrow.
+joined and sorted like any column. An element has the methods of its reference. Imported when a table with bindings is
+read, because it needs Arrow.
+
+Arrow serializes an extension type into every file and stream. The serialized form is a random token of this process,
+and never an address: a file cannot choose the artifact that its reader opens, and contains no location of a store.
 """
 
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from warpdata.errors import BadInputError
@@ -22,30 +25,54 @@ __all__ = ["RefColumns", "RefScalar", "RefType"]
 
 _NAME = "warpdata.ref"
 _CACHED_TYPES = 256
+_TOKEN_BYTES = 16
+
+_tokens: dict[tuple[ArtifactAddress, str], bytes] = {}
+_by_token: dict[bytes, tuple[ArtifactAddress, str]] = {}
 
 
 class RefType(pa.ExtensionType):  # type: ignore[misc]
     """The type of a reference column. `ref_type` is file, image, audio or video.
 
     Arrow holds the Python instance weakly. While its dataset exists, so does the instance, and references read through
-    that dataset. Afterwards, and in other processes, the address opens the artifact.
+    that dataset. Afterwards the address opens the artifact. A pickled type has the address too. A type that came with
+    a file or from another process has no address: its elements are the stored values.
     """
 
     def __init__(
-        self, storage_type: pa.DataType, address: ArtifactAddress, ref_type: str, artifact: Artifact | None = None
+        self,
+        storage_type: pa.DataType,
+        address: ArtifactAddress | None,
+        ref_type: str,
+        artifact: Artifact | None = None,
+        *,
+        token: bytes = b"",
     ) -> None:
         self.address = address
         self.ref_type = ref_type
         self._artifact = artifact
+        self._token = token if address is None else _token_of(address, ref_type)
         super().__init__(storage_type, _NAME)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare artifacts too. Otherwise Arrow would join columns whose rows refer to different files."""
+        return isinstance(other, RefType) and (self._token, self.storage_type) == (other._token, other.storage_type)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # Arrow's own `!=` compares only the storage types
+
+    def __hash__(self) -> int:
+        return hash((self._token, self.storage_type))
+
     def __arrow_ext_serialize__(self) -> bytes:
-        return msgspec.json.encode({"address": self.address, "ref_type": self.ref_type}, order="sorted")
+        return self._token
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> RefType:
-        given = msgspec.json.decode(serialized, type=_Serialized)
-        return reference_type(storage_type, given.address, given.ref_type)
+        known = _by_token.get(serialized)
+        return (
+            cls(storage_type, None, "file", token=serialized) if known is None else reference_type(storage_type, *known)
+        )
 
     def __arrow_ext_scalar_class__(self) -> type[RefScalar]:
         return RefScalar
@@ -56,30 +83,39 @@ class RefType(pa.ExtensionType):  # type: ignore[misc]
     @property
     def artifact(self) -> Artifact:
         if self._artifact is None:
+            if self.address is None:
+                raise BadInputError(
+                    "the column claims references, but it comes from a file or another process",
+                    hint="Read it from the dataset, or call Dataset.as_refs on the rows.",
+                )
             self._artifact = self.address()
         return self._artifact
 
 
 @functools.lru_cache(maxsize=_CACHED_TYPES)
-def reference_type(storage_type: pa.DataType, address: ArtifactAddress, ref_type: str) -> RefType:
+def reference_type(storage_type: pa.DataType, address: ArtifactAddress | None, ref_type: str) -> RefType:
     """Return one instance for equal deserialized types. Otherwise each element would open the artifact."""
     return RefType(storage_type, address, ref_type)
 
 
-class _Serialized(msgspec.Struct):
-    address: ArtifactAddress
-    ref_type: str
+def _token_of(address: ArtifactAddress, ref_type: str) -> bytes:
+    """Return the token of an artifact in this process. Equal references have equal types, so tables can be joined."""
+    token = _tokens.setdefault((address, ref_type), secrets.token_hex(_TOKEN_BYTES).encode())
+    _by_token[token] = address, ref_type
+    return token
 
 
 class RefScalar(pa.ExtensionScalar):  # type: ignore[misc]
     """One element. It has the attributes of its reference, so that `batch["image"][0].as_pil()` works."""
 
-    def as_py(self, **_: Any) -> FileRef | None:
-        """Return the reference, or None for a null."""
+    def as_py(self, **_: Any) -> Any:
+        """Return the reference, or None for a null. Without an address, return the stored value."""
         stored = self.value
         if stored is None or not stored.is_valid:
             return None
         kind = self.type
+        if kind.address is None:
+            return stored.as_py()
         return REF_CLASSES[kind.ref_type](kind.artifact, locator_of(stored.as_py()))
 
     def __getattr__(self, name: str) -> Any:
@@ -88,7 +124,7 @@ class RefScalar(pa.ExtensionScalar):  # type: ignore[misc]
         ref = self.as_py()
         if ref is None:
             raise BadInputError(f"a null has no {name!r}: this row has no {self.type.ref_type}")
-        return getattr(ref, name)
+        return getattr(ref if isinstance(ref, FileRef) else self.type.artifact, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _as_is, (self.as_py(),)
@@ -98,7 +134,7 @@ def _as_is(ref: FileRef | None) -> FileRef | None:
     return ref
 
 
-pa.register_extension_type(RefType(pa.string(), ArtifactAddress("", "", "", "", ""), "file"))
+pa.register_extension_type(RefType(pa.string(), None, "file"))
 
 
 class RefColumns:

@@ -54,11 +54,13 @@ def csv(
 
     `media` maps a column to the directory of its paths; the paths may begin with the name of the directory. The
     whole directory becomes the artifact `raw_COLUMN`, and the column is bound to it. Columns with the same directory
-    share one artifact. Empty paths become null.
+    share one artifact. Empty paths become null. Links that leave a directory are refused, unless `packing` has
+    `follow_links`.
     """
+    packing = packing or Packing()
     builder = DatasetBuilder(dataset_id, store)
     wanted = {column: at if isinstance(at, Media) else Media(at) for column, at in (media or {}).items()}
-    paths = list_files(source, TABLE_SUFFIXES)
+    paths = list_files(source, TABLE_SUFFIXES, follow_links=packing.follow_links)
     if all(path.suffix.lower() == ".parquet" for path in paths):
         described = describe_all(paths)
         row_count = sum(file.row_count for file in described)
@@ -70,7 +72,7 @@ def csv(
         builder.add_table(table, rows)
         first = rows.slice(0, _SAMPLE_ROWS)
     _check_columns(wanted, first.schema, paths[0])
-    member_count = _bind(builder, table, _reference_types(wanted, first), packing or Packing())
+    member_count = _bind(builder, table, _reference_types(wanted, first), packing)
     report(IngestReport(str(source), row_count, member_count))
     return builder
 
@@ -113,7 +115,7 @@ def _bind(builder: DatasetBuilder, table: str, wanted: Mapping[str, tuple[Path, 
         if folder not in artifacts:
             if not folder.is_dir():
                 raise InvalidSourceError(f"{folder} is not a directory", hint="Check the path.")
-            member_count += len(list_sources(folder))
+            member_count += len(list_sources(folder, follow_links=packing.follow_links))
             artifacts[folder] = "raw_" + re.sub(r"[^A-Za-z0-9_.-]", "_", column)
             packing.add(builder, artifacts[folder], folder)
         builder.bind(table, column, artifacts[folder], ref_type)

@@ -44,7 +44,7 @@ def imagefolder(
     `label` is the class directory of a file, if there are several. `split` is the outermost directory, if all of them
     are named train, val, valid, validation, dev or test. `metadata.csv`, `.jsonl` or `.parquet` add columns to the
     rows of the files in their column `file_name`, and take precedence over directories. Other files are skipped and
-    counted in the report.
+    counted in the report. Links that leave the directory are refused, unless `packing` has `follow_links`.
     """
     target = _Target("image", table, artifact, packing or Packing())
     return _prepare(DatasetBuilder(dataset_id, store), Path(folder), target, report)
@@ -85,7 +85,7 @@ class _Listing:
 
 
 def _prepare(builder: DatasetBuilder, folder: Path, target: _Target, report: OnReport) -> DatasetBuilder:
-    listing = _list(folder.expanduser(), target.ref_type)
+    listing = _list(folder.expanduser(), target)
     rows, undescribed = _rows(listing, target.ref_type)
     target.packing.add(builder, target.artifact, {member.path: member.content for member in listing.media})
     builder.add_table(target.table, rows).bind(target.table, target.ref_type, target.artifact, target.ref_type)
@@ -94,11 +94,12 @@ def _prepare(builder: DatasetBuilder, folder: Path, target: _Target, report: OnR
     return builder
 
 
-def _list(folder: Path, ref_type: str) -> _Listing:
+def _list(folder: Path, target: _Target) -> _Listing:
+    ref_type = target.ref_type
     if not folder.is_dir():
         raise InvalidSourceError(f"{folder} is not a directory", hint="Check the path.")
     media, metadata, ignored = [], [], []
-    for member in list_sources(folder):
+    for member in list_sources(folder, follow_links=target.packing.follow_links):
         if ref_type_of(member.path) == ref_type:
             media.append(member)
         elif member.path.rpartition("/")[2] in _METADATA_NAMES:

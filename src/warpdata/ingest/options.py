@@ -22,9 +22,17 @@ class Packing:
     kind: str = "tar_shards"
     compression: str | None = None
     shard_bytes: int | None = None
+    follow_links: bool = False
 
     def add(self, builder: DatasetBuilder, name: str, source: ArtifactInput) -> None:
-        builder.add_artifact(name, source, self.kind, compression=self.compression, shard_bytes=self.shard_bytes)
+        builder.add_artifact(
+            name,
+            source,
+            self.kind,
+            compression=self.compression,
+            shard_bytes=self.shard_bytes,
+            follow_links=self.follow_links,
+        )
 
 
 @dataclass(frozen=True, slots=True)

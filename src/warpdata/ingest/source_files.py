@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from warpdata.errors import InvalidSourceError
-from warpdata.formats.parquet import describe_parquet
-from warpdata.primitives.paths import find_files, is_glob
+from warpdata.formats.parquet import describe_parquet, plain_rows
+from warpdata.primitives.paths import check_inside, find_files, glob_root, is_glob
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,8 +63,11 @@ def count_suffixes(paths: Iterable[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def list_files(source: FileSource, suffixes: Sequence[str]) -> list[Path]:
-    """Return files in order of their paths. Of directories, those with one of the suffixes."""
+def list_files(source: FileSource, suffixes: Sequence[str], *, follow_links: bool = False) -> list[Path]:
+    """Return files in order of their paths. Of directories, those with one of the suffixes.
+
+    Links that leave a directory, or the directory of a glob, are refused, or with `follow_links` followed.
+    """
     found: list[Path] = []
     for name in [source] if isinstance(source, str | Path) else source:
         matches = find_files(name, suffixes, ignore_case=True)
@@ -72,6 +75,10 @@ def list_files(source: FileSource, suffixes: Sequence[str]) -> list[Path]:
             raise InvalidSourceError(f"no file matches {str(name)!r}", hint="Check the path; quote globs in a shell.")
         if not matches:
             raise InvalidSourceError(f"{name} contains no file that ends in {' or '.join(suffixes)}")
+        if not follow_links and is_glob(name):
+            check_inside(matches, glob_root(name))
+        elif not follow_links and Path(name).expanduser().is_dir():
+            check_inside(matches, Path(name).expanduser())
         found.extend(matches)
     return sorted(dict.fromkeys(found), key=lambda file: str(file).encode("utf-8", "surrogateescape"))
 
@@ -94,7 +101,7 @@ def read_first(path: Path, limit: int) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
             batch = next(file.iter_batches(limit), None)
-            return file.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
+            return plain_rows(file.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch]))
     except (pa.ArrowException, OSError) as error:
         raise InvalidSourceError(f"{path} cannot be read as parquet: {error}") from error
 
@@ -134,7 +141,7 @@ def _read_parquet(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     describe_parquet(path)
-    return pq.read_table(path)
+    return plain_rows(pq.read_table(path))
 
 
 def _with_text_columns(rows: pa.Table, path: Path) -> pa.Table:

@@ -46,18 +46,20 @@ def webdataset(
     store: str | Session | None = None,
     table: str = "main",
     artifact: str = "raw",
+    follow_links: bool = False,
     report: OnReport = log_report,
 ) -> DatasetBuilder:
     """Build a dataset from tars in a directory, a glob or a list, with one row for each sample, in order.
 
     `__key__` is the common part of the names of a sample's files. Each suffix is a column. Image, audio, video and
     other files are bound to the artifact. `.cls`, `.id`, `.txt`, `.json` and similar files become values: integers if
-    all of them are, else text. If a sample lacks a file, its cell is null.
+    all of them are, else text. If a sample lacks a file, its cell is null. Links that leave the directory are refused,
+    or with `follow_links` followed.
     """
     import pyarrow as pa
 
     builder = DatasetBuilder(dataset_id, store)
-    paths = list_files(source, (".tar",))
+    paths = list_files(source, (".tar",), follow_links=follow_links)
     columns = learn_columns(paths)
     if not columns.sample_count:
         raise InvalidSourceError(f"{source!s} contains no sample", hint="A sample is 0001.jpg and 0001.cls.")

@@ -33,6 +33,7 @@ __all__ = [
     "StagedBlob",
     "StagedEntry",
     "VersionContext",
+    "copied_blob",
     "entries_by_kind",
     "hash_file",
     "payload_kind",
@@ -74,8 +75,11 @@ class EntryInfo(Protocol):
 class LazyBlob(Protocol):
     """Content that is written to a file only when it is uploaded."""
 
-    def write(self, path: Path, expected: Fingerprint) -> None:
-        """Write the content. Raise `InvalidSourceError` if it does not have the expected fingerprint any more."""
+    def write(self, path: Path, expected: Fingerprint) -> Fingerprint:
+        """Write the content, and return the fingerprint of the file, whose blob is the expected one.
+
+        Raise `InvalidSourceError` if the content has changed since it was hashed.
+        """
         ...
 
 
@@ -86,6 +90,11 @@ class StagedBlob:
     path: Path
     fingerprint: Fingerprint
     content: LazyBlob | None = None
+
+
+class _CopiedContent(LazyBlob, Protocol):
+    @property
+    def blob(self) -> Blob: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +215,11 @@ def pick_entry(kind: PayloadKind[EntryT, Any], manifest: Manifest, name: str | N
 def shards_of(blobs: Sequence[StagedBlob]) -> tuple[Shard, ...]:
     """Return the blobs as shards without rows."""
     return tuple(Shard(blob.hash, blob.byte_size) for blob in (staged.fingerprint.blob for staged in blobs))
+
+
+def copied_blob(name: str, content: _CopiedContent) -> StagedBlob:
+    """Return a blob of another version, of an entry with this name. Its quick hash is not known before it is copied."""
+    return StagedBlob(Path(name, content.blob.hash), Fingerprint(content.blob, ""), content)
 
 
 def hash_file(path: Path, counter: ProgressCounter) -> Fingerprint:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from warpdata.errors import BadInputError
+from warpdata.errors import BadInputError, InvalidSourceError
 
-__all__ = ["expand_glob", "find_files", "is_glob", "to_path"]
+__all__ = ["check_inside", "expand_glob", "find_files", "glob_root", "is_glob", "to_path"]
 
 _WILDCARDS = frozenset("*?[")
 
@@ -32,6 +32,24 @@ def is_glob(path: str | Path) -> bool:
 def expand_glob(pattern: str | Path) -> list[Path]:
     """Return the matching files and directories, sorted. `**` matches directories of any depth."""
     return sorted(map(Path, glob.glob(str(Path(pattern).expanduser()), recursive=True)))  # noqa: PTH207
+
+
+def glob_root(pattern: str | Path) -> Path:
+    """Return the directory before the first wildcard of a glob."""
+    parts = Path(pattern).expanduser().parts
+    return Path(*parts[: next(index for index, part in enumerate(parts) if not _WILDCARDS.isdisjoint(part))])
+
+
+def check_inside(paths: Iterable[Path], top: Path) -> None:
+    """Raise `InvalidSourceError` for a file that a symbolic link takes out of the directory `top`."""
+    root = top.resolve()
+    for path in paths:
+        target = path.resolve()
+        if not target.is_relative_to(root):
+            raise InvalidSourceError(
+                f"{path} is a link to {target}, outside of {top}",
+                hint="Copy the file into the directory, or pass follow_links=True (--follow-links) to publish it.",
+            )
 
 
 def find_files(source: str | Path, suffixes: Sequence[str], *, ignore_case: bool = False) -> list[Path]:

@@ -6,19 +6,24 @@ so it is checked here and not by a kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import BadInputError, ColumnNotFoundError, InvalidSourceError
 from warpdata.kinds import StagedEntry, VersionContext, payload_kind
 from warpdata.kinds.artifacts import Artifact, StagedArtifact
-from warpdata.kinds.tables import StagedTable, check_reference_column
+from warpdata.kinds.tables import StagedTable, Table, check_reference_column
 from warpdata.primitives.suggest import suggest
-from warpdata.repository.manifest import REF_TYPES, Binding, iter_shards
+from warpdata.publish.manifest_builder import StagedVersion
+from warpdata.publish.references import referenced_artifact
+from warpdata.repository.manifest import REF_TYPES, Binding
 
-__all__ = ["check_appended", "check_names", "check_ref_type", "check_staged", "sample_paths"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["check_bindings", "check_names", "check_ref_type", "sample_paths"]
 
 _SAMPLE_PATHS = 16
 
@@ -28,8 +33,33 @@ class _Target:
     """An artifact that a column is bound to. `example` is one of its member paths, for messages."""
 
     contains: Callable[[str], bool]
+    prepare: Callable[[Sequence[str]], None]
     shard_bytes: Sequence[int]
     example: str
+    stored: Artifact | None = None
+
+    @staticmethod
+    def of_stored(artifact: Artifact) -> _Target:
+        first = next(artifact.members(), None)
+        shard_bytes = [shard.byte_size for shard in artifact.shards()]
+        example = first.path if first else ""
+        return _Target(artifact.__contains__, artifact.prepare, shard_bytes, example, artifact)
+
+    @staticmethod
+    def of_staged(artifact: StagedArtifact) -> _Target:
+        if artifact.stored is not None:
+            return _Target.of_stored(artifact.stored)
+        paths = artifact.paths()
+        shard_bytes = [shard.byte_size for shard in artifact.shards]
+        return _Target(paths.__contains__, lambda _: None, shard_bytes, min(paths))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The values of a bound column, in parts. Each part has its source and the number of its first row."""
+
+    schema: pa.Schema
+    parts: Iterable[tuple[str, int, list[Any]]]
 
 
 def check_ref_type(ref_type: str) -> str:
@@ -38,11 +68,14 @@ def check_ref_type(ref_type: str) -> str:
     return ref_type
 
 
-def check_names(bindings: Iterable[Binding], tables: Collection[str], artifacts: Collection[str]) -> None:
-    """Raise `BadInputError` if a binding names a table or artifact that is not part of the publish."""
+def check_names(bindings: Iterable[Binding], tables: Collection[str], artifacts: Collection[str] | None) -> None:
+    """Raise `BadInputError` if a binding names a table or artifact that the version would not have.
+
+    `artifacts` is None before the references of the tables are known, which may bring some.
+    """
     for binding in bindings:
         for noun, name, known in (("table", binding.table, tables), ("artifact", binding.artifact, artifacts)):
-            if name not in known:
+            if known is not None and name not in known:
                 raise BadInputError(
                     f"a binding names {noun} {name!r}, which is not part of this publish",
                     hint=f"Known {noun}s: {', '.join(sorted(known)) or 'none'}.",
@@ -53,53 +86,79 @@ def sample_paths(bindings: Iterable[Binding], artifact: str, tables: Mapping[str
     """Return the first few paths of each column that is bound to the artifact."""
     paths: list[str] = []
     for binding in bindings:
-        table = tables[binding.table] if binding.artifact == artifact else None
+        table = tables.get(binding.table) if binding.artifact == artifact else None
         if isinstance(table, StagedTable) and table.schema is not None and binding.column in table.schema.names:
             cells = (value for _, _, values in table.read_column(binding.column) for value in values)
             paths += islice((cell for cell in cells if isinstance(cell, str)), _SAMPLE_PATHS)
     return paths
 
 
-def check_staged(
-    bindings: Iterable[Binding], name: str, artifact: StagedArtifact, tables: Mapping[str, StagedEntry]
-) -> None:
-    """Check the columns that are bound to a staged artifact. `InvalidSourceError` has the first wrong cell."""
-    bound = [binding for binding in bindings if binding.artifact == name]
-    if bound:
-        paths = {packed.member.path for packed in artifact.members}
-        shard_bytes = [shard.byte_size for shard in artifact.shards]
-        target = _Target(paths.__contains__, shard_bytes, artifact.members[0].member.path)
-        for binding in bound:
-            _check(binding, tables[binding.table], target)
+def check_bindings(bindings: Iterable[Binding], staged: StagedVersion, version: VersionContext | None) -> None:
+    """Check the bindings of the manifest that a publish leads to. `InvalidSourceError` has the first wrong cell.
+
+    `version` is the one that the publish keeps and extends. Rows and artifacts that both stay are not read again.
+    """
+    tables, artifacts = staged.entries.get("tables", {}), staged.entries.get("artifacts", {})
+    before = set(version.manifest.bindings) if version is not None else set()
+    for binding in bindings:
+        table, artifact = tables.get(binding.table), artifacts.get(binding.artifact)
+        if binding in before and table is None and artifact is None:
+            continue
+        target = _find_target(binding, artifact, version)
+        if isinstance(table, StagedTable):
+            if binding not in staged.bindings:
+                _check_origin(binding, table, target)
+            if table.schema is not None:
+                parts = ((path.name, row, values) for path, row, values in table.read_column(binding.column))
+                _check(binding, _Cells(table.schema, parts), target)
+        keeps_rows = table is None or (isinstance(table, StagedTable) and table.appends)
+        is_stored = version is not None and binding.table in version.manifest.tables
+        if version is not None and is_stored and keeps_rows and (artifact is not None or binding not in before):
+            stored: Table = payload_kind("tables").open(version, binding.table)
+            _check(binding, _Cells(stored.schema(), _stored_parts(stored, binding)), target)
 
 
-def check_appended(version: VersionContext, tables: Mapping[str, StagedEntry]) -> None:
-    """Check rows that are appended to tables with bindings against the stored artifacts."""
-    for binding in version.manifest.bindings:
-        if binding.table in tables and tables[binding.table].shards:
-            artifact: Artifact = payload_kind("artifacts").open(version, binding.artifact)
-            first = next(artifact.members(), None)
-            shard_bytes = [shard.byte_size for shard in iter_shards(artifact.entry.shards, version.load_page)]
-            target = _Target(artifact.__contains__, shard_bytes, first.path if first else "")
-            _check(binding, tables[binding.table], target)
+def _find_target(binding: Binding, artifact: StagedEntry | None, version: VersionContext | None) -> _Target:
+    if isinstance(artifact, StagedArtifact):
+        return _Target.of_staged(artifact)
+    assert version is not None, "check_names found the artifact"
+    return _Target.of_stored(payload_kind("artifacts").open(version, binding.artifact))
 
 
-def _check(binding: Binding, table: StagedEntry, target: _Target) -> None:
-    assert isinstance(table, StagedTable)
-    if table.schema is None:
+def _check_origin(binding: Binding, table: StagedTable, target: _Target) -> None:
+    """Refuse references into another artifact than the one that the stored table is bound to."""
+    origin = referenced_artifact(table, binding.column)
+    if origin is not None and (target.stored is None or not target.stored.has_content_of(origin)):
+        raise BadInputError(
+            f"column {binding.column!r} of table {binding.table!r} is bound to artifact {binding.artifact!r}, "
+            f"but the rows refer to files of another artifact {origin.name!r}",
+            hint="Publish the whole table with add_table, or cast the column to paths if the files are the same.",
+        )
+
+
+def _stored_parts(table: Table, binding: Binding) -> Iterator[tuple[str, int, list[Any]]]:
+    if binding.column not in table.schema().names:
         return
-    if binding.column not in table.schema.names:
+    first_row = 0
+    for batch in table.batches(columns=[binding.column]):
+        yield f"the stored table {binding.table!r}", first_row, batch.column(0).to_pylist()
+        first_row += batch.num_rows
+
+
+def _check(binding: Binding, cells: _Cells, target: _Target) -> None:
+    if binding.column not in cells.schema.names:
         raise ColumnNotFoundError(
             f"table {binding.table!r} has no column {binding.column!r} to bind",
-            hint=suggest(binding.column, table.schema.names, label="The columns are"),
+            hint=suggest(binding.column, cells.schema.names, label="The columns are"),
         )
-    check_reference_column(table.schema.field(binding.column))
-    for path, first_row, values in table.read_column(binding.column):
+    check_reference_column(cells.schema.field(binding.column))
+    for source, first_row, values in cells.parts:
+        target.prepare([value for value in values if isinstance(value, str)])
         for number, value in enumerate(values):
             problem = _problem(value, target)
             if problem is not None:
                 raise InvalidSourceError(
-                    f"row {first_row + number} of {path.name} (table {binding.table!r}, column {binding.column!r}): "
+                    f"row {first_row + number} of {source} (table {binding.table!r}, column {binding.column!r}): "
                     f"{problem} artifact {binding.artifact!r}",
                     hint=f"Its members are named like {target.example!r}; prefix=… changes the beginning of all paths.",
                 )

@@ -6,11 +6,11 @@ already stored are not uploaded twice. Implements docs/specs/publish.md.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import errno
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +18,20 @@ from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
     ErrorKind,
-    LimitExceededError,
     NotFoundError,
     StorageError,
+    WarpError,
 )
 from warpdata.kinds import StageContext, StagedEntry, payload_kind
-from warpdata.kinds.artifacts import ArtifactInput, ArtifactSpec, StagedArtifact
+from warpdata.kinds.artifacts import ArtifactInput, ArtifactSpec
 from warpdata.kinds.episodes import EpisodesInput, EpisodesSpec
 from warpdata.kinds.tables import TableInput, TableSpec
-from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
+from warpdata.limits import MAX_NAME_LENGTH
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
-from warpdata.publish.bindings import check_names, check_ref_type, check_staged, sample_paths
-from warpdata.publish.change_set import ChangeSet
-from warpdata.publish.manifest_builder import StagedVersion
+from warpdata.publish.bindings import check_bindings, check_names, check_ref_type, sample_paths
+from warpdata.publish.change_set import ChangeMode, ChangeSet, check_expected
+from warpdata.publish.references import carry_references
 from warpdata.publish.upload import (
     PublishPlan,
     delete_corrupt,
@@ -42,22 +42,28 @@ from warpdata.publish.upload import (
 )
 from warpdata.repository.catalog import (
     MAIN,
+    Head,
     VersionRef,
+    check_commit_texts,
     check_dataset_id,
     check_ref_name,
     commit,
     create_label,
+    find_head,
     mark_store,
 )
-from warpdata.repository.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest
+from warpdata.repository.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest, version_of
 from warpdata.session import Session, connect
 from warpdata.settings import Settings
 from warpdata.storage import Reader
+from warpdata.storage.cache import StagingDirectory
 
 if TYPE_CHECKING:
     from warpdata.kinds.tensors import TensorsInput
 
 __all__ = ["DatasetBuilder", "Published"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +82,8 @@ class Published:
 class DatasetBuilder:
     """Collects tables, artifacts, episodes and tensors, then publishes them as one version.
 
-    With `add_table` the version has exactly the entries that were added. With `append_table` it is the head of the
-    branch plus the new rows; the two do not mix. Nothing is written before `publish`.
+    The version has exactly the entries that were added. With `append_table`, or with `keep=True`, it is the head of the
+    branch with these entries added or replaced. Nothing is written to the store before `publish`.
     """
 
     def __init__(self, dataset_id: str, store: str | Session | None = None, *, settings: Settings | None = None):
@@ -85,20 +91,23 @@ class DatasetBuilder:
         self._session = store if isinstance(store, Session) else connect(store, settings)
         self._sources: dict[str, dict[str, Any]] = {}
         self._bindings: dict[tuple[str, str], Binding] = {}
-        self._appends: bool | None = None
-        self._staged: StagedVersion | None = None
-        self._directory: Path | None = None
+        self._appends = False
+        self._staged: dict[str, dict[str, StagedEntry]] | None = None
+        self._staging: StagingDirectory | None = None
 
     def add_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
         """Add a table from files (published byte for byte), Arrow data, data frames, or a list of these.
 
-        `rewrite` reads the files and writes them again: one schema, even row groups, page checksums.
+        A `Table` of a dataset and Arrow data read from one keep their references: the columns are bound again, and
+        the artifacts that they refer to become part of the version. `rewrite` reads the files and writes them again:
+        one schema, even row groups, page checksums.
         """
         return self._add("tables", name, TableSpec(source, rewrite))
 
     def append_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
-        """Append rows to a table of the branch. A table that does not exist is created."""
-        return self._add("tables", name, TableSpec(source, rewrite), appends=True)
+        """Append rows to a table of the branch, whose other entries stay. A table that does not exist is created."""
+        self._appends = True
+        return self._add("tables", name, TableSpec(source, rewrite, appends=True))
 
     def add_artifact(
         self,
@@ -109,15 +118,18 @@ class DatasetBuilder:
         compression: str | None = None,
         shard_bytes: int | None = None,
         prefix: str | None = None,
+        follow_links: bool = False,
     ) -> DatasetBuilder:
         """Add raw files: a directory, a list of files, or a mapping of member paths to files or bytes.
 
+        An `Artifact` of a dataset is published as it is. Its blobs are copied only to another store.
         `kind` is "tar_shards" (packed deterministically, `shard_bytes` each, or cut by content so that versions
         share most shards), "webdataset_shards" (tar files as they are) or "files" (each a blob of its own).
         Members are named by their path in the directory. If bound columns put the directory's name in front, so do
-        member paths. `prefix` sets another beginning.
+        member paths. `prefix` sets another beginning. Links that leave the directory are refused, or with
+        `follow_links` followed.
         """
-        return self._add("artifacts", name, ArtifactSpec(source, kind, compression, shard_bytes, prefix))
+        return self._add("artifacts", name, ArtifactSpec(source, kind, compression, shard_bytes, prefix, follow_links))
 
     def add_episodes(
         self, name: str, source: EpisodesInput, *, compression: str = "none", time_chunk_steps: int = 0
@@ -145,13 +157,16 @@ class DatasetBuilder:
         """
         if (table, column) in self._bindings:
             raise BadInputError(f"column {column!r} of table {table!r} is already bound")
-        self._set_mode(appends=False)
         self._bindings[table, column] = Binding(table, column, artifact, check_ref_type(ref_type))
         return self
 
-    def plan(self, *, progress: Progress = silent) -> PublishPlan:
-        """Return what `publish` would do. Reads the store and writes nothing to it."""
-        return self._plan(progress, find_present)
+    def plan(
+        self, *, branch: str = MAIN, replace: bool = False, keep: bool = False, progress: Progress = silent
+    ) -> PublishPlan:
+        """Return what `publish` would do, or raise what it would raise. Reads the store and writes nothing to it."""
+        mode = self._mode(replace=replace, keep=keep)
+        head = self._find_head(branch)
+        return self._plan(self._change_set(head, mode, {}, progress), head, find_present)
 
     def publish(
         self,
@@ -162,27 +177,35 @@ class DatasetBuilder:
         author: str | None = None,
         metadata: JsonObject | None = None,
         expected_version: str | None = None,
+        replace: bool = False,
+        keep: bool = False,
         repair: bool = False,
         progress: Progress = silent,
     ) -> Published:
         """Upload missing blobs, then make this version the head of `branch`, exactly once.
 
-        `label` names the version permanently. With `expected_version`, any other head of the branch is a
-        `ConflictError`. `repair` reads blobs that are already stored and replaces corrupt ones. `metadata` is free
-        text about the version that does not change its hash.
+        If the head has entries or bindings that the version lacks, nothing is published and a `BadInputError` lists
+        them: `keep` adds them to the version, and `replace` publishes without them. `label` names the version
+        permanently. With `expected_version`, any other head of the branch is a `ConflictError`. `repair` reads blobs
+        that are already stored and replaces corrupt ones. `metadata` is free text about the version that does not
+        change its hash. All checks come before the upload.
         """
-        _check_texts(message, branch, label)
+        check_commit_texts(author or self._session.settings.author, message)
+        _check_names(branch, label)
         encode_manifest(Manifest(self._dataset_id, metadata=metadata or {}))  # fails early for invalid metadata
+        mode = self._mode(replace=replace, keep=keep)
         session = self._session
-        plan = self._plan(progress, find_likely_present if not repair else find_present)
-        self._check_label(label, plan.version)
-        self._check_branch(branch)
+        head = self._find_head(branch)
+        check_expected(self._dataset_id, head.version if head else None, expected_version)
+        change = self._change_set(head, mode, metadata or {}, progress)
+        self._check_label(label, version_of(change.build(head).manifest), is_final=not mode.keeps)
+        plan = self._plan(change, head, find_likely_present if not repair else find_present)
         mark_store(session.writer, session.pause)
         if repair and delete_corrupt(session.writer, [file.fingerprint.blob for file in plan.files if file.is_present]):
-            plan = self.plan(progress=progress)
+            plan = self._plan(change, head, find_present)
         counter = ProgressCounter(progress, "upload", plan.total_bytes, len(plan.files))
-        upload_files(session.writer, plan.files, self._staging_dir(), counter, session.pause)
-        change = self._change_set(self._stage(progress), metadata or {})
+        with _staging_errors(self._staging_dir()):
+            upload_files(session.writer, plan.files, self._staging_dir(), counter, session.pause)
         txn = change.transaction(branch, author or session.settings.author, message)
         done = commit(session.writer, txn, change.proposal(expected_version), session.pause)
         if label is not None:
@@ -198,7 +221,7 @@ class DatasetBuilder:
             uploaded_bytes=plan.upload_bytes,
         )
 
-    def _add(self, section: str, name: str, source: object, *, appends: bool = False) -> DatasetBuilder:
+    def _add(self, section: str, name: str, source: object) -> DatasetBuilder:
         noun = payload_kind(section).noun
         if not ENTRY_NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
             raise BadInputError(
@@ -208,27 +231,46 @@ class DatasetBuilder:
             )
         if name in self._sources.get(section, {}):
             raise BadInputError(f"{noun} {name!r} was added twice", hint="Pass all sources in one call, as a list.")
-        self._set_mode(appends=appends)
         self._sources.setdefault(section, {})[name] = source
+        self._staged = None
         return self
 
-    def _set_mode(self, *, appends: bool) -> None:
-        if self._appends not in (None, appends):
-            raise BadInputError("append_table and other additions do not mix in one publish", hint="Publish twice.")
-        self._appends = appends
-        self._staged = None
+    def _mode(self, *, replace: bool, keep: bool) -> ChangeMode:
+        if replace and (keep or self._appends):
+            kept_by = "keep=True" if keep else "append_table"
+            raise BadInputError(f"replace=True does not mix with {kept_by}, which keeps the head", hint="Choose one.")
+        return ChangeMode(keeps=keep or self._appends, appends=self._appends, may_remove=replace)
 
-    def _plan(self, progress: Progress, find: Callable[[Reader, Sequence[Blob]], set[str]]) -> PublishPlan:
-        staged = self._stage(progress)
+    def _plan(
+        self, change: ChangeSet, head: Head | None, find: Callable[[Reader, Sequence[Blob]], set[str]]
+    ) -> PublishPlan:
+        """Check the change against the head, then look for the blobs in the store."""
+        version = version_of(change.build(head).manifest)
+        staged = change.staged
         present = find(self._session.writer, list(dict.fromkeys(blob.fingerprint.blob for blob in staged.blobs())))
         return PublishPlan(
             dataset_id=self._dataset_id,
-            version=None if self._appends else self._change_set(staged, {}).replacement_version(),
+            version=None if change.mode.keeps else version,
             counts=staged.item_counts(),
             files=plan_upload(staged.blobs(), present),
         )
 
-    def _stage(self, progress: Progress) -> StagedVersion:
+    def _change_set(self, head: Head | None, mode: ChangeMode, metadata: JsonObject, progress: Progress) -> ChangeSet:
+        """Stage the sources, add what their references need, and check all bindings that the head cannot change."""
+        base = Manifest(self._dataset_id)
+        if head is not None and mode.keeps:
+            base = self._session.catalog.manifest(VersionRef(self._dataset_id, head.version))
+        bindings = list(self._bindings.values())
+        check_names(bindings, base.tables.keys() | self._sources.get("tables", {}).keys(), None)
+        entries = self._stage(progress)
+        with _staging_errors(self._staging_dir()):
+            staged = carry_references(entries, bindings, base)
+            if not mode.keeps:
+                check_names(staged.bindings, entries.get("tables", {}), staged.entries.get("artifacts", {}))
+                check_bindings(staged.bindings, staged, None)
+        return ChangeSet(self._session, self._dataset_id, staged, mode, metadata)
+
+    def _stage(self, progress: Progress) -> dict[str, dict[str, StagedEntry]]:
         """Stage all sources, once: iterators cannot be read twice."""
         if self._staged is None:
             if not self._sources:
@@ -236,15 +278,14 @@ class DatasetBuilder:
                     f"{self._dataset_id} has no table, artifact, episodes or tensors to publish",
                     hint="Call add_table first.",
                 )
-            bindings = tuple(self._bindings.values())
-            check_names(bindings, self._sources.get("tables", {}), self._sources.get("artifacts", {}))
             entries: dict[str, dict[str, StagedEntry]] = {}
-            for section in Manifest(self._dataset_id).sections():  # tables first: artifacts need their bound columns
-                if section in self._sources:
-                    entries[section] = {}
-                    for name, source in self._sources[section].items():
-                        entries[section][name] = self._stage_entry(section, name, source, entries, progress)
-            self._staged = StagedVersion(entries, bindings)
+            with _staging_errors(self._staging_dir()):
+                for section in Manifest(self._dataset_id).sections():  # tables first: artifacts need bound columns
+                    if section in self._sources:
+                        entries[section] = {}
+                        for name, source in self._sources[section].items():
+                            entries[section][name] = self._stage_entry(section, name, source, entries, progress)
+            self._staged = entries
         return self._staged
 
     def _stage_entry(
@@ -252,54 +293,60 @@ class DatasetBuilder:
     ) -> StagedEntry:
         bindings, tables = list(self._bindings.values()), done.get("tables", {})
         context = StageContext(self._staging_dir(), progress, lambda artifact: sample_paths(bindings, artifact, tables))
-        staged = payload_kind(section).stage(name, source, context)
-        if isinstance(staged, StagedArtifact):
-            check_staged(bindings, name, staged, tables)
-            return replace(staged, members=())
-        return staged
+        return payload_kind(section).stage(name, source, context)
 
     def _staging_dir(self) -> Path:
         """Return a directory that is removed with the builder."""
-        if self._directory is not None:
-            return self._directory
-        cache = self._session.settings.cache_dir
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            directory = Path(tempfile.mkdtemp(prefix="staging-", dir=cache))
-        except OSError as error:
-            raise StorageError(
-                f"no staging directory can be created in {cache}: {error.strerror}",
-                hint="Set WARP_CACHE_DIR to another directory.",
-            ) from error
-        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-        self._directory = directory
-        return directory
+        if self._staging is None:
+            cache = self._session.settings.cache_dir
+            try:
+                self._staging = StagingDirectory(cache)
+            except OSError as error:
+                raise StorageError(
+                    f"no staging directory can be created in {cache}: {error.strerror}",
+                    hint="Set WARP_CACHE_DIR to another directory.",
+                ) from error
+            weakref.finalize(self, self._staging.remove)
+        return self._staging.path
 
-    def _change_set(self, staged: StagedVersion, metadata: JsonObject) -> ChangeSet:
-        return ChangeSet(self._session, self._dataset_id, staged, metadata, appends=bool(self._appends))
-
-    def _check_branch(self, branch: str) -> None:
-        """Require an existing branch. Only `main` is created by a publish."""
-        if branch != MAIN and branch not in self._session.catalog.branches(self._dataset_id):
+    def _find_head(self, branch: str) -> Head | None:
+        """Return the head of the branch, or None for a new dataset. Only `main` is created by a publish."""
+        head = find_head(self._session.writer, self._dataset_id, branch)
+        if head is None and branch != MAIN:
             raise NotFoundError(
                 f"{self._dataset_id} has no branch {branch!r}",
                 hint=f"Create it first: `warp branch {self._dataset_id} {branch}`, or Dataset.branch({branch!r}).",
                 kind=ErrorKind.REF_NOT_FOUND,
             )
+        return head
 
-    def _check_label(self, label: str | None, version: str | None) -> None:
+    def _check_label(self, label: str | None, version: str, *, is_final: bool) -> None:
         """Refuse a label of another version before the upload. `create_label` checks again after the commit."""
         taken = self._session.catalog.label(self._dataset_id, label) if label is not None else None
-        if taken is not None and taken.version != version:
+        if taken is not None and (not is_final or taken.version != version):
             raise AlreadyExistsError(
                 f"label {label!r} of {self._dataset_id} already names version {taken.version[:12]}",
                 hint="Labels never move: choose another name.",
             )
 
 
-def _check_texts(message: str, branch: str, label: str | None) -> None:
+@contextmanager
+def _staging_errors(directory: Path) -> Iterator[None]:
+    """Translate an error of the operating system, such as a full disk, into a `StorageError`."""
+    try:
+        yield
+    except WarpError:
+        raise
+    except OSError as error:
+        is_full = error.errno in _FULL
+        raise StorageError(
+            f"the staging directory {directory} cannot be written: {error.strerror or error}",
+            hint="Free some space, or set WARP_CACHE_DIR to a directory on a larger disk." if is_full else None,
+            kind=ErrorKind.STORE_FULL if is_full else None,
+        ) from error
+
+
+def _check_names(branch: str, label: str | None) -> None:
     check_ref_name(branch, "branch")
     if label is not None:
         check_ref_name(label, "label")
-    if len(message) > MAX_MESSAGE_LENGTH:
-        raise LimitExceededError(f"the message has {len(message)} characters; the limit is {MAX_MESSAGE_LENGTH}")

@@ -30,10 +30,14 @@ __all__ = ["BuiltManifest", "StagedVersion", "build_manifest"]
 
 @dataclass(frozen=True, slots=True)
 class StagedVersion:
-    """The staged entries of a publish, by section and name, and its bindings."""
+    """The staged entries of a publish, by section and name, and its bindings.
+
+    `carried` names the artifacts that reference columns brought, which no call added.
+    """
 
     entries: Mapping[str, Mapping[str, StagedEntry]]
     bindings: tuple[Binding, ...] = ()
+    carried: frozenset[str] = frozenset()
 
     def blobs(self) -> Iterator[StagedBlob]:
         """Yield all blobs of all entries. A blob may repeat."""
@@ -80,7 +84,8 @@ def _build(
             paged = extend_shards(entry.shards, shards, load_page, inline_limit=inline_limit)
             sections[section][name] = replace(entry, shards=paged.shards)
             new_pages |= paged.new_pages
-    bindings = tuple(sorted({*base.bindings, *staged.bindings}, key=astuple))
+    bound = {(binding.table, binding.column): binding for binding in (*base.bindings, *staged.bindings)}
+    bindings = tuple(sorted(bound.values(), key=astuple))
     manifest = replace(base, **sections, bindings=bindings, metadata={})
     encode_manifest(manifest)  # raises LimitExceededError if the manifest is too large
     return BuiltManifest(replace(manifest, metadata=metadata), new_pages)

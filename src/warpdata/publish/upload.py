@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpdata.errors import ObjectNotFoundError, StorageError, WriteUnknownError
+from warpdata.errors import (
+    DeniedError,
+    ErrorKind,
+    NotCachedError,
+    ObjectNotFoundError,
+    StorageError,
+    WriteUnknownError,
+)
 from warpdata.kinds import LazyBlob, StagedBlob
 from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
@@ -23,6 +30,7 @@ __all__ = [
     "find_likely_present",
     "find_present",
     "plan_upload",
+    "retry_unknown",
     "upload_files",
 ]
 
@@ -96,7 +104,7 @@ def find_likely_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
     """Like `find_present`, but skip most small blobs if none of a sample is stored.
 
     An interrupted publish uploaded the first blobs first, so the sample includes those. A stored blob that was
-    skipped is uploaded again, and its create-only put has no effect.
+    skipped is uploaded again; its create-only put has no effect, and the stored bytes are read back.
     """
     small = [blob for blob in blobs if blob.byte_size <= SINGLE_PUT_BYTES]
     sample = {*small[:_SAMPLE_BLOBS], *small[:: max(1, len(small) // _SAMPLE_BLOBS)]}
@@ -112,6 +120,12 @@ def find_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
     def is_present(blob: Blob) -> bool:
         try:
             return reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
+        except NotCachedError as error:
+            raise DeniedError(
+                f"mode 'local' uses no network, so the content of {reader.url} is unknown",
+                hint="Open the store in another mode, such as 'auto'.",
+                kind=ErrorKind.READ_ONLY_STORE,
+            ) from error
         except ObjectNotFoundError:
             return False
 
@@ -128,46 +142,77 @@ def upload_files(
         if file.is_present:
             counter.add_bytes(file.fingerprint.blob.byte_size)
         else:
-            with _on_disk(file, staging) as path:
-                _put_file(writer, path, file.fingerprint, counter, pause)
+            with _on_disk(file, staging) as (path, fingerprint):
+                _put_file(writer, path, fingerprint, counter, pause)
         counter.finish_file()
 
     IO_POOL.map_all(upload, files, limit=_UPLOAD_THREADS)
 
 
 @contextmanager
-def _on_disk(file: PlannedFile, staging: Path) -> Iterator[Path]:
+def _on_disk(file: PlannedFile, staging: Path) -> Iterator[tuple[Path, Fingerprint]]:
     if file.content is None:
-        yield file.path
+        yield file.path, file.fingerprint
         return
     written = staging / f"{file.fingerprint.blob.hash}.shard"
     try:
-        file.content.write(written, file.fingerprint)
-        yield written
+        yield written, file.content.write(written, file.fingerprint)
     finally:
         written.unlink(missing_ok=True)
 
 
 def _put_file(writer: Writer, path: Path, fingerprint: Fingerprint, counter: ProgressCounter, pause: Pause) -> None:
-    """Create the blob. When this returns, the blob is in the store."""
-    blob = fingerprint.blob
+    """Create the blob, or replace a corrupt object under its key. When this returns, the blob is in the store."""
+    key, blob = blob_key(fingerprint.blob.hash), fingerprint.blob
+
+    def put() -> None:
+        if writer.create_file(key, path, fingerprint, counter.add_bytes):
+            is_checked = blob.byte_size <= SINGLE_PUT_BYTES  # one conditional request, which the store confirmed
+        else:
+            is_checked = _is_intact(writer, blob)
+            if not is_checked:
+                writer.replace_file(key, path, fingerprint)
+        if not is_checked:
+            _check_size(writer, blob, path)
+
+    retry_unknown(put, pause)
+
+
+def _is_intact(reader: Reader, blob: Blob) -> bool:
+    """Check an object that an upload has met: its size, and its hash if it fits into one request.
+
+    Reading a small blob back takes as long as the request that has just been refused.
+    """
+    try:
+        is_sized = reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
+    except ObjectNotFoundError:
+        return False
+    return is_sized and (blob.byte_size > SINGLE_PUT_BYTES or verify_blob(reader, blob) is None)
+
+
+def _check_size(reader: Reader, blob: Blob, path: Path) -> None:
+    stored = reader.stat(blob_key(blob.hash)).size_bytes
+    if stored != blob.byte_size:
+        raise StorageError(f"{path} has {blob.byte_size} bytes, but blob {blob.hash} in the store has {stored}")
+
+
+def retry_unknown(write: Callable[[], None], pause: Pause) -> None:
+    """Repeat a write after a lost reply. Its content must depend only on its key."""
     for attempt in range(_ATTEMPTS):
         try:
-            writer.create_file(blob_key(blob.hash), path, fingerprint, counter.add_bytes)
-            break
+            return write()
         except WriteUnknownError:
             if attempt == _ATTEMPTS - 1:
                 raise
             pause(attempt)
-    if blob.byte_size > SINGLE_PUT_BYTES:
-        stored = writer.stat(blob_key(blob.hash)).size_bytes
-        if stored != blob.byte_size:
-            raise StorageError(f"{path} has {blob.byte_size} bytes, but blob {blob.hash} in the store has {stored}")
+    raise AssertionError("unreachable")
 
 
 def delete_corrupt(writer: Writer, blobs: Iterable[Blob]) -> set[str]:
     """Delete stored blobs that do not have their hash, so that they can be uploaded again. Return their hashes."""
-    corrupt = [blob for blob in blobs if verify_blob(writer, blob) is not None]
+    listed = list(blobs)
+    findings = IO_POOL.map_all(lambda blob: verify_blob(writer, blob), listed, limit=_UPLOAD_THREADS)
+    corrupt = [blob for blob, finding in zip(listed, findings, strict=True) if finding is not None]
     for blob in corrupt:
         writer.delete(blob_key(blob.hash))
     return {blob.hash for blob in corrupt}

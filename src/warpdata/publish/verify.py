@@ -1,18 +1,20 @@
-"""Verification of a published version: every blob is read and hashed again."""
+"""Verification of a published version: every blob is read and hashed again, and restored from the cache on request."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from warpdata.datasets import Dataset
 from warpdata.datasets import dataset as open_by_address
-from warpdata.errors import WarpError
+from warpdata.errors import NotCachedError, WarpError
 from warpdata.kinds import VersionContext, entries_by_kind
-from warpdata.primitives.hashing import Blob
+from warpdata.primitives.hashing import Blob, blob_key, fingerprint_file, sha256_hex
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
+from warpdata.publish.upload import retry_unknown
 from warpdata.repository.catalog import VersionRef
+from warpdata.session import Session, open_cache, open_metadata_files
 from warpdata.storage import verify_blob
 
 __all__ = ["Verification", "verify"]
@@ -22,17 +24,25 @@ _READ_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The blobs that were read. `problems` names every missing or corrupt blob, and is empty for a valid version."""
+    """The blobs that were read. `problems` names every missing or corrupt blob, and is empty for a valid version.
+
+    `repaired` has the digests of blobs that were missing or corrupt and are valid now.
+    """
 
     blobs: int
     size_bytes: int
     problems: tuple[str, ...]
+    repaired: tuple[str, ...] = ()
 
 
-def verify(target: str | Dataset, *, store: str | None = None, progress: Progress = silent) -> Verification:
+def verify(
+    target: str | Dataset, *, store: str | None = None, repair: bool = False, progress: Progress = silent
+) -> Verification:
     """Read and hash every blob of a dataset, given as an object or an address.
 
     Problems are reported and not raised, so that one call finds all of them. Memory does not grow with blob size.
+    Mode `local` verifies the copies on this machine, and raises `NotCachedError` for a blob without one.
+    `repair` replaces missing and corrupt blobs of which the cache of this machine has a valid copy.
     """
     dataset = open_by_address(target, store=store) if isinstance(target, str) else target
     reader = dataset.session.writer  # not `session.reader`, which may answer from the cache
@@ -44,13 +54,40 @@ def verify(target: str | Dataset, *, store: str | None = None, progress: Progres
 
     def check(blob: Blob) -> str | None:
         finding = verify_blob(reader, blob, counter.add_bytes)
+        if isinstance(finding, NotCachedError):
+            raise finding
         counter.finish_file()
         return None if finding is None else finding.message
 
     findings = IO_POOL.map_all(check, blobs, limit=_READ_THREADS)
     corrupt = {blob: finding for blob, finding in zip(blobs, findings, strict=True) if finding}
+    repaired = _restore(dataset.session, list(corrupt)) if repair else ()
+    for blob in repaired:
+        del corrupt[blob]
     problems = (*corrupt.values(), *_corrupt_parts(dataset, corrupt.keys()))
-    return Verification(len(blobs), sum(blob.byte_size for blob in blobs), problems)
+    digests = tuple(blob.hash for blob in repaired)
+    return Verification(len(blobs), sum(blob.byte_size for blob in blobs), problems, digests)
+
+
+def _restore(session: Session, blobs: Sequence[Blob]) -> tuple[Blob, ...]:
+    """Replace blobs in the store by copies in the cache. Return those that are valid now."""
+    cache, small = open_cache(session.settings), open_metadata_files(session.settings, session.writer.url)
+
+    def restore(blob: Blob) -> bool:
+        key, writer, entry = blob_key(blob.hash), session.writer, cache.find_intact(blob.hash)
+        if entry is not None:
+            found = fingerprint_file(entry.path)  # the cache compares a fast hash; a store needs the strong one
+            if found.blob == blob:
+                retry_unknown(lambda: writer.replace_file(key, entry.path, found), session.pause)
+                return True
+        page = small.load(key)
+        if page is None or sha256_hex(page.data) != blob.hash:
+            return False
+        retry_unknown(lambda: writer.replace(key, page.data), session.pause)
+        return True
+
+    done = IO_POOL.map_all(restore, blobs, limit=_READ_THREADS)
+    return tuple(blob for blob, is_restored in zip(blobs, done, strict=True) if is_restored)
 
 
 def _corrupt_parts(dataset: Dataset, corrupt: Collection[Blob]) -> Iterator[str]:

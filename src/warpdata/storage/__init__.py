@@ -10,6 +10,12 @@ from warpdata.storage.local import LocalStore
 from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, MetadataCacheFiles
 from warpdata.storage.metrics import IOMetrics, IOStats, MeteredReader
 from warpdata.storage.object_store import ObjectStore
+from warpdata.storage.private_files import (
+    check_private_directory,
+    is_private_file,
+    make_private_directories,
+    open_private,
+)
 from warpdata.storage.range_source import (
     ConcurrentSource,
     DirectSource,
@@ -21,10 +27,11 @@ from warpdata.storage.range_source import (
     explain_os_error,
 )
 from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer
-from warpdata.storage.verified_read import read_blob, read_verified, retry_corrupt, verify_blob
+from warpdata.storage.verified_read import BlobCopy, read_blob, read_verified, retry_corrupt, verify_blob
 from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = [
+    "BlobCopy",
     "BufferedBlob",
     "ByteRange",
     "ConcurrentSource",
@@ -48,9 +55,13 @@ __all__ = [
     "Reader",
     "ReaderWrapper",
     "Writer",
+    "check_private_directory",
     "coalesce",
     "explain_os_error",
+    "is_private_file",
+    "make_private_directories",
     "normalize_url",
+    "open_private",
     "open_store",
     "read_blob",
     "read_verified",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from warpdata.errors import AuthenticationError, BadInputError
-from warpdata.settings import S3Settings, Settings
+from warpdata.primitives.byte_lru import ByteLRU
+from warpdata.settings import S3Settings, Settings, provider_variables
 from warpdata.storage.local import LocalStore
 from warpdata.storage.object_store import ObjectStore
 from warpdata.storage.types import Writer
 
 if TYPE_CHECKING:
     from obstore.store import MemoryStore
+    from obstore.store import ObjectStore as Backend
 
 __all__ = ["normalize_url", "open_store", "resolve_s3"]
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
+_MAX_CLIENTS = 64
+_clients: ByteLRU[Hashable, Backend] = ByteLRU(max_entries=_MAX_CLIENTS, clear_after_fork=True)
 _memory_stores: dict[str, MemoryStore] = {}
 """Memory stores live as long as the process. Their name identifies them, as a path identifies a file."""
 
@@ -76,6 +81,10 @@ class _Client:
     options: dict[str, Any]
     retry: dict[str, Any]
 
+    @property
+    def key(self) -> str:
+        return repr((self.options, self.retry))
+
     @staticmethod
     def of(settings: Settings) -> _Client:
         return _Client(
@@ -127,14 +136,22 @@ def _open_s3(url: str, bucket: str, prefix: str, settings: Settings, client: _Cl
         "session_token": s3.session_token,
     }
     config.update({name: value for name, value in given.items() if value is not None})
-    backend = S3Store(
-        bucket,
-        prefix=prefix or None,
-        config=config,  # type: ignore[arg-type]
-        client_options=options,  # type: ignore[arg-type]
-        retry_config=client.retry,  # type: ignore[arg-type]
+    backend = _shared_client(
+        (url, s3, client.key),
+        lambda: S3Store(
+            bucket,
+            prefix=prefix or None,
+            config=config,  # type: ignore[arg-type]
+            client_options=options,  # type: ignore[arg-type]
+            retry_config=client.retry,  # type: ignore[arg-type]
+        ),
     )
     return ObjectStore(url, backend, can_sign=True)
+
+
+def _shared_client(key: Hashable, make: Callable[[], Backend]) -> Backend:
+    """Return one client for all stores with equal options: each client has connections of its own."""
+    return _clients.get_or_create(key, make)
 
 
 def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
@@ -144,10 +161,16 @@ def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
 
     if scheme in ("http", "https"):
         options = {**client.options, "allow_http": scheme == "http"}
-        http = HTTPStore.from_url(url, client_options=options, retry_config=client.retry)  # type: ignore[arg-type]
+        http = _shared_client(
+            (url, client.key),
+            lambda: HTTPStore.from_url(url, client_options=options, retry_config=client.retry),  # type: ignore[arg-type]
+        )
         return ObjectStore(url, http, read_only=True)
     try:
-        backend = from_url(url, client_options=client.options, retry_config=client.retry)  # type: ignore[call-overload]
+        backend = _shared_client(
+            (url, client.key, provider_variables()),
+            lambda: from_url(url, client_options=client.options, retry_config=client.retry),  # type: ignore[call-overload]
+        )
     except (BaseError, ValueError) as error:
         raise AuthenticationError(
             f"{url} cannot be opened: {str(error).splitlines()[0]}",

@@ -9,7 +9,6 @@ stores" of docs/specs/store.md.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import secrets
 import stat
@@ -33,14 +32,13 @@ from warpdata.limits import (
     COALESCE_GAP_BYTES,
     COPY_CHUNK_BYTES,
     KIB,
-    MAX_OPEN_HANDLES,
     MAX_SMALL_OBJECT_BYTES,
     STREAM_CHUNK_BYTES,
 )
 from warpdata.primitives.atomic_file import AtomicFile, make_directories, sync_directory
-from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange, check_ranges
+from warpdata.storage.open_files import OPEN_FILES, OpenFile, retry_without_descriptors
 from warpdata.storage.types import GetResult, ObjectInfo, check_key
 from warpdata.storage.verified_read import read_verified_chunks
 
@@ -57,7 +55,7 @@ class LocalStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._files: ByteLRU[str, _OpenFile] = ByteLRU(max_entries=MAX_OPEN_HANDLES)
+        self._prefix = f"{root}{os.sep}"
 
     @property
     def url(self) -> str:
@@ -80,7 +78,7 @@ class LocalStore:
         return None if fetched.etag == etag else fetched
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
-        file = self._files.get(key)
+        file = OPEN_FILES.get(self._prefix + key)
         if file is None or not 0 <= span.start <= span.end <= span.start + _SMALL_READ_BYTES:
             return self.read_ranges(key, [span])[0]
         try:
@@ -100,7 +98,7 @@ class LocalStore:
             for span in spans:
                 if span.end > size:
                     raise CorruptError(f"{key!r} has {size} bytes, so it has no bytes {span.start}…{span.end}")
-            mapped = memoryview(mmap.mmap(file.fd, 0, access=mmap.ACCESS_READ))
+            mapped = retry_without_descriptors(file.map)
             return [mapped[span.start : span.end] for span in spans]
 
     def stream(self, key: str) -> Iterator[memoryview]:
@@ -115,7 +113,7 @@ class LocalStore:
                 raise IsADirectoryError(errno.EISDIR, "is a directory")
         return ObjectInfo(key, status.st_size, _etag(status))
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         base = self._path(prefix) if prefix else self._root
         found: list[Path] = []
         with self._translated(prefix):
@@ -123,7 +121,8 @@ class LocalStore:
                 if directory == str(self._root):
                     names[:] = [name for name in names if name != _TEMPORARY]
                 found.extend(Path(directory, name) for name in files)
-        for key, path in sorted((path.relative_to(self._root).as_posix(), path) for path in found):
+        listed = sorted((path.relative_to(self._root).as_posix(), path) for path in found)
+        for key, path in listed[:max_count]:
             with suppress(FileNotFoundError):
                 status = path.stat()
                 yield ObjectInfo(key, status.st_size, _etag(status))
@@ -144,7 +143,7 @@ class LocalStore:
 
     def invalidate(self, key: str) -> bool:
         """Close the open file. True: it was not the current one, because the object was deleted and made again."""
-        path, file = self._path(key), self._files.pop(key)
+        path, file = self._path(key), OPEN_FILES.forget(self._prefix + key)
         if file is None:
             return False
         with suppress(OSError):
@@ -173,21 +172,29 @@ class LocalStore:
             staged.file.write(data)
             make_directories(staged.path.parent)
             staged.replace()
+        OPEN_FILES.forget(self._prefix + key)
+
+    def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
+        with self._staged(key) as staged:
+            staged.file.writelines(read_verified_chunks(path, fingerprint, COPY_CHUNK_BYTES, on_bytes))
+            make_directories(staged.path.parent)
+            staged.replace()
+        OPEN_FILES.forget(self._prefix + key)
 
     def delete(self, key: str) -> None:
         with suppress(ObjectNotFoundError), self._translated(key):
             self._path(key).unlink()
+        OPEN_FILES.forget(self._prefix + key)
 
-    def _open_file(self, key: str) -> _OpenFile:
+    def _open_file(self, key: str) -> OpenFile:
         """Open the file of an object. Files of blobs stay open, because blobs never change."""
-        known = self._files.get(key)
+        known = OPEN_FILES.get(self._prefix + key)
         if known is not None:
             return known
-        file = _OpenFile(self._path(key))
+        file = OPEN_FILES.open(self._path(key), keep=key.startswith("blobs/"))
         if stat.S_ISDIR(os.fstat(file.fd).st_mode):
+            OPEN_FILES.forget(self._prefix + key)
             raise IsADirectoryError(errno.EISDIR, "is a directory")
-        if key.startswith("blobs/"):
-            self._files.put(key, file)
         return file
 
     def _path(self, key: str) -> Path:
@@ -244,32 +251,6 @@ class LocalStore:
         if error.errno in (errno.EACCES, errno.EPERM):
             return AccessDeniedError(f"permission denied for {where}", hint="Check the directory's owner and mode.")
         return StorageError(f"{where}: {error.strerror or error}")
-
-
-class _OpenFile:
-    """A file that is closed with its last reference, so a read never meets a reused descriptor.
-
-    Reads are by position, so threads and forked processes may share it. A file that is truncated meanwhile gives a
-    short read, never a crash.
-    """
-
-    __slots__ = ("fd",)
-
-    def __init__(self, path: Path) -> None:
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        with suppress(AttributeError, OSError):
-            os.close(self.fd)
-
-    def read(self, key: str, start: int, end: int) -> bytes:
-        data = os.pread(self.fd, end - start, start)
-        while len(data) < end - start:
-            more = os.pread(self.fd, end - start - len(data), start + len(data))
-            if not more:
-                raise CorruptError(f"{key!r} ends at byte {start + len(data)}, so it has no bytes {start}…{end}")
-            data += more
-        return data
 
 
 def _raise_unless_absent(error: OSError) -> None:

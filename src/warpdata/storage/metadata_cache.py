@@ -8,6 +8,7 @@ disables the cache and raises nothing. Implements "Metadata cache" of docs/specs
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from warpdata.limits import MAX_PAGE_BYTES
 from warpdata.primitives.atomic_file import replacing
+from warpdata.storage.private_files import check_private_directory, make_private_directories, open_private
 from warpdata.storage.types import GetResult, Reader
 from warpdata.storage.wrapper import ReaderWrapper
 
@@ -82,12 +84,18 @@ class MetadataCacheFiles:
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
-        self._directory = directory / hashlib.sha256(url.encode()).hexdigest()[:32]
+        self._root = directory.parent
+        self._names = (directory.name, hashlib.sha256(url.encode()).hexdigest()[:32])
+        self._is_checked = False
 
     def load(self, key: str) -> GetResult | None:
         """Return the object if its entry is intact: magic, checksum, tag length, tag, data."""
         try:
-            raw = self._entry(key).read_bytes()
+            if not self._is_checked:
+                check_private_directory(self._root, self._names[0])
+                self._is_checked = True
+            with os.fdopen(open_private(self._entry(key), os.O_RDONLY), "rb") as file:
+                raw = file.read()
         except OSError:
             return None
         body = raw[len(_MAGIC) + 32 :]
@@ -106,8 +114,9 @@ class MetadataCacheFiles:
         body = len(tag).to_bytes(4, "little") + tag + fetched.data
         entry = self._entry(key)
         with suppress(OSError):
-            entry.parent.mkdir(parents=True, exist_ok=True)
+            make_private_directories(self._root, *self._names, entry.parent.name)
             with replacing(entry, is_durable=False) as file:
+                os.fchmod(file.fileno(), 0o600)
                 file.write(_MAGIC + hashlib.sha256(key.encode() + body).digest() + body)
 
     def forget(self, key: str) -> bool:
@@ -120,4 +129,4 @@ class MetadataCacheFiles:
 
     def _entry(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
-        return self._directory / name[:2] / name
+        return self._root.joinpath(*self._names, name[:2], name)

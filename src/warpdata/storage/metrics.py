@@ -130,9 +130,9 @@ class MeteredReader(ReaderWrapper):
         self._counters.sent(1, 0)
         return self._reader.stat(key)
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         self._counters.sent(1, 0)
-        return self._reader.list_objects(prefix)
+        return self._reader.list_objects(prefix, max_count=max_count)
 
     def list_folders(self, prefix: str) -> list[str]:
         self._counters.sent(1, 0)

@@ -145,14 +145,16 @@ class ObjectStore:
             meta = obstore.head(self._backend, check_key(key))
         return ObjectInfo(key, meta["size"], meta["e_tag"], meta["last_modified"])
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         import obstore
 
         found: list[ObjectInfo] = []
         with self._translated(prefix):
             for page in obstore.list(self._backend, check_key(prefix) if prefix else None):
                 found.extend(ObjectInfo(meta["path"], meta["size"], meta["e_tag"]) for meta in page)
-        yield from sorted(found, key=lambda info: info.key)
+                if max_count is not None and len(found) >= max_count:
+                    break
+        yield from sorted(found, key=lambda info: info.key)[:max_count]
 
     def list_folders(self, prefix: str) -> list[str]:
         import obstore
@@ -192,11 +194,22 @@ class ObjectStore:
         return True
 
     def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
-        size = fingerprint.blob.byte_size
-        if size <= SINGLE_PUT_BYTES:
+        if fingerprint.blob.byte_size <= SINGLE_PUT_BYTES:
             return self.create(key, b"".join(read_verified_chunks(path, fingerprint, SINGLE_PUT_BYTES, on_bytes)))
+        self._put_large(key, path, fingerprint, on_bytes)
+        return True
+
+    def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
+        if fingerprint.blob.byte_size <= SINGLE_PUT_BYTES:
+            self.replace(key, b"".join(read_verified_chunks(path, fingerprint, SINGLE_PUT_BYTES, on_bytes)))
+        else:
+            self._put_large(key, path, fingerprint, on_bytes)
+
+    def _put_large(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes) -> None:
+        """Overwrite by a multipart upload, which has no create-only condition."""
         import obstore
 
+        size = fingerprint.blob.byte_size
         part = max(_MULTIPART_PART_BYTES, -(-size // MULTIPART_MAX_PARTS))
         with self._writing(key):
             obstore.put(
@@ -206,7 +219,6 @@ class ObjectStore:
                 chunk_size=part,
                 max_concurrency=4,
             )
-        return True
 
     def replace(self, key: str, data: bytes) -> None:
         import obstore

@@ -71,8 +71,8 @@ class Reader(Protocol):
 
     def stat(self, key: str) -> ObjectInfo: ...
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield every object under `prefix/`, in key order."""
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
+        """Yield every object under `prefix/`, in key order. With `max_count`, at most that many of them."""
         ...
 
     def list_folders(self, prefix: str) -> list[str]:
@@ -125,7 +125,14 @@ class Writer(Reader, Protocol):
         ...
 
     def replace(self, key: str, data: bytes) -> None:
-        """Overwrite. Only hints may be overwritten; nothing depends on the order of writers."""
+        """Overwrite. Only hints, and corrupt objects whose key names their content, may be overwritten."""
+        ...
+
+    def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
+        """Overwrite a corrupt object with a file of any size, checked like that of `create_file`.
+
+        `key` must name the content, so that overwriting can only repair.
+        """
         ...
 
     def delete(self, key: str) -> None:

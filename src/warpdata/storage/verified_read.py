@@ -7,14 +7,25 @@ therefore read a second time if a cached copy could be dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from warpdata.errors import CorruptError, InvalidSourceError, ObjectNotFoundError
-from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, blob_key, ignore_bytes, sha256_chunks, sha256_hex
+from warpdata.primitives.hashing import (
+    Blob,
+    Fingerprint,
+    OnBytes,
+    blob_key,
+    fingerprint_file,
+    ignore_bytes,
+    sha256_chunks,
+    sha256_hex,
+)
 from warpdata.storage.types import ByteRange, Reader
 
-__all__ = ["read_blob", "read_verified", "read_verified_chunks", "retry_corrupt", "verify_blob"]
+__all__ = ["BlobCopy", "read_blob", "read_verified", "read_verified_chunks", "retry_corrupt", "verify_blob"]
 
 T = TypeVar("T")
 
@@ -65,7 +76,7 @@ def verify_blob(
     """Read and hash a blob of any size. Return the problem, or None if the blob is valid."""
     try:
         found = sha256_chunks(_counted(reader.stream(blob_key(blob.hash)), on_bytes))
-    except ObjectNotFoundError as error:
+    except (CorruptError, ObjectNotFoundError) as error:
         return error
     return None if found == blob else CorruptError(_mismatch(reader, blob))
 
@@ -94,6 +105,28 @@ def read_verified_chunks(
         raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
     if quick.hexdigest() != fingerprint.quick:
         raise _changed(path)
+
+
+@dataclass(frozen=True, slots=True)
+class BlobCopy:
+    """A blob of a store, copied to a file when it is needed."""
+
+    reader: Reader
+    blob: Blob
+
+    def write(self, path: Path, expected: Fingerprint) -> Fingerprint:
+        """Copy the blob, and return the fingerprint of the file. `CorruptError` if it is not the expected blob."""
+        key = blob_key(self.blob.hash)
+
+        def copy() -> Fingerprint:
+            with path.open("wb") as file:
+                file.writelines(self.reader.stream(key))
+            found = fingerprint_file(path)
+            if found.blob != expected.blob:
+                raise CorruptError(_mismatch(self.reader, self.blob))
+            return found
+
+        return retry_corrupt(copy, partial(self.reader.invalidate, key))
 
 
 def _counted(chunks: Iterator[memoryview], on_bytes: OnBytes) -> Iterator[memoryview]:

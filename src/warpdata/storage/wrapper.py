@@ -44,8 +44,8 @@ class ReaderWrapper:
     def stat(self, key: str) -> ObjectInfo:
         return self._reader.stat(key)
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self._reader.list_objects(prefix)
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
+        return self._reader.list_objects(prefix, max_count=max_count)
 
     def list_folders(self, prefix: str) -> list[str]:
         return self._reader.list_folders(prefix)

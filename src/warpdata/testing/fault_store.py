@@ -22,7 +22,7 @@ from warpdata.storage import ByteRange, GetResult, ObjectInfo, ReaderWrapper, Wr
 
 __all__ = ["DropReplies", "DropReply", "FailReads", "Fault", "FaultyStore", "KillAt", "Killed", "Operation"]
 
-WRITES = frozenset({"create", "create_file", "replace", "delete"})
+WRITES = frozenset({"create", "create_file", "replace", "replace_file", "delete"})
 
 _T = TypeVar("_T")
 
@@ -123,8 +123,8 @@ class FaultyStore(ReaderWrapper):
     def stat(self, key: str) -> ObjectInfo:
         return self._run("stat", key, lambda: self._store.stat(key))
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self._run_lazily("list_objects", prefix, lambda: self._store.list_objects(prefix))
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
+        return self._run_lazily("list_objects", prefix, lambda: self._store.list_objects(prefix, max_count=max_count))
 
     def list_folders(self, prefix: str) -> list[str]:
         return self._run("list_folders", prefix, lambda: self._store.list_folders(prefix))
@@ -140,6 +140,9 @@ class FaultyStore(ReaderWrapper):
 
     def replace(self, key: str, data: bytes) -> None:
         self._run("replace", key, lambda: self._store.replace(key, data))
+
+    def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
+        self._run("replace_file", key, lambda: self._store.replace_file(key, path, fingerprint, on_bytes))
 
     def delete(self, key: str) -> None:
         self._run("delete", key, lambda: self._store.delete(key))

@@ -321,6 +321,25 @@ class StoreSuite:
         assert store.read("a/hint").data == b""
         assert store.create("a/hint", b"x") is False
 
+    @pytest.mark.parametrize("size", [100_000, SINGLE_PUT_BYTES + MIB + 1])
+    def test_a_file_replaces_a_corrupt_object(self, store: Writer, tmp_path: Path, size: int) -> None:
+        source, print_of_it = _file(tmp_path, _noise(9, size))
+        store.replace("blobs/x", b"truncated")
+        assert _range(store, "blobs/x", 0, 9) == b"truncated"
+        store.replace_file("blobs/x", source, print_of_it)
+        assert b"".join(store.stream("blobs/x")) == source.read_bytes()
+        assert _range(store, "blobs/x", 1, 9) == source.read_bytes()[1:9]
+        store.replace_file("made/x", source, print_of_it)
+        assert store.stat("made/x").size_bytes == size
+
+    def test_a_file_that_changed_replaces_nothing(self, store: Writer, tmp_path: Path) -> None:
+        source, print_of_it = _file(tmp_path, b"as it was")
+        source.write_bytes(b"as it is now")
+        store.create("blobs/x", b"kept")
+        with pytest.raises(InvalidSourceError):
+            store.replace_file("blobs/x", source, print_of_it)
+        assert store.read("blobs/x").data == b"kept"
+
     def test_delete_removes_exactly_one_key(self, store: Writer) -> None:
         for key in ("a/1", "a/2", "a/3/4"):
             store.create(key, b"x")

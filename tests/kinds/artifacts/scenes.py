@@ -13,7 +13,7 @@ from warpdata.kinds.artifacts import (
     Artifact,
     ArtifactBackend,
     ArtifactEntry,
-    ArtifactInput,
+    FilesInput,
     MemberIndex,
     PackedMember,
     PackedShard,
@@ -93,7 +93,7 @@ def _no_extract(content: bytes) -> Path:
 
 
 def recipes(
-    source: ArtifactInput,
+    source: FilesInput,
     kind: str = "tar_shards",
     compression: str | None = None,
     shard_bytes: int = ARTIFACT_SHARD_BYTES,
@@ -107,7 +107,7 @@ def recipes(
 
 def store_artifact(
     store: Writer,
-    source: ArtifactInput,
+    source: FilesInput,
     folder: Path,
     *,
     kind: str = "tar_shards",

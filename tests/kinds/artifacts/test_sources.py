@@ -17,12 +17,12 @@ from hypothesis import given
 
 from tests.kinds.artifacts.scenes import member_paths, recipes
 from warpdata.errors import BadInputError, InvalidSourceError
-from warpdata.kinds.artifacts import ArtifactInput, check_member_path, list_sources, write_index
+from warpdata.kinds.artifacts import FilesInput, check_member_path, list_sources, write_index
 from warpdata.kinds.artifacts.source_files import read_pieces
 from warpdata.limits import MAX_MEMBER_NAME_BYTES
 
 
-def named(source: ArtifactInput, prefix: str = "") -> dict[str, bytes]:
+def named(source: FilesInput, prefix: str = "") -> dict[str, bytes]:
     found = list_sources(source, prefix)
     assert [member.path for member in found] == sorted((member.path for member in found), key=str.encode)
     contents = {member.path: b"".join(read_pieces(member)) for member in found}

@@ -18,7 +18,7 @@ from warpdata.testing import FaultyStore
 class _Unlistable(FaultyStore):
     """Like a plain web server: knows files by name only."""
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         raise UnsupportedError("no listing here")
 
     def list_folders(self, prefix: str) -> list[str]:

@@ -170,6 +170,7 @@ def write_entry(cache: BlobCache, data: bytes, *, eager: bool = True) -> Blob | 
     if not isinstance(partial, PartialBlob):
         return None
     write_range(partial, data, 0, len(data))
+    eventually(lambda: partial.is_complete)  # another process may be writing the same blob
     strong, quick = partial.hashes()
     assert strong == blob.hash
     cache.commit(partial, quick)

@@ -64,7 +64,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "os.open": os.open,
     "pathlib.Path.mkdir": Path.mkdir,
     "pathlib.Path.replace": Path.replace,
-    "pathlib.Path.write_bytes": Path.write_bytes,
     "fcntl.flock": fcntl.flock,
 }
 

@@ -16,7 +16,7 @@ from warpdata.cli.options import command, group
 from warpdata.cli.output import note, print_facts, print_json, print_line
 from warpdata.cli.parameters import SizeType
 from warpdata.session import open_cache
-from warpdata.storage.cache import BlobCache, EvictionResult, read_totals
+from warpdata.storage.cache import BlobCache, EvictionResult, read_totals, reclaim_staging
 
 __all__ = ["cache"]
 
@@ -25,6 +25,8 @@ _COLLECTED_KEYS = {
     "evicted_entries": "number of removed files",
     "evicted_bytes": "their size",
     "kept_in_use": "number of files that were not removed because a process is reading them",
+    "staging_directories": "number of removed staging directories, which killed publishes left",
+    "staging_bytes": "their size",
 }
 
 
@@ -94,7 +96,8 @@ def _stats(cli: CliContext) -> None:
 def _gc(cli: CliContext, limit: int | None) -> None:
     """Evict the least recently used files down to a limit.
 
-    Partial downloads of killed processes are removed, too. Files that a process is reading stay.
+    Partial downloads and staging directories of killed processes are removed, too. Files that a process is
+    reading stay.
     """
     opened = _open()
     with cli.progress("Evicting"):
@@ -143,7 +146,8 @@ def _verify(ctx: click.Context, cli: CliContext) -> None:
 def _clear(cli: CliContext, yes: bool) -> None:
     """Remove all files that no process is reading.
 
-    Asks for confirmation; without a terminal, --yes is required. Stores are not changed.
+    Staging directories of killed publishes are removed, too. Asks for confirmation; without a terminal,
+    --yes is required. Stores are not changed.
     """
     opened = _open()
     if not yes and not _may_clear(opened):
@@ -167,11 +171,22 @@ def _may_clear(opened: BlobCache) -> bool:
 
 
 def _print_evicted(cli: CliContext, opened: BlobCache, done: EvictionResult) -> None:
+    staging = reclaim_staging(opened.directory)
     if cli.as_json:
-        document: dict[str, Any] = {"folder": str(opened.directory), "evicted_entries": done.entries}
-        print_json({**document, "evicted_bytes": done.bytes, "kept_in_use": done.kept_pinned})
+        document: dict[str, Any] = {
+            "folder": str(opened.directory),
+            "evicted_entries": done.entries,
+            "evicted_bytes": done.bytes,
+            "kept_in_use": done.kept_pinned,
+            "staging_directories": staging.directories,
+            "staging_bytes": staging.size_bytes,
+        }
+        print_json(document)
         return
     print_line(f"removed {count_text(done.entries, 'file')}, {bytes_text(done.bytes)}")
+    if staging.directories:
+        found = count_text(staging.directories, "staging directory", "staging directories")
+        print_line(f"removed {found} of killed publishes, {bytes_text(staging.size_bytes)}")
     if done.kept_pinned:
         note(f"kept {count_text(done.kept_pinned, 'file')} in use")
 

@@ -16,6 +16,7 @@ from warpdata.cli.output import print_facts, print_json, print_line
 from warpdata.errors import WarpError
 from warpdata.settings import Settings
 from warpdata.storage import normalize_url
+from warpdata.storage.cache import Mode
 
 __all__ = ["doctor"]
 
@@ -75,6 +76,9 @@ def _run_checks(store: str, settings: Settings) -> Iterator[Finding]:
         session = warpdata.connect(store, limited)
     except WarpError as error:
         yield Finding("store", "failed", error.message, error.hint or "Check the store's URL.")
+        return
+    if session.mode is Mode.LOCAL and not session.is_local:
+        yield Finding("store", "skipped", f"mode local uses no network, so {store} is not asked")
         return
     yield from check_store(StoreProbe(session.writer, f"doctor/{session.new_id()}", session.clock))
 

@@ -145,7 +145,7 @@ def verify_episodes(ctx: click.Context, cli: CliContext, targets: tuple[str, ...
     Decodes every block and checks seals. Episodes of a dataset are also compared with its index. Exits with
     code 8 if an episode is corrupt.
     """
-    cli.mode = "remote"  # read the store, not the cache
+    cli.mode = cli.direct_mode
     with cli.progress("Verifying"):
         found = [_verify_one(name, open_one) for name, open_one in iter_episodes(cli, targets, episodes)]
     corrupt = [finding for finding in found if finding["problem"] is not None]

@@ -17,6 +17,7 @@ from warpdata.cli.publish_report import (
     DRY_RUN_KEYS,
     PUBLISH_KEYS,
     PublishRequest,
+    links_option,
     packing_options,
     print_result,
     publish_options,
@@ -54,7 +55,8 @@ def _format(name: str, source: str, *options: Callable[[Any], Any]) -> Callable[
 
     def decorate(function: Callable[..., Any]) -> WarpCommand:
         table = click.option("--table", default="main", show_default=True, metavar="NAME", help="Name of the table.")
-        decorators = (dataset_argument(), click.argument("source", metavar=source), *options, table, publish_options)
+        source_argument = click.argument("source", metavar=source)
+        decorators = (dataset_argument(), source_argument, *options, table, links_option, publish_options)
         made = command(name, json_keys=_KEYS)(apply_options(click.pass_obj(function), decorators))
         ingest.add_command(made)
         return made
@@ -120,8 +122,8 @@ def _webdataset(cli: CliContext, /, source: str, table: str, **given: Any) -> No
     \b
       warp ingest webdataset acme/web 'shards/*.tar'
     """
-    request = PublishRequest(**given)
-    _run(cli, request, partial(webdataset, request.dataset_id, source, table=table))
+    follow_links, request = given.pop("follow_links"), PublishRequest(**given)
+    _run(cli, request, partial(webdataset, request.dataset_id, source, table=table, follow_links=follow_links))
 
 
 @_format("csv", "FILE", _media_option, _kind_option, packing_options)
@@ -142,8 +144,8 @@ def _csv(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
 
 def _packing(given: dict[str, Any]) -> Packing:
     """Remove the packing options from `given` and return them."""
-    kind, compression, shard_bytes = (given.pop(name) for name in ("kind", "compression", "shard_bytes"))
-    return Packing(kind, compression, shard_bytes)
+    names = ("kind", "compression", "shard_bytes", "follow_links")
+    return Packing(**{name: given.pop(name) for name in names})
 
 
 def _run(cli: CliContext, request: PublishRequest, prepare: Callable[..., DatasetBuilder]) -> None:

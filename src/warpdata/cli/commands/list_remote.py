@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from warpdata.cli.context import CliContext
+from warpdata.cli.format import count_text
 from warpdata.cli.options import command
 from warpdata.cli.output import note, print_json
 
@@ -13,6 +14,7 @@ __all__ = ["list_remote"]
 _KEYS = {
     "store": "URL of the store",
     "datasets": "sorted list of workspace/name",
+    "skipped": "list of directories whose names no dataset can have",
 }
 
 
@@ -26,11 +28,14 @@ def list_remote(cli: CliContext, workspace: str | None) -> None:
     """
     with cli.progress("Listing datasets"):
         session = cli.connect()
-        found = session.catalog.datasets(workspace.rstrip("/") if workspace else None)
+        listed = session.catalog.list_datasets(workspace.rstrip("/") if workspace else None)
+        found = list(listed.dataset_ids)
     if cli.as_json:
-        print_json({"store": session.reader.url, "datasets": found})
+        print_json({"store": session.reader.url, "datasets": found, "skipped": list(listed.skipped)})
         return
     for name in found:
         click.echo(name)
+    if listed.skipped:
+        note(f"skipped {count_text(len(listed.skipped), 'directory', 'directories')} with names of no dataset")
     if not found:
         note(f"no datasets in {session.reader.url}" + (f" under {workspace}" if workspace else ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
 import click
@@ -13,6 +14,7 @@ from warpdata.cli.format import escape, short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_table
 from warpdata.datasets import Revision, open_dataset
+from warpdata.errors import NotCachedError
 from warpdata.repository.catalog import parse_address
 
 __all__ = ["REVISION_KEYS", "log"]
@@ -35,8 +37,9 @@ def log(cli: CliContext, address: str, count: int) -> None:
         opened = open_dataset(session, parse_address(address))
         revisions = opened.history(limit=count + 1)
         labels = defaultdict(list)
-        for label in session.catalog.labels(opened.id):
-            labels[label.commit].append(label.name)
+        with suppress(NotCachedError):  # mode local cannot list labels
+            for label in session.catalog.labels(opened.id):
+                labels[label.commit].append(label.name)
     shown = revisions[:count]
     if cli.as_json:
         commits = [asdict(one) | {"labels": labels[one.commit]} for one in shown]

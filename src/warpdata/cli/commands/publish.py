@@ -14,6 +14,7 @@ from warpdata.cli.publish_report import (
     DRY_RUN_KEYS,
     PUBLISH_KEYS,
     PublishRequest,
+    links_option,
     packing_options,
     print_result,
     publish_options,
@@ -38,6 +39,7 @@ class _Content:
     rewrite: bool
     compression: str | None
     shard_bytes: int | None
+    follow_links: bool
 
 
 @command("publish", json_keys={**PUBLISH_KEYS, **DRY_RUN_KEYS})
@@ -50,7 +52,7 @@ class _Content:
     metavar="NAME=GLOB",
     help="Table from Parquet files: a file, a directory or a quoted glob. Repeatable.",
 )
-@click.option("--append", is_flag=True, help="Append the rows to the table instead of replacing it.")
+@click.option("--append", is_flag=True, help="Append the rows to the table, and keep the rest of the head.")
 @click.option("--rewrite", is_flag=True, help="Rewrite the files with even row groups and page checksums.")
 @click.option(
     "--artifact",
@@ -85,18 +87,22 @@ class _Content:
     help="Tensors: a .safetensors file or a directory of them. Repeatable.",
 )
 @packing_options
+@links_option
 @publish_options
 @click.pass_obj
 def publish(cli: CliContext, /, dataset_id: str, **given: Any) -> None:
     """Publish tables, files, episodes and tensors.
 
-    The result is a new version of the dataset. Parquet and WShard files are stored unchanged, byte for
-    byte. Publishing the same content again changes nothing. An interrupted publish leaves the previous
-    version intact; running it again skips the files that were already uploaded.
+    The result is a new version of the dataset, with exactly the given content. If the head has tables,
+    artifacts, episodes, tensors or bindings that are not given, nothing is published: --keep adds them, and
+    --replace publishes without them. Parquet and WShard files are stored unchanged, byte for byte.
+    Publishing the same content again changes nothing. An interrupted publish leaves the previous version
+    intact; running it again skips the files that were already uploaded.
 
     \b
       warp publish acme/trips --table main='data/*.parquet' -m "first load" --label v1
       warp publish acme/trips --table main=data/june.parquet --append
+      warp publish acme/trips --table stations=stations.parquet --keep
       warp publish acme/pets --table main=pets.parquet --artifact raw_images=images/ \\
         --bind main.image=raw_images:image
       warp publish acme/robot --episodes demos='recordings/*.wshard'
@@ -105,10 +111,10 @@ def publish(cli: CliContext, /, dataset_id: str, **given: Any) -> None:
     request = PublishRequest(dataset_id=dataset_id, **given)
     if not (content.tables or content.artifacts or content.episodes or content.tensors):
         raise click.UsageError("nothing to publish; give --table, --artifact, --episodes or --tensors")
-    if content.append and (content.artifacts or content.bindings or content.episodes or content.tensors):
-        raise click.UsageError(
-            "--append takes only --table; publish artifacts, bindings, episodes and tensors without it"
-        )
+    if content.append and not content.tables:
+        raise click.UsageError("--append needs a --table to append to")
+    if request.replace and (content.append or request.keep):
+        raise click.UsageError(f"--replace does not mix with {'--append' if content.append else '--keep'}")
     if content.compression and "tar_shards" not in {kind for _, kind, _ in content.artifacts}:
         raise click.UsageError("--compression needs an --artifact of kind tar_shards")
     with cli.progress(f"Preparing {dataset_id}") as progress:
@@ -127,7 +133,14 @@ def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBui
         add(name, list(globs), rewrite=content.rewrite)
     for name, kind, path in content.artifacts:
         compression = content.compression if kind == "tar_shards" else None
-        builder.add_artifact(name, path, kind, compression=compression, shard_bytes=content.shard_bytes)
+        builder.add_artifact(
+            name,
+            path,
+            kind,
+            compression=compression,
+            shard_bytes=content.shard_bytes,
+            follow_links=content.follow_links,
+        )
     episodes: dict[str, list[str]] = {}
     for name, source in content.episodes:
         episodes.setdefault(name, []).append(source)

@@ -203,7 +203,7 @@ def _verify(ctx: click.Context, cli: CliContext, target: str, name: str | None) 
     Exits with code 8 and names the tensors and byte ranges that are missing or corrupt. Published tensors and
     warpdata tensor files have hashes; safetensors files have none.
     """
-    cli.mode = "remote"  # read the store, not the cache
+    cli.mode = cli.direct_mode
     with cli.progress(f"Opening {target}") as progress:
         opened = open_target(cli, target, name)
         size = opened.tensors.index.total_size

@@ -22,22 +22,25 @@ _KEYS = {
     "blobs": "number of stored files",
     "size_bytes": "their size",
     "problems": "list of messages about missing and corrupt files",
+    "repaired": "list of the hashes of files that were missing or corrupt and are valid now",
 }
 
 
 @command("verify", json_keys=_KEYS)
 @address_argument()
+@click.option("--repair", is_flag=True, help="Restore missing and corrupt files from the cache of this machine.")
 @click.pass_obj
 @click.pass_context
-def verify(ctx: click.Context, cli: CliContext, address: str) -> None:
+def verify(ctx: click.Context, cli: CliContext, address: str, repair: bool) -> None:
     """Read and hash every stored file of a version.
 
-    Exits with code 8 and lists the files that are missing or corrupt. To repair a file, publish its source
-    again with `warp publish --repair`.
+    Exits with code 8 and lists the files that are missing or corrupt. With --repair, files of which this machine has
+    a valid copy in its cache are restored first. To repair other files, publish their source again with
+    `warp publish --repair`.
     """
     with cli.progress(f"Opening {address}") as progress:
         opened = open_dataset(cli.connect(), parse_address(address))
-        result = verify_dataset(opened, progress=progress)
+        result = verify_dataset(opened, repair=repair, progress=progress)
     name = f"{opened.id} {short(opened.version)}"
     if cli.as_json:
         print_json(
@@ -48,11 +51,14 @@ def verify(ctx: click.Context, cli: CliContext, address: str) -> None:
                 "blobs": result.blobs,
                 "size_bytes": result.size_bytes,
                 "problems": list(result.problems),
+                "repaired": list(result.repaired),
             }
         )
     elif not result.problems:
         files = count_text(result.blobs, "file")
         print_line(f"{name} is valid: {files}, {bytes_text(result.size_bytes)} read and hashed")
+    if result.repaired and not cli.as_json:
+        print_line(f"{count_text(len(result.repaired), 'file')} restored from the cache")
     for problem in result.problems if not cli.as_json else ():
         click.echo(problem)
     if result.problems:

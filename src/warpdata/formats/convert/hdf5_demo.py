@@ -11,7 +11,7 @@ import numpy as np
 
 from warpdata.errors import BadInputError, CorruptError, InvalidSourceError
 from warpdata.formats.convert.episode_fields import SERIES_BLOCKS, Array, widen_bf16
-from warpdata.formats.convert.output import make_unique
+from warpdata.formats.convert.output import make_unique, source_errors
 from warpdata.formats.convert.report import ConversionLog
 from warpdata.formats.convert.sidecar import Sidecar, SidecarBlock, read_sidecar
 from warpdata.formats.wshard import Block, Channel, DType, Episode, RowSource
@@ -278,4 +278,10 @@ def read_attributes(node: Any) -> tuple[dict[str, Any], set[str]]:
 
 def _row_source(dataset: Any, dtype: DType, entry: SidecarBlock) -> RowSource:
     shape = tuple(int(size) for size in dataset.shape[1:])
-    return RowSource(dtype, shape, len(dataset), lambda a, b: dataset[a:b], entry.attributes, entry.channel_id)
+
+    def read(start: int, stop: int) -> Array:
+        with source_errors(dataset.name):
+            rows: Array = dataset[start:stop]
+            return rows
+
+    return RowSource(dtype, shape, len(dataset), read, entry.attributes, entry.channel_id)

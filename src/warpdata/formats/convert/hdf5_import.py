@@ -16,7 +16,7 @@ import numpy as np
 
 from warpdata.errors import InvalidSourceError, ObjectNotFoundError
 from warpdata.formats.convert.hdf5_demo import DemoReader, read_attributes
-from warpdata.formats.convert.output import make_unique, new_output, to_file_name
+from warpdata.formats.convert.output import make_unique, new_output, source_errors, to_file_name
 from warpdata.formats.convert.report import ConversionLog, ConversionReport
 from warpdata.formats.wshard import compose_wshard
 from warpdata.primitives.extras import require
@@ -41,12 +41,8 @@ def import_hdf5(source: str | Path, directory: str | Path, *, compression: str =
     log = ConversionLog("hdf5", "wshard")
     if not path.exists():
         raise ObjectNotFoundError(f"{path} does not exist")
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise InvalidSourceError(f"{path} is not a readable HDF5 file: {error}") from error
     taken: set[str] = set()
-    with file:
+    with source_errors(path), h5py.File(path, "r") as file:
         data = file.get("data") if isinstance(file.get("data", getlink=True), h5py.HardLink) else None
         if not isinstance(data, h5py.Group):
             raise InvalidSourceError(f"{path} has no group 'data'", hint="Files of robomimic have one.")

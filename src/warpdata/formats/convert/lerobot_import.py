@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from warpdata.errors import BadInputError, InvalidSourceError, LimitExceededError, WarpError
+from warpdata.errors import BadInputError, InvalidSourceError, LimitExceededError
 from warpdata.formats.convert.episode_fields import Array
 from warpdata.formats.convert.lerobot_layout import (
     DEFAULT_FEATURES,
@@ -28,7 +28,7 @@ from warpdata.formats.convert.lerobot_layout import (
     read_info,
 )
 from warpdata.formats.convert.lerobot_video import VideoPart, count_frames
-from warpdata.formats.convert.output import make_unique, new_output, to_file_name
+from warpdata.formats.convert.output import make_unique, new_output, source_errors, to_file_name
 from warpdata.formats.convert.report import ConversionLog, ConversionReport
 from warpdata.formats.convert.sidecar import Sidecar, SidecarBlock, read_sidecar
 from warpdata.formats.wshard import (
@@ -68,12 +68,8 @@ def import_lerobot(source: str | Path, directory: str | Path, *, compression: st
     taken: set[str] = set()
     for row in reader.episodes():
         with tempfile.TemporaryDirectory() as scratch:
-            try:
+            with source_errors(root):
                 episode, rows = reader.read(row, Path(scratch))
-            except (KeyError, TypeError) as error:
-                if isinstance(error, WarpError):
-                    raise
-                raise InvalidSourceError(f"{root}: the table of episodes lacks a column: {error!r}") from error
             target = to_path(directory) / f"{make_unique(to_file_name(episode.id), taken)}.wshard"
             with new_output(target) as staged:
                 compose_wshard(episode, staged, rows, compression=compression)
@@ -136,9 +132,10 @@ class _Dataset:
         if not paths:
             raise InvalidSourceError(f"{self._root} has no table of episodes")
         for path in paths:
-            names = [name for name in _schema(path).names if not name.startswith("stats/")]
-            for batch in pq.ParquetFile(path).iter_batches(columns=names):
-                yield from batch.to_pylist()
+            with source_errors(path), pq.ParquetFile(path) as file:
+                names = [name for name in file.schema_arrow.names if not name.startswith("stats/")]
+                for batch in file.iter_batches(columns=names):
+                    yield from batch.to_pylist()
 
     def read(self, row: dict[str, Any], scratch: Path) -> tuple[Episode, dict[str, RowSource]]:
         """Read one episode, and record the outcome of each feature."""
@@ -314,19 +311,9 @@ def _block_of(name: str) -> str:
 
 
 def _read_table(path: Path) -> pa.Table:
-    _schema(path)
-    footer = pq.read_metadata(path)
-    size = sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
-    if size > MAX_LEROBOT_FILE_BYTES:
-        raise LimitExceededError(f"{path} has {size} bytes of rows; the most is {MAX_LEROBOT_FILE_BYTES}")
-    try:
+    with source_errors(path):
+        footer = pq.read_metadata(path)
+        size = sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
+        if size > MAX_LEROBOT_FILE_BYTES:
+            raise LimitExceededError(f"{path} has {size} bytes of rows; the most is {MAX_LEROBOT_FILE_BYTES}")
         return pq.read_table(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidSourceError(f"{path} is not a readable Parquet file: {error}") from error
-
-
-def _schema(path: Path) -> pa.Schema:
-    try:
-        return pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidSourceError(f"{path} is not a readable Parquet file: {error}") from error

@@ -1,4 +1,8 @@
-"""Targets of a conversion: they appear complete or not at all, and never replace an existing path."""
+"""Targets and sources of a conversion.
+
+A target appears complete or not at all, and never replaces an existing path. A library that fails on a damaged source
+raises errors of many kinds; callers see one.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from warpdata.errors import AlreadyExistsError, BadInputError, StorageError, WarpError
+from warpdata.errors import AlreadyExistsError, BadInputError, InvalidSourceError, StorageError, WarpError
 from warpdata.primitives.atomic_file import staged_path
 from warpdata.primitives.paths import to_path
 
-__all__ = ["list_sources", "make_unique", "new_output", "to_file_name"]
+__all__ = ["list_sources", "make_unique", "new_output", "source_errors", "to_file_name"]
 
 
 def list_sources(sources: object) -> list[Path]:
@@ -35,6 +39,17 @@ def new_output(path: Path) -> Iterator[Path]:
         if isinstance(error, WarpError):
             raise
         raise StorageError(f"{path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def source_errors(where: str | Path) -> Iterator[None]:
+    """Raise `InvalidSourceError` for any error of a library that reads a foreign file."""
+    try:
+        yield
+    except WarpError:
+        raise
+    except Exception as error:
+        raise InvalidSourceError(f"{where} is damaged: {type(error).__name__}: {error}") from error
 
 
 def make_unique(name: str, taken: set[str]) -> str:

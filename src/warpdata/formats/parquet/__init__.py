@@ -1,5 +1,6 @@
 """Parquet shards: read by byte range, verified, and written."""
 
+from warpdata.formats.parquet.extension_types import has_own_extension, plain_rows
 from warpdata.formats.parquet.layout import RowGroup
 from warpdata.formats.parquet.range_file import FetchedRanges
 from warpdata.formats.parquet.shard import SMALL_SHARD_BYTES, DecodeOptions, ShardFile, ShardOpener
@@ -24,6 +25,8 @@ __all__ = [
     "check_same_schema",
     "describe_all",
     "describe_parquet",
+    "has_own_extension",
+    "plain_rows",
     "read_unified",
     "write_parquet",
 ]

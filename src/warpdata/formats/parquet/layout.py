@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, UnsupportedError
+from warpdata.formats.parquet.extension_types import claims_extensions, plain_schema
 from warpdata.formats.parquet.nan_stats import columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.cached_property import cached_property
@@ -57,7 +58,12 @@ class ShardLayout:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return strip_nan_metadata(self._metadata.schema.to_arrow_schema())
+        return plain_schema(self._embedded_schema)
+
+    @cached_property
+    def claims_extensions(self) -> bool:
+        """True if the file claims an extension type of this library, which decoded rows must not have."""
+        return claims_extensions(self._embedded_schema)
 
     @cached_property
     def row_groups(self) -> list[RowGroup]:
@@ -105,6 +111,20 @@ class ShardLayout:
         if names:
             yield names
 
+    def row_bytes(self, columns: Sequence[str]) -> float:
+        """Estimate the mean size of a decoded row, from below where values have various sizes."""
+        total = 0.0
+        groups = [self._metadata.row_group(index) for index in range(self._metadata.num_row_groups)]
+        for name in columns:
+            fixed = _fixed_bytes(self.schema.field(name).type)
+            if fixed is not None:
+                total += fixed
+                continue
+            leaves = self.leaves([name])
+            chunks = [_decoded_bytes(group.column(leaf)) for group in groups for leaf in leaves]
+            total += sum(chunks) / max(self._metadata.num_rows, 1)
+        return total
+
     def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
         """Return the statistics of the flat columns that have them."""
         metadata = self._metadata.row_group(group)
@@ -136,6 +156,10 @@ class ShardLayout:
 
         return frozenset(field.name for field in self.schema if field.type in (pa.string_view(), pa.binary_view()))
 
+    @cached_property
+    def _embedded_schema(self) -> pa.Schema:
+        return strip_nan_metadata(self._metadata.schema.to_arrow_schema())
+
     def _has_small_dictionary(self, group: int, leaf: int) -> bool:
         known = self._is_coded.get((group, leaf))
         if known is None:
@@ -161,6 +185,27 @@ class ShardLayout:
             leaves[field.name] = list(range(first, end))
             first = end
         return leaves
+
+
+def _fixed_bytes(arrow_type: pa.DataType) -> float | None:
+    """Return the size of one value in memory, or None if values have various sizes."""
+    try:
+        return float(arrow_type.bit_width) / 8
+    except ValueError:
+        return None
+
+
+def _decoded_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    """Return a lower bound of the decoded size. A dictionary makes the encoded size much smaller than that.
+
+    The statistics say when all values are equal, the case in which the two differ most.
+    """
+    encoded: int = chunk.total_uncompressed_size
+    statistics = chunk.statistics if chunk.physical_type == "BYTE_ARRAY" else None
+    if statistics is None or not statistics.has_min_max or statistics.min_raw != statistics.max_raw:
+        return encoded
+    decoded: int = (chunk.num_values - (statistics.null_count or 0)) * len(statistics.min_raw)
+    return max(encoded, decoded)
 
 
 def _leaf_count(arrow_type: pa.DataType) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, WarpError
+from warpdata.formats.parquet.extension_types import plain_rows
 from warpdata.formats.parquet.layout import RowGroup, ShardLayout, parse_footer_size
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
 from warpdata.formats.parquet.range_file import FetchedRanges, RangeFile
@@ -237,6 +238,7 @@ class ShardFile:
         def attempt() -> pa.Table:
             try:
                 rows = read(self._open(next(attempts), files, dictionaries, buffer_size))
+                rows = plain_rows(rows) if self.layout.claims_extensions else rows
             except WarpError:
                 raise
             except (pa.ArrowException, OSError) as error:

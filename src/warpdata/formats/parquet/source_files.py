@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, InvalidSourceError, SchemaMismatchError
+from warpdata.formats.parquet.extension_types import claims_extensions, plain_schema
 from warpdata.formats.parquet.layout import parse_footer_size
 from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
@@ -22,6 +23,7 @@ __all__ = ["ParquetSource", "check_same_schema", "check_unique", "describe_all",
 _PARALLEL_READS = 4
 _FOOTER_GUESS_BYTES = 8 * KIB
 _MAX_LISTED_PROBLEMS = 5
+_DAMAGED = "The file is damaged: restore it, or leave it out."
 _REWRITE = "Make the files agree, or pass rewrite=True to convert them to one schema."
 
 
@@ -35,6 +37,8 @@ class ParquetSource:
     schema: pa.Schema
     has_nan_metadata: bool = False
     """True if the footer lists columns without NaN."""
+    claims_extensions: bool = False
+    """True if the embedded Arrow schema claims an extension type of this library. `schema` is without it."""
 
 
 def describe_all(paths: Iterable[Path], written: Collection[Path] = ()) -> list[ParquetSource]:
@@ -71,7 +75,9 @@ def describe_parquet(path: Path) -> ParquetSource:
         raise InvalidSourceError(f"{path} is not a readable Parquet file: {_first_line(error)}") from error
     check_unique(schema, str(path))
     footer = Footer(len(tail), xxhash.xxh3_64_hexdigest(tail))
-    return ParquetSource(path, metadata.num_rows, footer, schema, bool(columns_without_nan(metadata.metadata)))
+    has_nan_metadata = bool(columns_without_nan(metadata.metadata))
+    claims = claims_extensions(schema)
+    return ParquetSource(path, metadata.num_rows, footer, plain_schema(schema), has_nan_metadata, claims)
 
 
 def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -87,9 +93,12 @@ def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBa
 
     def rows() -> Iterator[pa.RecordBatch]:
         for path in paths:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches():
-                    yield _widen(batch, schema)
+            try:
+                with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                    for batch in file.iter_batches():
+                        yield _widen(batch, schema)
+            except (pa.ArrowException, OSError) as error:
+                raise InvalidSourceError(f"{path} cannot be decoded: {_first_line(error)}", hint=_DAMAGED) from error
 
     return schema, rows()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import InvalidSourceError
+from warpdata.formats.parquet.extension_types import plain_schema
 from warpdata.formats.parquet.nan_stats import NanTracker, strip_nan_metadata
 from warpdata.formats.parquet.source_files import check_unique
 from warpdata.limits import MIB
@@ -49,7 +50,7 @@ def write_parquet(
 
     options = options or WriteOptions()
     check_unique(schema, stem)
-    schema = strip_nan_metadata(schema)
+    schema = plain_schema(strip_nan_metadata(schema))
     groups = _row_groups(batches, schema, options)
     first = next(groups, None)
     group_rows, pending = (0, schema.empty_table()) if first is None else (first.num_rows, first)

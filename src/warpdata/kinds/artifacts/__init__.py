@@ -11,8 +11,8 @@ from warpdata.kinds.artifacts.kind import ARTIFACTS, ArtifactAddress, ArtifactIn
 from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member, check_member_path, locator_of
 from warpdata.kinds.artifacts.member_fetch import FutureBytes
 from warpdata.kinds.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef, read_ahead, read_many
-from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, list_sources
-from warpdata.kinds.artifacts.stage import ArtifactSpec, StagedArtifact
+from warpdata.kinds.artifacts.source_files import FilesInput, MemberSource, list_sources
+from warpdata.kinds.artifacts.stage import ArtifactInput, ArtifactSpec, StagedArtifact, stage_stored
 from warpdata.kinds.artifacts.tar_pack import (
     PackedShard,
     ShardSpec,
@@ -38,6 +38,7 @@ __all__ = [
     "Chunk",
     "Extract",
     "FileRef",
+    "FilesInput",
     "FutureBytes",
     "ImageRef",
     "Locator",
@@ -61,5 +62,6 @@ __all__ = [
     "read_ahead",
     "read_many",
     "scan_tar",
+    "stage_stored",
     "write_index",
 ]

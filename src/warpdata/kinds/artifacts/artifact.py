@@ -29,7 +29,7 @@ from warpdata.kinds.artifacts.member_fetch import (
 from warpdata.limits import MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.primitives.suggest import suggest
-from warpdata.repository.manifest import LoadPage, ShardLookup
+from warpdata.repository.manifest import LoadPage, Shard, ShardLookup, iter_shards
 from warpdata.storage import Reader
 
 __all__ = ["Artifact", "ArtifactBackend", "Extract", "Reopen"]
@@ -63,6 +63,7 @@ class Artifact:
         self.reopen = backend.reopen
         self._extract = backend.extract
         self._reader = backend.reader
+        self._load_page = backend.load_page
         self._index = MemberIndex(
             backend.reader, entry.index, entry.index_footer, (entry.member_count, entry.shards.shard_count)
         )
@@ -133,6 +134,26 @@ class Artifact:
         futures = iter(submit_ranges(self._reader, flat, self.entry.compression, executor))
         parts = [list(islice(futures, len(ranges))) for ranges in wanted]
         return [few[0] if len(few) == 1 else functools.partial(_join, few) for few in parts]
+
+    def prepare(self, paths: Sequence[str]) -> None:
+        """Fetch the index pages for many look-ups together, instead of one at a time."""
+        self._index.prepare(paths)
+
+    @property
+    def reader(self) -> Reader:
+        """The reader of the store that has the blobs. Its bytes are not verified."""
+        return self._reader
+
+    def shards(self) -> Iterator[Shard]:
+        """Yield the shards in order. Reads the pages of a long list."""
+        return iter_shards(self.entry.shards, self._load_page)
+
+    def has_content_of(self, other: Artifact) -> bool:
+        """Return whether both artifacts have the same members in the same shards, whatever their names and stores."""
+        mine, its = self.entry, other.entry
+        if (mine.kind, mine.index, mine.compression) != (its.kind, its.index, its.compression):
+            return False
+        return mine.shards == its.shards or [*self.shards()] == [*other.shards()]
 
     def size_of(self, locator: Locator) -> int:
         return self.member(locator).size_bytes if isinstance(locator, str) else locator.length

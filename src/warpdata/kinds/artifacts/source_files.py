@@ -1,6 +1,7 @@
 """Sources of artifacts: directories, files or mappings become files with member paths, in order.
 
-Symbolic links to files are followed. Links to directories, devices and sockets are refused.
+Symbolic links to files of the same directory are followed, others only on request. Links to directories, devices and
+sockets are refused.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import TypeAlias
 from warpdata.errors import InvalidSourceError
 from warpdata.kinds.artifacts.member import check_member_path
 from warpdata.limits import MEMBER_CHUNK_BYTES
+from warpdata.primitives.paths import check_inside
 
-__all__ = ["ArtifactInput", "MemberSource", "list_sources", "read_pieces"]
+__all__ = ["FilesInput", "MemberSource", "list_sources", "read_pieces"]
 
-ArtifactInput: TypeAlias = str | Path | Iterable[str | Path] | Mapping[str, str | Path | bytes]
+FilesInput: TypeAlias = str | Path | Iterable[str | Path] | Mapping[str, str | Path | bytes]
 """A directory, a file, a list of files, or a mapping of member paths to files or bytes."""
+
+_ACCEPTED = "Give a directory, files, a mapping of member paths to files or bytes, or an Artifact of a dataset."
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +39,15 @@ class MemberSource:
         return str(self.content) if isinstance(self.content, Path) else f"member {self.path!r}"
 
 
-def list_sources(source: ArtifactInput, prefix: str = "") -> list[MemberSource]:
-    """Return every member, in order of the UTF-8 bytes of the paths. `prefix` goes before each path."""
+def list_sources(source: FilesInput, prefix: str = "", *, follow_links: bool = False) -> list[MemberSource]:
+    """Return every member, in order of the UTF-8 bytes of the paths. `prefix` goes before each path.
+
+    Links that leave the directory are refused, or with `follow_links` followed. Files that a list or a mapping names
+    are read in any case.
+    """
     found = [
         MemberSource(check_member_path(prefix + path, str(where)), content, size)
-        for path, content, size, where in _walk(source)
+        for path, content, size, where in _walk(source, follow_links=follow_links)
     ]
     if not found:
         raise InvalidSourceError(f"{source!s} contains no file", hint="Check the path.")
@@ -78,34 +86,45 @@ def _read_exactly(handle: int, size: int) -> bytes:
 _Found: TypeAlias = tuple[str, Path | bytes, int, str | Path]
 
 
-def _walk(source: ArtifactInput) -> Iterator[_Found]:
+def _walk(source: FilesInput, *, follow_links: bool) -> Iterator[_Found]:
     if isinstance(source, Mapping):
         for path, content in source.items():
             if isinstance(content, bytes):
                 yield path, content, len(content), "the mapping"
             else:
-                file = Path(content).expanduser()
+                file = _as_path(content)
                 yield path, file, _size_of(file), file
         return
     if isinstance(source, str | Path):
         start = Path(source).expanduser()
         if start.is_dir():
-            yield from _walk_directory(start)
+            yield from _walk_directory(start, follow_links=follow_links)
             return
         source = [start]
+    if not isinstance(source, Iterable):
+        raise InvalidSourceError(f"an artifact cannot be made from a {type(source).__name__}", hint=_ACCEPTED)
     for name in source:
-        file = Path(name).expanduser()
+        file = _as_path(name)
         yield file.name, file, _size_of(file), file
 
 
-def _walk_directory(top: Path) -> Iterator[_Found]:
+def _as_path(given: object) -> Path:
+    if not isinstance(given, str | os.PathLike):
+        raise InvalidSourceError(f"a member cannot be made from a {type(given).__name__}", hint=_ACCEPTED)
+    return Path(given).expanduser()
+
+
+def _walk_directory(top: Path, *, follow_links: bool) -> Iterator[_Found]:
     waiting = [(top, "")]
     while waiting:
         directory, prefix = waiting.pop()
         for entry, is_directory in _listed(directory):
             path, name = Path(entry.path), prefix + entry.name
             if not is_directory:
-                yield name, path, _size_of(path), path
+                size = _size_of(path)
+                if entry.is_symlink() and not follow_links:
+                    check_inside([path], top)
+                yield name, path, size, path
             elif entry.is_symlink():
                 raise InvalidSourceError(
                     f"{path} is a link to a directory", hint="Copy the directory, or publish it separately."

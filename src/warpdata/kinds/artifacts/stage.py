@@ -1,25 +1,34 @@
-"""Artifacts on their way into a version: packed or scanned, hashed and indexed. Packed shards are written lazily."""
+"""Artifacts on their way into a version: packed or scanned, hashed and indexed. Packed shards are written lazily.
+
+An artifact of another version keeps its blobs. Those that the store lacks are copied from the store that has them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from warpdata.errors import BadInputError, InvalidSourceError
-from warpdata.kinds import StageContext, StagedBlob, StagedEntry, shards_of
+from warpdata.kinds import StageContext, StagedBlob, StagedEntry, copied_blob, shards_of
+from warpdata.kinds.artifacts.artifact import Artifact
 from warpdata.kinds.artifacts.entry import ArtifactEntry
-from warpdata.kinds.artifacts.index_pages import PackedMember, write_index
-from warpdata.kinds.artifacts.source_files import ArtifactInput, MemberSource, list_sources
+from warpdata.kinds.artifacts.index_pages import write_index
+from warpdata.kinds.artifacts.source_files import FilesInput, MemberSource, list_sources
 from warpdata.kinds.artifacts.tar_pack import COMPRESSIONS, PackedShard, ShardSpec, cut_by_content, cut_shards
 from warpdata.kinds.artifacts.tar_scan import scan_tar
 from warpdata.primitives.hashing import fingerprint_file
 from warpdata.primitives.parallel import IO_POOL
-from warpdata.primitives.paths import expand_glob, is_glob
+from warpdata.primitives.paths import check_inside, expand_glob, glob_root, is_glob
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.repository.manifest import ARTIFACT_KINDS, ShardList
+from warpdata.storage import BlobCopy
 
-__all__ = ["ArtifactSpec", "StagedArtifact", "stage_artifact"]
+__all__ = ["ArtifactInput", "ArtifactSpec", "StagedArtifact", "stage_artifact"]
+
+ArtifactInput: TypeAlias = FilesInput | Artifact
+"""Files to pack, or an artifact of any version, which is published as it is."""
 
 _PACK_THREADS = 4
 
@@ -33,6 +42,7 @@ class ArtifactSpec:
     compression: str | None = None
     shard_bytes: int | None = None
     prefix: str | None = None
+    follow_links: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ARTIFACT_KINDS:
@@ -43,16 +53,41 @@ class ArtifactSpec:
             raise BadInputError(f"{self.kind} are stored as they are and cannot be compressed")
         if self.shard_bytes is not None and self.shard_bytes < 1:
             raise BadInputError(f"shard_bytes={self.shard_bytes!r} is not a size")
+        if isinstance(self.source, Artifact):
+            has_options = any(option is not None for option in (self.compression, self.shard_bytes, self.prefix))
+            if has_options or self.kind not in ("tar_shards", self.source.entry.kind):
+                raise BadInputError(
+                    f"artifact {self.source.name!r} is published as it is, so packing options do not apply",
+                    hint="Leave out kind, compression, shard_bytes and prefix.",
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class StagedArtifact(StagedEntry):
-    members: tuple[PackedMember, ...]
-    """All members in order. Dropped when the bindings are checked, because there may be millions."""
+    joined_paths: bytes = b""
+    """All member paths, separated by zero bytes: there may be millions, and they stay until the publish ends."""
+    stored: Artifact | None = None
+    """The artifact of another version, if this one is published as it is. It has its own index."""
+
+    def paths(self) -> set[str]:
+        """Return the paths of all packed members."""
+        return set(self.joined_paths.decode().split("\0"))
+
+
+def stage_stored(artifact: Artifact) -> StagedArtifact:
+    """Stage an artifact of another version. Reads only the pages of its shard list."""
+    entry = artifact.entry
+    shards = tuple(artifact.shards())
+    blobs = [*dict.fromkeys(shard.blob for shard in shards), entry.index]
+    staged = tuple(copied_blob(artifact.name, BlobCopy(artifact.reader, blob)) for blob in blobs)
+    payload = replace(entry, shards=ShardList()).payload()
+    return StagedArtifact(payload, shards, staged, entry.member_count, stored=artifact)
 
 
 def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> StagedArtifact:
     """Read every file once, to learn each shard's fingerprint and each member's offset."""
+    if isinstance(spec.source, Artifact):
+        return stage_stored(spec.source)
     if spec.kind == "webdataset_shards":
         parts = _scan_tars(spec, context.progress)
     else:
@@ -73,12 +108,17 @@ def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> Stag
         member_count=index.member_count,
         compression=spec.compression,
     )
-    return StagedArtifact(entry.payload(), shards_of(shards), (*shards, index_blob), len(members), tuple(members))
+    paths = b"\0".join(packed.member.path.encode() for packed in members)
+    return StagedArtifact(entry.payload(), shards_of(shards), (*shards, index_blob), len(members), paths)
 
 
 def _scan_tars(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob, PackedShard]]:
     """Find the members of tar files that are published byte for byte."""
-    files = [source.content for source in list_sources(_expanded(spec.source)) if isinstance(source.content, Path)]
+    files = [
+        source.content
+        for source in list_sources(_expanded(spec), follow_links=spec.follow_links)
+        if isinstance(source.content, Path)
+    ]
     if not files:
         raise InvalidSourceError(f"{spec.source!s} names no tar file")
     counter = ProgressCounter(progress, "hash", sum(path.stat().st_size for path in files), len(files))
@@ -122,24 +162,28 @@ def _staged_blob(name: str, shard: ShardSpec, packed: PackedShard) -> StagedBlob
 
 def _with_prefix(spec: ArtifactSpec, referenced: Iterable[str]) -> Sequence[MemberSource]:
     """Name members relative to their directory, or with its name in front if bound columns write them so."""
-    source = _expanded(spec.source)
+    source = _expanded(spec)
     if spec.prefix is not None:
-        return list_sources(source, spec.prefix)
-    sources = list_sources(source)
+        return list_sources(source, spec.prefix, follow_links=spec.follow_links)
+    sources = list_sources(source, follow_links=spec.follow_links)
     if not isinstance(source, str | Path):
         return sources
     prefix = f"{Path(source).expanduser().resolve().name}/"
     paths = {member.path for member in sources}
     if any(path not in paths and path.removeprefix(prefix) in paths for path in referenced):
-        return list_sources(source, prefix)
+        return list_sources(source, prefix, follow_links=spec.follow_links)
     return sources
 
 
-def _expanded(source: ArtifactInput) -> ArtifactInput:
+def _expanded(spec: ArtifactSpec) -> FilesInput:
     """Replace a glob by its matches."""
+    source = spec.source
+    assert not isinstance(source, Artifact), "staged as it is"
     if not isinstance(source, str) or not is_glob(source):
         return source
     found = expand_glob(source)
     if not found:
         raise InvalidSourceError(f"no file matches {source!r}", hint="Check the path; quote globs in a shell.")
+    if not spec.follow_links:
+        check_inside(found, glob_root(source))
     return found

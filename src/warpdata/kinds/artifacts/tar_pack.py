@@ -65,13 +65,14 @@ class ShardSpec:
         """Pack the shard without writing it."""
         return self._pack(None, on_bytes)
 
-    def write(self, path: Path, expected: Fingerprint) -> None:
+    def write(self, path: Path, expected: Fingerprint) -> Fingerprint:
         """Write the shard. Raise `InvalidSourceError` if a file changed since it was measured."""
         with path.open("wb") as file:
             packed = self._pack(file, ignore_bytes)
         if packed.fingerprint != expected:
             first, last = self.sources[0].where, self.sources[-1].where
             raise InvalidSourceError(f"a file changed while it was published: one of {first} … {last}")
+        return packed.fingerprint
 
     def _pack(self, out: BinaryIO | None, on_bytes: OnBytes) -> PackedShard:
         if self.is_archive:

@@ -54,9 +54,10 @@ class _TableKind(PayloadKind[TableEntry, Table]):
         return stage_table(name, source, context)
 
     def merge(self, base: ManifestEntry | None, staged: StagedEntry) -> TableEntry:
-        """Keep the stored shards and add to them. The columns are those of the first shard."""
+        """Keep the stored shards if the rows are appended to them. The columns are those of the first shard."""
+        assert isinstance(staged, StagedTable)
         assert isinstance(staged.entry, TableEntry)
-        if base is None:
+        if base is None or not staged.appends:
             return staged.entry
         assert isinstance(base, TableEntry)
         is_empty = not base.shards.shard_count and staged.shards
@@ -64,7 +65,7 @@ class _TableKind(PayloadKind[TableEntry, Table]):
 
     def check_append(self, version: VersionContext, name: str, staged: StagedEntry) -> None:
         assert isinstance(staged, StagedTable)
-        if staged.schema is not None and name in version.manifest.tables:
+        if staged.appends and staged.schema is not None and name in version.manifest.tables:
             stored = self.open(version, name).schema()
             check_same_schema(stored, f"table {name!r}", staged.schema, "the rows to append", _CAST_HINT)
 

@@ -1,25 +1,35 @@
 """Tables on their way into a version: any input becomes Parquet files on this machine, described and hashed.
 
 Files are published as they are, byte for byte. Everything else (Arrow tables, batches, data frames, rows) is written
-once into the staging directory. Adjacent in-memory parts become one run of files.
+once into the staging directory. Adjacent in-memory parts become one run of files. A whole table of another version
+keeps its shards. Reference columns are written as their stored values; their types are kept beside them, for the
+builder to bind the columns again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import InvalidSourceError
-from warpdata.formats.parquet import ParquetSource, describe_all, read_unified, write_parquet
-from warpdata.kinds import StageContext, StagedBlob, StagedEntry, hash_file
+from warpdata.errors import InvalidSourceError, SchemaMismatchError
+from warpdata.formats.parquet import (
+    ParquetSource,
+    describe_all,
+    has_own_extension,
+    read_unified,
+    write_parquet,
+)
+from warpdata.kinds import StageContext, StagedBlob, StagedEntry, copied_blob, hash_file
+from warpdata.kinds.tables.table import Table
 from warpdata.primitives.hashing import Fingerprint
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.paths import find_files
 from warpdata.primitives.progress import ProgressCounter
-from warpdata.repository.manifest import Shard, ShardList, TableEntry
+from warpdata.repository.manifest import Shard, ShardList, TableEntry, iter_shards
+from warpdata.storage import BlobCopy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,44 +37,67 @@ if TYPE_CHECKING:
 __all__ = ["StagedTable", "TableInput", "TableSpec", "stage_table"]
 
 TableInput: TypeAlias = Any
-"""A path or glob, an Arrow table, batch, reader or anything with the Arrow stream protocol (pandas, polars, DuckDB),
-a dict of columns, a list of dicts, an iterator of batches, or a list of these."""
+"""A path or glob, a `Table` of a dataset, an Arrow table, batch, reader or anything with the Arrow stream protocol
+(pandas, polars, DuckDB), a dict of columns, a list of dicts, an iterator of batches, or a list of these."""
 
 _HASH_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table to publish. `rewrite` writes files again: one schema, even row groups, page checksums."""
+    """A table to publish. `rewrite` writes files again: one schema, even row groups, page checksums.
+
+    With `appends`, the rows come after those of the stored table.
+    """
 
     source: TableInput
     rewrite: bool = False
+    appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTable(StagedEntry):
     files: tuple[ParquetSource, ...]
+    appends: bool = False
+    references: Mapping[str, tuple[pa.DataType, ...]] = field(default_factory=dict)
+    """The distinct extension types of each column that was given as references, in order of appearance."""
+    stored: Table | None = None
+    """The table of another version, if this one has its shards and no files."""
 
     @property
     def schema(self) -> pa.Schema | None:
         """The schema of all files; None for a table without files."""
+        if self.stored is not None:
+            return self.stored.schema() if self.shards else None
         return self.files[0].schema if self.files else None
 
     def read_column(self, column: str) -> Iterator[tuple[Path, int, list[Any]]]:
         """Yield the values of one column, a row group at a time, after its file and the number of its first row."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
+        if self.stored is not None:
+            first_row = 0
+            for batch in self.stored.batches(columns=[column]):
+                yield Path(f"table {self.stored.name!r}"), first_row, batch.column(0).to_pylist()
+                first_row += batch.num_rows
         for file in self.files:
             first_row = 0
-            with pq.ParquetFile(file.path) as parquet:
-                for group in range(parquet.num_row_groups):
-                    values: pa.ChunkedArray = parquet.read_row_group(group, columns=[column])[column]
-                    yield file.path, first_row, values.to_pylist()
-                    first_row += len(values)
+            try:
+                with pq.ParquetFile(file.path) as parquet:
+                    for group in range(parquet.num_row_groups):
+                        values: pa.ChunkedArray = parquet.read_row_group(group, columns=[column])[column]
+                        yield file.path, first_row, values.to_pylist()
+                        first_row += len(values)
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                raise InvalidSourceError(f"column {column!r} of {file.path} cannot be decoded: {error}") from error
 
 
 def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTable:
-    files = _parquet_files(name, spec, context.directory)
+    if isinstance(spec.source, Table) and not spec.rewrite and _is_whole(spec.source):
+        return _stage_stored(spec.source, appends=spec.appends)
+    references: _References = {}
+    files = _parquet_files(name, spec, context.directory, references)
     counter = ProgressCounter(context.progress, "hash", sum(file.path.stat().st_size for file in files), len(files))
 
     def hash_one(file: ParquetSource) -> Fingerprint:
@@ -83,6 +116,37 @@ def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTabl
         blobs=tuple(StagedBlob(file.path, fingerprint) for file, fingerprint in zip(files, fingerprints, strict=True)),
         item_count=sum(file.row_count for file in files),
         files=tuple(files),
+        appends=spec.appends,
+        references={column: tuple(types) for column, types in references.items()},
+    )
+
+
+def _is_whole(table: Table) -> bool:
+    """Return whether the shards of a table can be published as they are. Reads all footers."""
+    if table.filters or table.columns is not None:
+        return False
+    shards = list(iter_shards(table.entry.shards, table.load_page))
+    claims = IO_POOL.map_all(
+        lambda shard: table.shards.peek(shard).layout.claims_extensions, shards, limit=_HASH_THREADS
+    )
+    return not any(claims)
+
+
+def _stage_stored(table: Table, *, appends: bool) -> StagedTable:
+    """Stage a table of another version. Its blobs are copied only to another store."""
+    shards = tuple(iter_shards(table.entry.shards, table.load_page))
+    references: _References = {}
+    _note_references(table.schema(), references)
+    blobs = dict.fromkeys(shard.blob for shard in shards)
+    return StagedTable(
+        entry=TableEntry(ShardList(), schema=table.entry.schema),
+        shards=shards,
+        blobs=tuple(copied_blob(table.name, BlobCopy(table.shards.reader, blob)) for blob in blobs),
+        item_count=table.entry.shards.row_count,
+        files=(),
+        appends=appends,
+        references={column: tuple(types) for column, types in references.items()},
+        stored=table.raw(),
     )
 
 
@@ -97,12 +161,26 @@ class _Rows:
     batches: Iterable[pa.RecordBatch]
 
 
-def _parquet_files(name: str, spec: TableSpec, directory: Path) -> list[ParquetSource]:
-    """Return files in table order, all of one schema. Raise `InvalidSourceError` with the file that is not."""
+_References: TypeAlias = "dict[str, list[pa.DataType]]"
+
+
+def _parquet_files(name: str, spec: TableSpec, directory: Path, references: _References) -> list[ParquetSource]:
+    """Return files in table order, all of one schema. Raise `InvalidSourceError` with the file that is not.
+
+    Adds the extension types of reference columns to `references`.
+    """
     parts = list(_parts(spec.source, name))
     paths: list[Path] = []
     written: set[Path] = set()
     number = 0
+
+    def write(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[Path]:
+        nonlocal number
+        made = list(write_parquet(batches, schema, directory, f"{name}-{number}"))
+        written.update(made)
+        number += 1
+        return made
+
     for is_files, group in groupby(parts, key=lambda part: isinstance(part, _Files)):
         run = list(group)
         if is_files:
@@ -113,12 +191,42 @@ def _parquet_files(name: str, spec: TableSpec, directory: Path) -> list[ParquetS
             schema, batches = read_unified(listed)
         else:
             rows = [part for part in run if isinstance(part, _Rows)]
-            schema, batches = rows[0].schema, chain.from_iterable(part.batches for part in rows)
-        made = list(write_parquet(batches, schema, directory, f"{name}-{number}"))
-        paths.extend(made)
-        written.update(made)
-        number += 1
-    return describe_all(paths, written)
+            schema, batches = rows[0].schema, _noted(rows, references)
+        paths.extend(write(schema, batches))
+    found = describe_all(paths, written)
+    if not any(file.claims_extensions for file in found):
+        return found
+    # A file that claims references is written again, without the claim.
+    kept = [write(*read_unified([file.path])) if file.claims_extensions else [file.path] for file in found]
+    return describe_all(list(chain.from_iterable(kept)), written)
+
+
+def _noted(parts: Iterable[_Rows], references: _References) -> Iterator[pa.RecordBatch]:
+    """Yield all batches, and add the types of their reference columns to `references`."""
+    for part in parts:
+        known = part.schema
+        _note_references(known, references)
+        for batch in part.batches:
+            if not batch.schema.equals(known):
+                known = batch.schema
+                _note_references(known, references)
+            yield batch
+
+
+def _note_references(schema: pa.Schema, references: _References) -> None:
+    import pyarrow as pa
+
+    for column in schema:
+        if not has_own_extension(column.type):
+            continue
+        if not isinstance(column.type, pa.BaseExtensionType):
+            raise SchemaMismatchError(
+                f"column {column.name!r} has references inside of {column.type}; only whole columns can be bound",
+                hint="Publish the references as a column of their own, or cast the column to the stored values.",
+            )
+        seen = references.setdefault(column.name, [])
+        if column.type not in seen:
+            seen.append(column.type)
 
 
 def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
@@ -129,6 +237,11 @@ def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
         if not found:
             raise InvalidSourceError(f"no file matches {str(source)!r}", hint="Check the path; quote globs in a shell.")
         yield _Files(tuple(found))
+    elif isinstance(source, Table):
+        rows = replace(source, on_lookahead=None)  # the media of the rows are not read
+        yield _Rows(rows.schema(), rows.batches())
+    elif isinstance(source, pa.Table):
+        yield _of_table(source)
     elif isinstance(source, pa.RecordBatch):
         yield _Rows(source.schema, [source])
     elif isinstance(source, pa.RecordBatchReader):

@@ -188,19 +188,22 @@ class Table:
             yield batch.to_pydict()
 
     def to_arrow(self, limit: int | None = None, *, allow_large: bool = False) -> pa.Table:
-        """Read all rows into memory. A large table needs a limit or `allow_large`, else `BadInputError`."""
+        """Read all rows into memory. A large result needs a limit or `allow_large`, else `BadInputError`.
+
+        The size is that of the decoded rows. Without a filter, an estimate may refuse before anything is read.
+        """
         import pyarrow as pa
 
         _check_counts(1, limit)
         is_bounded = limit is not None or allow_large
         if not is_bounded and not self.filters:
-            self._refuse_large(self.entry.shards.row_count, self.entry.shards.data_bytes)
+            self._refuse_large(self.entry.shards.row_count, self._estimated_bytes(), "about ")
         parts, row_count, size_bytes = [pa.Table.from_batches([], self.schema())], 0, 0
         for part in self.row_groups(limit=limit):
-            parts.append(part)
             row_count, size_bytes = row_count + part.num_rows, size_bytes + part.nbytes
-            if not is_bounded and self.filters:
-                self._refuse_large(row_count, size_bytes)
+            if not is_bounded:
+                self._refuse_large(row_count, size_bytes, "at least ")
+            parts.append(part)
         return pa.concat_tables(parts)
 
     def pandas(self, limit: int | None = None, *, allow_large: bool = False) -> pd.DataFrame:
@@ -285,12 +288,17 @@ class Table:
             return [*(first_row + group.first_row for group in groups), first_row + (shard.row_count or 0)]
         return []
 
-    def _refuse_large(self, row_count: int, size_bytes: int) -> None:
-        """Raise `BadInputError` above the bounds. With a filter, the size is known only while rows come in."""
+    def _estimated_bytes(self) -> int:
+        """Estimate the size of the selected columns in memory, from the footer of the first shard."""
+        first = self._first_shard()
+        row_bytes = first.layout.row_bytes(self._selected_schema.names) if first is not None else 0.0
+        return int(self.entry.shards.row_count * row_bytes)
+
+    def _refuse_large(self, row_count: int, size_bytes: int, qualifier: str) -> None:
+        """Raise `BadInputError` above the bounds."""
         if row_count > _MAX_EXPORT_ROWS or size_bytes > _MAX_EXPORT_BYTES:
-            at_least = "at least " if self.filters else ""
             raise BadInputError(
-                f"the export of table {self.name!r} has {at_least}{row_count:,} rows in {size_bytes:,} bytes; "
+                f"the export of table {self.name!r} has {qualifier}{row_count:,} rows in {size_bytes:,} bytes; "
                 f"the limit is {_MAX_EXPORT_ROWS:,} rows and {_MAX_EXPORT_BYTES:,} bytes",
                 hint="Pass limit=…, stream with batches(), or pass allow_large=True.",
                 kind=ErrorKind.LARGE_EXPORT,
@@ -303,6 +311,8 @@ class Table:
             path = self.shards.reader.local_path(key)
             if path is not None:
                 sources.append(str(path))
+            elif self.shards.reader.is_local(key):
+                self.shards.reader.stat(key)  # raises for a file that is missing, or not cached in mode `local`
             elif self.shards.reader.url.startswith(("s3://", "http://", "https://")):
                 sources.append(f"{self.shards.reader.url}/{key}")
             else:

@@ -52,7 +52,7 @@ class TensorShardSpec:
     start: int
     end: int
 
-    def write(self, path: Path, expected: Fingerprint) -> None:
+    def write(self, path: Path, expected: Fingerprint) -> Fingerprint:
         """Write the range. Raise `InvalidSourceError` if the tensors changed since they were hashed."""
         quick = xxhash.xxh3_128()
         with path.open("wb") as file:
@@ -61,6 +61,7 @@ class TensorShardSpec:
                 file.write(data)
         if quick.hexdigest() != expected.quick:
             raise InvalidSourceError(f"tensors changed while they were published, in bytes {self.start}…{self.end}")
+        return expected
 
     def pieces(self) -> Iterator[tuple[int, memoryview]]:
         """Yield (start, bytes), cut at multiples of the read size. The buffer is reused for the next piece."""

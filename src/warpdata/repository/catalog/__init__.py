@@ -3,10 +3,11 @@
 docs/specs/catalog.md and docs/specs/publish.md are the normative texts.
 """
 
-from warpdata.repository.catalog.catalog import Catalog, VersionRef
+from warpdata.repository.catalog.branches import find_head
+from warpdata.repository.catalog.catalog import Catalog, DatasetList, VersionRef
 from warpdata.repository.catalog.layout import STORE_MARKER, is_valid, key_policy
 from warpdata.repository.catalog.names import MAIN, Address, check_dataset_id, check_ref_name, parse_address
-from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry, Label
+from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry, Label, check_commit_texts
 from warpdata.repository.catalog.transactions import (
     Committed,
     Pause,
@@ -28,6 +29,7 @@ __all__ = [
     "Catalog",
     "Commit",
     "Committed",
+    "DatasetList",
     "Head",
     "Hint",
     "HistoryEntry",
@@ -36,11 +38,13 @@ __all__ = [
     "Propose",
     "Transaction",
     "VersionRef",
+    "check_commit_texts",
     "check_dataset_id",
     "check_ref_name",
     "commit",
     "create_branch",
     "create_label",
+    "find_head",
     "find_transaction",
     "is_valid",
     "key_policy",

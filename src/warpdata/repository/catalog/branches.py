@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
-from warpdata.errors import CorruptError, ObjectNotFoundError, UnsupportedError
+from warpdata.errors import CorruptError, NotCachedError, ObjectNotFoundError, UnsupportedError
 from warpdata.limits import MAX_HINT_LAG_PROBES
 from warpdata.repository.catalog.layout import (
     commit_key,
@@ -53,11 +53,15 @@ def find_head(reader: Reader, dataset_id: str, branch: str, on_hint: OnHint | No
 
 def read_head(reader: Reader, dataset_id: str, branch: str, sequence: int) -> Head | None:
     """Return one log entry, or None."""
-    key = head_key(dataset_id, branch, sequence)
     try:
-        head = decode_record(reader.read(key).data, Head, key)
+        return _load_head(reader, dataset_id, branch, sequence)
     except ObjectNotFoundError:
         return None
+
+
+def _load_head(reader: Reader, dataset_id: str, branch: str, sequence: int) -> Head:
+    key = head_key(dataset_id, branch, sequence)
+    head = decode_record(reader.read(key).data, Head, key)
     if head.sequence != sequence:
         raise CorruptError(f"{key} contains entry {head.sequence}")
     return head
@@ -66,10 +70,14 @@ def read_head(reader: Reader, dataset_id: str, branch: str, sequence: int) -> He
 def walk_heads(reader: Reader, dataset_id: str, branch: str, newest: int, oldest: int = 1) -> Iterator[Head]:
     """Yield log entries from `newest` down to `oldest`."""
     for sequence in range(newest, oldest - 1, -1):
-        head = read_head(reader, dataset_id, branch, sequence)
-        if head is None:
-            raise CorruptError(f"entry {sequence} in the log of branch {branch!r} of {dataset_id} is missing")
-        yield head
+        try:
+            yield _load_head(reader, dataset_id, branch, sequence)
+        except NotCachedError:
+            raise
+        except ObjectNotFoundError as error:
+            raise CorruptError(
+                f"entry {sequence} in the log of branch {branch!r} of {dataset_id} is missing"
+            ) from error
 
 
 def read_commit(reader: Reader, dataset_id: str, commit_id: str) -> Commit:

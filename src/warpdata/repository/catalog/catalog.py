@@ -5,17 +5,22 @@ Implements "Resolving" of docs/specs/catalog.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
 from warpdata.errors import (
+    CorruptError,
     DatasetNotFoundError,
     ErrorKind,
     ManifestCorruptedError,
+    NotCachedError,
     NotFoundError,
     ObjectNotFoundError,
+    UnsupportedError,
     WarpError,
 )
 from warpdata.primitives.hashing import is_digest
@@ -23,15 +28,19 @@ from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.suggest import suggest
 from warpdata.repository.catalog.branches import OnHint, find_head, list_branches, read_commit, read_label
 from warpdata.repository.catalog.layout import dataset_prefix, labels_prefix, manifest_key, manifests_prefix
-from warpdata.repository.catalog.names import MAIN, Address, check_workspace
+from warpdata.repository.catalog.names import MAIN, Address, check_workspace, is_dataset_id, is_workspace
 from warpdata.repository.catalog.records import Commit, HistoryEntry, Label
 from warpdata.repository.manifest import Manifest, Page, parse_manifest
 from warpdata.storage import Reader, read_blob
 
-__all__ = ["Catalog", "VersionRef"]
+__all__ = ["Catalog", "DatasetList", "VersionRef"]
 
 _PREFIX_LENGTH = 8
 _PARALLEL_READS = 16
+_MAX_LOGGED = 10
+_LISTED_OBJECTS = 1000
+"""Object stores return this many objects for one request."""
+_LOG = logging.getLogger("warpdata.repository.catalog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,14 @@ class VersionRef:
     commit: str | None = None
     branch: str | None = None
     label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetList:
+    """The datasets with at least one branch, sorted. `skipped` are directories whose names no dataset can have."""
+
+    dataset_ids: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
 
 
 class Catalog:
@@ -82,11 +99,21 @@ class Catalog:
         )
 
     def manifest(self, resolved: VersionRef) -> Manifest:
-        """Fetch a manifest and verify that it hashes to the version."""
+        """Fetch a manifest and verify that it hashes to the version.
+
+        A version that a branch, a label or a commit names has a manifest, so a missing one is corruption.
+        """
         try:
             data = self._manifest_bytes(resolved.dataset_id, resolved.version)
-        except ObjectNotFoundError:
-            self._fail(Address(resolved.dataset_id, resolved.version))
+        except NotCachedError:
+            raise
+        except ObjectNotFoundError as error:
+            if resolved.commit is None and not self._is_head(resolved):
+                self._fail(Address(resolved.dataset_id, resolved.version))
+            raise ManifestCorruptedError(
+                f"the manifest of version {resolved.version} of {resolved.dataset_id} is missing in {self._reader.url}",
+                hint="Publish the same content again to restore it, or open an older version.",
+            ) from error
         return _checked(data, resolved)
 
     def load_page(self, page: Page) -> bytes:
@@ -102,7 +129,7 @@ class Catalog:
             start = max(made, default=(None, None))[1]
         else:
             bounded = limit is not None and limit <= _PARALLEL_READS
-            known = {} if bounded else self._all_commits(resolved.dataset_id)
+            known = {} if bounded else self._listed_commits(resolved.dataset_id)
             start = resolved.commit
         count = 0
         while start is not None and (limit is None or count < limit):
@@ -110,6 +137,12 @@ class Catalog:
             yield HistoryEntry(start, commit)
             start = commit.parents[0] if commit.parents else None
             count += 1
+
+    def fetch_history(self, resolved: VersionRef) -> None:
+        """Read all commits of the history, so that a cache below has them. Stop at one that cannot be read."""
+        with suppress(NotFoundError, CorruptError, UnsupportedError):
+            for _ in self.history(resolved):
+                pass
 
     def label(self, dataset_id: str, name: str) -> Label | None:
         """Return a label by name, or None."""
@@ -124,13 +157,46 @@ class Catalog:
         return list_branches(self._reader, dataset_id)
 
     def datasets(self, workspace: str | None = None) -> list[str]:
-        """Return every dataset with at least one branch. Lists directories and reads no object."""
-        if workspace is None:
-            return [name for found in self._reader.list_folders("datasets") for name in self.datasets(found)]
-        check_workspace(workspace)
-        named = [f"{workspace}/{name}" for name in self._reader.list_folders(f"datasets/{workspace}")]
-        found = IO_POOL.map_all(self.branches, named, limit=_PARALLEL_READS)
-        return [dataset_id for dataset_id, branches in zip(named, found, strict=True) if branches]
+        """Return the names of `list_datasets`, and log the directories that it skips."""
+        found = self.list_datasets(workspace)
+        if found.skipped:
+            names = ", ".join(map(repr, found.skipped[:_MAX_LOGGED]))
+            _LOG.warning("%s has %d directories that are no datasets: %s", self._reader.url, len(found.skipped), names)
+        return list(found.dataset_ids)
+
+    def list_datasets(self, workspace: str | None = None) -> DatasetList:
+        """List the datasets of one workspace, or of all. Reads no object.
+
+        A workspace of up to 1,000 small objects costs one request. A larger one costs one for each dataset.
+        """
+        if workspace is not None:
+            return self._list_workspace(check_workspace(workspace))
+        names = self._reader.list_folders("datasets")
+        workspaces = [name for name in names if is_workspace(name)]
+        found = IO_POOL.map_all(self._list_workspace, workspaces, limit=_PARALLEL_READS)
+        skipped = [f"datasets/{name}" for name in names if not is_workspace(name)]
+        return DatasetList(
+            tuple(dataset_id for one in found for dataset_id in one.dataset_ids),
+            (*skipped, *(path for one in found for path in one.skipped)),
+        )
+
+    def _list_workspace(self, workspace: str) -> DatasetList:
+        """List the workspace with all its objects if one request shows them, else each dataset."""
+        prefix = f"datasets/{workspace}"
+        if not self._reader.is_local(prefix):
+            listed = list(self._reader.list_objects(prefix, max_count=_LISTED_OBJECTS))
+            if len(listed) < _LISTED_OBJECTS:
+                parts = [info.key.removeprefix(f"{prefix}/").split("/") for info in listed]
+                published = {part[0] for part in parts if part[1:2] == ["heads"]}
+                return _dataset_list(workspace, {part[0] for part in parts if len(part) > 1}, published)
+        names = self._reader.list_folders(prefix)
+        valid = [name for name in names if is_dataset_id(f"{workspace}/{name}")]
+        branches = IO_POOL.map_all(lambda name: self.branches(f"{workspace}/{name}"), valid, limit=_PARALLEL_READS)
+        return _dataset_list(workspace, names, {name for name, found in zip(valid, branches, strict=True) if found})
+
+    def _is_head(self, resolved: VersionRef) -> bool:
+        head = find_head(self._reader, resolved.dataset_id, MAIN)
+        return head is not None and head.version == resolved.version
 
     def _manifest_bytes(self, dataset_id: str, version: str) -> bytes:
         return self._reader.read(manifest_key(dataset_id, version)).data
@@ -163,6 +229,13 @@ class Catalog:
         )
         return dict(zip(names, commits, strict=True))
 
+    def _listed_commits(self, dataset_id: str) -> dict[str, Commit]:
+        """Return all commits, or none if the store cannot list. The caller then reads them one after the other."""
+        try:
+            return self._all_commits(dataset_id)
+        except (NotCachedError, UnsupportedError):
+            return {}
+
     def _names_in(self, prefix: str) -> list[str]:
         keys = (info.key.rsplit("/", 1)[-1] for info in self._reader.list_objects(prefix))
         return [key.removesuffix(".json") for key in keys if key.endswith(".json")]
@@ -192,6 +265,14 @@ class Catalog:
             return ask()
         except WarpError:
             return []
+
+
+def _dataset_list(workspace: str, names: Iterable[str], published: Collection[str]) -> DatasetList:
+    listed = [(name, f"{workspace}/{name}") for name in sorted(names)]
+    return DatasetList(
+        tuple(dataset_id for name, dataset_id in listed if name in published and is_dataset_id(dataset_id)),
+        tuple(f"datasets/{dataset_id}" for _, dataset_id in listed if not is_dataset_id(dataset_id)),
+    )
 
 
 def _checked(data: bytes, resolved: VersionRef) -> Manifest:

@@ -10,7 +10,16 @@ from warpdata.limits import MAX_NAME_LENGTH, MAX_REF_LENGTH
 from warpdata.primitives.hashing import is_digest
 from warpdata.repository.manifest import DATASET_ID
 
-__all__ = ["MAIN", "Address", "check_dataset_id", "check_ref_name", "check_workspace", "parse_address"]
+__all__ = [
+    "MAIN",
+    "Address",
+    "check_dataset_id",
+    "check_ref_name",
+    "check_workspace",
+    "is_dataset_id",
+    "is_workspace",
+    "parse_address",
+]
 
 MAIN = "main"
 """The branch of an address without a ref."""
@@ -32,6 +41,7 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """Parse `workspace/name` or `workspace/name@ref`. Raise `BadInputError` for anything else."""
+    _check_text(text, "an address")
     dataset_id, at, ref = text.partition("@")
     check_dataset_id(dataset_id)
     if not at:
@@ -47,8 +57,8 @@ def parse_address(text: str) -> Address:
 
 def check_dataset_id(dataset_id: str) -> str:
     """Return the id if it is `workspace/name`. A valid id never leaves its directory."""
-    short = all(len(part) <= MAX_NAME_LENGTH for part in dataset_id.split("/"))
-    if not DATASET_ID.fullmatch(dataset_id) or not short:
+    _check_text(dataset_id, "a dataset name")
+    if not is_dataset_id(dataset_id):
         raise BadInputError(
             f"{dataset_id[:200]!r} is not a dataset name",
             hint="Write workspace/name in lower-case letters, digits, dash and underscore.",
@@ -57,15 +67,26 @@ def check_dataset_id(dataset_id: str) -> str:
     return dataset_id
 
 
+def is_dataset_id(text: str) -> bool:
+    short = all(len(part) <= MAX_NAME_LENGTH for part in text.split("/"))
+    return short and DATASET_ID.fullmatch(text) is not None
+
+
+def is_workspace(text: str) -> bool:
+    return len(text) <= MAX_NAME_LENGTH and _WORKSPACE.fullmatch(text) is not None
+
+
 def check_workspace(workspace: str) -> str:
     """Return the first half of a dataset id, if it is valid."""
-    if not _WORKSPACE.fullmatch(workspace) or len(workspace) > MAX_NAME_LENGTH:
+    _check_text(workspace, "a workspace name")
+    if not is_workspace(workspace):
         raise BadInputError(f"{workspace[:200]!r} is not a workspace name", kind=ErrorKind.INVALID_NAME)
     return workspace
 
 
 def check_ref_name(name: str, what: str) -> str:
     """Return the name of a new branch or label, if it is valid. It must not look like a version."""
+    _check_text(name, f"a {what} name")
     if not _REF_NAME.fullmatch(name) or len(name) > MAX_REF_LENGTH or is_digest(name):
         raise BadInputError(
             f"{name[:200]!r} is not a {what} name",
@@ -73,3 +94,8 @@ def check_ref_name(name: str, what: str) -> str:
             kind=ErrorKind.INVALID_NAME,
         )
     return name
+
+
+def _check_text(value: object, what: str) -> None:
+    if not isinstance(value, str):
+        raise BadInputError(f"{what} must be text, not {type(value).__name__}", kind=ErrorKind.INVALID_NAME)

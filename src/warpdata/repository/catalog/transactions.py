@@ -47,6 +47,7 @@ __all__ = [
     "mark_store",
     "put_create_only",
     "put_manifest",
+    "put_named_by_content",
 ]
 
 Propose: TypeAlias = Callable[[Head | None], Manifest | None]
@@ -159,7 +160,6 @@ def mark_store(writer: Writer, pause: Pause) -> None:
 def put_manifest(writer: Writer, manifest: Manifest, pause: Pause) -> str:
     """Store a manifest, or repair the stored one if it is corrupt. Return its version."""
     version, encoded = version_of(manifest), encode_manifest(manifest)
-    parse_manifest(encoded, version)  # never store what no reader could parse
     key = manifest_key(manifest.dataset_id, version)
     if not put_create_only(writer, key, encoded, pause):
         try:
@@ -184,6 +184,18 @@ def put_create_only(writer: Writer, key: str, data: bytes, pause: Pause) -> bool
     raise AssertionError("unreachable")
 
 
+def put_named_by_content(writer: Writer, key: str, data: bytes, pause: Pause) -> None:
+    """Create an object whose key is a hash of its content, or replace a corrupt one under that key."""
+    if put_create_only(writer, key, data, pause):
+        return
+    try:
+        is_intact = writer.read(key).data == data
+    except ObjectNotFoundError:
+        is_intact = False
+    if not is_intact:
+        writer.replace(key, data)
+
+
 def _write_records(writer: Writer, txn: Transaction, base: Head | None, manifest: Manifest, pause: Pause) -> Head:
     """Store the manifest and the commit. Readers do not see them before the head."""
     version = put_manifest(writer, manifest, pause)
@@ -197,7 +209,7 @@ def _write_records(writer: Writer, txn: Transaction, base: Head | None, manifest
         time=txn.time,
     )
     commit_id, data = encode_commit(record)
-    put_create_only(writer, commit_key(txn.dataset_id, commit_id), data, pause)
+    put_named_by_content(writer, commit_key(txn.dataset_id, commit_id), data, pause)
     return Head(base.sequence + 1 if base else 1, commit_id, version, txn.txn_id)
 
 

@@ -4,8 +4,9 @@ docs/specs/manifest.md is the normative text; `schema.json` is the JSON Schema o
 """
 
 from warpdata.repository.manifest.canonical import Json, JsonObject, canonical_json
-from warpdata.repository.manifest.codec import encode_manifest, version_of
+from warpdata.repository.manifest.codec import version_of
 from warpdata.repository.manifest.compare import EntryChange, VersionDiff, compare, kept_blobs
+from warpdata.repository.manifest.encoder import encode_manifest
 from warpdata.repository.manifest.model import (
     FORMAT,
     PAYLOAD_SECTIONS,

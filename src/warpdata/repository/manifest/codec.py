@@ -1,51 +1,26 @@
-"""Manifests as bytes, and the version hash.
+"""Manifests as JSON documents, and the version hash.
 
-The hash covers the manifest without `version_hash`, `metadata` and every `uri`. Implements "Encoding" and
-"Version" of docs/specs/manifest.md; `parse.py` is the way back.
+The hash covers the manifest without `version_hash`, `metadata` and every `uri`. Implements "Version" of
+docs/specs/manifest.md; `parse.py` is the way back.
 """
 
 from __future__ import annotations
 
-from warpdata.errors import LimitExceededError
-from warpdata.limits import MAX_MANIFEST_BYTES, MAX_METADATA_BYTES
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.repository.manifest.canonical import Json, canonical_json
 from warpdata.repository.manifest.model import FORMAT, Binding, Manifest, Payload, ShardList, TableEntry
 from warpdata.repository.manifest.pages import page_json, shard_json
 
-__all__ = ["encode_manifest", "version_of"]
-
-_NAME_BYTES = len(',"metadata":')
+__all__ = ["to_document", "version_of"]
 
 
 def version_of(manifest: Manifest) -> str:
     """Return the version: 64 hex digits, the hash of the content."""
-    return sha256_hex(canonical_json(_document(manifest, with_uris=False)))
+    return sha256_hex(canonical_json(to_document(manifest, with_uris=False)))
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes to store. Raise `LimitExceededError` if they exceed the size of a manifest."""
-    document = _document(manifest, with_uris=True)
-    document["version_hash"] = version_of(manifest)
-    payload = canonical_json(document)
-    _check_size("the manifest", manifest, payload, MAX_MANIFEST_BYTES - MAX_METADATA_BYTES)
-    if not manifest.metadata:
-        return payload
-    metadata = dict(manifest.metadata)
-    _check_size("the metadata", manifest, canonical_json(metadata, fractions=True), MAX_METADATA_BYTES - _NAME_BYTES)
-    return canonical_json({**document, "metadata": metadata}, fractions=True)
-
-
-def _check_size(what: str, manifest: Manifest, data: bytes, limit: int) -> None:
-    """Check one of the two budgets. Metadata has its own, so that it never changes the layout of a version."""
-    if len(data) > limit:
-        raise LimitExceededError(
-            f"{what} of {manifest.dataset_id} would have {len(data)} bytes; the limit is {limit}",
-            hint="Use fewer tables or shorter metadata; shard lists are paged and do not count.",
-        )
-
-
-def _document(manifest: Manifest, *, with_uris: bool) -> dict[str, Json]:
+def to_document(manifest: Manifest, *, with_uris: bool) -> dict[str, Json]:
+    """Return the document of a manifest, without its version and its metadata."""
     document: dict[str, Json] = {
         "format": FORMAT,
         "dataset_id": manifest.dataset_id,

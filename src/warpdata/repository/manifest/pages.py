@@ -253,14 +253,19 @@ def _make_page(entries: Sequence[_Entry], level: int, built: dict[str, bytes]) -
     listed: list[Json] = [page_json(entry) if isinstance(entry, Page) else shard_json(entry) for entry in entries]
     data = canonical_json({"format": 1, "level": level, "entries": listed})
     digest = sha256_hex(data)
-    built[digest] = data
-    return Page(
+    page = Page(
         hash=digest,
         byte_size=len(data),
         shard_count=sum(entry.shard_count if isinstance(entry, Page) else 1 for entry in entries),
         row_count=sum(entry.row_count or 0 for entry in entries),
         data_bytes=sum(entry.data_bytes if isinstance(entry, Page) else entry.byte_size for entry in entries),
     )
+    try:
+        open_page(page, data, level)  # never store what no reader could parse
+    except ManifestCorruptedError as error:
+        raise BadInputError(f"a shard list cannot be stored: {error.message}") from error
+    built[digest] = data
+    return page
 
 
 def shard_json(shard: Shard) -> dict[str, Json]:
@@ -295,7 +300,7 @@ def open_page(page: Page, data: bytes, level: int) -> list[Shard] | list[Page]:
         else:
             entries = pages = msgspec.json.decode(document.entries, type=list[Page])
             sums = ShardList(pages=tuple(pages))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ManifestCorruptedError(f"page {page.hash} cannot be decoded: {error}") from error
     found = (document.format, document.level, sums.shard_count, sums.row_count, sums.data_bytes)
     promised = (1, level, page.shard_count, page.row_count, page.data_bytes)

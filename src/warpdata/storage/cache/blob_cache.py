@@ -22,7 +22,14 @@ from warpdata.primitives.atomic_file import sync_directory
 from warpdata.primitives.hashing import Blob, OnBytes, ignore_bytes, sha256_hex
 from warpdata.primitives.lock_file import HAS_RANGE_LOCKS, LockFile
 from warpdata.primitives.ranges import ByteRange
-from warpdata.storage import IOMetrics, IOStats
+from warpdata.storage import (
+    IOMetrics,
+    IOStats,
+    check_private_directory,
+    is_private_file,
+    make_private_directories,
+    open_private,
+)
 from warpdata.storage.cache.entries import CacheEntry, OpenEntries, read_record
 from warpdata.storage.cache.eviction import EvictionResult, LruEvictor, scan_cache
 from warpdata.storage.cache.layout import CacheLayout, PartialPaths, Record, encode_record
@@ -62,21 +69,28 @@ class CorruptEntry:
 class BlobCache:
     """The blobs under `directory`, which the first fill makes. Safe to share between threads.
 
-    `clock` returns seconds since the epoch, the same in all processes that share the directory.
+    `clock` returns seconds since the epoch, the same in all processes that share the directory. Caches of one process
+    may share the entries they have `opened`.
     """
 
     def __init__(
-        self, directory: Path, limit_bytes: int, clock: Callable[[], float], counters: IOMetrics | None = None
+        self,
+        directory: Path,
+        limit_bytes: int,
+        clock: Callable[[], float],
+        counters: IOMetrics | None = None,
+        opened: OpenEntries | None = None,
     ) -> None:
         self.directory = directory
         self.limit_bytes = limit_bytes
         self.clock = clock
         self.counters = counters or IOMetrics()
         self._layout = CacheLayout(directory / "blobs")
-        self.opened = OpenEntries(self._layout, clock)
+        self.opened = opened or OpenEntries(self._layout, clock)
         self._evictor = LruEvictor(self.opened, limit_bytes, clock, self.counters)
         self._quota = Quota(self._layout.quota)
         self._backoff_until = 0.0
+        self._is_checked = False
         self._saved = IOStats()
         self._has_warned = False
 
@@ -88,9 +102,16 @@ class BlobCache:
 
     # Reading: never raises
 
+    def check_directory(self) -> None:
+        """Raise `AccessDeniedError` if another user can replace files of the cache."""
+        check_private_directory(self.directory, self._layout.directory.name)
+
     def find(self, digest: str) -> CacheEntry | None:
         """Return the entry, pinned while it is open or its bytes are used."""
         try:
+            if not self._is_checked:
+                self.check_directory()
+                self._is_checked = True
             return self.opened.find(digest)
         except OSError as error:
             self.disable_temporarily(error)
@@ -111,7 +132,10 @@ class BlobCache:
         """Return whether a valid record and a file of its size exist. Cheaper than opening the entry."""
         try:
             found = read_record(self._layout, digest)
-            return found is not None and self._layout.data(digest).stat().st_size == found[0].size_bytes
+            if found is None:
+                return False
+            status = self._layout.data(digest).lstat()
+            return status.st_size == found[0].size_bytes and is_private_file(status)
         except OSError:
             return False
 
@@ -171,7 +195,7 @@ class BlobCache:
         paths = self._layout.partial(digest, name)
         if size_bytes is None and not paths.map.exists():
             return Refusal.UNKNOWN_SIZE
-        paths.map.parent.mkdir(parents=True, exist_ok=True)
+        make_private_directories(self.directory, self._layout.directory.name, paths.map.parent.name)
         try:
             with self._quota.transaction(TIMEOUT_S if eager else _OPEN_TIMEOUT_S) as quota:
                 return self._join_or_create(quota, digest, size_bytes, paths, eager=eager)
@@ -191,7 +215,7 @@ class BlobCache:
                 raise FileNotFoundError(errno.ENOENT, f"{partial.paths.data} was removed")
             data, staged = self._layout.data(digest), self._layout.staged_record(digest)
             replaced = data.stat().st_size if data.exists() else 0
-            staged.write_bytes(encode_record(digest, Record(size, quick)))
+            _write_new(staged, encode_record(digest, Record(size, quick)))
             now = self.clock()
             os.utime(staged, (now, now))
             staged.replace(self._layout.record(digest))
@@ -261,7 +285,7 @@ class BlobCache:
     ) -> PartialBlob | Refusal:
         if self.contains(digest):
             return Refusal.PRESENT
-        units = LockFile.open(paths.map, os.O_RDWR | os.O_CREAT)
+        units = LockFile(open_private(paths.map, os.O_RDWR | os.O_CREAT))
         if not units.try_lock(exclusive=True):
             return _join(digest, size_bytes, paths, units)
         self._discard_unused(quota, paths, units)
@@ -279,7 +303,7 @@ class BlobCache:
                 paths.map.unlink(missing_ok=True)
                 return Refusal.NO_SPACE
             quota.add(blob.byte_size)  # a process that is killed now leaves a total that is too high
-            data = LockFile.open(paths.data, os.O_RDWR | os.O_CREAT)
+            data = LockFile(open_private(paths.data, os.O_RDWR | os.O_CREAT))
             os.ftruncate(data.fd, blob.byte_size)
             new_map(units, blob.byte_size)
             units.try_lock(exclusive=False)
@@ -305,12 +329,14 @@ class BlobCache:
     def stats(self) -> CacheStats:
         """Scan the directory, which takes a second for a few hundred thousand entries."""
         with self._typed_errors():
+            self.check_directory()
             found = scan_cache(self._layout)
         return CacheStats(len(found), found.entry_bytes, self.limit_bytes, found.part_count, found.part_bytes)
 
     def collect(self, limit_bytes: int) -> EvictionResult:
         """Evict the least recently used entries that are not in use, until at most `limit_bytes` are left."""
         with self._typed_errors():
+            self.check_directory()
             try:
                 self._layout.directory.stat()
             except FileNotFoundError:
@@ -361,13 +387,20 @@ class BlobCache:
             ) from error
 
 
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a new file in place of any other. Called with the quota locked, so that no other process writes it."""
+    path.unlink(missing_ok=True)
+    file = LockFile(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    os.pwrite(file.fd, data, 0)
+
+
 def _join(digest: str, size_bytes: int | None, paths: PartialPaths, units: LockFile) -> PartialBlob | Refusal:
     """Open a partial blob that another reader uses. Called with the quota locked, so it cannot end meanwhile."""
     found = read_map_size(units)
     if found is None or size_bytes not in (None, found) or not units.try_lock(exclusive=False):
         return Refusal.BUSY
     try:
-        data = LockFile.open(paths.data, os.O_RDWR)
+        data = LockFile(open_private(paths.data, os.O_RDWR))
     except FileNotFoundError:
         return Refusal.BUSY
     is_current = units.is_at(paths.map) and data.size_bytes() == found

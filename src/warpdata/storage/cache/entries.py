@@ -13,18 +13,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakSet, WeakValueDictionary
 
-from warpdata.errors import CorruptError
+from warpdata.errors import AccessDeniedError, CorruptError
 from warpdata.limits import MIB
+from warpdata.primitives.descriptors import descriptor_share
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.ranges import ByteRange, check_ranges
+from warpdata.storage import open_private
 from warpdata.storage.cache.layout import MAX_RECORD_BYTES, CacheLayout, Record, decode_record
 
-__all__ = ["MAX_OPEN", "PIN_S", "TOUCH_S", "CacheEntry", "OpenEntries", "open_entry", "read_record"]
+__all__ = ["MAX_OPEN", "PIN_S", "TOUCH_S", "CacheEntry", "OpenEntries", "open_entry", "read_record", "shared_entries"]
 
 MAX_OPEN = 256
+"""The most entries that a process has open, over all caches. A lower limit of the system allows fewer."""
+_SHARE = 1 / 8
 PIN_S = 60.0
 """An entry that was not used for this long is unpinned when another is opened."""
 TOUCH_S = 60.0
@@ -89,6 +94,7 @@ class OpenEntries:
         self.by_key: dict[str, CacheEntry] = {}
         self._reset_after_fork()
         register_after_fork(self._reset_after_fork)
+        _all_opened.add(self)
 
     def _reset_after_fork(self) -> None:
         self._lock = threading.Lock()
@@ -153,9 +159,11 @@ class OpenEntries:
             self._swept_at = now
             for key in [k for k, entry in self.by_key.items() if now - entry.used_at > PIN_S and k != newest]:
                 self._close(key)
-        if len(self.by_key) > MAX_OPEN:
+        most = descriptor_share(_SHARE, MAX_OPEN)
+        excess = sum(len(opened.by_key) for opened in [*_all_opened]) - most
+        if excess > 0:
             others = sorted((key for key in self.by_key if key != newest), key=lambda key: self.by_key[key].used_at)
-            for key in others[: MAX_OPEN // 8]:
+            for key in others[: max(excess, most // 8)]:
                 self._close(key)
 
     def _close(self, key: str) -> None:
@@ -169,12 +177,26 @@ class OpenEntries:
             os.utime(self.layout.record(entry.digest), (entry.used_at, entry.used_at))
 
 
+_all_opened: WeakSet[OpenEntries] = WeakSet()
+_shared: WeakValueDictionary[Path, OpenEntries] = WeakValueDictionary()
+_shared_lock = threading.Lock()
+
+
+def shared_entries(directory: Path, clock: Callable[[], float]) -> OpenEntries:
+    """Return the open entries of a cache directory, one object for all sessions of this process."""
+    with _shared_lock:
+        found = _shared.get(directory)
+        if found is None:
+            found = _shared[directory] = OpenEntries(CacheLayout(directory / "blobs"), clock)
+        return found
+
+
 def open_entry(layout: CacheLayout, digest: str, now: float) -> CacheEntry | None:
     """Pin and map the entry. None: there is none, or another process is evicting it."""
     path = layout.data(digest)
     try:
-        file = LockFile.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+        file = LockFile(open_private(path, os.O_RDONLY))
+    except (FileNotFoundError, AccessDeniedError):  # a file that another user can change is no entry
         return None
     if not file.try_lock(exclusive=False) or not file.is_at(path):
         return None
@@ -194,8 +216,8 @@ def open_entry(layout: CacheLayout, digest: str, now: float) -> CacheEntry | Non
 def read_record(layout: CacheLayout, digest: str) -> tuple[Record, float] | None:
     """Return the record and the time of the entry's last use. None: there is no valid record."""
     try:
-        file = LockFile.open(layout.record(digest), os.O_RDONLY)
-    except FileNotFoundError:
+        file = LockFile(open_private(layout.record(digest), os.O_RDONLY))
+    except (FileNotFoundError, AccessDeniedError):
         return None
     record = decode_record(digest, os.pread(file.fd, MAX_RECORD_BYTES, 0))
     return None if record is None else (record, os.fstat(file.fd).st_mtime)

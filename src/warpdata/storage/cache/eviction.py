@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from warpdata.errors import AccessDeniedError
 from warpdata.primitives.hashing import is_digest
 from warpdata.primitives.lock_file import LockFile
-from warpdata.storage import IOMetrics
+from warpdata.storage import IOMetrics, is_private_file, open_private
 from warpdata.storage.cache.entries import OpenEntries
 from warpdata.storage.cache.layout import CacheLayout
 from warpdata.storage.cache.quota import QuotaTransaction
@@ -27,6 +28,11 @@ TARGET_FRACTION = 0.9
 """Eviction frees space down to this share of the limit, so that not every new blob needs a scan."""
 IDLE_S = 600.0
 """A policy that is not eager evicts only entries that were not used for this long."""
+_ALIEN = "alien"
+"""Links, and files that another user can change. They are no entries."""
+_SUFFIXES = ("", ".ok", ".part", ".new", ".map", _ALIEN)
+_SAMPLE_ENTRIES = 2000
+_CHECK_S = 600.0
 _RETRY_S = 60.0
 _EAGER_RETRY_S = 1.0
 
@@ -60,6 +66,8 @@ class LruEvictor:
 
     def make_space(self, quota: QuotaTransaction, needed_bytes: int, *, eager: bool) -> bool:
         """Return whether the bytes fit below the limit, evicting if necessary. The caller adds them to the quota."""
+        if not self._is_plausible(quota):
+            quota.total_bytes = None
         if self._fits(quota, needed_bytes):
             return True
         if quota.total_bytes is not None and self.is_full(eager=eager):
@@ -110,13 +118,22 @@ class LruEvictor:
         quota.add(-size)
         return True
 
+    def _is_plausible(self, quota: QuotaTransaction) -> bool:
+        """Return whether the total is not much lower than a sample of the files. Checked every ten minutes."""
+        now, last = self._clock(), _checked_at.get(self._layout.directory, -math.inf)
+        if quota.total_bytes is None or 0 <= now - last < _CHECK_S:
+            return quota.total_bytes is not None
+        _checked_at[self._layout.directory] = now
+        sampled_bytes, is_exact = _sample_cache(self._layout)
+        return quota.total_bytes >= (sampled_bytes if is_exact else sampled_bytes // 2)
+
     def _fits(self, quota: QuotaTransaction, needed_bytes: int) -> bool:
         return quota.total_bytes is not None and quota.total_bytes + needed_bytes <= self._limit_bytes
 
     def _evict_one(self, digest: str, quota: QuotaTransaction) -> int | None:
         """Return the number of freed bytes, or None if the entry is in use."""
         try:
-            file = LockFile.open(self._layout.data(digest), os.O_RDWR)
+            file = LockFile(open_private(self._layout.data(digest), os.O_RDWR))
         except FileNotFoundError:
             return 0
         except PermissionError:
@@ -169,6 +186,20 @@ def scan_cache(layout: CacheLayout, *, clean: bool = False) -> CacheScan:
     return found
 
 
+_checked_at: dict[Path, float] = {}
+"""For each cache directory, when this process last compared the total with the files."""
+
+
+def _sample_cache(layout: CacheLayout) -> tuple[int, bool]:
+    """Return the size of all entries, and whether it is exact. A large cache is estimated from some directories."""
+    found, directories = CacheScan(), list(layout.shard_dirs())
+    for position, directory in enumerate(directories):
+        if len(found) + found.part_count >= _SAMPLE_ENTRIES:
+            return found.total_bytes * len(directories) // position, False
+        _scan_shard(directory, found, clean=False)
+    return found.total_bytes, True
+
+
 def _scan_shard(directory: Path, found: CacheScan, *, clean: bool) -> None:
     by_suffix = _list_by_suffix(directory)
     data, records, parts = by_suffix[""], by_suffix[".ok"], by_suffix[".part"]
@@ -182,21 +213,23 @@ def _scan_shard(directory: Path, found: CacheScan, *, clean: bool) -> None:
     if clean:
         orphans = [digest for digest in data if f"{digest}.ok" not in records]
         orphans += [name for name in records if name[:64] not in data]
-        for name in [*orphans, *by_suffix[".new"]]:
-            (directory / name).unlink(missing_ok=True)
+        for name in [*orphans, *by_suffix[".new"], *by_suffix[_ALIEN]]:
+            with suppress(IsADirectoryError):
+                (directory / name).unlink(missing_ok=True)
         for name in by_suffix[".map"]:
             if f"{name.removesuffix('.map')}.part" not in parts:
                 _remove_if_unused((directory / name).with_suffix(".part"))
 
 
 def _list_by_suffix(directory: Path) -> dict[str, dict[str, os.stat_result]]:
-    by_suffix: dict[str, dict[str, os.stat_result]] = {"": {}, ".ok": {}, ".part": {}, ".new": {}, ".map": {}}
+    by_suffix: dict[str, dict[str, os.stat_result]] = {suffix: {} for suffix in _SUFFIXES}
     with suppress(FileNotFoundError), os.scandir(directory) as listing:
         for item in listing:
             suffix = Path(item.name).suffix
             if suffix in by_suffix and is_digest(item.name[:64]) and item.name[64:65] in ("", "."):
                 with suppress(FileNotFoundError):
-                    by_suffix[suffix][item.name] = item.stat(follow_symlinks=False)
+                    status = item.stat(follow_symlinks=False)
+                    by_suffix[suffix if is_private_file(status) else _ALIEN][item.name] = status
     return by_suffix
 
 
@@ -204,9 +237,10 @@ def _remove_if_unused(path: Path) -> bool:
     """Remove a partial blob and its map unless a process has the map locked. Return whether they are gone."""
     map_path = path.with_suffix(".map")
     try:
-        file = LockFile.open(map_path, os.O_RDWR)
-    except FileNotFoundError:
+        file = LockFile(open_private(map_path, os.O_RDWR))
+    except (FileNotFoundError, AccessDeniedError):  # no process of this user has such a map open
         path.unlink(missing_ok=True)
+        map_path.unlink(missing_ok=True)
         return True
     if not file.try_lock(exclusive=True):
         return False

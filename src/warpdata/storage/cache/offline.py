@@ -1,6 +1,6 @@
-"""A reader without a store: cached blobs, small objects that were read before, and errors for the rest.
+"""A store that is never asked: cached blobs, small objects that were read before, and errors for the rest.
 
-Opens no socket. Implements "Offline" of docs/specs/cache.md.
+Opens no socket and resolves no credentials. Implements "Offline" of docs/specs/cache.md.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from warpdata.errors import LimitExceededError, NotCachedError, UnsupportedError
+from warpdata.errors import DeniedError, ErrorKind, LimitExceededError, NotCachedError, UnsupportedError
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
+from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange
 from warpdata.storage import GetResult, MetadataCacheFiles, ObjectInfo
 from warpdata.storage.cache.blob_cache import BlobCache
 from warpdata.storage.cache.entries import CacheEntry
 from warpdata.storage.cache.reader import digest_of
 
-__all__ = ["OfflineReader"]
+__all__ = ["OfflineReader", "OfflineStore"]
 
 
 class OfflineReader:
@@ -77,7 +78,7 @@ class OfflineReader:
         known = self.read(key)
         return ObjectInfo(key, len(known.data), known.etag)
 
-    def list_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         raise self._unlisted(prefix)
 
     def list_folders(self, prefix: str) -> list[str]:
@@ -112,7 +113,34 @@ class OfflineReader:
         digest = digest_of(key)
         name = repr(key) if digest is None else f"blob {digest}"
         self._cache.counters.add("misses")
+        self._cache.check_directory()  # a directory that is not trusted has no entries
         return NotCachedError(f"{name} of {self._url} is not on this machine", hint=self._hint)
 
     def _unlisted(self, prefix: str) -> NotCachedError:
         return NotCachedError(f"{self._url} cannot be listed offline, so {prefix!r} is unknown", hint=self._hint)
+
+
+class OfflineStore(OfflineReader):
+    """Implements `Writer`: reads like `OfflineReader`, and refuses every write with `DeniedError`."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        raise self._denied(key)
+
+    def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
+        raise self._denied(key)
+
+    def replace(self, key: str, data: bytes) -> None:
+        raise self._denied(key)
+
+    def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
+        raise self._denied(key)
+
+    def delete(self, key: str) -> None:
+        raise self._denied(key)
+
+    def _denied(self, key: str) -> DeniedError:
+        return DeniedError(
+            f"mode 'local' uses no network, so {key!r} was not written to {self._url}",
+            hint="Open the store in another mode, such as 'auto'.",
+            kind=ErrorKind.READ_ONLY_STORE,
+        )

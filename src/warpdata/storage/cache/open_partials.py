@@ -12,14 +12,16 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from weakref import WeakSet
 
 from warpdata.errors import ErrorKind, StorageError, WarpError
 from warpdata.primitives.byte_lru import ByteLRU
+from warpdata.primitives.descriptors import descriptor_share
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.storage import Reader
 from warpdata.storage.cache.blob_cache import BACKOFF_S, BlobCache, Refusal
-from warpdata.storage.cache.partial import PartialBlob
+from warpdata.storage.cache.partial import PartialBlob, count_open_partials
 from warpdata.storage.cache.policy import FetchPolicy
 
 __all__ = ["BlobState", "OpenPartials"]
@@ -28,6 +30,8 @@ _LOG = logging.getLogger("warpdata.storage.cache")
 _MAX_STATES = 4096
 _MAX_EXPECTED_SIZES = 65_536
 _MAX_PARTIALS = 64
+"""The most partial blobs of a reader, and of the process. A lower limit of the system allows fewer."""
+_SHARE = 1 / 16
 _MAX_RECORDING = 8
 """Partial blobs that are not due, and only keep what consumers read."""
 _RECORDING_IDLE_S = 30.0
@@ -68,6 +72,7 @@ class OpenPartials:
         self._cache = cache
         self._source = sha256_hex(reader.url.encode())[:16]
         self.expected_sizes: ByteLRU[str, int] = ByteLRU(max_entries=_MAX_EXPECTED_SIZES)
+        _all_partials.add(self)
         self._reset_after_fork()
         register_after_fork(self._reset_after_fork)
 
@@ -111,6 +116,7 @@ class OpenPartials:
             may_open, idle = self._may_open(state, is_due=is_due, eager=policy.is_eager)
         if idle is not None:
             self._cache.abandon(idle)
+        may_open = may_open and _has_descriptors()
         return state, self.try_open(state, eager=policy.is_eager) if may_open else None
 
     def try_open(self, state: BlobState, *, eager: bool) -> PartialBlob | None:
@@ -207,6 +213,17 @@ class OpenPartials:
         self._forget_partial(oldest)
         return True, idle
 
+    def abandon_idle(self) -> None:
+        """Abandon the partial blobs that are not due and were not read for a while."""
+        before = self._cache.clock() - _RECORDING_IDLE_S
+        with self.lock:
+            found = [(state, state.partial) for state in self.states.values() if state.digest not in self.queue]
+            idle = [(state, partial) for state, partial in found if partial is not None and partial.used_at < before]
+            for state, _ in idle:
+                self._forget_partial(state)
+        for _, partial in idle:
+            self._cache.abandon(partial)
+
     def _note_refusal(self, state: BlobState, refusal: Refusal) -> None:
         state.retry_at = self._cache.clock() + _RETRY_S.get(refusal, BACKOFF_S)
         if refusal not in (Refusal.PRESENT, Refusal.BUSY):
@@ -219,3 +236,16 @@ class OpenPartials:
         state.is_prefetch = False
         self.queue.pop(state.digest, None)
         self.changed.notify_all()
+
+
+_all_partials: WeakSet[OpenPartials] = WeakSet()
+
+
+def _has_descriptors() -> bool:
+    """Return whether the process may open one more partial blob. Idle ones of all readers make way for it."""
+    most = descriptor_share(_SHARE, _MAX_PARTIALS)
+    if count_open_partials() < most:
+        return True
+    for partials in [*_all_partials]:
+        partials.abandon_idle()
+    return count_open_partials() < most

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from weakref import WeakSet
 
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.hashing import Blob
@@ -21,7 +22,7 @@ from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.ranges import ByteRange, RangeSet
 from warpdata.storage.cache.layout import PartialPaths
 
-__all__ = ["UNIT_BYTES", "PartialBlob", "PartialState", "new_map", "read_map_size"]
+__all__ = ["UNIT_BYTES", "PartialBlob", "PartialState", "count_open_partials", "new_map", "read_map_size"]
 
 UNIT_BYTES = 4 * KIB
 _MAGIC = b"warp-part-1\n"
@@ -58,6 +59,7 @@ class PartialBlob:
         self.used_at = 0.0
         self.stalled_at_bytes = -1
         """The value of `present_bytes` at which a reader waited in vain."""
+        _open_partials.add(self)
         self._changed = threading.Condition()
         self._claimed = RangeSet()
         self._is_committing = False
@@ -214,6 +216,14 @@ class PartialBlob:
         for written in absent.missing(span):
             self.data.unlock_range(*_units(written))
         return list(absent)
+
+
+_open_partials: WeakSet[PartialBlob] = WeakSet()
+
+
+def count_open_partials() -> int:
+    """Return the number of partial blobs that this process has open, over all readers. Each has two descriptors."""
+    return sum(not partial.is_closed for partial in [*_open_partials])
 
 
 def new_map(file: LockFile, size_bytes: int) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from warpdata.primitives.lock_file import LockFile
+from warpdata.storage import open_private
 
 __all__ = ["TIMEOUT_S", "Quota", "QuotaTransaction"]
 
@@ -33,15 +34,24 @@ class QuotaTransaction:
 
     def add(self, size_bytes: int) -> None:
         """Change the total. An increase is written before this returns, a decrease when the transaction ends."""
-        if self.total_bytes is not None:
-            self.total_bytes = max(0, self.total_bytes + size_bytes)
-            if size_bytes > 0:
-                self.write()
+        if self.total_bytes is None:
+            return
+        if self.total_bytes + size_bytes < 0:
+            self.total_bytes = None  # the total was wrong before; the next reservation counts the files
+            return
+        self.total_bytes += size_bytes
+        if size_bytes > 0:
+            self.write()
 
     def write(self) -> None:
-        if self.total_bytes is not None and self.total_bytes != self._written:
+        if self.total_bytes == self._written:
+            return
+        if self.total_bytes is None:
+            os.ftruncate(self._file.fd, 0)
+        else:
             os.pwrite(self._file.fd, _format(self.total_bytes), 0)
-            self._written = self.total_bytes
+            os.ftruncate(self._file.fd, _LINE_BYTES)
+        self._written = self.total_bytes
 
 
 class Quota:
@@ -70,12 +80,12 @@ class Quota:
         pause = threading.Event()
         timeout_s = min(timeout_s, _STUCK_TIMEOUT_S) if self._is_stuck else timeout_s
         for _ in range(max(1, int(timeout_s / _POLL_S))):
-            file = LockFile.open(self._path, os.O_RDWR | os.O_CREAT)
+            file = LockFile(open_private(self._path, os.O_RDWR | os.O_CREAT))
             while file.try_lock(exclusive=True):
                 if file.is_at(self._path):
                     self._is_stuck = False
                     return file
-                file = LockFile.open(self._path, os.O_RDWR | os.O_CREAT)
+                file = LockFile(open_private(self._path, os.O_RDWR | os.O_CREAT))
             pause.wait(_POLL_S)
         self._is_stuck = True
         raise OSError(errno.EAGAIN, f"{self._path} stayed locked for {timeout_s:g} s")

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from warpdata.primitives.lock_file import LockFile
-from warpdata.storage import IOStats
+from warpdata.storage import IOStats, open_private
 
 __all__ = ["CacheStats", "add_to_totals", "read_totals"]
 
@@ -38,7 +38,7 @@ def add_to_totals(directory: Path, counts: IOStats) -> bool:
     if not any(asdict(counts).values()) or not directory.is_dir():
         return False
     with suppress(OSError):
-        file = LockFile.open(directory / _NAME, os.O_RDWR | os.O_CREAT)
+        file = LockFile(open_private(directory / _NAME, os.O_RDWR | os.O_CREAT))
         if file.try_lock(exclusive=True):
             known = asdict(_parse(os.pread(file.fd, _MAX_BYTES, 0)))
             added = {name: known[name] + amount for name, amount in asdict(counts).items()}
@@ -53,7 +53,8 @@ def add_to_totals(directory: Path, counts: IOStats) -> bool:
 def read_totals(directory: Path) -> IOStats:
     """Return the totals; all zero where nothing was added yet."""
     with suppress(OSError):
-        return _parse((directory / _NAME).read_bytes()[:_MAX_BYTES])
+        file = LockFile(open_private(directory / _NAME, os.O_RDONLY))
+        return _parse(os.pread(file.fd, _MAX_BYTES, 0))
     return IOStats()
 
 

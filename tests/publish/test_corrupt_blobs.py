@@ -1,0 +1,131 @@
+"""If these fail, a publish acknowledges data that no reader can read back, or a repair leaves damage behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import warpdata as wd
+from warpdata.datasets import open_dataset
+from warpdata.errors import CorruptError
+from warpdata.limits import SINGLE_PUT_BYTES
+from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
+from warpdata.publish import Published
+from warpdata.repository.catalog import parse_address
+from warpdata.session import Session, connect
+from warpdata.settings import load_settings
+from warpdata.storage import Writer, verify_blob
+from warpdata.testing import S3Endpoint
+
+SMALL = {f"{n}.bin": Random(n).randbytes(3000 + n) for n in range(3)}
+LARGE = {"large.bin": Random(9).randbytes(SINGLE_PUT_BYTES + 70_000)}
+
+Damage = Callable[[bytes], bytes | None]
+DAMAGES: dict[str, Damage] = {
+    "truncated": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "longer": lambda data: data + b"tail",
+    "flipped": lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+    "missing": lambda data: None,
+}
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
+    if request.param == "local":
+        return connect((tmp_path / "store").as_uri(), load_settings())
+    server: S3Endpoint = request.getfixturevalue("s3_server")
+    return connect(request.getfixturevalue("s3_url"), server.settings(), mode="remote")
+
+
+def publish(session: Session, files: dict[str, bytes], *, repair: bool = False) -> Published:
+    return wd.DatasetBuilder("a/b", session).add_artifact("raw", dict(files), "files").publish(repair=repair)
+
+
+def damage(writer: Writer, data: bytes, change: Damage) -> None:
+    key, changed = blob_key(sha256_hex(data)), change(data)
+    if changed is None:
+        writer.delete(key)
+    else:
+        writer.replace(key, changed)
+
+
+def problems(writer: Writer, files: dict[str, bytes]) -> list[object]:
+    found = [verify_blob(writer, Blob(sha256_hex(data), len(data))) for data in files.values()]
+    return [problem for problem in found if problem is not None]
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"), [*((SMALL, kind) for kind in DAMAGES), (LARGE, "truncated"), (LARGE, "flipped")]
+)
+def test_repair_mends_every_kind_of_damage(session: Session, files: dict[str, bytes], kind: str) -> None:
+    publish(session, files)
+    for data in files.values():
+        damage(session.writer, data, DAMAGES[kind])
+    assert len(problems(session.writer, files)) == len(files)
+    publish(session, files, repair=True)
+    assert problems(session.writer, files) == []
+
+
+@pytest.mark.parametrize("kind", ["truncated", "empty", "longer", "missing"])
+def test_a_publish_never_acknowledges_a_blob_of_another_size(session: Session, kind: str) -> None:
+    """All blobs of the sample are damaged, so the uploads meet objects that they do not know of."""
+    for files in (SMALL, LARGE) if kind == "longer" else (SMALL,):
+        publish(session, files)
+        for data in files.values():
+            damage(session.writer, data, DAMAGES[kind])
+        publish(session, files)
+        assert problems(session.writer, files) == []
+
+
+def test_a_blob_that_an_upload_meets_is_read_back(session: Session) -> None:
+    """The blob has the right size and wrong bytes. The publish did not know of it, because its sample was empty."""
+    files = {f"{n:02}.bin": Random(n).randbytes(2000 + n) for n in range(40)}
+    publish(session, files)
+    flipped = {blob_key(sha256_hex(files[name])) for name in ("09.bin", "11.bin")}
+    for info in list(session.writer.list_objects("blobs")):
+        data = session.writer.read(info.key).data
+        damage(session.writer, data, DAMAGES["flipped" if info.key in flipped else "missing"])
+    publish(session, files)
+    assert problems(session.writer, files) == []
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_verify_restores_blobs_from_the_cache(s3_server: S3Endpoint, s3_url: str, kind: str) -> None:
+    """The shard list has pages, which the metadata cache holds. One blob was never cached, and cannot be restored."""
+    session = connect(s3_url, s3_server.settings(), mode="auto")
+    files = {f"{n:02}.bin": Random(n).randbytes(2000 + n) for n in range(20)}
+    publish(session, files)
+    dataset = open_dataset(session, parse_address("a/b"))
+    dataset.warm()
+    assert wd.verify(dataset, repair=True).repaired == ()
+    blobs = sorted(set(dataset.blobs()))
+    for blob in blobs:
+        damage(session.writer, session.writer.read(blob_key(blob.hash)).data, DAMAGES[kind])
+    assert session.cache is not None
+    session.cache.remove(sha256_hex(files["07.bin"]))
+    assert len(wd.verify(dataset).problems) >= len(blobs)
+    result = wd.verify(dataset, repair=True)
+    assert set(result.repaired) == {blob.hash for blob in blobs} - {sha256_hex(files["07.bin"])}
+    assert sha256_hex(files["07.bin"]) in result.problems[0]
+    assert len(problems(session.writer, files)) == 1
+    publish(session, files, repair=True)
+    assert wd.verify(dataset).problems == ()
+
+
+def test_verify_reports_a_blob_that_ends_early_and_goes_on(session: Session) -> None:
+    publish(session, SMALL)
+    dataset = open_dataset(session, parse_address("a/b"))
+    truncated, flipped, _ = SMALL.values()
+    damage(session.writer, truncated, DAMAGES["truncated"])
+    damage(session.writer, flipped, DAMAGES["flipped"])
+    found = wd.verify(dataset)
+    assert {sha256_hex(data) for data in (truncated, flipped)} <= {
+        word for problem in found.problems for word in problem.split()
+    }
+    with pytest.raises(CorruptError):
+        dataset.artifact("raw").read("0.bin")
