@@ -39,6 +39,8 @@ class WebServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.root = root
         self.fault = ""
+        self.required_query = ""
+        """Requests without this query are refused, as with a signed URL."""
         self.requests: list[str] = []
         self.sent_bytes = 0
 
@@ -64,7 +66,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.server.requests.append(self.command)
-        path = self.server.root / unquote(self.path.removeprefix("/lake/"))
+        location, _, query = self.path.partition("?")
+        if query != self.server.required_query:
+            return self._send(403, b"", {})
+        path = self.server.root / unquote(location.removeprefix("/lake/"))
         fault = self.server.fault
         if fault == "down" or (fault == "down once" and len(self.server.requests) == 1):
             return self._send(503, b"", {})

@@ -1,8 +1,9 @@
-"""Reverse proxy on loopback that counts requests and bytes, and adds the latency of a real object store.
+"""Reverse proxies on loopback that add the latency and the bandwidth of a real object store.
 
-A server without latency rewards the wrong design, such as one request per sample. The proxy forwards a request
+A server without latency rewards the wrong design, such as one request per sample. A proxy forwards a request
 after `delay_s` and paces the responses of a connection to `bytes_per_s`. It forwards bytes unchanged, headers
-included, so that signatures made for the proxy's address stay valid.
+included, so that signatures made for the proxy's address stay valid. `S3Proxy` also counts requests and bytes.
+`CloudProxy` runs in several processes that share a port, so that it is not the limit itself.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import contextlib
 import math
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,13 +22,14 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-__all__ = ["Exchange", "HttpReader", "S3Proxy"]
+__all__ = ["CloudProxy", "Exchange", "HttpReader", "S3Proxy"]
 
 _CHUNK_BYTES = 128 * 1024
 _MAX_HEAD_BYTES = 64 * 1024
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _BODILESS = {204, 304}
+_CONNECTIONS_PER_PROCESS = 16
 
 
 @dataclass(slots=True)
@@ -41,14 +45,17 @@ class Exchange:
 class S3Proxy:
     """Context manager; clients send requests for `upstream_url` to `endpoint_url`."""
 
-    def __init__(self, upstream_url: str, *, delay_s: float = 0.0, bytes_per_s: float = math.inf) -> None:
+    def __init__(
+        self, upstream_url: str, *, delay_s: float = 0.0, bytes_per_s: float = math.inf, shared_port: int = 0
+    ) -> None:
+        """Listen on a free port, or on `shared_port`, which other processes may share."""
         self.delay_s = delay_s
         self.bytes_per_s = bytes_per_s
         upstream = urlsplit(upstream_url)
         self._upstream = (upstream.hostname or "127.0.0.1", upstream.port or 80)
         self._exchanges: list[Exchange] = []
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self._listener = socket.create_server(("127.0.0.1", shared_port), backlog=256, reuse_port=bool(shared_port))
         self._thread = threading.Thread(target=self._accept, name="s3-proxy", daemon=True)
         self.endpoint_url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -112,6 +119,48 @@ class S3Proxy:
         return True
 
 
+class CloudProxy:
+    """Context manager: as many proxy processes as `connections` need, on one port."""
+
+    def __init__(self, upstream_url: str, *, delay_s: float, bytes_per_s: float, connections: int = 128) -> None:
+        self._upstream_url = upstream_url
+        self._pace = (delay_s, bytes_per_s)
+        self._count = -(-connections // _CONNECTIONS_PER_PROCESS)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        # Reserves the port. It does not listen, so the kernel gives it no connection.
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reserved.bind(("127.0.0.1", 0))
+        self._port: int = self._reserved.getsockname()[1]
+        self.endpoint_url = f"http://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        arguments = [self._upstream_url, str(self._port), *map(str, self._pace)]
+        command = [sys.executable, "-m", "benchmarks.harness.proxy", *arguments]
+        self._processes = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(self._count)
+        ]
+        for process in self._processes:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"ready\n":
+                raise RuntimeError("a proxy process did not start")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+        self._reserved.close()
+
+
+def _serve_shared(upstream_url: str, port: int, delay_s: float, bytes_per_s: float) -> None:
+    """Run one process of a `CloudProxy` until its standard input closes."""
+    with S3Proxy(upstream_url, delay_s=delay_s, bytes_per_s=bytes_per_s, shared_port=port):
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
 class HttpReader:
     """Splits the bytes of a socket into heads and bodies, unchanged."""
 
@@ -162,3 +211,7 @@ class HttpReader:
             self._buffer += received
         line, self._buffer = self._buffer[: end + 2], self._buffer[end + 2 :]
         return line
+
+
+if __name__ == "__main__":
+    _serve_shared(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))

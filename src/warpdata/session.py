@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from warpdata.primitives.byte_lru import ByteLRU
+from warpdata.primitives.redaction import redact
 from warpdata.repository.catalog import Address, Catalog, VersionRef, is_valid, key_policy
 from warpdata.settings import Settings, load_settings
 from warpdata.storage import (
@@ -39,6 +41,8 @@ __all__ = ["Session", "VersionAddress", "connect", "open_cache", "open_metadata_
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
+_WITHOUT_CACHE = ("file://", "memory://")
+_MAX_SECRET_URLS = 64
 _OFFLINE = "Run `warp warm DATASET` while online, or open it in another mode."
 
 
@@ -94,13 +98,14 @@ class Session:
 def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Session:
     """Open a store, by default that of the settings. Makes no request."""
     settings = settings or load_settings()
-    url, cache_mode = normalize_url(store or settings.store_url), parse_mode(mode or settings.mode)
+    url, cache_mode = _complete_url(normalize_url(store or settings.store_url)), parse_mode(mode or settings.mode)
     counters = IOMetrics()
     cache = open_cache(settings, counters)
-    is_remote = not url.startswith(("file://", "memory://"))
+    is_remote = not url.startswith(_WITHOUT_CACHE)
     if is_remote and cache_mode is Mode.LOCAL:
         small = open_metadata_files(settings, url)
-        reader, offline = OfflineReader(url, cache, small, _OFFLINE), OfflineStore(url, cache, small, _OFFLINE)
+        reader = OfflineReader(small.url, cache, small, _OFFLINE)
+        offline = OfflineStore(small.url, cache, small, _OFFLINE)
         return Session(offline, reader, settings, mode=cache_mode, counters=counters, cache=cache)
     writer = open_store(url, settings)
     session = Session(writer, writer, settings, mode=cache_mode, counters=counters, cache=cache)
@@ -119,7 +124,7 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
 class VersionAddress:
     """A version that another process can open. It holds the settings, with secrets, so it is never stored."""
 
-    store: str
+    store: str = field(repr=False)
     dataset_id: str
     version: str
     mode: str
@@ -127,7 +132,8 @@ class VersionAddress:
 
     @staticmethod
     def of(session: Session, ref: VersionRef) -> VersionAddress:
-        return VersionAddress(session.reader.url, ref.dataset_id, ref.version, session.mode.value, session.settings)
+        store = _complete_url(session.reader.url)
+        return VersionAddress(store, ref.dataset_id, ref.version, session.mode.value, session.settings)
 
     def open(self, version: str | None = None) -> tuple[Session, VersionRef]:
         """Open a session, and return it with this version or another."""
@@ -135,9 +141,24 @@ class VersionAddress:
         return session, session.catalog.resolve(Address(self.dataset_id, version or self.version))
 
 
+_secret_urls: ByteLRU[str, str] = ByteLRU(max_entries=_MAX_SECRET_URLS)
+"""URLs that carry a password or a signature, by the form in which stores show them."""
+
+
+def _complete_url(url: str) -> str:
+    """Return the URL with the secrets that it was first opened with in this process."""
+    if url.startswith(_WITHOUT_CACHE):
+        return url
+    shown = redact(url)
+    if shown != url:
+        _secret_urls.put(shown, url)
+        return url
+    return _secret_urls.get(url) or url
+
+
 def open_metadata_files(settings: Settings, url: str) -> MetadataCacheFiles:
     """Open the small objects of a store that this machine has cached. Touches no file."""
-    return MetadataCacheFiles(url, settings.cache_dir / "metadata")
+    return MetadataCacheFiles(redact(url), settings.cache_dir / "metadata")
 
 
 def open_cache(settings: Settings | None = None, counters: IOMetrics | None = None) -> BlobCache:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from warpdata.errors import BadInputError
+from warpdata.primitives.redaction import redact
 
-__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings", "provider_variables"]
+__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings", "peer_token", "provider_variables"]
 
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
@@ -26,7 +27,7 @@ _RANK_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Endpoint and credentials of S3. `repr` hides the secrets."""
+    """Endpoint and credentials of S3. `repr` hides the secrets, also those inside a URL."""
 
     endpoint_url: str | None = None
     region: str | None = None
@@ -41,6 +42,9 @@ class S3Settings:
     skip_signature: bool = False
     ambient_credentials: bool = True
     """Allow credentials of the instance, the container or the web identity."""
+
+    def __repr__(self) -> str:
+        return _redacted_repr(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,14 @@ class Settings:
     """Use of the cache for remote stores: auto, remote, hybrid or local. The session validates it."""
     cache_limit_bytes: int = 100_000_000_000
     s3: S3Settings = S3Settings()
+
+    def __repr__(self) -> str:
+        return _redacted_repr(self)
+
+
+def _redacted_repr(settings: S3Settings | Settings) -> str:
+    shown = ", ".join(f"{one.name}={getattr(settings, one.name)!r}" for one in fields(settings) if one.repr)
+    return redact(f"{type(settings).__name__}({shown})")
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -83,6 +95,12 @@ def provider_variables(environ: Mapping[str, str] | None = None) -> frozenset[tu
     """Return the variables from which the object-store library takes credentials of Google and Azure."""
     env = os.environ if environ is None else environ
     return frozenset((name, value) for name, value in env.items() if name.startswith(("GOOGLE_", "AZURE_")))
+
+
+def peer_token(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return WARP_TENSORS_TOKEN, the token that clients of tensor servers send; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("WARP_TENSORS_TOKEN") or None
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:

@@ -117,7 +117,7 @@ def test_every_command_takes_shared_options(name: str) -> None:
     )
     assert ("--store" in options) is needs_store
     reads = {"info", "schema", "head", "inspect", "stream", "members", "cat", "episodes ls", "episodes show"}
-    reads |= {f"tensors {below}" for below in ("ls", "show", "view", "export")}
+    reads |= {f"tensors {below}" for below in ("ls", "show", "view", "export", "serve")}
     assert ("--mode" in options) is (name in reads)
 
 

@@ -47,7 +47,7 @@ def test_publish_episodes(recorded: list[Path]) -> None:
     assert "2 episodes" in run("info", "acme/two").stdout
     assert "42 steps" in run("inspect", "acme/two").stdout
     assert ask("warm", "acme/two", "--episodes", "demos")["blobs"] == 3
-    refused = run("publish", "acme/two", "--episodes", "demos=recordings", "--table", "main=x", "--append")
+    refused = run("publish", "acme/two", "--episodes", "demos=recordings", "--append")
     assert refused.exit_code == 2
 
 

@@ -83,7 +83,13 @@ def test_bind_tables_and_columns_with_dots(directory: Path) -> None:
         ("a", "b.c"),
         ("a", "x=y"),
     }
-    ask("publish", "acme/t", *(f"--table={name}={directory}/{name}.parquet" for name in ("a", "a.b")), *args)
+    ask(
+        "publish",
+        "acme/t",
+        *(f"--table={name}={directory}/{name}.parquet" for name in ("a", "a.b")),
+        *args,
+        "--replace",
+    )
     assert {(bound.table, bound.column) for bound in wd.dataset("acme/t").info().bindings} == {
         ("a.b", "c"),
         ("a", "x=y"),

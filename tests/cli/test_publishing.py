@@ -184,3 +184,42 @@ def test_table_without_rows(tmp_path: Path) -> None:
     empty = parquet(tmp_path, "empty.parquet", pa.table({"x": pa.array([], pa.int8())}))
     assert run("publish", "acme/trips", "--table", f"main={empty}").exit_code == 0
     assert "no rows" in run("head", "acme/trips").stderr
+
+
+def test_a_publish_that_would_remove_something_needs_keep_or_replace(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("hello")
+    assert run("publish", "acme/trips", "--table", f"main={source}").exit_code == 0
+    other = ("publish", "acme/trips", "--table", f"other={source}", "--artifact", f"notes={tmp_path / 'notes'}")
+    for args in (other, (*other, "--dry-run")):
+        refused = run(*args)
+        assert refused.exit_code == 5
+        assert "would remove from acme/trips: table 'main'" in refused.stderr
+        assert "--keep" in refused.stderr
+        assert "--replace" in refused.stderr
+    assert ask(*other, "--keep", "--dry-run")["version"] is None
+    assert ask(*other, "--keep")["changed"]
+    dataset = wd.dataset("acme/trips")
+    assert (dataset.tables, dataset.artifacts) == (("main", "other"), ("notes",))
+    assert not ask(*other, "--keep")["changed"]
+    assert ask(*other, "--replace")["changed"]
+    assert wd.dataset("acme/trips").tables == ("other",)
+
+
+def test_append_and_artifacts_in_one_publish(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    paths = parquet(tmp_path, "paths.parquet", pa.table({"note": ["a.txt"]}))
+    assert run("publish", "acme/trips", "--table", f"main={source}").exit_code == 0
+    args = ("--table", f"paths={paths}", "--artifact", f"notes={tmp_path / 'a.txt'}", "--bind", "paths.note=notes")
+    assert run("publish", "acme/trips", *args, "--append").exit_code == 0
+    dataset = wd.dataset("acme/trips")
+    assert dataset.tables == ("main", "paths")
+    assert dataset.table("paths").to_arrow()["note"][0].as_py().read_bytes() == b"hello"
+
+
+@pytest.mark.parametrize("flags", [("--replace", "--keep"), ("--replace", "--append")])
+def test_flags_that_contradict_are_refused(source: Path, flags: tuple[str, ...]) -> None:
+    refused = run("publish", "acme/trips", "--table", f"main={source}", *flags)
+    assert refused.exit_code == 2
+    assert "does not mix" in refused.stderr
+    assert run("publish", "acme/trips", "--artifact", f"raw={source}", "--append").exit_code == 2

@@ -160,3 +160,34 @@ def test_path_or_dataset(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for target in ("model.safetensors", "./model.safetensors", str(file.parent), "."):
         assert ask("tensors", "show", target)["path"] == target
     assert "acme/model is not published" in run("tensors", "show", "acme/model").stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "found"),
+    [
+        ("notes.txt", b"some words, and more of them", "is not a tensor file"),
+        ("short.txt", b"abc", "is not a tensor file"),
+        ("empty", b"", "is not a tensor file"),
+        ("model.pt", b"PK\x03\x04" + bytes(100), "zip archive"),
+        ("array.npy", b"\x93NUMPY" + bytes(100), "numpy.save"),
+    ],
+)
+def test_another_file_is_called_another_file(tmp_path: Path, name: str, data: bytes, found: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    done = run("tensors", "show", str(tmp_path / name))
+    assert done.exit_code == 5  # bad input
+    assert found in done.output
+    assert "header of" not in done.output
+    (tmp_path / "cut.safetensors").write_bytes(data)
+    assert run("tensors", "show", str(tmp_path / "cut.safetensors")).exit_code == CORRUPT
+
+
+def test_options_of_one_tensor_combine(tmp_path: Path) -> None:
+    """Each narrow applies to the result of those before, and transposes come last."""
+    matrix = torch.arange(96).reshape(8, 12)
+    save_file({"a": matrix}, tmp_path / "m.safetensors")
+    out = tmp_path / "out.safetensors"
+    halves = ("--narrow", "a=0:1/2", "--narrow", "a=0:1/2", "--narrow", "a=1:2:6", "--transpose", "a=0,1")
+    done = ask("tensors", "export", str(tmp_path / "m.safetensors"), str(out), *halves)
+    assert done["view_id"]
+    assert torch.equal(load_file(out)["a"], matrix[6:8, 2:8].T)

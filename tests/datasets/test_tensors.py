@@ -374,3 +374,30 @@ def test_invalid_entries_are_rejected(root: Path, change: dict[str, Any], error:
     assert TensorsEntry.of("weights", payload).payload() == payload
     with pytest.raises(error):
         TensorsEntry.of("weights", replace(payload, **change))
+
+
+def test_a_corrupt_or_lost_blob_comes_from_a_local_copy(own_root: Path, tmp_path: Path) -> None:
+    """The store is the first source, and one of its blobs is damaged; a checkpoint on disk has the same tensors."""
+    dataset = wd.dataset("acme/model", store=own_root.as_uri())
+    dataset.tensors("weights").save_safetensors(tmp_path / "copy.safetensors")
+    whole = wd.tensors.write_tensors(tmp_path / "copy.tensors", ARRAYS)
+    assert whole.artifact_id == dataset.tensors("weights").artifact_id
+    blobs = shards_of(dataset)
+    damaged, lost = (own_root / blob_key(blobs[number].hash) for number in (0, 1))
+    damaged.chmod(0o644)
+    with damaged.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\x99\x98\x97")
+    lost.unlink()
+    for name in ("copy.safetensors", "copy.tensors"):
+        policy = wd.SourcePolicy(prefer=["store", "replica"], replicas=[tmp_path / name])
+        art = wd.dataset("acme/model", store=own_root.as_uri()).tensors("weights", sources=policy)
+        for tensor, array in ARRAYS.items():
+            np.testing.assert_array_equal(art[tensor].numpy(), array)
+        store, replica = art.source_stats()
+        assert (store.kind, replica.kind) == ("store", "replica")
+        assert store.corrupt > 0
+        assert replica.bytes_read > 0
+        assert replica.failures == 0
+    with pytest.raises(CorruptError):
+        wd.dataset("acme/model", store=own_root.as_uri()).tensors("weights")["embed"].numpy()

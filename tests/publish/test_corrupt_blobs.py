@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import warpdata as wd
+from tests.faults.scenes import link, memory
 from warpdata.datasets import open_dataset
 from warpdata.errors import CorruptError
 from warpdata.limits import SINGLE_PUT_BYTES
@@ -91,6 +95,31 @@ def test_a_blob_that_an_upload_meets_is_read_back(session: Session) -> None:
         damage(session.writer, data, DAMAGES["flipped" if info.key in flipped else "missing"])
     publish(session, files)
     assert problems(session.writer, files) == []
+
+
+def _replaced_by(content: bytes | None, _: bytes) -> bytes | None:
+    return content
+
+
+@given(
+    damaged=st.dictionaries(st.sampled_from(sorted(SMALL)), st.none() | st.binary(max_size=40) | st.just(b"same size")),
+    repair=st.booleans(),
+)
+def test_after_any_damage_a_publish_leaves_the_right_sizes_and_a_repair_the_right_bytes(
+    damaged: dict[str, bytes | None], repair: bool
+) -> None:
+    session = link(memory("any damage"))
+    publish(session, SMALL)
+    for name, content in damaged.items():
+        wrong = bytes(len(SMALL[name])) if content == b"same size" else content
+        damage(session.writer, SMALL[name], partial(_replaced_by, wrong))
+    publish(session, SMALL, repair=repair)
+    sizes = [session.writer.stat(blob_key(sha256_hex(data))).size_bytes for data in SMALL.values()]
+    assert sizes == [len(data) for data in SMALL.values()]
+    if repair:
+        assert problems(session.writer, SMALL) == []
+    else:
+        publish(session, SMALL, repair=True)
 
 
 @pytest.mark.s3

@@ -163,6 +163,11 @@ def test_a_forged_blob_of_a_store_is_read_as_plain_values(
     session.writer.create_file(blob_key(fingerprint.blob.hash), path, fingerprint)
     publish_by_hand(session, Shard(fingerprint.blob.hash, fingerprint.blob.byte_size, 2))
     dataset = wd.dataset("ws/forged", store=store)
+    (shard,) = dataset.manifest.tables["main"].shards.shards
+    opened = dataset.table().shards.open(shard)
+    assert "warpdata" not in str(opened.schema)
+    for rows in (opened.decode(0, PLAIN.column_names), opened.decode_prefix(0, PLAIN.column_names, 1)):
+        assert "warpdata" not in str(rows.schema), "the columns are plain before the table casts them"
     read_everything(dataset.table())
     list(dataset.stream(shuffle=False))
     again = wd.DatasetBuilder("ws/again", store).add_table("main", dataset.table().to_arrow()).publish()
@@ -189,6 +194,15 @@ def test_a_type_from_a_file_has_no_address(private: wd.Dataset, tmp_path: Path) 
     with pytest.raises(BadInputError, match="comes from a file or another process"):
         column[0].read_bytes()
     assert plain_rows(pa.table({"file": column})).schema.field("file").type == pa.string()
+
+
+def test_rows_that_came_by_a_file_become_references_again(private: wd.Dataset, tmp_path: Path) -> None:
+    """The dataset says what a column is, whatever the file claims."""
+    pq.write_table(private.table().to_arrow(), tmp_path / "rows.parquet")
+    pq.write_table(forged_columns(b"of another process").select(["file"]).slice(0, 1), tmp_path / "forged.parquet")
+    for name in ("rows", "forged"):
+        rows = private.as_refs(pq.read_table(tmp_path / f"{name}.parquet"))
+        assert rows["file"][0].as_py().read_bytes() == b"of another store"
 
 
 def test_a_token_of_this_process_is_unguessable_and_contains_no_location(private: wd.Dataset) -> None:

@@ -176,6 +176,18 @@ def test_an_artifact_that_tables_need_is_not_replaced_by_a_smaller_one(published
     assert len(opened(published).artifact("raw")) == 3
 
 
+def test_a_replaced_table_with_references_of_another_artifact_is_bound_by_name(published: str) -> None:
+    other = wd.DatasetBuilder("a/other", published).add_table("main", PATHS)
+    other.add_artifact("raw", {path: data + b"!" for path, data in FILES.items()}).bind("main", "file", "raw").publish()
+    rows_of_other = wd.dataset("a/other", store=published).table().to_arrow()
+    with pytest.raises(BadInputError, match="refer to files of another artifact") as raised:
+        wd.DatasetBuilder("a/b", published).add_table("main", rows_of_other).publish(keep=True)
+    assert "bind('main', 'file', …)" in str(raised.value.hint)
+    builder = wd.DatasetBuilder("a/b", published).add_table("main", rows_of_other)
+    builder.bind("main", "file", "raw_other").publish(keep=True)
+    assert opened(published).table("main").to_arrow()["file"][0].as_py().read_bytes() == b"aaa!"
+
+
 def test_a_kept_binding_needs_its_column(published: str) -> None:
     with pytest.raises(ColumnNotFoundError, match="no column 'file' to bind"):
         wd.DatasetBuilder("a/b", published).add_table("main", rows(0)).publish(keep=True)

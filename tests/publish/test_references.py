@@ -71,6 +71,14 @@ CHANGES: dict[str, tuple[Callable[[wd.Dataset], Any], list[int]]] = {
         lambda dataset: pa.RecordBatchReader.from_stream(dataset.table().to_arrow()),
         [0, 1, 2, 3, 4, 5],
     ),
+    "rows as dicts": (
+        lambda dataset: [row for row in dataset.table().to_arrow().to_pylist() if row["id"] < 3],
+        [0, 1, 2],
+    ),
+    "columns as lists": (
+        lambda dataset: {name: values[4:] for name, values in dataset.table().to_arrow().to_pydict().items()},
+        [4, 5],
+    ),
     "a result of SQL": (
         lambda dataset: dataset.as_refs(dataset.table().duckdb().filter("id % 5 = 0").to_arrow_table()),
         [0, 5],
@@ -180,6 +188,22 @@ def test_a_copy_is_verified(tmp_path: Path) -> None:
     assert wd.list_datasets(store=f"{tmp_path}/two") == []
 
 
+def test_repair_never_deletes_the_only_copy(tmp_path: Path) -> None:
+    store = f"{tmp_path}/one"
+    source = pets(store)
+    shard = next(source.artifact("raw").shards())
+    blob = tmp_path / "one" / blob_key(shard.hash)
+    blob.chmod(0o644)
+    blob.write_bytes(bytes(len(blob.read_bytes())))
+    with pytest.raises(CorruptError, match=shard.hash):
+        wd.DatasetBuilder("ws/again", store).add_table("main", source.table()).publish(repair=True)
+    assert blob.exists()
+    wd.DatasetBuilder("ws/pets", f"{tmp_path}/two").add_artifact("raw", dict(FILES)).publish()
+    valid = wd.dataset("ws/pets", store=f"{tmp_path}/two").artifact("raw")
+    wd.DatasetBuilder("ws/again", store).add_artifact("raw", valid).publish(repair=True)
+    assert not wd.verify(source).problems, "another store has the bytes"
+
+
 def test_media_move_to_an_object_store(
     s3_server: S3Endpoint, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +269,22 @@ def test_references_inside_of_lists_are_refused(tmp_path: Path) -> None:
     nested = pa.table({"files": pa.ListArray.from_arrays([0, 2, 6], column)})
     with pytest.raises(SchemaMismatchError, match="references inside of list"):
         wd.DatasetBuilder("ws/x", f"{tmp_path}/one").add_table("main", nested).publish()
+
+
+def test_byte_ranges_and_nulls_are_published_again_from_python_rows(tmp_path: Path) -> None:
+    store = f"{tmp_path}/one"
+    source = pets(store)
+    found = [source.artifact("raw").member(path) for path in ("b.bin", "e.bin")]
+    ranges = [{"shard": at.shard, "offset": at.offset, "length": at.size_bytes, "xxh3": at.xxh3} for at in found]
+    integers = [(name, pa.int64()) for name in ("shard", "offset", "length")]
+    kind = pa.struct([*integers, ("xxh3", pa.uint64())])
+    rows = pa.table({"id": [0, 1, 2], "at": pa.array([*ranges, None], kind)})
+    builder = wd.DatasetBuilder("ws/ranges", store).add_table("main", rows)
+    builder.add_artifact("raw", source.artifact("raw")).bind("main", "at", "raw").publish()
+    again = wd.dataset("ws/ranges", store=store).table().to_arrow().to_pylist()
+    wd.DatasetBuilder("ws/again", f"{tmp_path}/two").add_table("main", again).publish()
+    read = wd.dataset("ws/again", store=f"{tmp_path}/two").table().to_arrow()["at"].to_pylist()
+    assert [ref and ref.read_bytes() for ref in read] == [FILES["b.bin"], FILES["e.bin"], None]
 
 
 def test_a_forged_cell_is_found(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 import warpdata as wd
 from tests.cli.scenes import ask, run
 from tests.faults.scenes import rows
-from warpdata.errors import ErrorKind, InvalidSourceError, StorageError
+from warpdata.errors import BadInputError, ErrorKind, InvalidSourceError, NotFoundError, StorageError
 from warpdata.storage.cache import StagingDirectory, reclaim_staging
 
 STAGE_AND_WAIT = """
@@ -122,16 +121,38 @@ def test_a_link_is_not_followed(cache: Path, tmp_path: Path) -> None:
 # Typed errors
 
 
-def full(*_: Any, **__: Any) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
+PUBLISH_WITHOUT_SPACE = """
+import resource, sys, numpy as np, warpdata as wd
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+try:
+    wd.DatasetBuilder("a/b", sys.argv[1]).add_table("main", {"n": np.random.rand(100_000)}).publish()
+except wd.errors.StorageError as error:
+    print(error.kind, error, sep="|")
+"""
 
 
-def test_a_full_disk_in_staging_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    with pytest.raises(StorageError, match=r"staging directory .* cannot be written: No space left") as raised:
-        wd.DatasetBuilder("a/b", f"{tmp_path}/store").add_table("main", rows(0)).publish()
-    assert raised.value.kind is ErrorKind.STORE_FULL
-    assert "WARP_CACHE_DIR" in str(raised.value.hint)
+def test_a_full_disk_in_staging_is_a_storage_error(tmp_path: Path) -> None:
+    """The system limits the size of files, which is the same to a writer as a full disk."""
+    done = subprocess.run(
+        [sys.executable, "-c", PUBLISH_WITHOUT_SPACE, f"{tmp_path}/store"], capture_output=True, text=True, check=True
+    )
+    kind, _, message = done.stdout.partition("|")
+    assert kind == "store_full"
+    assert "cannot be written: File too large" in message
+    assert "WARP_CACHE_DIR" in message
+
+
+def test_a_source_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gone.parquet").symlink_to(tmp_path / "nothing")
+    store = f"{tmp_path}/store"
+    for builder in (
+        wd.DatasetBuilder("a/b", store).add_table("main", tmp_path / "gone.parquet"),
+        wd.DatasetBuilder("a/b", store).add_tensors("weights", tmp_path / "gone.safetensors"),
+        wd.DatasetBuilder("a/b", store).add_episodes("demos", tmp_path / "gone.wshard"),
+        wd.DatasetBuilder("a/b", store).add_artifact("raw", tmp_path / "gone"),
+    ):
+        with pytest.raises((BadInputError, NotFoundError), match="gone"):
+            builder.publish()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -257,3 +257,17 @@ def test_stored_ids_never_change() -> None:
         "1f7a6345e9b0e88fbda1b3deadf54bb6f18ccbf548a244bf2de33179c243c0ff",
         "4c52e23284f4ce531d021cee8b9f30cec3843a0e88eaaaaa713533470bb512ec",
     ]
+
+
+def test_a_corrupt_file_is_not_published(tmp_path: Path) -> None:
+    """The file has hashes of its tensors, so wrong bytes must not become a version."""
+    path = tmp_path / "t.tensors"
+    write_tensors(path, {"a": np.arange(400_000)}).close()
+    with path.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\x99\x98\x97")
+    connection = link(memory("corrupt tensors"))
+    with pytest.raises(CorruptError, match="'a'"):
+        publish(connection, path)
+    with pytest.raises(NotFoundError):
+        opened(connection)

@@ -36,7 +36,7 @@ def test_searching_the_buffer_equals_searching_each_text(
     valid = pa.array([is_valid for _, is_valid in rows], pa.bool_())
     masked = pa.Array.from_buffers(kind, len(rows), [valid.buffers()[1], *texts.buffers()[1:]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(substring_search, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(substring_search, "_BLOCK_BYTES_PER_CORE", block_bytes)
         for share in (1000.0, 0.0):
             patch.setattr(substring_search, "_MAX_MATCH_SHARE", share)
             assert substring_search.contains(masked.slice(skip), wanted).to_pylist() == expected

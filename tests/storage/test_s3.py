@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from warpdata.errors import InvalidSourceError
+from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.primitives.hashing import fingerprint_file
 from warpdata.storage import Writer, open_store
@@ -72,6 +72,50 @@ def test_a_signed_url_reads_one_object_without_credentials(store: Writer) -> Non
         urllib.request.urlopen(url.replace("with%20space", "without"), timeout=10)  # noqa: S310
     with caught.value as refusal:
         assert refusal.code == 403
+
+
+@pytest.mark.parametrize("expires_s", [0, -1, 604_801, 10**12, 1.5, "60", True, None])
+def test_a_url_that_the_server_would_refuse_is_not_signed(store: Writer, tmp_path: Path, expires_s: Any) -> None:
+    from warpdata.storage import LocalStore
+
+    for each in (store, LocalStore(tmp_path)):
+        with pytest.raises(BadInputError, match="604800"):
+            each.signed_url("k", expires_s)
+
+
+def test_a_url_may_be_signed_for_a_week(store: Writer) -> None:
+    store.create("k", b"public for a week")
+    with urllib.request.urlopen(store.signed_url("k", 604_800), timeout=10) as reply:  # noqa: S310
+        assert reply.read() == b"public for a week"
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+PARQUET = b"PAR1" + bytes(SINGLE_PUT_BYTES + 1) + b"PAR1"
+TYPES = {
+    "a.json": (b"{}", "application/json"),
+    "blobs/image": (PNG, "image/png"),
+    "blobs/page": (b'{"entries":[],"format":1,"level":0}', "application/json"),
+    "blobs/html": (b"<html><script>", "application/octet-stream"),
+    "blobs/empty": (b"", "application/octet-stream"),
+    "blobs/tar": (bytes(257) + b"ustar\x0000" + bytes(250), "application/x-tar"),
+    "blobs/table": (PARQUET, "application/vnd.apache.parquet"),
+}
+
+
+@pytest.mark.parametrize("key", TYPES)
+def test_objects_have_a_fitting_content_type(store: Writer, s3_server: S3Endpoint, tmp_path: Path, key: str) -> None:
+    data, expected = TYPES[key]
+    prefix = store.url.removeprefix(f"s3://{s3_server.bucket}/")
+    source = tmp_path / "source"
+    source.write_bytes(data)
+    if len(data) <= SINGLE_PUT_BYTES:
+        store.create(f"created/{key}", data)
+        store.replace(f"replaced/{key}", data)
+    store.create_file(f"file/{key}", source, fingerprint_file(source))
+    store.replace_file(f"mended/{key}", source, fingerprint_file(source))
+    for info in store.list_objects(""):
+        found = _client(s3_server).head_object(Bucket=s3_server.bucket, Key=f"{prefix}/{info.key}")
+        assert found["ContentType"] == expected, info.key
 
 
 def test_secrets_stay_out_of_sight(store: Writer, s3_server: S3Endpoint) -> None:

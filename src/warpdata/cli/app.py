@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "members": "List the files in an artifact.",
         "cat": "Write files of an artifact to stdout.",
         "episodes": "List, show, verify, recover and convert recorded episodes.",
-        "tensors": "Show, verify, import and export tensors.",
+        "tensors": "Show, verify, import, export and serve tensors.",
         "list-remote": "List the datasets in a store or in one workspace.",
     },
     "Publish": {

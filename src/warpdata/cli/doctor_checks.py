@@ -27,6 +27,7 @@ from warpdata.errors import (
     UnsupportedError,
     WarpError,
 )
+from warpdata.primitives.redaction import redact
 from warpdata.query import connect_open
 from warpdata.repository.catalog import STORE_MARKER
 from warpdata.settings import S3Settings, Settings
@@ -90,7 +91,7 @@ def check_credentials(store_url: str, settings: Settings) -> Finding:
 
 def _describe_keys(s3: S3Settings) -> str:
     keys = resolve_s3(s3)
-    where = f" for {keys.endpoint_url}" if keys.endpoint_url else ""
+    where = f" for {redact(keys.endpoint_url)}" if keys.endpoint_url else ""
     if keys.skip_signature:
         return f"anonymous S3{where}"
     if not keys.access_key_id:

@@ -68,7 +68,7 @@ def view_options(function: _F) -> _F:
             multiple=True,
             type=TransposeType(),
             metavar="TENSOR=DIM,DIM",
-            help="Swap two dimensions. Repeatable.",
+            help="Swap two dimensions, after all --narrow. Repeatable.",
         ),
         click.option(
             "--only", multiple=True, metavar="A,B", callback=split_names, help="Select only these tensors or patterns."
@@ -172,9 +172,16 @@ def open_target(cli: CliContext, target: str, name: str | None) -> OpenTensors:
 def build_view(art: TensorSet, given: Mapping[str, Any]) -> View:
     """Return the view that the options select."""
     spec: dict[str, list[Any]] = {}
-    for pattern, make in (*given["narrow"], *given["transpose"]):
+    shapes: dict[str, tuple[int, ...]] = {}
+    for pattern, make in given["narrow"]:
         for name in _matching(art, pattern):
-            spec.setdefault(name, []).append(make(name, art.index[name].shape))
+            # Each narrow applies to the result of those before.
+            ops = spec.setdefault(name, [])
+            ops.append(make(name, shapes.get(name, art.index[name].shape)))
+            shapes[name] = art.view({name: ops}, names=[name]).index[name].shape
+    for pattern, make in given["transpose"]:
+        for name in _matching(art, pattern):
+            spec.setdefault(name, []).append(make(name, ()))
     chosen = [name for pattern in given["only"] for name in _matching(art, pattern)]
     return art.view(spec or None, names=list(dict.fromkeys(chosen)) or None)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
-from warpdata.formats.parquet import ShardOpener
+from warpdata.formats.parquet import ShardOpener, plain_rows
 from warpdata.kinds import VersionContext, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
 from warpdata.kinds.tables import TABLES, LookaheadHook, SchemaTransform, Table, retype_table
@@ -165,7 +165,7 @@ class Dataset:
         import pyarrow as pa
 
         transform = self._ref_transform(table or self.main_table())
-        whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        whole = plain_rows(rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows]))
         return whole if transform is None else retype_table(whole, transform(whole.schema))
 
     def episodes(self, name: str | None = None) -> Episodes:

@@ -89,11 +89,11 @@ def scalar_of(value: float | str | bool | date, arrow_type: pa.DataType) -> pa.S
     return pa.Array.from_buffers(arrow_type, 1, [None, *buffers])[0]
 
 
-def take_unchecked(column: pa.ChunkedArray, positions: pa.Array) -> pa.Array:
-    """Return the values at `positions`, which must be in bounds, of a column that has one chunk."""
+def take_unchecked(rows: pa.Table, positions: pa.Array) -> pa.Table:
+    """Return the rows at `positions`, which must be in bounds. Columns must have one chunk, else Arrow copies them."""
     import pyarrow.compute as pc
 
-    return pc.call_function("array_take", [column.chunk(0), positions], _unchecked_take_options())
+    return pc.call_function("take", [rows, positions], _unchecked_take_options())
 
 
 @functools.cache

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,24 +22,18 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 from weakref import WeakSet
 
+from warpdata.primitives.concurrency import AdaptiveLimit, usable_cores
 from warpdata.primitives.fork import register_after_fork
 
-__all__ = ["CPU_POOL", "IO_POOL", "BoundedExecutor", "WorkerPool", "configure", "usable_cores"]
+__all__ = ["CPU_POOL", "IO_POOL", "REQUEST_LIMIT", "BoundedExecutor", "WorkerPool", "configure", "usable_cores"]
 
 _IDLE_S = 2.0
 _EXIT_S = 1.0
-_IO_THREADS_PER_CORE = 8
-_MIN_IO_THREADS = 64  # latency is hidden by requests in flight, and needs as many on a small machine
+_FIRST_REQUESTS, _MIN_REQUESTS, _MAX_REQUESTS = 32, 8, 256
 
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-def usable_cores() -> int:
-    """Return the number of cores this process may use. It can change while a container runs."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class WorkerPool:
@@ -60,6 +53,11 @@ class WorkerPool:
     def size(self) -> int:
         """The most threads of the pool, now."""
         return max(1, self._default_size() if self._fixed_size is None else self._fixed_size)
+
+    @property
+    def has_backlog(self) -> bool:
+        """True if tasks wait because all threads are busy."""
+        return bool(self._ready) and not self._idle and len(self._threads) >= self.size
 
     def resize(self, size: int | None) -> None:
         """Set the number of threads; None for the default. Threads above the number end after their task."""
@@ -415,8 +413,11 @@ def _shut_down_patiently(executor: BoundedExecutor) -> None:
         raise
 
 
-IO_POOL = WorkerPool("io", lambda: max(_MIN_IO_THREADS, _IO_THREADS_PER_CORE * usable_cores()))
-"""For tasks that mostly wait for disks and networks."""
+REQUEST_LIMIT = AdaptiveLimit(_FIRST_REQUESTS, _MIN_REQUESTS, _MAX_REQUESTS)
+"""The requests that the process has in flight. Stores report every request here."""
+
+IO_POOL = WorkerPool("io", lambda: REQUEST_LIMIT.value)
+"""For tasks that mostly wait for disks and networks. Its size follows the throughput of the network."""
 
 CPU_POOL = WorkerPool("cpu", usable_cores)
 """For tasks that compute in code that releases the interpreter lock."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from warpdata.errors import BadInputError
 
-__all__ = ["ByteRange", "RangeRequest", "RangeSet", "check_ranges", "coalesce", "split_reply"]
+__all__ = ["ByteRange", "RangeRequest", "RangeSet", "check_ranges", "coalesce", "split_range", "split_reply"]
 
 
 class ByteRange(NamedTuple):
@@ -157,6 +158,13 @@ def coalesce(spans: Sequence[ByteRange], gap_bytes: int, *, max_bytes: int | Non
                 continue
         merged.append((span, [index]))
     return [RangeRequest(span, tuple(serves)) for span, serves in merged]
+
+
+def split_range(span: ByteRange, max_bytes: int) -> list[ByteRange]:
+    """Split a range into the fewest parts of at most `max_bytes`, of nearly equal size."""
+    count = max(1, -(-span.size_bytes // max_bytes))
+    borders = [span.start + span.size_bytes * number // count for number in range(count + 1)]
+    return [ByteRange(start, end) for start, end in pairwise(borders)]
 
 
 def check_ranges(spans: Iterable[ByteRange]) -> None:

@@ -129,10 +129,12 @@ def _check_origin(binding: Binding, table: StagedTable, target: _Target) -> None
     """Refuse references into another artifact than the one that the stored table is bound to."""
     origin = referenced_artifact(table, binding.column)
     if origin is not None and (target.stored is None or not target.stored.has_content_of(origin)):
+        rebind = f"Call bind({binding.table!r}, {binding.column!r}, …) to bind the column to the artifact of the rows"
+        whole = "Publish the whole table with add_table"
         raise BadInputError(
             f"column {binding.column!r} of table {binding.table!r} is bound to artifact {binding.artifact!r}, "
             f"but the rows refer to files of another artifact {origin.name!r}",
-            hint="Publish the whole table with add_table, or cast the column to paths if the files are the same.",
+            hint=f"{whole if table.appends else rebind}, or cast it to paths if the files are the same.",
         )
 
 

@@ -7,6 +7,7 @@ already stored are not uploaded twice. Implements docs/specs/publish.md.
 from __future__ import annotations
 
 import errno
+import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
     ErrorKind,
+    InvalidSourceError,
     NotFoundError,
     StorageError,
     WarpError,
@@ -37,6 +39,7 @@ from warpdata.publish.upload import (
     delete_corrupt,
     find_likely_present,
     find_present,
+    is_copy_of,
     plan_upload,
     upload_files,
 )
@@ -55,7 +58,7 @@ from warpdata.repository.catalog import (
 from warpdata.repository.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest, version_of
 from warpdata.session import Session, connect
 from warpdata.settings import Settings
-from warpdata.storage import Reader
+from warpdata.storage import Reader, verify_blob
 from warpdata.storage.cache import StagingDirectory
 
 if TYPE_CHECKING:
@@ -198,10 +201,10 @@ class DatasetBuilder:
         head = self._find_head(branch)
         check_expected(self._dataset_id, head.version if head else None, expected_version)
         change = self._change_set(head, mode, metadata or {}, progress)
-        self._check_label(label, version_of(change.build(head).manifest), is_final=not mode.keeps)
+        self._check_label(label, version_of(change.build(head).manifest))
         plan = self._plan(change, head, find_likely_present if not repair else find_present)
         mark_store(session.writer, session.pause)
-        if repair and delete_corrupt(session.writer, [file.fingerprint.blob for file in plan.files if file.is_present]):
+        if repair and self._delete_corrupt(plan):
             plan = self._plan(change, head, find_present)
         counter = ProgressCounter(progress, "upload", plan.total_bytes, len(plan.files))
         with _staging_errors(self._staging_dir()):
@@ -254,6 +257,16 @@ class DatasetBuilder:
             counts=staged.item_counts(),
             files=plan_upload(staged.blobs(), present),
         )
+
+    def _delete_corrupt(self, plan: PublishPlan) -> bool:
+        """Delete corrupt blobs that can be uploaded again. Raise `CorruptError` for one that only this store has."""
+        writer, present = self._session.writer, [file for file in plan.files if file.is_present]
+        for file in present:
+            if is_copy_of(writer, file):
+                finding = verify_blob(writer, file.fingerprint.blob)
+                if finding is not None:
+                    raise finding
+        return bool(delete_corrupt(writer, [file.fingerprint.blob for file in present if not is_copy_of(writer, file)]))
 
     def _change_set(self, head: Head | None, mode: ChangeMode, metadata: JsonObject, progress: Progress) -> ChangeSet:
         """Stage the sources, add what their references need, and check all bindings that the head cannot change."""
@@ -320,10 +333,10 @@ class DatasetBuilder:
             )
         return head
 
-    def _check_label(self, label: str | None, version: str, *, is_final: bool) -> None:
+    def _check_label(self, label: str | None, version: str) -> None:
         """Refuse a label of another version before the upload. `create_label` checks again after the commit."""
         taken = self._session.catalog.label(self._dataset_id, label) if label is not None else None
-        if taken is not None and (not is_final or taken.version != version):
+        if taken is not None and taken.version != version:
             raise AlreadyExistsError(
                 f"label {label!r} of {self._dataset_id} already names version {taken.version[:12]}",
                 hint="Labels never move: choose another name.",
@@ -332,15 +345,19 @@ class DatasetBuilder:
 
 @contextmanager
 def _staging_errors(directory: Path) -> Iterator[None]:
-    """Translate an error of the operating system, such as a full disk, into a `StorageError`."""
+    """Translate an error of the operating system, such as a full disk, into a typed one."""
     try:
         yield
     except WarpError:
         raise
     except OSError as error:
+        source = None if error.filename is None else Path(error.filename)
+        if source is not None and not source.is_relative_to(directory):
+            raise InvalidSourceError(f"{source} cannot be read: {error.strerror or error}") from error
         is_full = error.errno in _FULL
+        reason = error if error.errno is None else os.strerror(error.errno)  # Arrow writes a longer text
         raise StorageError(
-            f"the staging directory {directory} cannot be written: {error.strerror or error}",
+            f"the staging directory {directory} cannot be written: {reason}",
             hint="Free some space, or set WARP_CACHE_DIR to a directory on a larger disk." if is_full else None,
             kind=ErrorKind.STORE_FULL if is_full else None,
         ) from error

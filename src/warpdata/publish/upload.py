@@ -21,7 +21,7 @@ from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import ProgressCounter
 from warpdata.repository.catalog import Pause
-from warpdata.storage import Reader, Writer, verify_blob
+from warpdata.storage import BlobCopy, Reader, Writer, verify_blob
 
 __all__ = [
     "PlannedFile",
@@ -29,6 +29,7 @@ __all__ = [
     "delete_corrupt",
     "find_likely_present",
     "find_present",
+    "is_copy_of",
     "plan_upload",
     "retry_unknown",
     "upload_files",
@@ -206,6 +207,11 @@ def retry_unknown(write: Callable[[], None], pause: Pause) -> None:
                 raise
             pause(attempt)
     raise AssertionError("unreachable")
+
+
+def is_copy_of(reader: Reader, file: PlannedFile) -> bool:
+    """Return whether the content of a blob comes from this store, so that it cannot repair the store."""
+    return isinstance(file.content, BlobCopy) and file.content.reader.url == reader.url
 
 
 def delete_corrupt(writer: Writer, blobs: Iterable[Blob]) -> set[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.limits import KIB
 from warpdata.primitives.arrow_buffers import as_bits
+from warpdata.primitives.parallel import CPU_POOL
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["contains"]
 
-_BLOCK_BYTES = 128 * KIB  # a few blocks fit in the processor's caches
+_BLOCK_BYTES_PER_CORE = 64 * KIB
+"""Small blocks fit in the processor's caches. Each block takes the interpreter's lock, which more cores contend for."""
 _PREFIX_BYTES = 4
 _MAX_MATCH_SHARE = 0.125
 
@@ -67,10 +69,11 @@ def _find_positions(data: _Bytes, wanted: bytes, max_count: int) -> np.ndarray[A
     import numpy as np
 
     end = len(data) - len(wanted) + 1
-    matches, is_equal = np.empty(_BLOCK_BYTES, bool), np.empty(_BLOCK_BYTES, bool)
+    block_bytes = _BLOCK_BYTES_PER_CORE * CPU_POOL.size
+    matches, is_equal = np.empty(block_bytes, bool), np.empty(block_bytes, bool)
     found, count = [np.zeros(0, np.int64)], 0
-    for start in range(0, end, _BLOCK_BYTES):
-        size = min(_BLOCK_BYTES, end - start)
+    for start in range(0, end, block_bytes):
+        size = min(block_bytes, end - start)
         np.equal(data[start : start + size], wanted[0], out=matches[:size])
         for position, byte in enumerate(wanted[1:_PREFIX_BYTES], start + 1):
             np.equal(data[position : position + size], byte, out=is_equal[:size])

@@ -26,7 +26,7 @@ from warpdata.storage.range_source import (
     RangeSource,
     explain_os_error,
 )
-from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer
+from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer, check_expiry
 from warpdata.storage.verified_read import BlobCopy, read_blob, read_verified, retry_corrupt, verify_blob
 from warpdata.storage.wrapper import ReaderWrapper
 
@@ -55,6 +55,7 @@ __all__ = [
     "Reader",
     "ReaderWrapper",
     "Writer",
+    "check_expiry",
     "check_private_directory",
     "coalesce",
     "explain_os_error",

@@ -19,18 +19,20 @@ from warpdata.errors import (
     UnsupportedError,
     WarpError,
 )
+from warpdata.primitives.redaction import redact
 
-__all__ = ["explain", "is_surely_unsent", "was_retried"]
+__all__ = ["explain", "is_cut_listing", "is_surely_unsent", "was_retried"]
 
 _BAD_IDENTITY = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401 Unauthorized")
 _METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "169.254.170.", "metadata.google.internal")
 _UNREACHABLE = ("kind: Connect", "ConnectError", "dns error", "IncompleteMessage", "non-2xx status code: 5")
+_CUT_LISTING = ("Error getting list response body", "Got invalid list response")
 _PAST_THE_END = ("416 Range Not Satisfiable", "Wanted range starting at")
 
 
 def explain(error: Exception, key: str, url: str) -> WarpError:
     """Return the typed error for a failure on `key` of the store at `url`."""
-    text = str(error)
+    text = redact(str(error))
     fact = f"{url}: {text.splitlines()[0] if text else type(error).__name__}"
     return (
         _denied(type(error).__name__, text, key, url)
@@ -50,6 +52,11 @@ def is_surely_unsent(error: BaseException | None) -> bool:
     """
     text = str(error)
     return "kind: Connect," in text and "retries: 0," in text
+
+
+def is_cut_listing(error: BaseException) -> bool:
+    """Return whether the reply to a listing ended early, so that another try may succeed."""
+    return any(mark in str(error) for mark in _CUT_LISTING)
 
 
 def was_retried(error: BaseException | None) -> bool:

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from warpdata.errors import AuthenticationError, BadInputError
 from warpdata.primitives.byte_lru import ByteLRU
+from warpdata.primitives.redaction import redact
 from warpdata.settings import S3Settings, Settings, provider_variables
 from warpdata.storage.local import LocalStore
 from warpdata.storage.object_store import ObjectStore
@@ -33,16 +34,16 @@ _memory_stores: dict[str, MemoryStore] = {}
 def normalize_url(url: str) -> str:
     """Return the canonical URL of a root: paths become `file://` URLs, without trailing slashes."""
     if not url or "\0" in url:
-        raise BadInputError(f"store {url!r} is neither a URL nor a path")
+        raise BadInputError(f"store {redact(url)!r} is neither a URL nor a path")
     if "://" not in url:
         return Path(url).expanduser().absolute().as_uri()
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
-        raise BadInputError(f"store {url!r} is not a URL: {error}") from error
+        raise BadInputError(f"store {redact(url)!r} is not a URL: {error}") from error
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise BadInputError(f"store {url!r} has an unknown scheme", hint=f"Known: {known}, or a plain path.")
+        raise BadInputError(f"store {redact(url)!r} has an unknown scheme", hint=f"Known: {known}, or a plain path.")
     if scheme == "file":
         return _normalize_file_url(url)
     if "@" in urlsplit(url).netloc:
@@ -55,7 +56,8 @@ def _normalize_file_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path or parts.query or parts.fragment:
         raise BadInputError(
-            f"store {url!r} does not name a local directory", hint="Write file:///absolute/path, or a plain path."
+            f"store {redact(url)!r} does not name a local directory",
+            hint="Write file:///absolute/path, or a plain path.",
         )
     return Path(unquote(parts.path)).as_uri()
 
@@ -114,13 +116,13 @@ def _open_s3(url: str, bucket: str, prefix: str, settings: Settings, client: _Cl
     from obstore.store import S3Store
 
     if not bucket:
-        raise BadInputError(f"store {url!r} names no bucket")
+        raise BadInputError(f"store {redact(url)!r} names no bucket")
     s3 = resolve_s3(settings.s3)
     options = dict(client.options)
     if s3.endpoint_url and s3.endpoint_url.startswith("http://"):
         if not s3.allow_http:
             raise BadInputError(
-                f"the S3 endpoint {s3.endpoint_url} is plain http, which sends data unprotected",
+                f"the S3 endpoint {redact(s3.endpoint_url)} is plain http, which sends data unprotected",
                 hint="Set AWS_ALLOW_HTTP=true to allow it.",
             )
         options["allow_http"] = True
@@ -146,7 +148,7 @@ def _open_s3(url: str, bucket: str, prefix: str, settings: Settings, client: _Cl
             retry_config=client.retry,  # type: ignore[arg-type]
         ),
     )
-    return ObjectStore(url, backend, can_sign=True)
+    return ObjectStore(url, backend, can_sign=True, max_retries=client.retry["max_retries"])
 
 
 def _shared_client(key: Hashable, make: Callable[[], Backend]) -> Backend:
@@ -173,10 +175,10 @@ def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
         )
     except (BaseError, ValueError) as error:
         raise AuthenticationError(
-            f"{url} cannot be opened: {str(error).splitlines()[0]}",
+            f"{redact(url)} cannot be opened: {redact(str(error).splitlines()[0])}",
             hint="Set the usual variables: GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, …",
         ) from error
-    return ObjectStore(url, backend, can_sign=True)
+    return ObjectStore(url, backend, can_sign=True, max_retries=client.retry["max_retries"])
 
 
 def resolve_s3(s3: S3Settings) -> S3Settings:

@@ -9,12 +9,15 @@ stores" of docs/specs/store.md.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from warpdata.errors import (
     AccessDeniedError,
@@ -32,14 +35,16 @@ from warpdata.limits import (
     COALESCE_GAP_BYTES,
     COPY_CHUNK_BYTES,
     KIB,
+    MAX_OPEN_HANDLES,
     MAX_SMALL_OBJECT_BYTES,
     STREAM_CHUNK_BYTES,
 )
 from warpdata.primitives.atomic_file import AtomicFile, make_directories, sync_directory
+from warpdata.primitives.byte_lru import ByteLRU
+from warpdata.primitives.descriptors import descriptor_share
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange, check_ranges
-from warpdata.storage.open_files import OPEN_FILES, OpenFile, retry_without_descriptors
-from warpdata.storage.types import GetResult, ObjectInfo, check_key
+from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key
 from warpdata.storage.verified_read import read_verified_chunks
 
 __all__ = ["LocalStore"]
@@ -47,6 +52,9 @@ __all__ = ["LocalStore"]
 _TEMPORARY = ".tmp"
 _SMALL_READ_BYTES = 256 * KIB
 """Smaller ranges are copied by one system call, larger ones are mapped."""
+_SHARE = 1 / 8
+"""The share of the process's limit of open files that local stores keep open."""
+_T = TypeVar("_T")
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -78,7 +86,7 @@ class LocalStore:
         return None if fetched.etag == etag else fetched
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
-        file = OPEN_FILES.get(self._prefix + key)
+        file = _open_files.get(self._prefix + key)
         if file is None or not 0 <= span.start <= span.end <= span.start + _SMALL_READ_BYTES:
             return self.read_ranges(key, [span])[0]
         try:
@@ -98,7 +106,7 @@ class LocalStore:
             for span in spans:
                 if span.end > size:
                     raise CorruptError(f"{key!r} has {size} bytes, so it has no bytes {span.start}…{span.end}")
-            mapped = retry_without_descriptors(file.map)
+            mapped = _retry_without_descriptors(file.map)
             return [mapped[span.start : span.end] for span in spans]
 
     def stream(self, key: str) -> Iterator[memoryview]:
@@ -143,7 +151,7 @@ class LocalStore:
 
     def invalidate(self, key: str) -> bool:
         """Close the open file. True: it was not the current one, because the object was deleted and made again."""
-        path, file = self._path(key), OPEN_FILES.forget(self._prefix + key)
+        path, file = self._path(key), _open_files.forget(self._prefix + key)
         if file is None:
             return False
         with suppress(OSError):
@@ -151,6 +159,7 @@ class LocalStore:
         return False
 
     def signed_url(self, key: str, expires_s: int) -> str:
+        check_expiry(expires_s)
         raise UnsupportedError(f"{self.url} cannot sign a URL for {key!r}, as it is a local directory")
 
     def create(self, key: str, data: bytes) -> bool:
@@ -172,30 +181,35 @@ class LocalStore:
             staged.file.write(data)
             make_directories(staged.path.parent)
             staged.replace()
-        OPEN_FILES.forget(self._prefix + key)
+        self._forget(key)
 
     def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
         with self._staged(key) as staged:
             staged.file.writelines(read_verified_chunks(path, fingerprint, COPY_CHUNK_BYTES, on_bytes))
             make_directories(staged.path.parent)
             staged.replace()
-        OPEN_FILES.forget(self._prefix + key)
+        self._forget(key)
 
     def delete(self, key: str) -> None:
         with suppress(ObjectNotFoundError), self._translated(key):
             self._path(key).unlink()
-        OPEN_FILES.forget(self._prefix + key)
+        self._forget(key)
 
-    def _open_file(self, key: str) -> OpenFile:
+    def _open_file(self, key: str) -> _OpenFile:
         """Open the file of an object. Files of blobs stay open, because blobs never change."""
-        known = OPEN_FILES.get(self._prefix + key)
+        known = _open_files.get(self._prefix + key)
         if known is not None:
             return known
-        file = OPEN_FILES.open(self._path(key), keep=key.startswith("blobs/"))
+        file = _open_files.open(self._path(key), keep=key.startswith("blobs/"))
         if stat.S_ISDIR(os.fstat(file.fd).st_mode):
-            OPEN_FILES.forget(self._prefix + key)
+            _open_files.forget(self._prefix + key)
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         return file
+
+    def _forget(self, key: str) -> None:
+        """Close the file of an object that was replaced or removed."""
+        if key.startswith("blobs/"):
+            _open_files.forget(self._prefix + key)
 
     def _path(self, key: str) -> Path:
         return self._root.joinpath(*check_key(key).split("/"))
@@ -251,6 +265,82 @@ class LocalStore:
         if error.errno in (errno.EACCES, errno.EPERM):
             return AccessDeniedError(f"permission denied for {where}", hint="Check the directory's owner and mode.")
         return StorageError(f"{where}: {error.strerror or error}")
+
+
+class _OpenFile:
+    """A file that is closed with its last reference, so a read never meets a reused descriptor.
+
+    Reads are by position, so threads and forked processes may share it. A file that is truncated meanwhile gives a
+    short read, never a crash.
+    """
+
+    __slots__ = ("__weakref__", "_mapping", "fd")
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._mapping: weakref.ref[mmap.mmap] | None = None
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self.fd)
+
+    def read(self, key: str, start: int, end: int) -> bytes:
+        data = os.pread(self.fd, end - start, start)
+        while len(data) < end - start:
+            more = os.pread(self.fd, end - start - len(data), start + len(data))
+            if not more:
+                raise CorruptError(f"{key!r} ends at byte {start + len(data)}, so it has no bytes {start}…{end}")
+            data += more
+        return data
+
+    def map(self) -> memoryview:
+        """Return the whole file, mapped. Views that are alive at the same time share one mapping and descriptor."""
+        known = None if self._mapping is None else self._mapping()
+        if known is None or len(known) != os.fstat(self.fd).st_size:
+            known = mmap.mmap(self.fd, 0, access=mmap.ACCESS_READ)
+            self._mapping = weakref.ref(known)
+        return memoryview(known)
+
+
+class _OpenFiles:
+    """The most recently used files of all stores of the process, by path. Safe to share between threads.
+
+    Files of blobs stay open between reads, because opening one takes longer than a small read.
+    """
+
+    def __init__(self) -> None:
+        self._files: ByteLRU[str, _OpenFile] = ByteLRU(max_entries=descriptor_share(_SHARE, MAX_OPEN_HANDLES))
+
+    def get(self, path: str) -> _OpenFile | None:
+        return self._files.get(path)
+
+    def open(self, path: Path, *, keep: bool) -> _OpenFile:
+        """Open a file, and with `keep` leave it open for later reads."""
+        file = _retry_without_descriptors(lambda: _OpenFile(path))
+        if keep:
+            self._files.put(str(path), file)
+        return file
+
+    def forget(self, path: str) -> _OpenFile | None:
+        """Close a file that was replaced or removed, once no thread reads it."""
+        return self._files.pop(path)
+
+    def clear(self) -> None:
+        self._files.clear()
+
+
+_open_files = _OpenFiles()
+
+
+def _retry_without_descriptors(act: Callable[[], _T]) -> _T:
+    """Return `act()`. If the process has no descriptors left, close the files that are only kept, and try again."""
+    try:
+        return act()
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+    _open_files.clear()
+    return act()
 
 
 def _raise_unless_absent(error: OSError) -> None:

@@ -7,12 +7,12 @@ docs/specs/store.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from warpdata.errors import (
     CorruptError,
@@ -36,31 +36,48 @@ from warpdata.limits import (
 )
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
-from warpdata.primitives.parallel import IO_POOL
-from warpdata.primitives.ranges import ByteRange, coalesce, split_reply
-from warpdata.storage.error_mapping import explain, is_surely_unsent, was_retried
-from warpdata.storage.types import GetResult, ObjectInfo, check_key
+from warpdata.primitives.parallel import IO_POOL, REQUEST_LIMIT
+from warpdata.primitives.ranges import ByteRange, coalesce, split_range, split_reply
+from warpdata.primitives.redaction import redact, redact_exception
+from warpdata.storage.content_type import SNIFFED_BYTES, content_type
+from warpdata.storage.error_mapping import explain, is_cut_listing, is_surely_unsent, was_retried
+from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key
 from warpdata.storage.verified_read import read_verified_chunks
 
 if TYPE_CHECKING:
-    from obstore import Bytes as Buffer
+    from numpy.typing import NDArray
+    from obstore import Attributes
     from obstore.store import ObjectStore as Backend
 
 __all__ = ["ObjectStore"]
 
 _MULTIPART_PART_BYTES = 8 * MIB
 _STREAM_REQUEST_BYTES = 32 * MIB
-_PARALLEL_RANGES = 8
+_PART_BYTES = 8 * MIB
+"""Ranges are requested in parts up to this size, because a connection has less bandwidth than the network."""
+_FIRST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 2.0
+
+_T = TypeVar("_T")
 
 
 class ObjectStore:
     """Implements `Writer`; `read_only` backends refuse every write with `DeniedError`."""
 
-    def __init__(self, url: str, backend: Backend, *, read_only: bool = False, can_sign: bool = False) -> None:
-        self._url = url
+    def __init__(
+        self,
+        url: str,
+        backend: Backend,
+        *,
+        read_only: bool = False,
+        can_sign: bool = False,
+        max_retries: int = 5,
+    ) -> None:
+        self._url = redact(url)
         self._backend = backend
         self._read_only = read_only
         self._can_sign = can_sign
+        self._max_retries = max_retries
 
     @property
     def url(self) -> str:
@@ -84,36 +101,42 @@ class ObjectStore:
     def read_ranges(
         self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
     ) -> list[memoryview]:
-        requests = coalesce(spans, gap_bytes)
+        requests = coalesce(spans, gap_bytes, max_bytes=_PART_BYTES)
         if not requests:
             return [memoryview(b"") for _ in spans]
         with self._translated(key):
             replies = self._send(check_key(key), [request.span for request in requests])
-        for request, reply in zip(requests, replies, strict=True):
-            if len(reply) != request.span.size_bytes:
-                raise CorruptError(
-                    f"{self._url} returned {len(reply)} bytes for bytes "
-                    f"{request.span.start}…{request.span.end} of {key!r}"
-                )
-        return split_reply(spans, requests, [memoryview(reply) for reply in replies])
+        return split_reply(spans, requests, replies)
 
-    def _send(self, key: str, spans: Sequence[ByteRange]) -> list[Buffer]:
-        """Return one reply for each range. The ranges ascend and do not touch.
-
-        The library merges ranges within its own gap, which equals our default. Closer ranges are therefore requested
-        one by one, in parallel.
-        """
+    def _send(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
+        """Return one reply for each range, fetched in parallel. Large ranges are fetched in parts."""
         import obstore
 
-        def get(span: ByteRange) -> Buffer:
-            return obstore.get_range(self._backend, key, start=span.start, end=span.end)
+        def get(span: ByteRange) -> memoryview:
+            reply = obstore.get_range(self._backend, key, start=span.start, end=span.end)
+            REQUEST_LIMIT.record(len(reply), is_saturated=IO_POOL.has_backlog)
+            if len(reply) != span.size_bytes:
+                raise CorruptError(
+                    f"{self._url} returned {len(reply)} bytes for bytes {span.start}…{span.end} of {key!r}"
+                )
+            return memoryview(reply)
 
-        if len(spans) == 1:
-            return [get(spans[0])]
-        if all(after.start - before.end > COALESCE_GAP_BYTES for before, after in pairwise(spans)):
-            starts, ends = [span.start for span in spans], [span.end for span in spans]
-            return list(obstore.get_ranges(self._backend, key, starts=starts, ends=ends))
-        return IO_POOL.map_all(get, spans, limit=_PARALLEL_RANGES)
+        if all(span.size_bytes <= _PART_BYTES for span in spans):
+            return [get(spans[0])] if len(spans) == 1 else IO_POOL.map_all(get, spans)
+        import numpy as np  # allocates without filling, and copies without the interpreter lock
+
+        wholes = [np.empty(span.size_bytes, np.uint8) for span in spans]
+        parts = [
+            (part, whole[part.start - span.start : part.end - span.start])
+            for span, whole in zip(spans, wholes, strict=True)
+            for part in split_range(span, _PART_BYTES)
+        ]
+
+        def fill(part: tuple[ByteRange, NDArray[np.uint8]]) -> None:
+            np.copyto(part[1], np.frombuffer(get(part[0]), np.uint8))
+
+        IO_POOL.map_all(fill, parts)
+        return [whole.data for whole in wholes]
 
     def stream(self, key: str) -> Iterator[memoryview]:
         """Yield chunks of several requests: a single one for a large object would exceed the request time-out."""
@@ -148,20 +171,40 @@ class ObjectStore:
     def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         import obstore
 
-        found: list[ObjectInfo] = []
-        with self._translated(prefix):
+        def list_all() -> list[ObjectInfo]:
+            found: list[ObjectInfo] = []
             for page in obstore.list(self._backend, check_key(prefix) if prefix else None):
                 found.extend(ObjectInfo(meta["path"], meta["size"], meta["e_tag"]) for meta in page)
                 if max_count is not None and len(found) >= max_count:
                     break
-        yield from sorted(found, key=lambda info: info.key)[:max_count]
+            return found
+
+        with self._translated(prefix):
+            listed = self._retry_listing(list_all)
+        yield from sorted(listed, key=lambda info: info.key)[:max_count]
 
     def list_folders(self, prefix: str) -> list[str]:
         import obstore
 
         with self._translated(prefix):
-            listing = obstore.list_with_delimiter(self._backend, check_key(prefix) if prefix else None)
+            listing = self._retry_listing(
+                lambda: obstore.list_with_delimiter(self._backend, check_key(prefix) if prefix else None)
+            )
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in listing["common_prefixes"])
+
+    def _retry_listing(self, ask: Callable[[], _T]) -> _T:
+        """Return `ask()`, and ask again if the reply was cut. The library retries requests, but no cut replies."""
+        from obstore.exceptions import BaseError
+
+        pause = threading.Event()
+        for attempt in range(self._max_retries):
+            try:
+                return ask()
+            except BaseError as error:
+                if not is_cut_listing(error):
+                    raise
+            pause.wait(min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**attempt))
+        return ask()
 
     def is_local(self, key: str) -> bool:
         return False
@@ -174,6 +217,7 @@ class ObjectStore:
         return False
 
     def signed_url(self, key: str, expires_s: int) -> str:
+        expires_s = check_expiry(expires_s)
         if not self._can_sign:
             raise UnsupportedError(f"{self._url} cannot sign a URL for {key!r}")
         import obstore
@@ -188,7 +232,14 @@ class ObjectStore:
 
         with self._writing(key):
             try:
-                obstore.put(self._backend, check_key(key), data, mode="create", use_multipart=False)
+                obstore.put(
+                    self._backend,
+                    check_key(key),
+                    data,
+                    attributes=_attributes(key, data),
+                    mode="create",
+                    use_multipart=False,
+                )
             except Exists:
                 return False
         return True
@@ -216,6 +267,7 @@ class ObjectStore:
                 self._backend,
                 check_key(key),
                 read_verified_chunks(path, fingerprint, part, on_bytes),
+                attributes=_attributes(key, _read_head(path)),
                 chunk_size=part,
                 max_concurrency=4,
             )
@@ -224,7 +276,7 @@ class ObjectStore:
         import obstore
 
         with self._writing(key):
-            obstore.put(self._backend, check_key(key), data, use_multipart=False)
+            obstore.put(self._backend, check_key(key), data, attributes=_attributes(key, data), use_multipart=False)
 
     def delete(self, key: str) -> None:
         import obstore
@@ -274,11 +326,24 @@ class ObjectStore:
         except WarpError:
             raise
         except FileNotFoundError as error:
+            redact_exception(error)
             if "NoSuchBucket" in str(error):
                 raise explain(error, key, self._url) from error
             raise ObjectNotFoundError(f"{key!r} is not in {self._url}") from error
         except BaseError as error:
+            redact_exception(error)
             raise explain(error, key, self._url) from error
+
+
+def _attributes(key: str, data: bytes) -> Attributes:
+    return {"Content-Type": content_type(key, data[:SNIFFED_BYTES])}
+
+
+def _read_head(path: Path) -> bytes:
+    """Return the first bytes; none if the file cannot be read, which the upload reports."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(SNIFFED_BYTES)
+    return b""
 
 
 # The library has threads of its own. A child that is forked after they have started does not have them, and its

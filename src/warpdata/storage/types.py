@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from warpdata.errors import BadInputError, ErrorKind
-from warpdata.limits import COALESCE_GAP_BYTES, MAX_KEY_LENGTH
+from warpdata.limits import COALESCE_GAP_BYTES, MAX_KEY_LENGTH, MAX_SIGNED_URL_S
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange
 
-__all__ = ["ByteRange", "GetResult", "ObjectInfo", "Reader", "Writer", "check_key"]
+__all__ = ["ByteRange", "GetResult", "ObjectInfo", "Reader", "Writer", "check_expiry", "check_key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,10 @@ class Reader(Protocol):
         ...
 
     def signed_url(self, key: str, expires_s: int) -> str:
-        """Return a URL that lets a browser read the object for a while; `UnsupportedError` if there is none."""
+        """Return a URL that lets a browser read the object for 1 to 604,800 seconds.
+
+        `UnsupportedError` if the store has none.
+        """
         ...
 
 
@@ -138,6 +142,20 @@ class Writer(Reader, Protocol):
     def delete(self, key: str) -> None:
         """Remove exactly this key. An absent key is no error."""
         ...
+
+
+def check_expiry(expires_s: int) -> int:
+    """Return the lifetime of a signed URL; `BadInputError` for one that servers refuse."""
+    try:
+        seconds = operator.index(expires_s)
+    except TypeError:
+        seconds = 0
+    if isinstance(expires_s, bool) or not 1 <= seconds <= MAX_SIGNED_URL_S:
+        raise BadInputError(
+            f"expires_s={expires_s!r} is not an integer from 1 to {MAX_SIGNED_URL_S}",
+            hint="A signed URL is valid for at most seven days.",
+        )
+    return seconds
 
 
 def check_key(key: str) -> str:

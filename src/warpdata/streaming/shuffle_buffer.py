@@ -35,7 +35,6 @@ OwnedPositions: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
 """Returns the positions within [start, stop) that this consumer takes, ascending."""
 
 _SPAN_BYTES = 32 * MIB
-_MEDIA_REQUESTS = 32
 _NOTHING = np.empty(0, np.int64)
 
 
@@ -44,7 +43,7 @@ class LoadExecutors:
     """Shares of the I/O pool for one reader: a thread loads rows, others fetch the media that rows refer to."""
 
     rows: BoundedExecutor = field(default_factory=lambda: IO_POOL.executor(1))
-    media: BoundedExecutor = field(default_factory=lambda: IO_POOL.executor(_MEDIA_REQUESTS))
+    media: BoundedExecutor = field(default_factory=IO_POOL.executor)
 
     def close(self) -> None:
         """Cancel what has not started and wait for the rest."""

@@ -35,6 +35,7 @@ from warpdata.tensors import (
     Extent,
     Pad,
     ReadCost,
+    SourcePolicy,
     TensorSet,
     View,
     create_tensors,
@@ -214,6 +215,41 @@ def test_the_last_leaves_are_hashed_by_threads(tmp_path: Path, monkeypatch: pyte
     with open_tensors(tmp_path / "t") as art, pytest.raises(CorruptError) as caught:
         load(art, art.view(cost=cost), SlowDevice(), verify=True, threads=1)
     assert caught.value.message.startswith(f"bytes {corrupt * leaf}…{(corrupt + 1) * leaf} do not match")
+
+
+@pytest.mark.parametrize("hashes", [True, False])
+@pytest.mark.parametrize("on_device", [True, False])
+def test_leaves_that_fail_on_a_device_come_from_the_next_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_device: bool, hashes: bool
+) -> None:
+    verify_on_device(monkeypatch, every=on_device, batch=2)
+    leaf = 512 * 1024
+    arrays: dict[str, Any] = {"a": np.arange(6 * leaf // 4, dtype=np.int32), "b": np.arange(leaf // 4).reshape(64, -1)}
+    with write_tensors(tmp_path / "t", arrays) as art:
+        identity, truth = art.artifact_id, bytes(art.view({"b": transpose(0, 1)}).materialize().region)
+    good = (tmp_path / "t").read_bytes()
+    policy = SourcePolicy(replicas=[tmp_path / "bad", tmp_path / "worse", tmp_path / "t"])
+    for name in ("bad", "worse"):
+        (tmp_path / name).write_bytes(good)
+    with open_tensors(identity, sources=policy) as art:
+        for name, leaves in (("bad", (0, 3, 6)), ("worse", (3, 4, 7))):
+            with (tmp_path / name).open("r+b") as file:
+                for number in leaves:
+                    file.seek(number * leaf + 99)
+                    file.write(b"\x99\x98")
+        device = SlowDevice(hashes=hashes)
+        view = art.view({"b": transpose(0, 1)}, cost=ReadCost(piece_bytes=2 * leaf))
+        assert load(art, view, device, verify=True) == truth
+        assert (device.hashed > 0) == (on_device and hashes)
+        assert [one.corrupt > 0 for one in art.source_stats()] == [True, True, False]
+        wide = art.view({"b": narrow(1, 3, 40)}, names=["b"], cost=ReadCost(piece_bytes=leaf))
+        expected = arrays["b"][:, 3:43].tobytes()
+        assert load(art, wide, SlowDevice(), verify=True) == expected
+        with (tmp_path / "t").open("r+b") as file:
+            file.seek(3 * leaf)
+            file.write(b"\x99\x98")
+        with pytest.raises(CorruptError):
+            load(art, view, SlowDevice(hashes=hashes), verify=True)
 
 
 def test_a_request_does_not_write_between_its_parts() -> None:

@@ -84,6 +84,33 @@ def test_the_trailer_matches_its_table(tmp_path: Path, sample: Sample) -> None:
     assert len(data) == start + 32 + index_size + 64
 
 
+def test_a_view_file_matches_its_section(tmp_path: Path, sample: Sample) -> None:
+    """Write the file by the words of the page alone."""
+    art, _ = sample.opened()
+    art.save_view(art.view(FIRST), tmp_path / "kept").close()
+    data = bytes.fromhex(example("text view-bytes"))
+    leaf = hashlib.sha256(data).digest()
+    index = example("json view-index").encode()
+    names = (example("text index-multihash") + example("text view-id")).encode()
+    sizes = len(data).to_bytes(8, "little") + len(index).to_bytes(8, "little")
+    digest = hashlib.sha256(leaf + index + names).digest()
+    trailer = sizes + digest + (1).to_bytes(8, "little") + b"WARPVIEW"
+    assert (tmp_path / "kept").read_bytes() == data + leaf + index + names + trailer
+
+
+def test_space_ids_are_those_of_the_page(sample: Sample) -> None:
+    art, _ = sample.opened()
+    assert art.view().space_id == art.index_multihash
+    assert art.view(FIRST).space_id == example("text view-id")
+    some = art.view(FIRST, names=["c", "a"])
+    assert some.subset_hash == reference.subset_hash(["a", "c"])
+    layout = hashlib.sha256(some.index_bytes + b"|view").digest()
+    selection = reference.selection_hash(example("text view-id"), some.subset_hash)
+    digest = hashlib.sha256(art.index_multihash.encode() + selection + layout).digest()
+    assert some.space_id == reference.multihash(digest)
+    assert some.space_id != art.view(FIRST, names=["a", "c"]).space_id
+
+
 def test_the_table_of_types_matches_the_code() -> None:
     text = SPEC.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(torch\.\w+)` \| (\d+) \| (?:`(\w+)`)? ?\|$", text, re.MULTILINE)
@@ -109,6 +136,7 @@ def test_the_table_of_types_matches_the_code() -> None:
         ("by default {} bytes in total", transfer._STAGING_BYTES),
         ("at least {} such leaves", cuda_verify._MIN_DEVICE_LEAVES),
         ("longer than {} bytes is 416", limits.MAX_PEER_RANGE_BYTES),
+        ("the size of a header ({} bytes, status 431)", limits.MAX_PEER_HEADER_BYTES),
         ("| ranges of a partial file | {} |", limits.MAX_REPLICA_EXTENTS),
         ("the default request cost is {} bytes", reader._STORE_REQUEST_COST_BYTES),
         ("A span of {} bytes or more begins a shard", shards._ALONE_BYTES),
@@ -130,7 +158,7 @@ def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.M
     names: dict[str, Any] = {"__name__": "__main__"}
     signs = ("import ", "with ", "art.")
     shown = [block for block in blocks(REFERENCE, "python") if any(sign in block.text for sign in signs)]
-    assert len(shown) == 6
+    assert len(shown) == 7
     for block in shown:
         exec(compile("\n" * (block.line - 1) + block.text, str(REFERENCE), "exec", dont_inherit=True), names)  # noqa: S102
 

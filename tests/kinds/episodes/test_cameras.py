@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,11 +21,11 @@ from tests.kinds.artifacts.media import Scene
 from tests.kinds.episodes.filmed import H264, SCENES, Filmed, jpegs
 from tests.kinds.episodes.scenes import memory_store, open_session
 from warpdata.datasets import open_dataset
-from warpdata.errors import BadInputError, LimitExceededError, MediaDecodeError, UnsupportedError
+from warpdata.errors import BadInputError, InvalidSourceError, LimitExceededError, MediaDecodeError, UnsupportedError
 from warpdata.formats.wshard import FrameReader
 from warpdata.formats.wshard.codecs import crc32c
 from warpdata.formats.wshard.frame_index import FrameIndex, parse_frames
-from warpdata.kinds.episodes import Episodes, index_writer
+from warpdata.kinds.episodes import Episodes, encoded_frames, index_writer, source
 from warpdata.kinds.episodes.encoded_frames import FRAME_CACHE
 from warpdata.repository.catalog import parse_address
 from warpdata.testing import S3Endpoint
@@ -77,14 +78,15 @@ def check(batch: Any, filmed: list[Filmed], keys: dict[str, tuple[int, int]], pa
 spans = st.integers(-9, 6).flatmap(lambda start: st.tuples(st.just(start), st.integers(start + 1, start + 12)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     top=spans,
     wrist=spans,
     stride=st.sampled_from([1, 3, 7, 17]),
     pad=st.sampled_from(["edge", "zero", None]),
-    shuffle=st.booleans(),
+    shuffle=st.sampled_from([False, True, wd.Shuffle(4, 3)]),
     seed=st.integers(0, 5),
+    bounds=st.tuples(st.sampled_from([1, 5, 10**4]), st.sampled_from([0, 9, 10**4]), st.sampled_from([1000, 2**22])),
 )
 def test_windows_equal_sequential_decoding(
     episodes: Episodes,
@@ -93,14 +95,29 @@ def test_windows_equal_sequential_decoding(
     wrist: tuple[int, int],
     stride: int,
     pad: Any,
-    shuffle: bool,
+    shuffle: Any,
     seed: int,
+    bounds: tuple[int, int, int],
+) -> None:
+    """`bounds` has the frames of a segment and of the cache, and the bytes that are fetched together."""
+    FRAME_CACHE.clear()
+    segment, cached, ahead = bounds
+    with (
+        patch.object(encoded_frames, "_SEGMENT_BYTES", segment * 48 * 64 * 3),
+        patch.object(FRAME_CACHE, "max_bytes", cached * 48 * 64 * 3),
+        patch.object(source, "_AHEAD_BYTES", ahead),
+    ):
+        check_epoch(episodes, filmed, top, wrist, stride=stride, pad=pad, shuffle=shuffle, seed=seed)
+
+
+def check_epoch(
+    episodes: Episodes, filmed: list[Filmed], top: tuple[int, int], wrist: tuple[int, int], **options: Any
 ) -> None:
     keys = {"top": top, "ctrl": (0, 2), "wrist": wrist}
-    stream = episodes.windows(keys=keys, stride=stride, pad=pad, shuffle=shuffle, seed=seed, batch_size=13)
+    stream = episodes.windows(keys=keys, batch_size=13, **options)
     seen = []
     for batch in stream.epoch(0):
-        check(batch, filmed, keys, pad)
+        check(batch, filmed, keys, options["pad"])
         seen += list(zip(batch["episode"].tolist(), batch["step"].tolist(), strict=True))
     assert len(seen) == len(set(seen)) == stream.identity.sample_count
 
@@ -337,6 +354,22 @@ def test_cameras_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert set(next(iter(episodes.windows(keys=["state"])))) == {"state", "episode", "step"}
 
 
+def test_a_corrupt_frame_index_is_not_published(tmp_path: Path) -> None:
+    made = Filmed("e", 40, tmp_path).add_video("cam", H264)
+    name = frames_block("signal/cam")
+    made.extra[name] = Block(made.extra[name].data[:-1])
+    with pytest.raises(InvalidSourceError, match="not a valid episode: the frame index"):
+        publish([made.save()], (tmp_path / "s").as_uri())
+
+
+def test_a_video_of_another_size_than_declared_is_an_error(tmp_path: Path) -> None:
+    made = Filmed("e", 40, tmp_path).add_video("cam", H264, frame_shape=[24, 32, 3])
+    episodes = publish([made.save()], (tmp_path / "s").as_uri())
+    with pytest.raises(MediaDecodeError, match="step 0: frame 0 has 64 × 48 pixels; the channel has 32 × 24"):
+        list(episodes.windows(keys=["cam"]))
+    assert next(iter(episodes.windows(keys=["cam"], resize=(24, 32))))["cam"].shape[1:] == (1, 24, 32, 3)
+
+
 def test_an_index_without_cameras_is_not_read_as_if_there_were_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +396,7 @@ def test_a_missing_library_is_named_before_the_epoch(episodes: Episodes, monkeyp
     with pytest.raises(UnsupportedError, match="the camera 'top' needs PyAV") as caught:
         episodes.windows()
     assert "[video]" in (caught.value.hint or "")
+    assert "keys=" in (caught.value.hint or "")
     assert "state" in next(iter(episodes.windows(keys=["state", "wrist"])))
 
 

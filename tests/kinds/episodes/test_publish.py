@@ -280,7 +280,7 @@ def test_append_info_warm_and_diff_include_episodes(tmp_path: Path) -> None:
     assert index is not None
     assert {index.hash, *(episode.hash for episode in dataset.episodes())} <= hashes
     assert dataset.warm(episodes=["demos"]).blobs == 4
-    wd.DatasetBuilder("a/robot").add_episodes("demos", paths[:2]).publish()
+    wd.DatasetBuilder("a/robot").add_episodes("demos", paths[:2]).publish(replace=True)
     changes = {(change.section, change.name): change for change in wd.diff("a/robot@v1", "a/robot").changes}
     assert changes["episodes", "demos"].shards_removed == 1
     assert changes["tables", "main"].change == "removed"

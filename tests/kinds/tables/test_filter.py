@@ -43,7 +43,7 @@ def test_a_published_table_filters_like_duckdb(
     found = wd.dataset("a/b", store=store).table().filter(expression)
     expected = table.take(pa.array(expected_rows(table, expression), pa.int64()))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warpdata.kinds.tables.row_group_scan._PART_BYTES", part_bytes)
+        patch.setattr("warpdata.kinds.tables.row_group_scan._PART_BYTES_PER_CORE", part_bytes)
         assert _comparable(found.to_arrow()) == _comparable(expected)
         assert found.count() == expected.num_rows
 

@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.kinds.tables.scenes import counted, published
 from warpdata.datasets import open_dataset
+from warpdata.kinds.tables import scan
+from warpdata.kinds.tables.assignment import RowRange
+from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 from warpdata.repository.catalog import parse_address
 from warpdata.repository.manifest import iter_shards
 from warpdata.session import Session, connect
@@ -47,6 +50,34 @@ def test_any_world_reads_every_row_once_in_order(
     limit = data.draw(st.integers(0, sum(sizes) + 5))
     assert table.to_arrow(limit=limit)["n"].to_pylist() == seen[:limit]
     assert table.filter(f"n >= {limit}").to_arrow(limit=7)["n"].to_pylist() == seen[limit : limit + 7]
+
+
+@pytest.mark.parametrize(("cores", "max_run"), [(1, 1), (2, 1), (8, 2), (32, 2)])
+def test_any_number_of_cores_reads_every_row_in_order(tmp_path: Path, cores: int, max_run: int) -> None:
+    """On many cores a thread decodes several row groups of a local file in a row."""
+    sizes = [400, 3, 1000, 0, 650]
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    parts = [counted(start, size) for start, size in zip(starts, sizes, strict=True)]
+    table = published(parts, (tmp_path / "store").as_uri(), tmp_path, row_group_size=10)
+    CPU_POOL.resize(cores)
+    try:
+        runs = [len(run.tasks) for run in _planned_runs(table, cores)]
+        assert sum(runs) == sum(-(-size // 10) for size in sizes)
+        assert runs[0] == runs[-1] == 1, "the first rows come early, and no thread finishes late"
+        assert max(runs) == max_run
+        assert table.to_arrow()["n"].to_pylist() == list(range(sum(sizes)))
+        wanted = [n for n in range(sum(sizes)) if n % 7 == 3]
+        assert table.filter("n % 7 = 3").to_arrow()["n"].to_pylist() == wanted
+        assert table.filter("n % 7 = 3").row_numbers().tolist() == wanted
+    finally:
+        CPU_POOL.resize(None)
+
+
+def _planned_runs(table: wd.Table, cores: int) -> list[scan._Run]:
+    rows = RowRange(0, table.count())
+    request = scan.Scan(table.entry.shards, table.schema, ("n",), rows)
+    tasks = scan._plan_tasks(request, table.shards, table.load_page, IO_POOL.executor(2))
+    return list(scan._runs(request, tasks, cores))
 
 
 @pytest.mark.parametrize("scheme", ["memory", "file"])

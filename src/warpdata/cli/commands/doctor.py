@@ -14,6 +14,7 @@ from warpdata.cli.exit_codes import STORAGE
 from warpdata.cli.options import command
 from warpdata.cli.output import print_facts, print_json, print_line
 from warpdata.errors import WarpError
+from warpdata.primitives.redaction import redact
 from warpdata.settings import Settings
 from warpdata.storage import normalize_url
 from warpdata.storage.cache import Mode
@@ -49,11 +50,17 @@ def doctor(ctx: click.Context, cli: CliContext) -> None:
                 Finding("settings", "failed", error.message, error.hint or "Correct the environment variable.")
             )
         else:
-            findings.append(Finding("settings", "ok", f"store {store}"))
+            findings.append(Finding("settings", "ok", f"store {redact(store)}"))
             findings.extend(_run_checks(store, settings))
     failed = [finding for finding in findings if finding.status == "failed"]
     if cli.as_json:
-        print_json({"store": store, "ok": not failed, "checks": [asdict(finding) for finding in findings]})
+        print_json(
+            {
+                "store": None if store is None else redact(store),
+                "ok": not failed,
+                "checks": [asdict(finding) for finding in findings],
+            }
+        )
     else:
         _print(findings, len(failed))
     if failed:
@@ -78,7 +85,7 @@ def _run_checks(store: str, settings: Settings) -> Iterator[Finding]:
         yield Finding("store", "failed", error.message, error.hint or "Check the store's URL.")
         return
     if session.mode is Mode.LOCAL and not session.is_local:
-        yield Finding("store", "skipped", f"mode local uses no network, so {store} is not asked")
+        yield Finding("store", "skipped", f"mode local uses no network, so {redact(store)} is not asked")
         return
     yield from check_store(StoreProbe(session.writer, f"doctor/{session.new_id()}", session.clock))
 

@@ -1,7 +1,11 @@
-"""`warp tensors`: show, verify, import and export tensors and views of them."""
+"""`warp tensors`: show, verify, import, export and serve tensors and views of them."""
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +48,7 @@ _ENTRY = "{name, dtype, shape, size_bytes, offset}"
 
 @group("tensors")
 def tensors() -> None:
-    """Show, verify, import and export tensors.
+    """Show, verify, import, export and serve tensors.
 
     Commands that read take a dataset, or a file or directory on this machine. A path begins with ".", "/" or
     "~", or ends with ".safetensors". Any other name with one slash is a dataset.
@@ -130,7 +134,10 @@ def _show(cli: CliContext, /, target: str, name: str | None, limit: int | None, 
         "bytes_kept": "number of these bytes in the view",
         "transposed": "names of tensors that are transposed after reading",
         "choices": "list of {name, method, requests, bytes_read, bytes_kept, cost, alternative_cost}",
+        "space_id": "id of the ByteSpace of the view",
         "output": "the written file, or null",
+        "kept": "the written view file, or null",
+        "view_data_hash": "hash of the bytes in the view file, or null",
     },
     reads=True,
 )
@@ -140,6 +147,12 @@ def _show(cli: CliContext, /, target: str, name: str | None, limit: int | None, 
 @click.option("--verify", is_flag=True, help="Verify every byte against its hash, in the plan and when reading.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the view to this safetensors file."
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the bytes of the view to this view file, which `warp tensors serve --view` serves.",
 )
 @click.pass_obj
 def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> None:
@@ -153,15 +166,22 @@ def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> No
       warp tensors view acme/model --transpose head.w=0,1 --only head.w -o head.safetensors
     """
     output: Path | None = given["output"]
+    keep: Path | None = given["keep"]
     with cli.progress(f"Opening {target}") as progress:
         opened = open_target(cli, target, name)
         view = build_view(opened.tensors, given)
         plan = view.explain(verify=given["verify"] or None)
         if output is not None:
             opened.tensors.save_safetensors(output, view, on_bytes=progress.count_bytes(view.size))
+        kept_hash = None if keep is None else opened.tensors.save_view(view, keep).data_multihash
     facts = {**opened.facts, **_identity(opened.tensors, view)}
     if cli.as_json:
-        print_json({**facts, **_cost(plan), "output": None if output is None else str(output)})
+        written = {
+            "output": None if output is None else str(output),
+            "kept": None if keep is None else str(keep),
+            "view_data_hash": kept_hash,
+        }
+        print_json({**facts, "space_id": view.space_id, **_cost(plan), **written})
         return
     ratio = plan.bytes_read / plan.bytes_kept if plan.bytes_kept else 1.0
     print_facts(
@@ -172,6 +192,8 @@ def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> No
             "keeps": f"{bytes_text(plan.bytes_kept)} (reads {ratio:.2f} times the size it keeps)",
             "transposes": ", ".join(plan.transposed) or None,
             "written to": output,
+            "kept in": keep,
+            "data hash": kept_hash,
         }
     )
     print_line()
@@ -278,6 +300,104 @@ def _export(cli: CliContext, /, target: str, output: Path, name: str | None, **g
     print_line(f"{output}: {count_text(len(view.names), 'tensor')}, {bytes_text(output.stat().st_size)}")
 
 
+@command(
+    "serve",
+    json_keys={
+        **_TARGET_KEYS,
+        "url": "the URL for clients",
+        "tensors": "number of tensors",
+        "size_bytes": "number of bytes of the tensors",
+        "available_bytes": "number of these bytes that this machine has or can fetch",
+        "needs_token": "true if clients must send a token",
+    },
+    reads=True,
+)
+@target_argument()
+@name_option()
+@click.option(
+    "--view",
+    "views",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Also serve this view file, which `warp tensors view --keep` wrote. Repeatable.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on, or ::1.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Port; default: a free one.")
+@click.option(
+    "--token", envvar="WARP_TENSORS_TOKEN", metavar="TOKEN", help="Token that clients must send. [WARP_TENSORS_TOKEN]"
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of clients at a time.",
+)
+@click.option(
+    "--idle-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time after which a silent client is disconnected.",
+)
+@click.pass_obj
+def _serve(cli: CliContext, /, target: str, name: str | None, host: str, port: int, **given: Any) -> None:
+    """Serve tensors to other hosts over HTTP, until Ctrl-C.
+
+    Clients read with SourcePolicy(peers=[URL]), and verify every byte. Prints the URL first. Without --token, every
+    host that can reach the address can read. The connection is not encrypted.
+
+    \b
+      warp tensors serve acme/model --port 7070
+      warp tensors serve model.tensors --host :: --token "$TOKEN" --json
+    """
+    from warpdata.formats.tensors import ServerLimits, open_tensors, serve_tensors
+
+    limits = ServerLimits(given["max_connections"], given["idle_timeout"])
+    with cli.progress(f"Opening {target}"):
+        opened = open_target(cli, target, name)
+        art = opened.tensors
+    available = sum(part.end - part.start for part in art.replica.extents.parts)
+    token: str | None = given["token"] or None
+    with ExitStack() as stack:
+        views = [stack.enter_context(open_tensors(path)) for path in given["views"]]
+        stack.enter_context(art)
+        server = stack.enter_context(serve_tensors(art, host=host, port=port, token=token, views=views, limits=limits))
+        facts = {**opened.facts, **_identity(art), "url": server.url}
+        sizes = {"tensors": len(art), "size_bytes": art.index.total_size, "available_bytes": available}
+        if cli.as_json:
+            print_json({**facts, **sizes, "needs_token": bool(given["token"])})
+        else:
+            contents = (
+                f"{count_text(len(art), 'tensor')}, {bytes_text(available)} of {bytes_text(art.index.total_size)}"
+            )
+            print_facts({**_readable(facts), "contents": contents, "token": "required" if given["token"] else "none"})
+            note("Press Ctrl-C to stop.")
+        sys.stdout.flush()
+        try:
+            _wait_for_signal()
+        finally:
+            served = server.stats()
+    if not cli.as_json:
+        note(f"Served {count_text(served.requests, 'request')}, {bytes_text(served.bytes_sent)}.")
+
+
+def _wait_for_signal() -> None:
+    """Return when the process is asked to end, by Ctrl-C or SIGTERM."""
+    done = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: done.set())
+    try:
+        while not done.wait(0.2):  # in short waits, so that the signal handler runs on every system
+            pass
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _identity(art: Any, view: View | None = None) -> dict[str, Any]:
     """Return the ids. The artifact id is None if computing it would read all data."""
     named = {"artifact_id": art.known_artifact_id, "index_multihash": art.index_multihash}
@@ -313,5 +433,5 @@ def _cost(plan: ViewExplanation) -> dict[str, Any]:
     }
 
 
-for _command in (_ls, _show, _view, _verify, _import, _export):
+for _command in (_ls, _show, _view, _verify, _import, _export, _serve):
     tensors.add_command(_command)

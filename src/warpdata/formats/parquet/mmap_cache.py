@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from warpdata.limits import GIB
 from warpdata.primitives.byte_lru import ByteLRU
+from warpdata.primitives.descriptors import descriptor_share
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["MMAP_CACHE", "MappedFile", "MmapCache"]
 
 _MAX_FILES = 128
+_SHARE = 1 / 8
 _MAX_BYTES = 1 * GIB
 
 _Identity = tuple[int, int, int, int, int]
@@ -42,7 +44,8 @@ class MmapCache:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._files: ByteLRU[_Identity, MappedFile] = ByteLRU(max_bytes, max_entries=_MAX_FILES, clear_after_fork=True)
+        most = descriptor_share(_SHARE, _MAX_FILES)
+        self._files: ByteLRU[_Identity, MappedFile] = ByteLRU(max_bytes, max_entries=most, clear_after_fork=True)
 
     def open(self, path: Path) -> MappedFile:
         """Map the file that is at `path` now, or return its mapping. A file above `max_bytes` is not cached."""

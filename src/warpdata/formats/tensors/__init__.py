@@ -19,11 +19,12 @@ from warpdata.formats.tensors.hashing import (
 )
 from warpdata.formats.tensors.index import TensorEntry, TensorIndex, encode_index, pack_index, parse_index
 from warpdata.formats.tensors.multi_buffer import Deferred
-from warpdata.formats.tensors.peer_server import TensorServer, serve_tensors
+from warpdata.formats.tensors.peer_server import ServerLimits, ServerStats, TensorServer, serve_tensors
 from warpdata.formats.tensors.plan import Contiguous, Pad, Permute, Strided, ViewPlan, make_plan
 from warpdata.formats.tensors.reads import Choice, ReadCost, ViewExplanation
 from warpdata.formats.tensors.replica import CanonicalBytes
 from warpdata.formats.tensors.shards import FileShards, StoreShards, cut_shards
+from warpdata.formats.tensors.source_health import SourceStats
 from warpdata.formats.tensors.source_selection import SourcePolicy
 from warpdata.formats.tensors.spec import Crop, Narrow, NormalView, Transpose, crop, narrow, normalize, transpose
 from warpdata.formats.tensors.tensor_file import encode_tail
@@ -54,7 +55,10 @@ __all__ = [
     "Permute",
     "RangeSource",
     "ReadCost",
+    "ServerLimits",
+    "ServerStats",
     "SourcePolicy",
+    "SourceStats",
     "StoreShards",
     "Strided",
     "Tensor",

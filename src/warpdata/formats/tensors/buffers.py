@@ -106,10 +106,14 @@ def as_buffer(memory: Any) -> Buffer:
 
 
 def new_buffer(size: int, device: Any) -> Buffer:
-    """Allocate memory on a torch device, or with NumPy if the device is None."""
-    if device is None:
-        return Buffer(host_bytes(np.empty(size, np.uint8)))
-    return Buffer(None, cuda.empty_bytes(size, device))
+    """Allocate memory with NumPy, or with torch if the caller names a device, the CPU included."""
+    found = cuda.cuda_device(device)
+    if found is not None:
+        return Buffer(None, cuda.empty_bytes(size, found))
+    if cuda.wants_torch(device):
+        tensor = cuda.empty_bytes(size, "cpu")
+        return Buffer(host_bytes(tensor.numpy()), tensor)
+    return Buffer(host_bytes(np.empty(size, np.uint8)))
 
 
 def array_over(entry: TensorEntry, memory: memoryview) -> NDArray[Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["DTYPES", "TensorDType", "dtype_named", "dtype_of_numpy", "dtype_of_safetensors", "numpy_dtype"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TensorDType:
     """One element type. `safetensors` is empty if that format has no code for the type."""
 
@@ -28,6 +28,9 @@ class TensorDType:
     numpy: str
     safetensors: str
     needs_ml_dtypes: bool = False
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 DTYPES: tuple[TensorDType, ...] = (

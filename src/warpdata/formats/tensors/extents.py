@@ -15,7 +15,7 @@ from warpdata.errors import BadInputError, PartialCoverageDetail, PartialCoverag
 from warpdata.formats.tensors.plan import Contiguous, DataRun, iter_blocks
 from warpdata.primitives.ranges import RangeSet
 
-__all__ = ["Extent", "ExtentMap", "check_coverage", "coverage_error"]
+__all__ = ["ByteSpace", "Extent", "ExtentMap", "ViewRecord", "check_coverage", "coverage_error", "missing_ranges"]
 
 _MAX_REPORTED_RANGES = 10_000
 
@@ -28,6 +28,22 @@ class Extent:
     end: int
     source: int
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByteSpace:
+    """A ByteSpace by its kind, `canonical` or `view`, and its id. Every offset belongs to one."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRecord:
+    """The view whose bytes a view file holds: the index multihash of its artifact, and the id of its ByteSpace."""
+
+    artifact_index: str
+    space_id: str
 
 
 class ExtentMap:
@@ -49,6 +65,9 @@ class ExtentMap:
         self.parts: tuple[Extent, ...] = tuple(joined)
         self._starts = [part.start for part in joined]
         self._source_ranges = _source_ranges(joined)
+
+    def __repr__(self) -> str:
+        return f"ExtentMap({len(self.parts)} extents, {sum(part.end - part.start for part in self.parts):,} bytes)"
 
     def holding(self, start: int, end: int) -> Extent | None:
         """Return the extent that holds all of a range, if one does."""
@@ -82,29 +101,34 @@ class ExtentMap:
         return [(first, last) for first, last, part in self.pieces(start, end) if part is None]
 
 
-def check_coverage(runs: Iterable[DataRun], extents: ExtentMap, index_multihash: str) -> None:
+def check_coverage(runs: Iterable[DataRun], extents: ExtentMap, space: ByteSpace) -> None:
     """Raise `PartialCoverageError` with the exact missing ranges, unless every byte is available."""
+    missing = missing_ranges(runs, extents)
+    if missing:
+        raise coverage_error(missing, space)
 
-    def missing_parts() -> Iterator[tuple[int, int]]:
+
+def missing_ranges(runs: Iterable[DataRun], extents: ExtentMap) -> RangeSet:
+    """Return the bytes of runs that no source holds."""
+
+    def parts() -> Iterator[tuple[int, int]]:
         for run in runs:
             span = run.size if isinstance(run, Contiguous) else run.span
             if extents.holding(run.source, run.source + span) is None:
                 for source, _, size in iter_blocks(run):
                     yield from extents.missing(source, source + size)
 
-    missing = RangeSet(missing_parts())
-    if missing:
-        raise coverage_error(missing, index_multihash)
+    return RangeSet(parts())
 
 
-def coverage_error(missing: RangeSet, index_multihash: str) -> PartialCoverageError:
-    """Return the error for missing canonical bytes. It carries at most 10,000 ranges; the message counts all."""
+def coverage_error(missing: RangeSet, space: ByteSpace) -> PartialCoverageError:
+    """Return the error for missing bytes. It carries at most 10,000 ranges; the message counts all."""
     ranges = list(missing)
     shown = tuple((span.start, span.size_bytes) for span in ranges[:_MAX_REPORTED_RANGES])
     return PartialCoverageError(
-        f"{missing.size_bytes} bytes in {len(ranges)} ranges are missing; "
+        f"{missing.size_bytes} bytes in {len(ranges)} ranges of the {space.kind} ByteSpace are missing; "
         f"the first is {ranges[0].start}…{ranges[0].end}",
-        detail=PartialCoverageDetail("canonical", index_multihash, shown),
+        detail=PartialCoverageDetail(space.kind, space.id, shown),
         hint="Add a source that has these bytes.",
     )
 

@@ -7,7 +7,7 @@ back" of docs/specs/tensors.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from warpdata.formats.tensors.transfer import write_back
 from warpdata.formats.tensors.view import View
 from warpdata.primitives.parallel import usable_cores
 from warpdata.primitives.ranges import RangeSet
+from warpdata.storage import ConcurrentSource, RangeSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -155,14 +156,36 @@ def overwrite_view(replica: Replica, plan: ViewPlan, block: memoryview) -> Repli
     )
     write_back(replace(plan, runs=tuple(moved)), block, memory)
     storages = RangeSet((offset, offset + size) for offset, size in touched)
+    kept_sources: tuple[RangeSource, ...] = replica.sources
+    old_parts: Iterable[Extent] = replica.extents.parts
+    if replica.verifies:
+        # The hashes of the new artifact are not known, so the old one verifies its bytes.
+        kept_sources = (_ReplicaSource(replica),)
+        old_parts = [Extent(part.start, part.end, 0, part.start) for part in old_parts]
     parts = [
         Extent(start, end, part.source, part.offset + start - part.start)
-        for part in replica.extents.parts
+        for part in old_parts
         for start, end in storages.missing((part.start, part.end))
     ]
-    parts += [Extent(at, at + size, len(replica.sources), positions[at]) for at, size in touched]
-    sources = (*replica.sources, _MemorySource(memory))
+    parts += [Extent(at, at + size, len(kept_sources), positions[at]) for at, size in touched]
+    sources = (*kept_sources, _MemorySource(memory))
     return Replica.create(replica.index, sources, ExtentMap(parts), cost=replica.cost)
+
+
+class _ReplicaSource:
+    """The canonical bytes of an artifact, verified, from any of its sources."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self.size_bytes = replica.index.total_size
+
+    @property
+    def concurrency(self) -> int:
+        allowed = (s.concurrency if isinstance(s, ConcurrentSource) else 1 for s in self._replica.sources)
+        return min(allowed, default=1)
+
+    def read_range(self, start: int, end: int) -> memoryview:
+        return self._replica.read_bytes(start, end)
 
 
 class _MemorySource:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -86,7 +87,7 @@ class TensorEntry:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TensorIndex:
     """All tensors of an artifact, in name order. `BadInputError` if the entries break a rule of the index."""
 
@@ -100,6 +101,9 @@ class TensorIndex:
             raise BadInputError(f"the tensor index is not valid: {'; '.join(problems[:5])}")
         object.__setattr__(self, "total_size", max((e.offset + e.size for e in self.entries), default=0))
         object.__setattr__(self, "_by_name", {entry.name: entry for entry in self.entries})
+
+    def __repr__(self) -> str:
+        return f"TensorIndex({len(self.entries):,} tensors, {self.total_size:,} bytes)"
 
     def __iter__(self) -> Iterator[TensorEntry]:
         return iter(self.entries)
@@ -124,13 +128,20 @@ def pack_index(tensors: Mapping[str, tuple[str | TensorDType, Sequence[int]]]) -
     """Place tensors in name order, each in its own aligned storage, without other gaps."""
     entries, cursor = [], 0
     for name in sorted(tensors):
-        kind, shape = tensors[name]
+        kind, shape = tensors[name][0], _counts(name, tensors[name][1])
         dtype = kind if isinstance(kind, TensorDType) else dtype_named(kind)
         cursor = align(cursor)
         size = math.prod(shape) * dtype.item_bytes
-        entries.append(TensorEntry(name, cursor, size, tuple(shape), compact_stride(shape), dtype))
+        entries.append(TensorEntry(name, cursor, size, shape, compact_stride(shape), dtype))
         cursor += size
     return TensorIndex(tuple(entries))
+
+
+def _counts(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(count) for count in shape)
+    except TypeError as error:
+        raise BadInputError(f"{name!r}: the shape {shape!r} is not a list of integers") from error
 
 
 def align(position: int) -> int:
@@ -153,7 +164,8 @@ def encode_index(index: TensorIndex) -> bytes:
         entry.name: [entry.offset, entry.size, entry.shape, entry.stride, entry.dtype.name, entry.storage_offset]
         for entry in index
     }
-    return json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode()
+    # Integers of NumPy become integers of Python.
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"), default=operator.index).encode()
 
 
 def parse_index(data: bytes, label: str = "the tensor index") -> TensorIndex:

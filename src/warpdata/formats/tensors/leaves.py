@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from warpdata.errors import CorruptError, UnsupportedError
-from warpdata.formats.tensors.extents import Extent, ExtentMap, coverage_error
+from warpdata.formats.tensors.extents import ByteSpace, Extent, ExtentMap, coverage_error
 from warpdata.formats.tensors.hashing import leaf_size
 from warpdata.formats.tensors.index import TensorIndex
 from warpdata.formats.tensors.plan import DataRun
@@ -28,7 +28,7 @@ class LeafDigests:
     """The leaf digests of an artifact, and the bytes that each of them covers."""
 
     index: TensorIndex
-    digests: tuple[bytes, ...]
+    digests: tuple[bytes, ...] = field(repr=False)
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class LeafDigests:
 
 
 def plan_leaf_reads(
-    runs: Sequence[DataRun], extents: ExtentMap, cost: ReadCost, leaves: LeafDigests, index_multihash: str
+    runs: Sequence[DataRun], extents: ExtentMap, cost: ReadCost, leaves: LeafDigests, space: ByteSpace
 ) -> ReadPlan:
     """Plan requests for every leaf that a view has bytes of. Neighbours share a request."""
     copies = [copy_of(run) for run in runs]
@@ -70,7 +70,7 @@ def plan_leaf_reads(
     for number, copy in enumerate(copies):
         for leaf in _touched_leaves(copy, leaves):
             touched.setdefault(leaf, []).append(number)
-    homes = {leaf: _home(leaf, leaves, extents, index_multihash) for leaf in sorted(touched)}
+    homes = {leaf: _home(leaf, leaves, extents, space) for leaf in sorted(touched)}
     placed = {leaf: _target_position(leaf, leaves, copies, touched[leaf]) for leaf in homes}
     reads = []
     for group in _grouped(homes, placed, cost, leaves):
@@ -94,7 +94,7 @@ def _touched_leaves(copy: StridedCopy, leaves: LeafDigests) -> Iterator[int]:
             yield leaf
 
 
-def _home(leaf: int, leaves: LeafDigests, extents: ExtentMap, index_multihash: str) -> Extent:
+def _home(leaf: int, leaves: LeafDigests, extents: ExtentMap, space: ByteSpace) -> Extent:
     """Return the extent that holds all of a leaf. A leaf is hashed as a whole, so it must be in one source."""
     start, end = leaves.span(leaf)
     home = extents.holding(start, end)
@@ -102,7 +102,7 @@ def _home(leaf: int, leaves: LeafDigests, extents: ExtentMap, index_multihash: s
         return home
     missing = RangeSet(extents.missing(start, end))
     if missing:
-        raise coverage_error(missing, index_multihash)
+        raise coverage_error(missing, space)
     raise UnsupportedError(
         f"bytes {start}…{end} have one hash, but several sources", hint="Read them with verify=False."
     )

@@ -22,7 +22,7 @@ from warpdata.formats.tensors.index import ALIGNMENT_BYTES, TensorEntry, TensorI
 from warpdata.formats.tensors.plan import Permute, Run, ViewPlan, make_plan
 from warpdata.formats.tensors.reads import ReadCost, ViewExplanation, explain_reads
 from warpdata.formats.tensors.replica import Replica
-from warpdata.formats.tensors.spec import Narrow, NormalView, Op, TensorSelection, normalize, whole
+from warpdata.formats.tensors.spec import Narrow, NormalView, Op, TensorSelection, as_int, normalize, whole
 
 __all__ = ["Deferred", "Layout", "MultiBufferPlan", "PlacedTensors", "place_tensors"]
 
@@ -121,10 +121,10 @@ def _positions(index: TensorIndex, plans: Mapping[str, ViewPlan], layout: Layout
     for name, plan in plans.items():
         given = layout[name]
         key, offset = given if isinstance(given, tuple) else ("", given)
-        item = min(plan.index[name].dtype.item_bytes, ALIGNMENT_BYTES)
-        if not isinstance(offset, int) or offset < 0 or offset % item:
+        item, position = min(plan.index[name].dtype.item_bytes, ALIGNMENT_BYTES), as_int(offset)
+        if position is None or position < 0 or position % item:
             raise BadInputError(f"{name!r} cannot begin at byte {offset!r}; expected a multiple of {item}")
-        out[name] = (str(key), offset)
+        out[name] = (str(key), position)
     return out
 
 
@@ -155,9 +155,14 @@ class Deferred:
     def __init__(self, replica: Replica, device: Any, cost: ReadCost | None) -> None:
         self._replica = replica
         self._device = cuda.cuda_device(device)
+        self._has_torch = cuda.wants_torch(device)
         self._cost = cost or replica.cost
         self._plan = MultiBufferPlan(replica.index)
         self._is_open = True
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "closed"
+        return f"Deferred({len(self._plan.buffers)} slices of {self._replica.index_multihash}, {state})"
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +187,9 @@ class Deferred:
         """Return the requests and bytes of `commit()`."""
         plan = self._plan.plan()
         reads = self._replica.plan_reads(plan, self._cost, verify=verify)
-        return explain_reads(plan, reads, self._replica.requests(reads), on_device=self._device is not None)
+        return explain_reads(
+            plan, reads, self._replica.requests(reads), on_device=self._device is not None, space=self._replica.space
+        )
 
     def commit(self, *, verify: bool | None = None) -> None:
         """Read everything. `PartialCoverageError` if bytes are missing: then nothing is written."""
@@ -203,6 +210,9 @@ class Deferred:
 
     def _allocate(self, shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
         dtype = self._replica.index[name].dtype
+        if self._has_torch:
+            host = cuda.empty_tensor(shape, dtype, "cpu")
+            return host, host_bytes(cuda.tensor_bytes(host).numpy())
         if self._device is None:
             array = np.empty(shape, numpy_dtype(dtype))
             return array, host_bytes(array)

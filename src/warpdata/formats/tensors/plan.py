@@ -87,7 +87,7 @@ class Permute:
         return tuple(self.order.index(dim) for dim in range(len(self.order)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ViewPlan:
     """The index of a view, its runs in target order, and the permutations that follow them."""
 
@@ -96,6 +96,9 @@ class ViewPlan:
     runs: tuple[Run, ...]
     permutes: tuple[Permute, ...]
     size: int
+
+    def __repr__(self) -> str:
+        return f"ViewPlan({len(self.names)} tensors, {len(self.runs)} runs, {self.size:,} bytes)"
 
     @property
     def data_runs(self) -> tuple[DataRun, ...]:

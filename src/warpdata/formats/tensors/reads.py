@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from warpdata.errors import BadInputError
-from warpdata.formats.tensors.extents import ExtentMap
+from warpdata.formats.tensors.extents import ByteSpace, ExtentMap
 from warpdata.formats.tensors.plan import Contiguous, DataRun, Pad, Strided, ViewPlan, iter_blocks
 from warpdata.formats.tensors.strided_copy import StridedCopy, copy_of, split_copy
 
@@ -106,12 +106,12 @@ class ReadPlan:
     choices: tuple[Choice, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ViewExplanation:
     """The exact cost of a read, known before it runs.
 
     `reads` are (source, start, end), one for each request. `bytes_kept` arrive in the view. With `on_device`, the
-    device packs blocks and swaps axes.
+    device packs blocks and swaps axes. `space_kind` and `space_id` name the ByteSpace that is read.
     """
 
     requests: int
@@ -122,9 +122,17 @@ class ViewExplanation:
     choices: tuple[Choice, ...]
     transposed: tuple[str, ...]
     on_device: bool = False
+    space_kind: str = "canonical"
+    space_id: str = ""
+
+    def __repr__(self) -> str:
+        counts = f"requests={self.requests}, bytes_read={self.bytes_read}, bytes_kept={self.bytes_kept}"
+        return f"ViewExplanation({counts}, on_device={self.on_device}, space_kind={self.space_kind!r})"
 
     def __str__(self) -> str:
         lines = [f"{self.requests} requests, {self.bytes_read} bytes read, {self.bytes_kept} kept"]
+        if self.space_kind == "view":
+            lines[0] += f", from kept bytes of the view {self.space_id}"
         place = "on the device" if self.on_device else "in memory"
         for choice in self.choices:
             other = "" if choice.alternative_cost is None else f", the next best costs {choice.alternative_cost}"
@@ -139,7 +147,12 @@ class ViewExplanation:
 
 
 def explain_reads(
-    plan: ViewPlan, planned: ReadPlan, requests: tuple[tuple[int, int, int], ...], *, on_device: bool
+    plan: ViewPlan,
+    planned: ReadPlan,
+    requests: tuple[tuple[int, int, int], ...],
+    *,
+    on_device: bool,
+    space: ByteSpace,
 ) -> ViewExplanation:
     """Sum up a read plan and the requests that carry it out."""
     return ViewExplanation(
@@ -151,6 +164,8 @@ def explain_reads(
         choices=planned.choices,
         transposed=tuple(permute.name for permute in plan.permutes),
         on_device=on_device,
+        space_kind=space.kind,
+        space_id=space.id,
     )
 
 

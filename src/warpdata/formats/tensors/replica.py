@@ -1,17 +1,19 @@
 """A replica: one artifact and the sources of its bytes.
 
 Views, tensors and hashes are computed from it. It has no policy: it neither chooses between sources nor fills in
-missing bytes.
+missing bytes. With a policy, `Failover` reads bytes that one source fails to deliver from another.
 """
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from warpdata.formats.tensors.buffers import HostTarget
-from warpdata.formats.tensors.extents import ExtentMap, check_coverage
+from warpdata.formats.tensors.extents import ByteSpace, ExtentMap, ViewRecord, check_coverage
+from warpdata.formats.tensors.failover import Failover
 from warpdata.formats.tensors.hashing import leaf_size, multihash, tree_root
 from warpdata.formats.tensors.index import TensorIndex, encode_index
 from warpdata.formats.tensors.leaves import LeafDigests, plan_leaf_reads
@@ -19,18 +21,31 @@ from warpdata.formats.tensors.peer import PeerSource
 from warpdata.formats.tensors.plan import Contiguous, Pad, Run, ViewPlan, make_plan
 from warpdata.formats.tensors.reads import ReadCost, ReadPlan, plan_reads
 from warpdata.formats.tensors.shards import FileShards, StoreShards, can_gather
+from warpdata.formats.tensors.source_health import SourceStats
 from warpdata.formats.tensors.spec import NormalView
 from warpdata.formats.tensors.transfer import Engine, TransferTask, fill, threads_for
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.storage import ObjectRangeSource, RangeSource
 
-__all__ = ["CanonicalBytes", "Replica", "data_digest"]
+__all__ = ["CanonicalBytes", "Replica", "ViewFinder", "data_digest"]
 
 _VERIFIED_SOURCES = (FileShards, StoreShards, ObjectRangeSource, PeerSource)
 """Sources whose bytes come from a store or a peer, and are verified by default."""
 
 
-@dataclass(frozen=True, slots=True)
+class ViewFinder(Protocol):
+    """Finds kept bytes of views among the sources of a policy."""
+
+    def find(self, space_id: str, index_bytes: bytes, expect: str | None) -> Replica | None:
+        """Return the bytes of a view whose hash is `expect`, or else the one that the policy names."""
+        ...
+
+    def stats(self) -> list[SourceStats]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Replica:
     """`leaves` are the leaf digests, if they are known. `cost` is that of the sources."""
 
@@ -42,6 +57,12 @@ class Replica:
     leaves: tuple[bytes, ...] | None = None
     engine: Engine = field(default_factory=Engine, compare=False)
     cost: ReadCost = field(default_factory=ReadCost)
+    failover: Failover | None = field(default=None, compare=False)
+    views: ViewFinder | None = field(default=None, compare=False)
+    view: ViewRecord | None = None
+
+    def __repr__(self) -> str:
+        return f"Replica({self.index_multihash}, {self.index!r}, {len(self.sources)} sources)"
 
     @classmethod
     def create(
@@ -53,24 +74,30 @@ class Replica:
         leaves: tuple[bytes, ...] | None = None,
         engine: Engine | None = None,
         cost: ReadCost | None = None,
+        failover: Failover | None = None,
+        view: ViewRecord | None = None,
     ) -> Replica:
         data = encode_index(index)
         digest = multihash(hashlib.sha256(data).digest())
-        return cls(index, data, digest, sources, extents, leaves, engine or Engine(), cost or ReadCost())
+        made = cls(index, data, digest, sources, extents, leaves, engine or Engine(), cost or ReadCost(), failover)
+        return made if view is None else replace(made, view=view)
 
-    def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool | None = False) -> ReadPlan:
+    def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool | None = None) -> ReadPlan:
         """Return the requests of a plan. `PartialCoverageError` if bytes are missing."""
-        check_coverage(plan.data_runs, self.extents, self.index_multihash)
+        check_coverage(plan.data_runs, self.extents, self.space)
         leaves = self._leaves_to_verify(verify)
         if leaves is not None:
-            return plan_leaf_reads(plan.data_runs, self.extents, cost, leaves, self.index_multihash)
-        gathering = {number for number, source in enumerate(self.sources) if can_gather(source)}
+            return plan_leaf_reads(plan.data_runs, self.extents, cost, leaves, self.space)
+        # A file that another process truncates kills a process that maps it, so files with alternatives are read.
+        is_mapped = self.failover is None or not self.failover.has_alternatives
+        gathering = {number for number, source in enumerate(self.sources) if is_mapped and can_gather(source)}
         return plan_reads(plan.data_runs, self.extents, cost, gathering=gathering)
 
-    def transfer_task(self, plan: ViewPlan, cost: ReadCost, *, verify: bool | None = False) -> TransferTask:
+    def transfer_task(self, plan: ViewPlan, cost: ReadCost, *, verify: bool | None = None) -> TransferTask:
         """Return the work of a plan for an engine. `PartialCoverageError` if bytes are missing."""
         reads = self.plan_reads(plan, cost, verify=verify)
-        return TransferTask(plan.runs, plan.permutes, reads.reads, self.sources, self._leaves_to_verify(verify))
+        leaves = self._leaves_to_verify(verify)
+        return TransferTask(plan.runs, plan.permutes, reads.reads, self.sources, leaves, self.failover)
 
     def requests(self, planned: ReadPlan) -> tuple[tuple[int, int, int], ...]:
         """Return the requests to the sources as (source, start, end), one for each shard of a range."""
@@ -84,16 +111,29 @@ class Replica:
         return tuple(out)
 
     def read_bytes(self, start: int, end: int) -> memoryview:
-        """Read a range of canonical bytes, unverified. `PartialCoverageError` if bytes are missing."""
+        """Read a range of canonical bytes, verified like any read. `PartialCoverageError` if bytes are missing."""
         out = memoryview(bytearray(end - start))
         plan = ViewPlan(TensorIndex(()), (), (Contiguous("", 0, start, end - start),), (), end - start)
         self.engine.fill(self.transfer_task(plan, ReadCost()), HostTarget([(0, out)]))
         return out
 
+    @property
+    def space(self) -> ByteSpace:
+        """The ByteSpace of the bytes: canonical, unless these are the kept bytes of a view."""
+        if self.view is not None:
+            return ByteSpace("view", self.view.space_id)
+        return ByteSpace("canonical", self.index_multihash)
+
+    @property
+    def verifies(self) -> bool:
+        """Reads are verified by default: bytes come from a policy, a store or a peer, and their hashes are known."""
+        is_foreign = self.failover is not None or any(isinstance(source, _VERIFIED_SOURCES) for source in self.sources)
+        return is_foreign and self.leaves is not None
+
     def _leaves_to_verify(self, verify: bool | None) -> LeafDigests | None:
-        """Return the digests to verify a read with. `verify=None` verifies the bytes of stores and peers."""
+        """Return the digests to verify a read with."""
         if verify is None:
-            verify = any(isinstance(source, _VERIFIED_SOURCES) for source in self.sources)
+            verify = self.verifies
         return LeafDigests(self.index, self.leaves) if verify and self.leaves is not None else None
 
 
@@ -103,7 +143,7 @@ class CanonicalBytes:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._plan = make_plan(replica.index, NormalView(()))
-        check_coverage(self._plan.data_runs, replica.extents, replica.index_multihash)
+        check_coverage(self._plan.data_runs, replica.extents, replica.space)
         self._starts = [run.target for run in self._plan.runs]
         self.size = self._plan.size
 
@@ -120,9 +160,9 @@ class CanonicalBytes:
         return threads_for(self._task(self._plan.runs), self._replica.engine.threads)
 
     def _task(self, runs: tuple[Run, ...]) -> TransferTask:
-        data_runs = [run for run in runs if not isinstance(run, Pad)]
-        reads = plan_reads(data_runs, self._replica.extents, self._replica.cost)
-        return TransferTask(runs, (), reads.reads, self._replica.sources)
+        plan = ViewPlan(TensorIndex(()), (), runs, (), self.size)
+        # The bytes are hashed or published, so a corrupt file must not pass, even one that the caller opened.
+        return self._replica.transfer_task(plan, self._replica.cost, verify=True)
 
 
 def data_digest(replica: Replica) -> bytes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpdata.errors import CorruptError, UnsupportedError
+from warpdata.errors import BadInputError, CorruptError, UnsupportedError
 from warpdata.formats.tensors.dtypes import TensorDType, dtype_of_safetensors
 from warpdata.formats.tensors.extents import Extent, ExtentMap
 from warpdata.formats.tensors.index import ALIGNMENT_BYTES, TensorEntry, TensorIndex, decode_object, pack_index
@@ -32,6 +32,14 @@ __all__ = ["index_safetensors", "write_safetensors"]
 _METADATA = "__metadata__"
 _GROUP_BYTES = 4 * SHARD_BYTES  # enough requests at a time to keep a store busy
 _MAX_REPORTED = 20
+_OTHER_FILES = {
+    b"PK\x03\x04": "a zip archive, such as a checkpoint of torch.save or a file of numpy.savez",
+    b"\x80": "a pickle, such as an old checkpoint of torch.save",
+    b"\x93NUMPY": "an array of numpy.save",
+    b"\x89HDF\r\n": "an HDF5 file",
+    b"GGUF": "a GGUF file",
+    b"PAR1": "a Parquet file",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +74,12 @@ def _read_header(file: FileRangeSource) -> list[_HeaderTensor]:
     """Return the tensors of a file in byte order. They must fill the file without gap or overlap."""
     name, size = file.path.name, file.size_bytes
     if size < 8:
+        _check_is_safetensors(file, b"")
         raise CorruptError(f"{name} has {size} bytes, too few for a safetensors file")
-    (length,) = struct.unpack("<Q", file.read_range(0, 8))
+    begin = bytes(file.read_range(0, min(size, 9)))
+    (length,) = struct.unpack("<Q", begin[:8])
+    if length > min(size - 8, MAX_SAFETENSORS_HEADER_BYTES) or not begin.endswith(b"{"):
+        _check_is_safetensors(file, begin)
     if length > min(size - 8, MAX_SAFETENSORS_HEADER_BYTES):
         raise CorruptError(f"{name} declares a header of {length} bytes; the file has {size}")
     header = decode_object(bytes(file.read_range(8, 8 + length)), f"the header of {name}")
@@ -90,6 +102,18 @@ def _read_header(file: FileRangeSource) -> list[_HeaderTensor]:
         shown = tuple(problems[:_MAX_REPORTED])
         raise CorruptError(f"{name} has {len(problems)} problems; the first: {shown[0]}", problems=shown)
     return tensors
+
+
+def _check_is_safetensors(file: FileRangeSource, begin: bytes) -> None:
+    """Raise `BadInputError` if neither the name nor the first bytes are those of a safetensors file."""
+    if begin.endswith(b"{") or file.path.suffix == ".safetensors":
+        return
+    kind = next((kind for magic, kind in _OTHER_FILES.items() if begin.startswith(magic)), None)
+    found = f": it is {kind}" if kind else ""
+    raise BadInputError(
+        f"{file.path} is not a tensor file{found}",
+        hint="Pass a .safetensors file, a directory of them, or a file that write_tensors or save_partial wrote.",
+    )
 
 
 def _row_problems(row: Any) -> Iterator[str]:

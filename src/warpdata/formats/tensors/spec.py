@@ -1,18 +1,19 @@
 """View specs: the operations of a view, and the normal form that equal specs share.
 
-`narrow` and `transpose` are the operations of version 1: one narrow per tensor, and no mixture of both. `crop` is
-the extension: bounds and steps on any axes, and an order of axes, in one operation. All become a
-`TensorSelection`. A selection that version 1 can express has its version 1 id. Implements "Specs" of
-docs/specs/tensors.md.
+The operations of a tensor apply one after another and fold into one `TensorSelection`: bounds of every axis, and an
+order of axes. Version 1 of the view identity knows one narrow, or transposes. A selection that it can express has
+its version 1 id, however it was written. Implements "Specs" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from warpdata.errors import BadInputError
+from warpdata.formats.tensors.display import list_names
 from warpdata.formats.tensors.index import TensorEntry, TensorIndex
 from warpdata.limits import MAX_VIEW_OPS
 
@@ -25,6 +26,7 @@ __all__ = [
     "TensorSelection",
     "Transpose",
     "ViewSpec",
+    "as_int",
     "crop",
     "narrow",
     "normalize",
@@ -91,6 +93,10 @@ class Bound:
     def is_full(self, extent: int) -> bool:
         return self.start == 0 and self.length == extent and self.step == 1
 
+    def part(self, start: int, length: int, step: int = 1) -> Bound:
+        """Return the bound of some of the kept entries; `start` and `step` count kept entries."""
+        return Bound(self.start + start * self.step, length, self.step * step if length > 1 else 1)
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSelection:
@@ -120,11 +126,14 @@ class TensorSelection:
         return None if cut else _swaps(self.order)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class NormalView:
     """Selections by name, in name order, without identities. Empty: the canonical artifact itself."""
 
     selections: tuple[tuple[str, TensorSelection], ...]
+
+    def __repr__(self) -> str:
+        return f"NormalView({list_names([name for name, _ in self.selections])})"
 
 
 def whole(entry: TensorEntry) -> TensorSelection:
@@ -148,83 +157,94 @@ def normalize(index: TensorIndex, spec: ViewSpec) -> NormalView:
         if not isinstance(ops, Sequence) or len(ops) > MAX_VIEW_OPS:
             found = type(ops).__name__
             raise BadInputError(f"{name!r}: expected up to {MAX_VIEW_OPS} operations, not {found}")
-        selection = _selection(entry, ops)
+        fold = _Fold(entry)
+        for op in ops:
+            fold.apply(op)
+        selection = TensorSelection(tuple(fold.bounds), tuple(fold.order))
         if selection != whole(entry):
             selections.append((name, selection))
     return NormalView(tuple(sorted(selections, key=lambda pair: pair[0])))
 
 
-def _selection(entry: TensorEntry, ops: Sequence[Op]) -> TensorSelection:
-    if len(ops) == 1 and isinstance(ops[0], Crop):
-        return _cropped(entry, ops[0])
-    bounds, order = list(whole(entry).bounds), list(range(len(entry.shape)))
-    narrowed = False
-    for op in ops:
+class _Fold:
+    """The result of some operations on one tensor: its bounds, and the axis at each position."""
+
+    def __init__(self, entry: TensorEntry) -> None:
+        self._name = entry.name
+        self.bounds = list(whole(entry).bounds)
+        self.order = list(range(len(entry.shape)))
+
+    def apply(self, op: Op) -> None:
         if isinstance(op, Narrow):
-            dim = _dimension(entry, op.dim)
-            bound = _narrowed(entry, dim, op)
-            if not bound.is_full(entry.shape[dim]):
-                if narrowed:
-                    raise BadInputError(f"{entry.name!r} is narrowed more than once", hint="Use crop().")
-                narrowed, bounds[dim] = True, bound
+            axis = self._axis(op.dim)
+            self.bounds[axis] = self._narrowed(axis, op)
         elif isinstance(op, Transpose):
-            one, two = _dimension(entry, op.dim0), _dimension(entry, op.dim1)
-            order[one], order[two] = order[two], order[one]
+            one, two = self._position(op.dim0), self._position(op.dim1)
+            self.order[one], self.order[two] = self.order[two], self.order[one]
         elif isinstance(op, Crop):
-            raise BadInputError(f"{entry.name!r}: crop cannot be combined with other operations")
+            self._crop(op)
         else:
-            raise BadInputError(f"{entry.name!r}: {op!r} is not an operation")
-    if any(isinstance(op, Narrow) for op in ops) and any(isinstance(op, Transpose) for op in ops):
-        raise BadInputError(f"{entry.name!r}: narrow and transpose cannot be combined", hint="Use crop().")
-    return TensorSelection(tuple(bounds), tuple(order))
+            raise BadInputError(f"{self._name!r}: {op!r} is not an operation")
+
+    def _crop(self, op: Crop) -> None:
+        rank = len(self.order)
+        if len(op.slices) > rank:
+            raise BadInputError(f"{self._name!r} has {rank} dimensions, but the crop has {len(op.slices)}")
+        for axis, part in zip(self.order, op.slices, strict=False):
+            self.bounds[axis] = self._sliced(axis, part)
+        if op.order is None:
+            return
+        positions = [self._position(dim) for dim in op.order]
+        if sorted(positions) != list(range(rank)):
+            raise BadInputError(f"{self._name!r}: {op.order!r} does not name each of {rank} dimensions once")
+        self.order = [self.order[position] for position in positions]
+
+    def _position(self, dim: int) -> int:
+        rank, position = len(self.order), as_int(dim)
+        if position is None or not -rank <= position < rank:
+            raise BadInputError(f"{self._name!r} has {rank} dimensions; {dim!r} is out of range")
+        return position % rank
+
+    def _axis(self, dim: int) -> int:
+        return self.order[self._position(dim)]
+
+    def _narrowed(self, axis: int, op: Narrow) -> Bound:
+        bound, given, length = self.bounds[axis], as_int(op.start), as_int(op.length)
+        if given is None or length is None:
+            found = f"start {op.start!r} and length {op.length!r}"
+            raise BadInputError(f"{self._name!r}: {found} are not both integers")
+        start = given + bound.length if given < 0 else given
+        if not 0 <= start < bound.length or length <= 0 or start + length > bound.length:
+            raise BadInputError(
+                f"{self._name!r}: {length} entries from {given} are outside of dimension {op.dim}, "
+                f"which has {bound.length}"
+            )
+        return bound.part(start, length)
+
+    def _sliced(self, axis: int, part: slice) -> Bound:
+        bound = self.bounds[axis]
+        values = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
+        numbers = [None if value is None else as_int(value) for value in values]
+        if len(values) != 3 or [value is None for value in values] != [number is None for number in numbers]:
+            raise BadInputError(f"{self._name!r}: {part!r} is not a slice of integers")
+        if numbers == [None, None, None]:
+            return bound
+        start, stop, step = numbers[0] or 0, numbers[1], 1 if numbers[2] is None else numbers[2]
+        stop = bound.length if stop is None else stop
+        start, stop = (start + bound.length if start < 0 else start), (stop + bound.length if stop < 0 else stop)
+        if not 0 <= start < stop <= bound.length or step < 1:
+            raise BadInputError(f"{self._name!r}: {part!r} is outside of a dimension with {bound.length} entries")
+        return bound.part(start, -(-(stop - start) // step), step)
 
 
-def _dimension(entry: TensorEntry, dim: int) -> int:
-    rank = len(entry.shape)
-    if not _is_int(dim) or not -rank <= dim < rank:
-        raise BadInputError(f"{entry.name!r} has {rank} dimensions; {dim!r} is out of range")
-    return dim % rank
-
-
-def _narrowed(entry: TensorEntry, dim: int, op: Narrow) -> Bound:
-    extent = entry.shape[dim]
-    if not _is_int(op.start) or not _is_int(op.length):
-        raise BadInputError(f"{entry.name!r}: start {op.start!r} and length {op.length!r} are not both integers")
-    start = op.start + extent if op.start < 0 else op.start
-    if not 0 <= start < extent or op.length <= 0 or start + op.length > extent:
-        raise BadInputError(
-            f"{entry.name!r}: {op.length} entries from {op.start} are outside of dimension {dim}, which has {extent}"
-        )
-    return Bound(start, op.length)
-
-
-def _cropped(entry: TensorEntry, op: Crop) -> TensorSelection:
-    rank = len(entry.shape)
-    if len(op.slices) > rank:
-        raise BadInputError(f"{entry.name!r} has {rank} dimensions, but the crop has {len(op.slices)}")
-    bounds = list(whole(entry).bounds)
-    for dim, part in enumerate(op.slices):
-        bounds[dim] = _bound(entry, dim, part)
-    order = tuple(range(rank)) if op.order is None else tuple(_dimension(entry, dim) for dim in op.order)
-    if sorted(order) != list(range(rank)):
-        raise BadInputError(f"{entry.name!r}: {op.order!r} does not name each of {rank} dimensions once")
-    return TensorSelection(tuple(bounds), order)
-
-
-def _bound(entry: TensorEntry, dim: int, part: slice) -> Bound:
-    extent = entry.shape[dim]
-    values = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
-    if len(values) != 3 or not all(value is None or _is_int(value) for value in values):
-        raise BadInputError(f"{entry.name!r}: {part!r} is not a slice of integers")
-    if part == slice(None):
-        return Bound(0, extent)
-    start, stop = (part.start or 0), (extent if part.stop is None else part.stop)
-    start, stop = (start + extent if start < 0 else start), (stop + extent if stop < 0 else stop)
-    step = 1 if part.step is None else part.step
-    if not 0 <= start < stop <= extent or step < 1:
-        raise BadInputError(f"{entry.name!r}: {part!r} is outside of dimension {dim}, which has {extent}")
-    length = -(-(stop - start) // step)
-    return Bound(start, length, step if length > 1 else 1)
+def as_int(value: object) -> int | None:
+    """Return an integer of Python or NumPy; None for any other value, such as a bool."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array with several elements, or a bool of NumPy
+        return None
 
 
 def _swaps(order: Sequence[int]) -> tuple[Transpose, ...]:
@@ -236,7 +256,3 @@ def _swaps(order: Sequence[int]) -> tuple[Transpose, ...]:
             out.append(Transpose(position, at))
             axes[position], axes[at] = axes[at], axes[position]
     return tuple(out)
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -17,7 +17,7 @@ from warpdata.formats.tensors.plan import Contiguous, DataRun
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["StridedCopy", "clip_copy", "copy_of", "copy_strided", "split_copy"]
+__all__ = ["StridedCopy", "clip_copy", "copy_of", "copy_strided", "iter_copy_blocks", "split_copy"]
 
 _WORDS = (8, 4, 2)
 
@@ -87,6 +87,15 @@ def split_copy(copy: StridedCopy, max_bytes: int) -> Iterator[StridedCopy]:
 def clip_copy(copy: StridedCopy, start: int, end: int) -> Iterator[StridedCopy]:
     """Yield the part of a copy inside of a window of the source, in as few copies as its shape allows."""
     yield from _clip(_by_stride(copy), start, end)
+
+
+def iter_copy_blocks(copy: StridedCopy) -> Iterator[tuple[int, int, int]]:
+    """Yield every block of a copy as (source, target, size)."""
+    starts = [(copy.source, copy.target)]
+    for count, stride, target_stride in zip(copy.counts, copy.strides, copy.target_strides, strict=True):
+        starts = [(s + n * stride, t + n * target_stride) for s, t in starts for n in range(count)]
+    for source, target in starts:
+        yield source, target, copy.block
 
 
 def copy_strided(copy: StridedCopy, source: memoryview, source_at: int, target: memoryview, target_at: int) -> None:

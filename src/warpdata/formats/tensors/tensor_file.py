@@ -1,8 +1,9 @@
-"""The two native file formats: canonical files with a whole artifact, and partial files with ranges of one.
+"""The native file formats: canonical files with a whole artifact, partial files with ranges of one, and view files.
 
-Both begin with data and end with leaf digests, index and a trailer, so that a reader finds the index with two reads
+All begin with data and end with leaf digests, index and a trailer, so that a reader finds the index with two reads
 and can verify any part of the data. Byte n of a canonical file is byte n of the canonical ByteSpace. A partial file
-lists the canonical ranges that it holds. Implements "Canonical files" and "Partial files" of docs/specs/tensors.md.
+lists the canonical ranges that it holds. A view file has the ByteSpace of a view, and names the view. Implements
+"Canonical files", "Partial files" and "View files" of docs/specs/tensors.md.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import mmap
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from warpdata.errors import (
     UnsupportedError,
 )
 from warpdata.formats.tensors.buffers import HostTarget
-from warpdata.formats.tensors.extents import Extent, check_coverage
+from warpdata.formats.tensors.extents import Extent, ViewRecord, check_coverage
 from warpdata.formats.tensors.hashing import leaf_size
 from warpdata.formats.tensors.index import TensorIndex, align, parse_index
 from warpdata.formats.tensors.plan import Contiguous, ViewPlan
@@ -46,6 +48,7 @@ __all__ = [
     "finish_file",
     "is_canonical",
     "is_partial",
+    "is_view_file",
     "parse_tail",
     "read_partial",
     "read_tail",
@@ -54,6 +57,9 @@ __all__ = [
 
 _CANONICAL_MAGIC = b"WARPTENS"
 _PARTIAL_MAGIC = b"WARPPART"
+_VIEW_MAGIC = b"WARPVIEW"
+_RECORD = re.compile(rb"(b[a-z2-7]{55})(b[a-z2-7]{55})")
+_RECORD_BYTES = 112
 _FORMAT = 1
 _CANONICAL_TRAILER = struct.Struct("<QQ32sQ8s")
 _PARTIAL_TRAILER = struct.Struct("<QQQQ32sQ8s")
@@ -68,6 +74,7 @@ class CanonicalTail:
     index: TensorIndex
     index_bytes: bytes
     leaves: tuple[bytes, ...]
+    view: ViewRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +86,27 @@ class PartialContents:
     extents: tuple[Extent, ...]
 
 
-def encode_tail(total_size: int, index_bytes: bytes, leaves: Sequence[bytes]) -> bytes:
-    """Return the bytes of a canonical file after its data and padding."""
+def encode_tail(total_size: int, index_bytes: bytes, leaves: Sequence[bytes], view: ViewRecord | None = None) -> bytes:
+    """Return the bytes of a canonical file, or with a record of a view file, after its data and padding."""
     body = b"".join(leaves) + index_bytes
+    if view is not None:
+        body += f"{view.artifact_index}{view.space_id}".encode("ascii")
     digest = hashlib.sha256(body).digest()
-    return body + _CANONICAL_TRAILER.pack(total_size, len(index_bytes), digest, _FORMAT, _CANONICAL_MAGIC)
+    magic = _CANONICAL_MAGIC if view is None else _VIEW_MAGIC
+    return body + _CANONICAL_TRAILER.pack(total_size, len(index_bytes), digest, _FORMAT, magic)
 
 
 def is_canonical(file: RangeSource) -> bool:
-    return _has_magic(file, _CANONICAL_TRAILER.size, _CANONICAL_MAGIC)
+    """Return whether this is a canonical file or a view file."""
+    return _has_magic(file, _CANONICAL_TRAILER.size, _CANONICAL_MAGIC) or is_view_file(file)
+
+
+def is_view_file(file: RangeSource) -> bool:
+    return _has_magic(file, _CANONICAL_TRAILER.size, _VIEW_MAGIC)
 
 
 def read_tail(file: RangeSource, name: str) -> CanonicalTail:
-    """Read the tail of a canonical file. Every size is compared with the file before it is used."""
+    """Read the tail of a canonical file or a view file. Every size is compared with the file before it is used."""
     size = file.size_bytes
     total, length = _declared_sizes(bytes(file.read_range(size - _CANONICAL_TRAILER.size, size)), name)
     if align(total) + length != size:
@@ -101,7 +116,7 @@ def read_tail(file: RangeSource, name: str) -> CanonicalTail:
 
 def parse_tail(tail: bytes, name: str) -> CanonicalTail:
     """Parse what `encode_tail` returned; `name` is used in messages."""
-    if len(tail) < _CANONICAL_TRAILER.size or not tail.endswith(_CANONICAL_MAGIC):
+    if len(tail) < _CANONICAL_TRAILER.size or not tail.endswith((_CANONICAL_MAGIC, _VIEW_MAGIC)):
         raise CorruptError(f"{name} does not end with the trailer of a tensor index")
     trailer = tail[-_CANONICAL_TRAILER.size :]
     total, length = _declared_sizes(trailer, name)
@@ -110,21 +125,33 @@ def parse_tail(tail: bytes, name: str) -> CanonicalTail:
     _, index_size, digest, _, _ = _CANONICAL_TRAILER.unpack(trailer)
     body = tail[: -_CANONICAL_TRAILER.size]
     _check_digest(body, digest, name)
+    view = None
+    if trailer.endswith(_VIEW_MAGIC):
+        view = _parse_record(body[-_RECORD_BYTES:], name)
+        body = body[:-_RECORD_BYTES]
     leaf_bytes = len(body) - index_size
     index_bytes = body[leaf_bytes:]
     index = parse_index(index_bytes, f"the index of {name}")
     if index.total_size != total:
         raise CorruptError(f"{name} declares {total} bytes of data; its index has {index.total_size}")
-    return CanonicalTail(index, index_bytes, _split_digests(body[:leaf_bytes]))
+    return CanonicalTail(index, index_bytes, _split_digests(body[:leaf_bytes]), view)
+
+
+def _parse_record(record: bytes, name: str) -> ViewRecord:
+    found = _RECORD.fullmatch(record)
+    if found is None:
+        raise CorruptError(f"{name} does not name the view that it holds")
+    return ViewRecord(found[1].decode(), found[2].decode())
 
 
 def _declared_sizes(trailer: bytes, name: str) -> tuple[int, int]:
     """Return the total size and the length of the tail, as a trailer declares them."""
-    total, index_size, _, form, _ = _CANONICAL_TRAILER.unpack(trailer)
+    total, index_size, _, form, magic = _CANONICAL_TRAILER.unpack(trailer)
     _check_format(form, name)
     if total > MAX_TENSOR_SPACE_BYTES or index_size > MAX_TENSOR_INDEX_BYTES:
         raise CorruptError(f"{name} declares {total} bytes of data and {index_size} bytes of index")
-    return total, -(-total // leaf_size(total)) * _DIGEST_BYTES + index_size + _CANONICAL_TRAILER.size
+    record = _RECORD_BYTES if magic == _VIEW_MAGIC else 0
+    return total, -(-total // leaf_size(total)) * _DIGEST_BYTES + index_size + record + _CANONICAL_TRAILER.size
 
 
 def is_partial(file: RangeSource) -> bool:
@@ -163,7 +190,7 @@ def write_partial(path: Path, replica: Replica, plan: ViewPlan, cost: ReadCost) 
 
     The file appears complete or not at all, and never replaces another.
     """
-    check_coverage(plan.data_runs, replica.extents, replica.index_multihash)
+    check_coverage(plan.data_runs, replica.extents, replica.space)
     ranges = _leaf_ranges(replica, plan)
     if len(ranges) > MAX_REPLICA_EXTENTS:
         raise LimitExceededError(f"the view has {len(ranges)} ranges; {MAX_REPLICA_EXTENTS} are allowed")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from warpdata.errors import BadInputError, CorruptError, UnsupportedError
+from warpdata.formats.tensors.display import list_names, table_rows, tensor_table
 from warpdata.formats.tensors.extents import Extent, ExtentMap
 from warpdata.formats.tensors.hashing import artifact_id, multihash, tree_root
 from warpdata.formats.tensors.in_memory import overwrite_view, plan_write, replica_of_arrays
@@ -17,6 +18,7 @@ from warpdata.formats.tensors.reads import ReadCost
 from warpdata.formats.tensors.replica import Replica, data_digest
 from warpdata.formats.tensors.safetensors_file import write_safetensors
 from warpdata.formats.tensors.shards import FileShards, StoreShards
+from warpdata.formats.tensors.source_health import SourceStats
 from warpdata.formats.tensors.source_selection import (
     ArtifactKey,
     SourcePolicy,
@@ -29,6 +31,7 @@ from warpdata.formats.tensors.tensor_file import parse_tail, write_partial
 from warpdata.formats.tensors.transfer import Engine
 from warpdata.formats.tensors.verify import CorruptRange, verify
 from warpdata.formats.tensors.view import Tensor, View
+from warpdata.formats.tensors.view_file import write_view_bytes
 from warpdata.primitives.hashing import OnBytes, ignore_bytes
 from warpdata.storage import RangeSource
 
@@ -48,6 +51,17 @@ class TensorSet:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        failover = self._replica.failover
+        count = len(self._replica.sources) if failover is None else len(failover.places)
+        sources = f"{count} sources" if count != 1 else "1 source"
+        size = f"{len(self):,} tensors, {self.index.total_size:,} bytes"
+        return f"TensorSet({size}, {sources}, {self.index_multihash}: {list_names(self.names())})"
+
+    def _repr_html_(self) -> str:
+        title = f"TensorSet {self.index_multihash} · {len(self):,} tensors · {self.index.total_size:,} bytes"
+        return tensor_table(title, table_rows(self.index), len(self))
 
     def __getitem__(self, name: str) -> Tensor:
         entry = self.index[name]
@@ -95,6 +109,17 @@ class TensorSet:
         """The id of the artifact; None if data must be read to compute it."""
         return None if self._digest is None and self._replica.leaves is None else self.artifact_id
 
+    def source_stats(self) -> list[SourceStats]:
+        """Return the record of every source of the policy, in its order: reads, failures and back-off.
+
+        Empty for an artifact without a policy.
+        """
+        failover = self._replica.failover
+        if failover is None:
+            return []
+        found = [health.stats() for health in (*(place.health for place in failover.places), *failover.closed)]
+        return found if self._replica.views is None else [*found, *self._replica.views.stats()]
+
     def names(self) -> list[str]:
         """Return all tensor names, in order."""
         return self.index.names()
@@ -113,6 +138,8 @@ class TensorSet:
         if self._owns_engine:
             self._replica.engine.close()
         close_sources(self._replica)
+        if self._replica.views is not None:
+            self._replica.views.close()
 
     def deferred(self, device: Any = None, *, cost: ReadCost | None = None) -> Deferred:
         """Return a load that allocates slices now, on the host or on a device, and reads all of them at `commit()`."""
@@ -157,6 +184,16 @@ class TensorSet:
         """
         self._check_view(view)
         write_partial(Path(path), self._replica, view.plan, self._replica.cost)
+        return open_tensors(path)
+
+    def save_view(self, view: View, path: str | os.PathLike[str]) -> TensorSet:
+        """Write the ByteSpace of a view, transposed and packed, as a view file, and open the file.
+
+        The file opens as tensors with the index of the view, and its `data_multihash` is the `view_data_hash`. A
+        policy that lists the file serves the view from it, if the hash is known.
+        """
+        self._check_view(view)
+        write_view_bytes(Path(path), view)
         return open_tensors(path)
 
     def _data_digest(self) -> bytes:

@@ -19,6 +19,7 @@ import numpy as np
 from warpdata.errors import BadInputError, CorruptError, StorageError
 from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.buffers import HostTarget
+from warpdata.formats.tensors.failover import Failover
 from warpdata.formats.tensors.leaves import LeafDigests
 from warpdata.formats.tensors.plan import Pad, Permute, Run, ViewPlan
 from warpdata.formats.tensors.reads import PIECE_BYTES, ReadRequest
@@ -55,6 +56,7 @@ class TransferTask:
     reads: tuple[ReadRequest, ...]
     sources: tuple[RangeSource, ...]
     leaves: LeafDigests | None = None
+    failover: Failover | None = None
     direct: tuple[bool, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +85,9 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"Engine(threads={self.threads}, staging_bytes={self.staging_bytes})"
 
     @property
     def pinned_bytes(self) -> int:
@@ -197,8 +202,27 @@ def deliver(
 ) -> None:
     """Fetch one request and copy its parts to their destinations, without a copy in between where possible.
 
-    With `verify`, a request whose leaves are corrupt is read again if the source can drop a cached copy.
+    With `verify`, a request whose leaves are corrupt is read again if the source can drop a cached copy. If the
+    source fails and the artifact has others, the bytes come from them.
     """
+
+    def attempt() -> None:
+        _deliver(read, task, destination, verify=verify, scratch=scratch)
+
+    if task.failover is None:
+        attempt()
+    else:
+        task.failover.deliver(read, attempt, destination, verify=verify)
+
+
+def _deliver(
+    read: ReadRequest,
+    task: TransferTask,
+    destination: Callable[[StridedCopy], memoryview],
+    *,
+    verify: bool,
+    scratch: ScratchBuffer,
+) -> None:
     source: Any = task.sources[read.source]
     part, size = read.parts[0], read.end - read.start
     if read.gathers:

@@ -6,7 +6,14 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from warpdata.errors import CorruptError, NotFoundError, PartialCoverageError, UnsupportedError
+from warpdata.errors import (
+    CorruptError,
+    NotFoundError,
+    PartialCoverageError,
+    StorageError,
+    UnsupportedError,
+    WarpError,
+)
 from warpdata.formats.tensors.extents import Extent
 from warpdata.formats.tensors.leaves import LeafDigests
 from warpdata.formats.tensors.reads import PIECE_BYTES
@@ -84,12 +91,27 @@ def _check_group(replica: Replica, leaves: LeafDigests, group: range) -> Iterato
             for leaf in group:
                 yield from _check_group(replica, leaves, range(leaf, leaf + 1))
             return
-        yield CorruptRange(start, end, leaves.names(start, end), is_missing=True)
+        yield from _check_others(replica, leaves, group[0], is_missing=True)
         return
     for leaf in group:
         first, last = leaves.span(leaf)
         if hashlib.sha256(data[first - start : last - start]).digest() != leaves.digests[leaf]:
-            yield CorruptRange(first, last, leaves.names(first, last))
+            yield from _check_others(replica, leaves, leaf, is_missing=False)
+
+
+def _check_others(replica: Replica, leaves: LeafDigests, leaf: int, *, is_missing: bool) -> Iterator[CorruptRange]:
+    """Yield a leaf that its source does not have, unless another source has it."""
+    start, end = leaves.span(leaf)
+    if replica.failover is not None:
+        try:
+            replica.failover.read_leaf(leaf)
+        except CorruptError:
+            is_missing = False
+        except (WarpError, OSError):
+            pass
+        else:
+            return
+    yield CorruptRange(start, end, leaves.names(start, end), is_missing)
 
 
 def _read(replica: Replica, home: Extent, start: int, end: int) -> memoryview | None:
@@ -98,4 +120,8 @@ def _read(replica: Replica, home: Extent, start: int, end: int) -> memoryview | 
     try:
         return memoryview(replica.sources[home.source].read_range(start + shift, end + shift)).cast("B")
     except (NotFoundError, CorruptError, PartialCoverageError):
+        return None
+    except StorageError:
+        if replica.failover is None:
+            raise
         return None

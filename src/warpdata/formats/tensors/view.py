@@ -6,6 +6,8 @@ made by `TensorSet[name]`. Both read nothing until they are materialized.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +17,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpdata.errors import BadInputError, CorruptError, UnsupportedError
+from warpdata.errors import (
+    BadInputError,
+    CorruptError,
+    NotFoundError,
+    PartialCoverageDetail,
+    StorageError,
+    StoreUnavailableError,
+    UnsupportedError,
+)
 from warpdata.formats.tensors import cuda
 from warpdata.formats.tensors.buffers import Buffer, as_buffer, new_buffer
+from warpdata.formats.tensors.display import clip_name, list_names, table_rows, tensor_table
 from warpdata.formats.tensors.dtypes import numpy_dtype
+from warpdata.formats.tensors.extents import missing_ranges
 from warpdata.formats.tensors.hashing import (
     logical_layout_hash,
     multihash,
@@ -29,11 +41,13 @@ from warpdata.formats.tensors.hashing import (
 )
 from warpdata.formats.tensors.index import TensorEntry, TensorIndex, encode_index
 from warpdata.formats.tensors.multi_buffer import Layout, PlacedTensors, place_tensors
-from warpdata.formats.tensors.plan import make_plan
+from warpdata.formats.tensors.plan import ViewPlan, make_plan
 from warpdata.formats.tensors.reads import ReadCost, ViewExplanation, explain_reads
 from warpdata.formats.tensors.replica import Replica
+from warpdata.formats.tensors.source_health import error_text
 from warpdata.formats.tensors.spec import Bound, NormalView, TensorSelection
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.ranges import RangeSet
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +64,12 @@ class Materialized(Mapping[str, Any]):
         self._contents = contents
         self._arrays = arrays
         self._byte_space = byte_space
+
+    def __repr__(self) -> str:
+        return f"Materialized({len(self):,} tensors: {list_names(list(self))})"
+
+    def _repr_html_(self) -> str:
+        return tensor_table(f"{len(self):,} tensors", map(_table_row, self._arrays.items()), len(self))
 
     @property
     def region(self) -> Any:
@@ -83,6 +103,14 @@ class View:
         self.plan = make_plan(replica.index, normal, names)
         self._subset = None if names is None else view_subset_hash(names)
 
+    def __repr__(self) -> str:
+        identity = self.view_id or "identity"
+        return f"View({len(self.names):,} tensors, {self.size:,} bytes, {identity}: {list_names(self.names)})"
+
+    def _repr_html_(self) -> str:
+        title = f"View {self.view_id or ''} · {len(self.names):,} tensors · {self.size:,} bytes"
+        return tensor_table(title, table_rows(self.index[name] for name in self.names), len(self.names))
+
     @property
     def view_id(self) -> str | None:
         """The id of the view; None for the identity."""
@@ -101,6 +129,19 @@ class View:
     def artifact_index_multihash(self) -> str:
         """The index multihash of the artifact."""
         return self._replica.index_multihash
+
+    @property
+    def space_kind(self) -> str:
+        """`canonical` for all tensors without operations, else `view`."""
+        return "canonical" if self.view_id is None and self._subset is None else "view"
+
+    @property
+    def space_id(self) -> str:
+        """The id of the ByteSpace: the index multihash, the view id, or for some tensors a hash of their layout."""
+        if self._subset is None:
+            return self.view_id or self._replica.index_multihash
+        layout = self._replica.index_multihash.encode() + self.selection_hash + self.logical_layout_hash
+        return multihash(hashlib.sha256(layout).digest())
 
     @property
     def size(self) -> int:
@@ -128,27 +169,51 @@ class View:
         """Return the same operations on some of the tensors, in this order."""
         return View(self._replica, self.normal, tuple(names), self._cost)
 
-    def explain(self, device: Any = None, *, verify: bool | None = None) -> ViewExplanation:
+    def explain(self, device: Any = None, *, verify: bool | None = None, expect: str | None = None) -> ViewExplanation:
         """Return the exact requests and bytes of a read. `PartialCoverageError` if bytes are missing.
 
-        The device need not exist on this machine.
+        The device need not exist on this machine. With a known hash, the view may be read from kept bytes: then
+        `space_kind` is `view`, and offsets are those of the view's ByteSpace.
         """
-        on_device = device is not None and str(device) != "cpu"
-        planned = self._replica.plan_reads(self.plan, self._cost, verify=verify)
-        return explain_reads(self.plan, planned, self._replica.requests(planned), on_device=on_device)
+        on_device = device is not None and not cuda.is_cpu(device)
+        replica, plan = self._replica, self.plan
+        kept = self._kept(expect)
+        if kept is not None and not missing_ranges(kept[1].data_runs, kept[0].extents):
+            replica, plan = kept
+        planned = replica.plan_reads(plan, self._cost, verify=verify)
+        requests = replica.requests(planned)
+        return explain_reads(plan, planned, requests, on_device=on_device, space=replica.space)
+
+    def coverage(self, *, expect: str | None = None) -> tuple[PartialCoverageDetail, PartialCoverageDetail]:
+        """Return the bytes of this view that are missing in the canonical ByteSpace, and in that of the view.
+
+        One without missing ranges is enough to read the view. The bytes of the view are available only if a source
+        has kept them and their hash is known, from `expect` or from the policy.
+        """
+        lacking = missing_ranges(self.plan.data_runs, self._replica.extents)
+        canonical = _detail("canonical", self._replica.index_multihash, lacking)
+        if self.space_kind == "canonical":
+            return canonical, canonical
+        kept = self._kept(expect)
+        whole = RangeSet((entry.offset, entry.offset + entry.size) for entry in self.index if entry.size)
+        lacking = whole if kept is None else missing_ranges(kept[1].data_runs, kept[0].extents)
+        return canonical, _detail("view", self.space_id, lacking)
 
     def materialize(self, device: Any = None, *, verify: bool | None = None, expect: str | None = None) -> Materialized:
-        """Read into new memory of NumPy, or of torch on a device.
+        """Read into new memory of NumPy, or of torch on a device. `device="cpu"` is NumPy if torch is not installed.
 
-        `verify` checks every leaf whose hash is known; by default, the bytes of stores and peers are verified.
-        `expect` is the `view_data_hash` that the result must have.
+        `verify` checks every leaf whose hash is known. By default, the bytes of stores, peers and all sources of a
+        policy are verified. `expect` is the `view_data_hash` that the result must have.
         """
-        torch_device = cuda.cuda_device(device)
-        task = self._replica.transfer_task(self.plan, self._cost, verify=verify)
-        buffer = new_buffer(self.size, torch_device)
-        if self.size:
-            self._replica.engine.fill(task, buffer.target())
-        return self._materialized(buffer, expect)
+        cuda.cuda_device(device)  # refuse a device before anything is planned
+        made: list[Buffer] = []
+
+        def buffer() -> Buffer:
+            if not made:
+                made.append(new_buffer(self.size, device))
+            return made[0]
+
+        return self._fill(buffer, verify=verify, expect=expect)
 
     def materialize_into(
         self, region: Any, *, layout: Layout = "view", verify: bool | None = None, expect: str | None = None
@@ -163,10 +228,41 @@ class View:
         if layout != "view":
             return self._materialize_layout(region, layout, verify=verify, expect=expect)
         buffer = as_buffer(region).first(self.size)
-        task = self._replica.transfer_task(self.plan, self._cost, verify=verify)
-        if self.size:
-            self._replica.engine.fill(task, buffer.target())
-        return self._materialized(buffer, expect)
+        return self._fill(lambda: buffer, verify=verify, expect=expect)
+
+    def _fill(self, buffer: Callable[[], Buffer], *, verify: bool | None, expect: str | None) -> Materialized:
+        """Read the view's ByteSpace: kept bytes of the view if a source has them, else the canonical bytes.
+
+        `buffer` is called when the bytes are known to be available, so that nothing is allocated in vain.
+        """
+        kept, failure = self._kept(expect), None
+        if kept is not None:
+            replica, plan = kept
+            try:
+                task = replica.transfer_task(plan, self._cost, verify=verify)
+                if self.size:
+                    self._replica.engine.fill(task, buffer().target())
+                return self._materialized(buffer(), expect)
+            except (CorruptError, StorageError, NotFoundError, OSError) as error:
+                failure = error
+        try:
+            task = self._replica.transfer_task(self.plan, self._cost, verify=verify)
+            if self.size:
+                self._replica.engine.fill(task, buffer().target())
+        except (CorruptError, StorageError, NotFoundError) as error:
+            if failure is None:
+                raise
+            found = f"view {self.space_id}: {error_text(failure)}; canonical: {error_text(error)}"
+            raise StoreUnavailableError(f"the view cannot be read from any source: {found}") from error
+        return self._materialized(buffer(), expect)
+
+    def _kept(self, expect: str | None) -> tuple[Replica, ViewPlan] | None:
+        """Return kept bytes of this view, and the plan that reads all of them."""
+        views = self._replica.views
+        if views is None or self.space_kind == "canonical":
+            return None
+        found = views.find(self.space_id, self.index_bytes, expect)
+        return None if found is None else (found, make_plan(found.index, NormalView(())))
 
     def _materialize_layout(
         self, region: Any, layout: Layout, *, verify: bool | None, expect: str | None
@@ -194,13 +290,22 @@ class View:
         return _check_hash(Materialized(buffer.contents, arrays, buffer.to_host), expect)
 
 
+def _detail(kind: str, identity: str, missing: RangeSet) -> PartialCoverageDetail:
+    return PartialCoverageDetail(kind, identity, tuple((span.start, span.size_bytes) for span in missing))
+
+
+def _table_row(item: tuple[str, Any]) -> tuple[str, str, Sequence[int], int]:
+    name, array = item
+    return name, str(array.dtype), tuple(array.shape), int(array.nbytes)
+
+
 def _check_hash(out: Materialized, expect: str | None) -> Materialized:
     if expect is not None and out.view_data_hash != expect:
         raise CorruptError(f"the bytes of the view hash to {out.view_data_hash}; expected {expect}")
     return out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Tensor:
     """A tensor or a slice of it. Indexing reads nothing; `numpy()` reads exactly the slice."""
 
@@ -208,6 +313,14 @@ class Tensor:
     _replica: Replica
     _bounds: tuple[Bound, ...]
     _axes: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        part = "" if self.shape == self.entry.shape else f", part of {self.entry.shape}"
+        return f"Tensor({clip_name(self.name)!r}, {self.dtype}, shape={self.shape}{part})"
+
+    def _repr_html_(self) -> str:
+        size = math.prod(self.shape) * self.entry.dtype.item_bytes
+        return tensor_table("Tensor", [(self.name, self.dtype, self.shape, size)], 1)
 
     @property
     def name(self) -> str:
@@ -240,10 +353,19 @@ class Tensor:
         """Read the slice into a new array."""
         if 0 in self.shape:
             return np.empty(self.shape, numpy_dtype(self.entry.dtype))
-        selection = TensorSelection(self._bounds, tuple(range(len(self._bounds))))
-        view = View(self._replica, NormalView(((self.name, selection),)), names=(self.name,))
-        array: NDArray[Any] = view.materialize(verify=verify)[self.name]
+        array: NDArray[Any] = self._view().materialize(verify=verify)[self.name]
         return array.reshape(self.shape)
+
+    def torch(self, device: Any = "cpu", *, verify: bool | None = None) -> Any:
+        """Read the slice into a new tensor of torch. `MissingExtraError` if torch is not installed."""
+        cuda.torch_library()
+        if 0 in self.shape:
+            return cuda.empty_tensor(self.shape, self.entry.dtype, cuda.cuda_device(device) or "cpu")
+        return self._view().materialize(device, verify=verify)[self.name].reshape(self.shape)
+
+    def _view(self) -> View:
+        selection = TensorSelection(self._bounds, tuple(range(len(self._bounds))))
+        return View(self._replica, NormalView(((self.name, selection),)), names=(self.name,))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         array = self.numpy()
@@ -269,12 +391,11 @@ def _narrow_bound(bound: Bound, part: int | slice, name: str) -> Bound:
             raise BadInputError(f"{name!r}: {part!r} is not a slice: {error}") from error
         if step < 1:
             raise BadInputError(f"{name!r}: the step {step} is not positive")
-        length = max(0, -(-(stop - start) // step))
-        return Bound(bound.start + start * bound.step, length, bound.step * step if length > 1 else 1)
+        return bound.part(start, max(0, -(-(stop - start) // step)), step)
     try:
         position = operator.index(part)
     except TypeError as error:
         raise BadInputError(f"{name!r}: {part!r} is not an integer or a slice") from error
     if not -bound.length <= position < bound.length:
         raise BadInputError(f"{name!r}: {position} is out of range for {bound.length} entries")
-    return Bound(bound.start + position % bound.length * bound.step, 1)
+    return bound.part(position % bound.length, 1)

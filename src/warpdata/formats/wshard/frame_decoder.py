@@ -26,21 +26,12 @@ ReadPackets: TypeAlias = Callable[[int, int], Iterator[memoryview]]
 class FrameFormat:
     """The size of decoded frames. Sizes are (height, width).
 
-    `size` is the declared one, if there is any; every frame must have it, unless `resize` scales it.
+    `size` is the declared one, which some decoders of video need. `resize` scales frames.
     """
 
     size: tuple[int, int] | None = None
     resize: tuple[int, int] | None = None
     max_pixels: int = MAX_IMAGE_PIXELS
-
-    def check(self, size: tuple[int, int], frame: int) -> None:
-        """Raise unless a decoded frame of this size fits."""
-        check_pixels((size[1], size[0]), f"frame {frame}", self.max_pixels)
-        if self.resize is None and self.size is not None and size != self.size:
-            raise MediaDecodeError(
-                f"frame {frame} has {size[1]} × {size[0]} pixels; the channel has {self.size[1]} × {self.size[0]}",
-                hint="Use resize=(height, width) for frames of several sizes.",
-            )
 
 
 def decode_frames(
@@ -68,7 +59,7 @@ def decode_frames(
         is_known = found.pts is not None and 0 <= found.pts < len(order)
         number = numbers.get(int(order[found.pts])) if is_known else None
         if number is not None:
-            frame_format.check(found.size, number)
+            check_pixels((found.size[1], found.size[0]), f"frame {number}", frame_format.max_pixels)
             decoded[number] = found.rgb(frame_format.resize)
         while current is not None and current in decoded:
             yield current, decoded.pop(current)
@@ -111,7 +102,6 @@ def _decode_images(
             )
         except UnsupportedError as error:
             raise MediaDecodeError(error.message) from error
-        frame_format.check(pixels.shape[:2], frame)
         yield frame, pixels
 
 

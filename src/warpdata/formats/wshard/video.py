@@ -142,9 +142,8 @@ class FrameReader:
         self, frames: Sequence[int], *, resize: tuple[int, int] | None = None, max_pixels: int = MAX_IMAGE_PIXELS
     ) -> Iterator[tuple[int, Array]]:
         """Yield frames, given in ascending order, with their numbers. `resize` scales them to (height, width)."""
-        # Images may differ in size; a decoder of video needs the declared one.
-        size = None if self.index.codec in IMAGE_CODECS else self._declared_size
-        return decode_frames(self.index, self._packets, frames, FrameFormat(size, resize, max_pixels))
+        frame_format = FrameFormat(self._declared_size, resize, max_pixels)
+        return decode_frames(self.index, self._packets, frames, frame_format)
 
     def extents(self, frames: Sequence[int]) -> list[tuple[int, int]]:
         """Return the byte ranges within the block that `select` reads for these frames, in this order."""

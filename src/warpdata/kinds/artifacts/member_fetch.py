@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple, TypeAlias, cast
 import xxhash
 
 from warpdata.errors import CorruptError
-from warpdata.limits import MAX_REQUESTS_AT_ONCE, MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
+from warpdata.limits import MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.storage import ByteRange, Reader, coalesce, read_verified
@@ -56,7 +56,7 @@ def fetch_ranges(reader: Reader, ranges: Sequence[MemberRange], compression: str
     for position in local:
         out[position] = fetch_range(reader, ranges[position], compression)
     fetch = partial(_fetch, reader, ranges, compression)
-    for contents in IO_POOL.map_all(fetch, requests, limit=MAX_REQUESTS_AT_ONCE):
+    for contents in IO_POOL.map_all(fetch, requests):
         for position, content in contents.items():
             out[position] = content
     return out

@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar
 
 from warpdata.errors import BadInputError
 from warpdata.formats.media import (
@@ -39,6 +39,8 @@ _T = TypeVar("_T")
 
 class FileRef:
     """A reference to any file. `size` costs an index look-up, `read_bytes` one verified range read."""
+
+    ref_type: ClassVar[str] = "file"
 
     def __init__(self, artifact: Artifact, locator: Locator) -> None:
         self._artifact = artifact
@@ -112,6 +114,8 @@ class FileRef:
 class ImageRef(FileRef):
     """A reference to an image."""
 
+    ref_type = "image"
+
     def as_pil(self) -> Image:
         """Return the decoded image. The orientation tag is not applied."""
         return decode_image(self.read_bytes(), self.path)
@@ -132,6 +136,8 @@ class ImageRef(FileRef):
 
 class AudioRef(FileRef):
     """A reference to an audio file."""
+
+    ref_type = "audio"
 
     @cached_property
     def info(self) -> AudioInfo:
@@ -159,6 +165,8 @@ class AudioRef(FileRef):
 class VideoRef(FileRef):
     """A reference to a video. Each call opens the file; use `reader` to read many frames."""
 
+    ref_type = "video"
+
     @cached_property
     def info(self) -> VideoInfo:
         with self.reader() as video:
@@ -184,7 +192,7 @@ class VideoRef(FileRef):
             yield from video.frames(start, stop, step)
 
 
-REF_CLASSES: dict[str, type[FileRef]] = {"file": FileRef, "image": ImageRef, "audio": AudioRef, "video": VideoRef}
+REF_CLASSES: dict[str, type[FileRef]] = {known.ref_type: known for known in (FileRef, ImageRef, AudioRef, VideoRef)}
 """The class for each `ref_type` of a binding."""
 
 

@@ -27,7 +27,6 @@ __all__ = ["BatchLoader", "BlockLoader", "PendingGroup", "RowBuffer"]
 
 _MAX_GROUPS = 8
 """Bound on the groups in memory, the current one included, where groups are small."""
-_REMOTE_LIMIT = 16
 """Blocks of remote files that load at a time. Local files use one thread for each core."""
 _DECODED_BYTES = 128 * MIB
 """Bound on cached blocks that can only be decoded whole."""
@@ -73,7 +72,7 @@ class BlockLoader:
         self._started: set[int] = set()
         self._oldest = 0
         self._lock = threading.Lock()
-        self._executor = CPU_POOL.executor() if channels.are_local else IO_POOL.executor(_REMOTE_LIMIT)
+        self._executor = CPU_POOL.executor() if channels.are_local else IO_POOL.executor()
 
     def group(self, number: int) -> PendingGroup | None:
         """Return a group that is loading; None if its windows are loaded one by one, or it was released."""

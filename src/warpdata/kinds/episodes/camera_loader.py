@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpdata.errors import BadInputError, CorruptError, LimitExceededError, MediaDecodeError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, MediaDecodeError, MissingExtraError
 from warpdata.formats.media import require_decoders
 from warpdata.formats.wshard import Array
 from warpdata.kinds.episodes.camera import CameraReader, FrameSource, RawFrames, check_frame_pixels, check_resize
@@ -26,6 +26,7 @@ from warpdata.kinds.episodes.gather import step_intervals
 from warpdata.kinds.episodes.index import ChannelLayout, EpisodeIndex, find_channel
 from warpdata.kinds.episodes.window_spec import BlockCost, Pad, Resize, WindowKey
 from warpdata.limits import EPISODES_MAX_DECODED_BYTES, MIB
+from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ class CameraKey:
 class CameraBatch(NamedTuple):
     """The windows of a batch: the position of their episode, and their current step.
 
-    `blocks` has the blocks of windows that they belong to, as (position, first and last current step): the other
-    windows of these blocks follow soon, some of them in other workers.
+    `blocks` has the blocks of windows that they belong to, as (position, first and last current step). Other windows
+    of these blocks follow soon. Empty if `CameraLoader.block_cost` is None.
     """
 
     positions: NDArray[np.int64]
@@ -102,7 +103,7 @@ class CameraLoader:
     def block_cost(self, stride: int) -> BlockCost | None:
         """Return the cost of the frames that should be decoded together; None if there are none.
 
-        Short GOPs decode almost as fast alone. Cameras with such do not limit a shuffle.
+        Windows of a camera with short GOPs decode almost as fast one by one, so it does not limit a shuffle.
         """
         shapes, window_bytes, overlap_bytes, min_rows, together = self.shapes, 0, 0, 1, 1
         for at in self._kept(stride):
@@ -111,7 +112,7 @@ class CameraLoader:
             overlap_bytes += steps * frame_bytes
             min_rows = max(min_rows, -(-steps // stride))
             # Rounded up, because blocks have a power of two of windows and should not be shorter than a GOP.
-            together = max(together, 1 << (-(-self._group_frames(at) // stride) - 1).bit_length())
+            together = max(together, 1 << (-(-self._group_frames[at] // stride) - 1).bit_length())
         return BlockCost(window_bytes, overlap_bytes, min_rows, together) if window_bytes else None
 
     def _kept(self, stride: int) -> list[int]:
@@ -119,14 +120,16 @@ class CameraLoader:
         out = []
         for at, camera in enumerate(self._keys):
             steps = camera.key.step_count
-            alone = steps + (self._group_frames(at) - 1) / 2  # packets that one window decodes
+            alone = steps + (self._group_frames[at] - 1) / 2  # packets that one window decodes
             if alone > _MAX_PACKETS_PER_FRAME * min(stride, steps):
                 out.append(at)
         return out
 
-    def _group_frames(self, at: int) -> int:
-        """Return the number of frames in the largest GOP of a camera."""
-        return max(specs[at].group_frames or 1 for specs in self._channels.values())
+    @cached_property
+    def _group_frames(self) -> list[int]:
+        """The number of frames in the largest GOP of each camera."""
+        layouts = self._channels.values()
+        return [max(specs[at].group_frames or 1 for specs in layouts) for at in range(len(self._keys))]
 
     def check_batch(self, batch_size: int) -> None:
         """Raise `LimitExceededError` if the decoded frames of a batch exceed the limit."""
@@ -202,7 +205,11 @@ class CameraLoader:
         for at, camera in enumerate(self._keys):
             found = {specs[at].encoding for specs in self._channels.values()}
             needed = {encoding or "png" for encoding in found if encoding is not None or camera.resize is not None}
-            require_decoders(sorted(needed), f"the camera {camera.key.name!r}")
+            try:
+                require_decoders(sorted(needed), f"the camera {camera.key.name!r}")
+            except MissingExtraError as error:
+                hint = f"{error.hint}, or name other channels in keys=…."
+                raise MissingExtraError(error.message, hint=hint) from error
 
     def _check_layouts(self, layouts: Sequence[Sequence[ChannelLayout]]) -> dict[int, tuple[ChannelLayout, ...]]:
         """Return the channels of each layout. Raise `BadInputError` unless frames of all fit into one array."""

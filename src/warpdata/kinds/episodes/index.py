@@ -57,7 +57,6 @@ _WHOLE_INDEX_BYTES = 1 * MIB
 """A remote index up to this size is fetched with one request."""
 _CACHED_ROW_GROUPS = 32
 _MAX_OPEN_FILES = 1024
-_READ_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ class EpisodeIndex:
         import pyarrow as pa
 
         groups = [group.index for group in self._file.row_groups()]
-        tables = IO_POOL.map_all(lambda group: self._read(group, columns), groups, limit=_READ_THREADS)
+        tables = IO_POOL.map_all(lambda group: self._read(group, columns), groups)
         empty = pa.schema([self._file.schema.field(name) for name in columns]).empty_table()
         return pa.concat_tables([empty, *tables])
 

@@ -99,6 +99,7 @@ class WindowLoader:
         self._plan = GatherPlan(windows, block_rows, max_blocks, channels.lengths, formats, layout.pool)
         self._blocks = BlockLoader(self._plan, channels, self._groups, read_ahead.max_groups)
         self._cameras = cameras
+        self._keeps_frames = cameras is not None and cameras.block_cost(windows.spec.stride) is not None
         self._on_error = on_error
         self._only_copies = cameras is None and (bool(read_ahead.max_groups) or channels.are_mapped)
 
@@ -133,7 +134,7 @@ class WindowLoader:
             out[mask_name(key.name)][:] = _mask(steps, self._channels.lengths[positions], key)
         failed: FailedWindows = {}
         if self._cameras is not None and len(samples):
-            blocks = np.unique(samples // self._block_rows).tolist()
+            blocks = np.unique(samples // self._block_rows).tolist() if self._keeps_frames else []
             slices = [part for block in blocks for part in self._plan.split_block(block)]
             failed = self._cameras.fill(out, CameraBatch(positions, steps, self._windows.spec.stride, slices))
         return out, self._substitute(out, failed, len(samples))

@@ -226,11 +226,11 @@ def make_source(
         _refuse_unlisted_cameras(index, int(numbers[0]), layout)
     try:
         cameras = _open_cameras(index, numbers, spec, request)
+        shapes = {} if cameras is None else cameras.shapes
+        channels = OpenChannels(index, numbers, [key.name for key in spec.keys if key.name not in shapes])
     except NotFoundError:
         _refuse_unlisted_cameras(index, int(numbers[0]), layout, [key.name for key in spec.keys])
         raise
-    shapes = {} if cameras is None else cameras.shapes
-    channels = OpenChannels(index, numbers, [key.name for key in spec.keys if key.name not in shapes])
     rows = {key: row_format(channel) for key, channel in zip(channels.names, channels.channels, strict=True)}
     formats: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
     for key in spec.keys:
@@ -250,6 +250,9 @@ def _open_cameras(
     index: EpisodeIndex, numbers: NDArray[np.int64], spec: WindowSpec, request: WindowRequest
 ) -> CameraLoader | None:
     """Return a loader of the keys that are encoded in some episode, or resized; None if there are none."""
+    layouts = (index.summary.layouts[number] for number in np.unique(index.summary.layout_numbers[numbers]).tolist())
+    if request.resize is None and all(channel.encoding is None for layout in layouts for channel in layout):
+        return None
     images, encoded = find_cameras(index, numbers, [key.name for key in spec.keys])
     sizes = parse_resize(request.resize, images)
     keys = [CameraKey(key, sizes.get(key.name)) for key in spec.keys if key.name in encoded or key.name in sizes]

@@ -15,6 +15,7 @@ from warpdata.kinds.tables.columns import ColumnValues, conform
 from warpdata.limits import MIB
 from warpdata.primitives.arrow_buffers import as_arrow, as_bits, take_unchecked
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.parallel import CPU_POOL
 from warpdata.query import Evaluator, RowFilter
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ __all__ = ["FilteredScan", "FullScan", "ScanTask", "is_short"]
 
 _SHORT_FRACTION = 4
 _TAKE_FRACTION = 2
-_PART_BYTES = 4 * MIB  # decoded columns that the filter mostly discards stay in the processor's caches
+_PART_BYTES_PER_CORE = 2 * MIB
+"""Decoded columns that the filter mostly discards stay in the processor's caches, without too many small steps."""
 
 
 def is_short(row_count: int, of_rows: int) -> bool:
@@ -119,7 +121,8 @@ class FilteredScan:
         if task.skip == 0 and is_short(end, task.group_rows):
             yield selection.head(end).apply(task.file.decode_prefix(task.group, self._rest, end))
             return
-        for rows in task.file.decode_in_parts(task.group, self._rest, task.adapt(self._options), _PART_BYTES):
+        part_bytes = _PART_BYTES_PER_CORE * CPU_POOL.size
+        for rows in task.file.decode_in_parts(task.group, self._rest, task.adapt(self._options), part_bytes):
             yield selection.apply(task.slice(rows))
 
 
@@ -142,7 +145,7 @@ class Selection:
             return _by_name(rows)
         has_one_chunk = all(column.num_chunks == 1 for column in rows.columns)  # else taking copies the column
         if has_one_chunk and len(self.positions) * _TAKE_FRACTION < len(self._mask):
-            return {name: take_unchecked(column, self._arrow_positions) for name, column in _by_name(rows).items()}
+            return _by_name(take_unchecked(rows, self._arrow_positions))
         return _by_name(rows.filter(self._arrow_mask))
 
     @cached_property

@@ -1,7 +1,9 @@
 """Scans: the rows of a table in order, fetched ahead and decoded in parallel.
 
 A task is one row group. I/O threads fetch its bytes while CPU threads decode earlier row groups; results come in table
-order. The look-ahead is bounded in bytes. No task runs after the iteration ends, however it ends.
+order. On many cores a thread decodes several row groups of a local file in a row, because threads that change files
+often wait for the interpreter. The look-ahead is bounded in bytes. No task runs after the iteration ends, however it
+ends.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from warpdata.formats.parquet import FetchedRanges, ShardFile, ShardOpener
 from warpdata.kinds.tables.assignment import RowRange
 from warpdata.kinds.tables.columns import select_fields
 from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short
-from warpdata.limits import KIB, MIB
+from warpdata.limits import KIB
+from warpdata.primitives.concurrency import read_ahead_bytes
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 from warpdata.query import RowFilter, can_match, columns_of
 from warpdata.repository.manifest import LoadPage, Shard, ShardList, iter_rows
@@ -33,12 +36,8 @@ _T = TypeVar("_T")
 _Read = Callable[[ScanTask, FetchedRanges], _T]
 _Reader = FullScan | FilteredScan
 
-_AHEAD_BYTES = 256 * MIB
-_FOOTERS_AHEAD = 8
-_MIN_TASKS_AHEAD = 8
-_MIN_LOCAL_TASKS_AHEAD = 4  # nothing is fetched, and more decoded rows would leave the processor's caches
-_TASKS_BEYOND_CORES = 2
-_IO_POOL_FRACTION = 8
+_AHEAD_PER_CORE = 2  # more decoded rows would leave the processor's caches
+_CORES_PER_RUN_TASK = 4
 _MIN_PREFIX_SAVING_BYTES = 512 * KIB
 
 
@@ -76,42 +75,77 @@ def match_rows(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator
 def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, reader: _Reader, read: _Read[_T]) -> Iterator[_T]:
     """Yield the result of `read`, a method of the reader, for each task, in table order."""
     cores = CPU_POOL.size
-    io = IO_POOL.executor(max(1, IO_POOL.size // _IO_POOL_FRACTION))
+    io = IO_POOL.executor()
     cpu = CPU_POOL.executor(cores)
     try:
-        pending: deque[tuple[int, Callable[[], _T]]] = deque()
-        ahead_bytes = 0
-        for task in _share_cores(_plan_tasks(scan, opener, load_page, io), cores):
-            size_bytes = _size_bytes(task.file, task.group, scan.columns)
-            min_ahead = _MIN_LOCAL_TASKS_AHEAD if task.file.is_local else _MIN_TASKS_AHEAD
-            max_ahead = max(min_ahead, cores + _TASKS_BEYOND_CORES)
-            while pending and (len(pending) >= max_ahead or ahead_bytes + size_bytes > _AHEAD_BYTES):
-                done_bytes, result = pending.popleft()
+        pending: deque[tuple[int, Callable[[], list[_T]]]] = deque()
+        ahead_bytes, max_bytes = 0, read_ahead_bytes()
+        for run in _runs(scan, _share_cores(_plan_tasks(scan, opener, load_page, io), cores), cores):
+            max_ahead = _AHEAD_PER_CORE * cores
+            if not run.tasks[0].file.is_local:
+                max_ahead += IO_POOL.size
+            while pending and (len(pending) >= max_ahead or ahead_bytes + run.size_bytes > max_bytes):
+                done_bytes, results = pending.popleft()
                 ahead_bytes -= done_bytes
-                yield result()
-            ahead_bytes += size_bytes
-            pending.append((size_bytes, _start(task, reader, read, io, cpu)))
+                yield from results()
+            ahead_bytes += run.size_bytes
+            pending.append((run.size_bytes, _start(run.tasks, reader, read, io, cpu)))
         while pending:
-            yield pending.popleft()[1]()
+            yield from pending.popleft()[1]()
     finally:
         io.shutdown(cancel_futures=True)
         cpu.shutdown(cancel_futures=True)
 
 
-def _start(task: ScanTask, reader: _Reader, read: _Read[_T], io: Executor, cpu: Executor) -> Callable[[], _T]:
-    """Start a task and return a function that waits for its result. CPU threads never wait for a fetch."""
-    if task.is_prefix:
-        return io.submit(read, task, []).result
+@dataclass(slots=True)
+class _Run:
+    """Tasks that one thread executes: several of a local file, or one."""
+
+    tasks: list[ScanTask]
+    size_bytes: int
+
+
+def _runs(scan: Scan, tasks: Iterator[ScanTask], cores: int) -> Iterator[_Run]:
+    """Group tasks of the same local file. Runs begin short, for the first rows, and end short, for an even finish."""
+    max_bytes = read_ahead_bytes() // (_AHEAD_PER_CORE * cores)
+    run: _Run | None = None
+    for started, task in enumerate(tasks):
+        size_bytes = _size_bytes(task.file, task.group, scan.columns)
+        tasks_left = (scan.rows.stop - task.first_row) // task.group_rows
+        max_tasks = min(cores // _CORES_PER_RUN_TASK, started // cores, tasks_left // (_AHEAD_PER_CORE * cores))
+        if run is not None:
+            is_same = run.tasks[0].file is task.file and task.file.is_local and not task.is_prefix
+            if is_same and len(run.tasks) < max_tasks and run.size_bytes + size_bytes <= max_bytes:
+                run.tasks.append(task)
+                run.size_bytes += size_bytes
+                continue
+            yield run
+        run = _Run([task], size_bytes)
+        if max_tasks <= 1:
+            yield run
+            run = None
+    if run is not None:
+        yield run
+
+
+def _start(
+    tasks: Sequence[ScanTask], reader: _Reader, read: _Read[_T], io: Executor, cpu: Executor
+) -> Callable[[], list[_T]]:
+    """Start a run and return a function that waits for its results. CPU threads never wait for a fetch."""
+    task = tasks[0]
     if task.file.is_local:
-        return cpu.submit(read, task, []).result
+        executor = io if task.is_prefix else cpu
+        return executor.submit(lambda: [read(each, []) for each in tasks]).result
+    if task.is_prefix:
+        return io.submit(lambda: [read(task, [])]).result
 
     def fetch() -> FetchedRanges:
         return task.file.fetch(task.group, reader.columns)
 
     if reader.fetches_again:
-        return io.submit(lambda: read(task, fetch())).result
+        return io.submit(lambda: [read(task, fetch())]).result
     submitted = io.submit(lambda: cpu.submit(read, task, fetch()))
-    return lambda: submitted.result().result()
+    return lambda: [submitted.result().result()]
 
 
 def _share_cores(tasks: Iterator[ScanTask], cores: int) -> Iterator[ScanTask]:
@@ -134,7 +168,7 @@ def _plan_tasks(scan: Scan, opener: ShardOpener, load_page: LoadPage, io: Execut
             continue
         open_shard = opener.peek if _wants_few_rows(scan, first_row, shard) else opener.open
         opening.append((first_row, io.submit(open_shard, shard)))
-        if len(opening) > _FOOTERS_AHEAD:
+        if len(opening) > IO_POOL.size:
             row, file = opening.popleft()
             yield from _shard_tasks(scan, file.result(), row)
     for row, file in opening:

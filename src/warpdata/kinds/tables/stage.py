@@ -8,7 +8,7 @@ builder to bind the columns again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -23,6 +23,7 @@ from warpdata.formats.parquet import (
     write_parquet,
 )
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, copied_blob, hash_file
+from warpdata.kinds.tables.row_values import DetachedReference, detach_references
 from warpdata.kinds.tables.table import Table
 from warpdata.primitives.hashing import Fingerprint
 from warpdata.primitives.parallel import IO_POOL
@@ -59,8 +60,9 @@ class TableSpec:
 class StagedTable(StagedEntry):
     files: tuple[ParquetSource, ...]
     appends: bool = False
-    references: Mapping[str, tuple[pa.DataType, ...]] = field(default_factory=dict)
-    """The distinct extension types of each column that was given as references, in order of appearance."""
+    references: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The origins of each column that was given as references, in order of appearance: the extension types of Arrow
+    columns, and `DetachedReference` for Python values."""
     stored: Table | None = None
     """The table of another version, if this one has its shards and no files."""
 
@@ -159,9 +161,11 @@ class _Files:
 class _Rows:
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
+    origins: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """The origins of columns that were given as reference objects."""
 
 
-_References: TypeAlias = "dict[str, list[pa.DataType]]"
+_References: TypeAlias = dict[str, list[Any]]
 
 
 def _parquet_files(name: str, spec: TableSpec, directory: Path, references: _References) -> list[ParquetSource]:
@@ -206,6 +210,8 @@ def _noted(parts: Iterable[_Rows], references: _References) -> Iterator[pa.Recor
     for part in parts:
         known = part.schema
         _note_references(known, references)
+        for column, origins in part.origins.items():
+            references.setdefault(column, []).extend(origins)
         for batch in part.batches:
             if not batch.schema.equals(known):
                 known = batch.schema
@@ -247,7 +253,7 @@ def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
     elif isinstance(source, pa.RecordBatchReader):
         yield _Rows(source.schema, source)
     elif isinstance(source, Mapping):
-        yield _of_table(_arrow(lambda: pa.table(dict(source)), name))
+        yield _of_columns(lambda: source, lambda: pa.table(dict(source)), name)
     elif hasattr(source, "to_arrow") and type(source).__module__.startswith("polars"):
         yield _of_table(_arrow(source.to_arrow, name))
     elif hasattr(source, "__arrow_c_stream__"):
@@ -269,10 +275,34 @@ def _list_parts(items: list[Any] | tuple[Any, ...], name: str) -> Iterator[_File
     if not items:
         raise InvalidSourceError(f"table {name!r} was given an empty list")
     if all(isinstance(item, Mapping) for item in items):
-        yield _of_table(_arrow(lambda: pa.Table.from_pylist(list(items)), name))
+        yield _of_columns(lambda: _columns_of(items), lambda: pa.Table.from_pylist(list(items)), name)
         return
     for item in items:
         yield from _parts(item, name)
+
+
+def _detached(columns: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[DetachedReference]]]:
+    listed = {key: list(values) for key, values in columns.items() if isinstance(values, Iterable)}
+    return detach_references(listed) if len(listed) == len(columns) else ({}, {})
+
+
+def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    return {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
+
+
+def _of_columns(
+    columns: Callable[[], Mapping[str, Iterable[Any]]], convert: Callable[[], pa.Table], name: str
+) -> _Rows:
+    """Convert Python values. Only if Arrow cannot, look for references among them."""
+    import pyarrow as pa
+
+    try:
+        return _of_table(convert())
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        plain, origins = _detached(columns())
+        if not origins:
+            return _of_table(_arrow(convert, name))
+    return replace(_of_table(_arrow(lambda: pa.table(plain), name)), origins=origins)
 
 
 def _of_table(table: pa.Table) -> _Rows:
@@ -302,5 +332,5 @@ def _arrow(make: Any, name: str) -> pa.Table:
 
     try:
         return make()
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidSourceError(f"table {name!r} cannot be converted to Arrow: {error}") from error

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RowTaker"]
 
-_IO_POOL_FRACTION = 4
-
 
 class RowTaker:
     """Takes rows of one table, and caches at most `cache_bytes` of decoded row groups.
@@ -49,7 +47,7 @@ class RowTaker:
 
         if len(rows) > 1 and not np.all(rows[1:] > rows[:-1]):
             raise BadInputError("row numbers must ascend")
-        with IO_POOL.executor(max(1, IO_POOL.size // _IO_POOL_FRACTION)) as executor:
+        with IO_POOL.executor() as executor:
             needed = rows if self._schema is not None else np.concatenate([np.zeros(1, np.int64), rows])
             self._lookup.prepare(needed, executor.map)
             schema = executor.submit(self._known_schema)

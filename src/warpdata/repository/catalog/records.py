@@ -81,7 +81,7 @@ class Hint:
     version: str
 
 
-_Record = TypeVar("_Record", Commit, Head, Label, Hint)
+_Record = TypeVar("_Record", bound=Commit | Head | Label | Hint)
 
 
 def check_commit_texts(author: str, message: str) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from weakref import finalize
 
 from warpdata.errors import StorageError, WarpError
 from warpdata.limits import STREAM_CHUNK_BYTES
@@ -24,7 +25,6 @@ from warpdata.primitives.lock_file import HAS_RANGE_LOCKS, LockFile
 from warpdata.primitives.ranges import ByteRange
 from warpdata.storage import (
     IOMetrics,
-    IOStats,
     check_private_directory,
     is_private_file,
     make_private_directories,
@@ -35,7 +35,7 @@ from warpdata.storage.cache.eviction import EvictionResult, LruEvictor, scan_cac
 from warpdata.storage.cache.layout import CacheLayout, PartialPaths, Record, encode_record
 from warpdata.storage.cache.partial import PartialBlob, PartialState, new_map, read_map_size
 from warpdata.storage.cache.quota import TIMEOUT_S, Quota, QuotaTransaction
-from warpdata.storage.cache.stats import CacheStats, add_to_totals
+from warpdata.storage.cache.stats import CacheStats, TotalsWriter
 
 __all__ = ["BACKOFF_S", "BlobCache", "CorruptEntry", "Refusal"]
 
@@ -91,14 +91,13 @@ class BlobCache:
         self._quota = Quota(self._layout.quota)
         self._backoff_until = 0.0
         self._is_checked = False
-        self._saved = IOStats()
+        self._totals = TotalsWriter(directory, self.counters)
+        finalize(self, self._totals.keep).atexit = False
         self._has_warned = False
 
     def save_counts(self) -> None:
         """Add the counts since the last call to the totals of the directory."""
-        now = self.counters.snapshot()
-        if add_to_totals(self.directory, now.since(self._saved)):
-            self._saved = now
+        self._totals.save()
 
     # Reading: never raises
 

@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from warpdata.errors import AccessDeniedError, CorruptError
 from warpdata.limits import MIB
 from warpdata.primitives.descriptors import descriptor_share
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key
+from warpdata.primitives.live_objects import LiveObjects
 from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.ranges import ByteRange, check_ranges
 from warpdata.storage import open_private
@@ -160,7 +161,7 @@ class OpenEntries:
             for key in [k for k, entry in self.by_key.items() if now - entry.used_at > PIN_S and k != newest]:
                 self._close(key)
         most = descriptor_share(_SHARE, MAX_OPEN)
-        excess = sum(len(opened.by_key) for opened in [*_all_opened]) - most
+        excess = sum(len(opened.by_key) for opened in _all_opened) - most
         if excess > 0:
             others = sorted((key for key in self.by_key if key != newest), key=lambda key: self.by_key[key].used_at)
             for key in others[: max(excess, most // 8)]:
@@ -177,7 +178,7 @@ class OpenEntries:
             os.utime(self.layout.record(entry.digest), (entry.used_at, entry.used_at))
 
 
-_all_opened: WeakSet[OpenEntries] = WeakSet()
+_all_opened: LiveObjects[OpenEntries] = LiveObjects()
 _shared: WeakValueDictionary[Path, OpenEntries] = WeakValueDictionary()
 _shared_lock = threading.Lock()
 

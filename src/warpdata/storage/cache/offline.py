@@ -12,7 +12,7 @@ from warpdata.errors import DeniedError, ErrorKind, LimitExceededError, NotCache
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange
-from warpdata.storage import GetResult, MetadataCacheFiles, ObjectInfo
+from warpdata.storage import GetResult, MetadataCacheFiles, ObjectInfo, check_expiry
 from warpdata.storage.cache.blob_cache import BlobCache
 from warpdata.storage.cache.entries import CacheEntry
 from warpdata.storage.cache.reader import digest_of
@@ -101,6 +101,7 @@ class OfflineReader:
         return self._metadata.forget(key) or dropped
 
     def signed_url(self, key: str, expires_s: int) -> str:
+        check_expiry(expires_s)
         raise UnsupportedError(f"{self._url} cannot sign a URL for {key!r} while offline")
 
     def _find(self, key: str, *, intact: bool = False) -> CacheEntry | None:

@@ -12,13 +12,13 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from weakref import WeakSet
 
 from warpdata.errors import ErrorKind, StorageError, WarpError
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.descriptors import descriptor_share
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key, sha256_hex
+from warpdata.primitives.live_objects import LiveObjects
 from warpdata.storage import Reader
 from warpdata.storage.cache.blob_cache import BACKOFF_S, BlobCache, Refusal
 from warpdata.storage.cache.partial import PartialBlob, count_open_partials
@@ -238,7 +238,7 @@ class OpenPartials:
         self.changed.notify_all()
 
 
-_all_partials: WeakSet[OpenPartials] = WeakSet()
+_all_partials: LiveObjects[OpenPartials] = LiveObjects()
 
 
 def _has_descriptors() -> bool:
@@ -246,6 +246,6 @@ def _has_descriptors() -> bool:
     most = descriptor_share(_SHARE, _MAX_PARTIALS)
     if count_open_partials() < most:
         return True
-    for partials in [*_all_partials]:
+    for partials in _all_partials:
         partials.abandon_idle()
     return count_open_partials() < most

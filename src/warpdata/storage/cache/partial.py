@@ -14,10 +14,10 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from weakref import WeakSet
 
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.hashing import Blob
+from warpdata.primitives.live_objects import LiveObjects
 from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.ranges import ByteRange, RangeSet
 from warpdata.storage.cache.layout import PartialPaths
@@ -218,12 +218,12 @@ class PartialBlob:
         return list(absent)
 
 
-_open_partials: WeakSet[PartialBlob] = WeakSet()
+_open_partials: LiveObjects[PartialBlob] = LiveObjects()
 
 
 def count_open_partials() -> int:
     """Return the number of partial blobs that this process has open, over all readers. Each has two descriptors."""
-    return sum(not partial.is_closed for partial in [*_open_partials])
+    return sum(not partial.is_closed for partial in _open_partials)
 
 
 def new_map(file: LockFile, size_bytes: int) -> None:

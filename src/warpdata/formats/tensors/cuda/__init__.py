@@ -18,10 +18,13 @@ if TYPE_CHECKING:
         device_bytes,
         empty_bytes,
         empty_tensor,
+        is_cpu,
         is_torch,
         tensor_bytes,
         tensor_over,
         to_array,
+        torch_library,
+        wants_torch,
     )
     from warpdata.formats.tensors.cuda.transfer import TransferDevice, fill_device, slot_bytes_for
 
@@ -35,11 +38,14 @@ __all__ = [
     "empty_bytes",
     "empty_tensor",
     "fill_device",
+    "is_cpu",
     "is_torch",
     "slot_bytes_for",
     "tensor_bytes",
     "tensor_over",
     "to_array",
+    "torch_library",
+    "wants_torch",
 ]
 
 _MODULES = {

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from warpdata.errors import UnsupportedError
+from warpdata.errors import MissingExtraError, UnsupportedError
 from warpdata.formats.tensors.dtypes import TensorDType, dtype_named, numpy_dtype
 from warpdata.formats.tensors.index import TensorEntry
 from warpdata.primitives.extras import require
@@ -24,12 +24,14 @@ __all__ = [
     "device_bytes",
     "empty_bytes",
     "empty_tensor",
+    "is_cpu",
     "is_torch",
     "item_type",
     "tensor_bytes",
     "tensor_over",
     "to_array",
     "torch_library",
+    "wants_torch",
 ]
 
 _DLPACK_CPU = 1
@@ -58,12 +60,29 @@ class DeviceTarget:
 
 
 def torch_library() -> Any:
+    """Import torch. `MissingExtraError` if it is not installed."""
     return require("torch", purpose="a tensor on a device", extra="torch")
+
+
+def is_cpu(device: Any) -> bool:
+    """Return whether this names the CPU. Does not import torch."""
+    return device is not None and str(device).partition(":")[0] == "cpu"
+
+
+def wants_torch(device: Any) -> bool:
+    """Return whether new host memory belongs to torch: the caller names the CPU, and torch is installed."""
+    if not is_cpu(device):
+        return False
+    try:
+        torch_library()
+    except MissingExtraError:
+        return False
+    return True
 
 
 def cuda_device(device: Any) -> Any:
     """Return the torch device; None for host memory."""
-    if device is None or str(device) == "cpu":
+    if device is None or is_cpu(device):
         return None
     torch = torch_library()
     try:

@@ -60,7 +60,7 @@ def fill_device(
             transfer.zero_pads()
             with verifier.compiling():
                 IO_POOL.for_each(verifier.reads, lambda: transfer.reader(verifier), limit=limit)
-                verifier.finish()
+                verifier.finish(transfer.move_again)
         finally:
             device.finish()
 
@@ -81,7 +81,11 @@ class _DeviceTransfer:
 
     def verifier(self, threads: int) -> DeviceVerifier:
         """Return the verifier. Leaves of a permuted tensor are not hashed on the device."""
-        placed = [read for read in self._task.reads if read.placed and self._permute_of(read.parts[0]) is None]
+        placed = [
+            read
+            for read in self._task.reads
+            if read.placed and all(self._permute_of(part) is None for part in read.parts)
+        ]
         return DeviceVerifier(self._task, self._target, self._device, placed, threads)
 
     def zero_pads(self) -> None:
@@ -98,12 +102,21 @@ class _DeviceTransfer:
         with self._device.entered():
             yield lambda read: verifier.move(read, lambda read, verify: self._move(read, scratch, verify))
 
+    def move_again(self, read: ReadRequest) -> None:
+        """Repeat a request whose bytes failed verification on the device, now verified by this thread."""
+        self._move(read, ScratchBuffer(), True)
+
     def _move(self, read: ReadRequest, scratch: ScratchBuffer, verify: bool) -> None:
         slot = self._pool.acquire()
         try:
             part = read.parts[0]
             if len(read.parts) == 1 and part.target_span == part.size and (part.is_plain or read.gathers):
-                deliver(read, self._task, lambda part: slot.view[: part.size], verify=verify, scratch=scratch)
+                first = part.target
+
+                def destination(part: StridedCopy) -> memoryview:
+                    return slot.view[part.target - first : part.target - first + part.target_span]
+
+                deliver(read, self._task, destination, verify=verify, scratch=scratch)
                 self._device.copy(self._target.address(part.target), slot.address, part.size)
             elif all(part.is_plain for part in read.parts):
                 self._move_plain(read, slot, verify, scratch)
@@ -133,7 +146,11 @@ class _DeviceTransfer:
         size = read.end - read.start
         part = StridedCopy(read.start, 0, size)
         whole = ReadRequest(read.source, read.start, read.end, (part,), leaves=read.leaves)
-        deliver(whole, self._task, lambda part: slot.view[: part.size], verify=verify, scratch=ScratchBuffer())
+
+        def destination(part: StridedCopy) -> memoryview:
+            return slot.view[part.target : part.target + part.size]
+
+        deliver(whole, self._task, destination, verify=verify, scratch=ScratchBuffer())
         for part in read.parts:
             self._device.copy_blocks(
                 self._target.at(part.target, part.target_span),

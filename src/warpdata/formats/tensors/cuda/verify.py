@@ -7,10 +7,11 @@ leaves, as many as they can while the device hashes its own. Implements "Devices
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Protocol
 
 from warpdata.formats.tensors.cuda.torch_interop import DeviceTarget
@@ -89,18 +90,24 @@ class DeviceVerifier:
         if is_chosen:
             self._add_arrived(read)
 
-    def finish(self) -> None:
-        """Compare all digests, after all requests have moved. `CorruptError` if one differs."""
+    def finish(self, move_again: Callable[[ReadRequest], None]) -> None:
+        """Compare all digests, after all requests have moved. Requests with a wrong one are moved again, verified.
+
+        The second move drops a cached copy, reads another source, or raises `CorruptError`.
+        """
         leaves = self._task.leaves
         if not self._chosen or leaves is None:
             return
         hashes = self._hashes.result()
         if hashes is None:
-            self._verify_on_host(leaves)
-            return
-        self._start_batches(hashes)
-        for (number, _), digest in zip(self._started, hashes.digests(), strict=True):
-            leaves.compare(number, digest)
+            corrupt = self._verify_on_host(leaves)
+        else:
+            self._start_batches(hashes)
+            found = zip(self._started, hashes.digests(), strict=True)
+            corrupt = {number for (number, _), digest in found if digest != leaves.digests[number]}
+        for read in self._chosen.values():
+            if corrupt and not corrupt.isdisjoint(read.leaves):
+                move_again(read)
 
     def _add_arrived(self, read: ReadRequest) -> None:
         with self._lock:
@@ -125,17 +132,18 @@ class DeviceVerifier:
             )
             self._started += batch
 
-    def _verify_on_host(self, leaves: LeafDigests) -> None:
-        """Copy the leaves back and hash them, if the device has no hash kernel."""
+    def _verify_on_host(self, leaves: LeafDigests) -> set[int]:
+        """Copy the leaves back and hash them, if the device has no hash kernel. Return the corrupt ones."""
         self._device.finish()
 
-        def check(leaf: tuple[int, int]) -> None:
+        def is_corrupt(leaf: tuple[int, int]) -> bool:
             number, position = leaf
             start, end = leaves.span(number)
             data = self._target.at(position, end - start).cpu().numpy()
-            leaves.check(range(number, number + 1), memoryview(data))
+            return hashlib.sha256(memoryview(data)).digest() != leaves.digests[number]
 
-        CPU_POOL.for_each([leaf for batch in self._ready for leaf in batch], lambda: nullcontext(check))
+        moved = [leaf for batch in self._ready for leaf in batch]
+        return {number for (number, _), bad in zip(moved, CPU_POOL.map_all(is_corrupt, moved), strict=True) if bad}
 
 
 def _choose_reads(task: TransferTask, placed: Sequence[ReadRequest], threads: int) -> list[ReadRequest]:
