@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,10 +18,16 @@ import pytest
 import zstandard
 
 from tests.reference import wshard_reader as reference
+from warpdata.formats.wshard.chunk_manifest import META_MANIFEST, encode_manifest
+from warpdata.formats.wshard.container import JSON_CONTENT, ROLE_MANIFEST
+from warpdata.formats.wshard.container_writer import ContainerOptions, plan_bytes, write_container
+from warpdata.primitives.hashing import fingerprint_file
 from warpdata.wshard import (
     Block,
     Channel,
-    ChunkedEpisodeWriter,
+    ChunkEntry,
+    ChunkManifest,
+    ChunkPlace,
     DType,
     Episode,
     FrameReader,
@@ -74,10 +81,12 @@ def saved(**options: Any) -> Callable[[Path], None]:
 
 
 def manifest(path: Path) -> None:
-    writer = ChunkedEpisodeWriter(path.parent, "golden", chunk_size_t=STEPS)
-    writer.write_chunk(episode())
-    writer.finalize_manifest()
-    (path.parent / "golden_manifest.wshard").rename(path)
+    """Write a manifest of a chunk that does not state the number of chunks, which other writers leave out."""
+    chunk = path.parent / "golden_chunk_0000.wshard"
+    save_wshard(replace(episode(), chunk=ChunkPlace(0, None, 0)), chunk)
+    entry = ChunkEntry(0, chunk.name, fingerprint_file(chunk).blob.hash, 0, STEPS - 1, STEPS, 1)
+    data = encode_manifest(ChunkManifest("golden", episode().env_id, 1, STEPS, (entry,)))
+    write_container(path, [plan_bytes(META_MANIFEST, data, JSON_CONTENT)], ContainerOptions(role=ROLE_MANIFEST))
 
 
 def streamed(path: Path) -> None:

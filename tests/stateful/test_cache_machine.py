@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.storage.cache.scenes import Clock, GatedStore, noise, store_blob, write_entry, write_range
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
+from warpdata.primitives.lock_file import LockFile
 from warpdata.storage import ByteRange
 from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Filled
 from warpdata.storage.cache.blob_cache import BACKOFF_S
 from warpdata.storage.cache.eviction import IDLE_S
-from warpdata.storage.cache.locks import LockFile
 from warpdata.storage.cache.partial import PartialBlob
 from warpdata.storage.cache.quota import Quota
 

@@ -5,7 +5,7 @@
 
 import { prepareDigests } from "./digests.js";
 import { JSON_CONTENT, ROLE_MANIFEST } from "./container.js";
-import { CorruptError, UnsupportedError } from "./errors.js";
+import { BadInputError, CorruptError, UnsupportedError } from "./errors.js";
 import { decodeObject, isCount, isList, isObject, member, type Json, type JsonObject } from "./json-read.js";
 import { encodeJson, show } from "./json-write.js";
 import { MAX_CHUNKS, MAX_STEPS } from "./limits.js";
@@ -53,7 +53,7 @@ export async function loadChunkManifest(where: Source): Promise<ChunkManifest> {
   }
 }
 
-/** Encodes the manifest as a file, `{episode_id}_manifest.wshard`. */
+/** Encodes the manifest as a file, `{episode_id}_manifest.wshard`. Refuses a manifest that no reader accepts. */
 export async function encodeChunkManifest(manifest: ChunkManifest): Promise<Uint8Array> {
   await prepareDigests();
   const document = {
@@ -70,8 +70,17 @@ export async function encodeChunkManifest(manifest: ChunkManifest): Promise<Uint
       total_chunks: entry.total,
     })),
   };
+  const data = encodeJson(document);
+  try {
+    parseManifest(decodeObject(data, META_MANIFEST));
+  } catch (cause) {
+    if (cause instanceof CorruptError) {
+      throw new BadInputError(`the manifest cannot be written: ${cause.message}`, { cause });
+    }
+    throw cause;
+  }
   const sink = new MemorySink();
-  const plan = planBytes(META_MANIFEST, encodeJson(document), JSON_CONTENT);
+  const plan = planBytes(META_MANIFEST, data, JSON_CONTENT);
   const options = { role: ROLE_MANIFEST, alignment: 64, defaultCodec: "none", isSealed: false } as const;
   const { totalBytes } = await writeContainer(sink, [plan], options);
   return sink.bytes(totalBytes);

@@ -20,6 +20,7 @@ import type { OpenSource } from "./source.js";
 const MAGIC = 0x314a5357;
 const RECORD_BYTES = 40;
 const CHANNEL = /^(signal|action)\//;
+const PREDICTION = /^(omen|uncert)\//;
 /** Kinds of records; the third one, the end mark, has no payload. */
 const [BEGIN, STEPS] = [1, 2] as const;
 
@@ -71,6 +72,8 @@ export async function loadJournal(source: OpenSource, channels: readonly string[
     ...{ id, length, envId, timebase, metadata, attributes },
     observations: group("signal/"),
     actions: group("action/"),
+    omens: group("omen/"),
+    uncertainties: group("uncert/"),
     // `describe` has checked these types.
     rewards: (taken.get(REWARD)?.data ?? null) as Float32Array | null,
     terminations: (taken.get(DONE)?.data ?? null) as Uint8Array | null,
@@ -160,7 +163,8 @@ function describe(journal: Journal): EpisodeInfo {
   const { parts, stepCount } = journal;
   const document = merged(journal.document["episode"] as JsonObject, { length_T: stepCount });
   const channels = parts.filter((part) => CHANNEL.test(part.block));
-  const info = parseInfo(freshMetadata(document, channels));
+  const lanes = parts.filter((part) => PREDICTION.test(part.block));
+  const info = parseInfo(freshMetadata(document, channels, lanes));
   for (const part of parts) {
     const blockType = findBlockType(part.block, stepBytes(part) * stepCount, info);
     const isShaped = CHANNEL.test(part.block) || blockType.shape.length === part.shape.length;

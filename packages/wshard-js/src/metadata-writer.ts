@@ -34,7 +34,8 @@ import {
 
 const NEWEST: JsonObject = { endianness: "little", format: "W-SHARD", residual_edges: "pad", version: "0.1" };
 
-const LANES = /^(signal|action|omen|uncert|residual)\/./s;
+/** Names of blocks that are channels. */
+export const LANES = /^(signal|action|omen|uncert|residual)\/./s;
 
 type Specs = ReadonlyMap<string, ChannelSpec>;
 
@@ -73,11 +74,18 @@ export function encodeMetadata(episode: Episode): ReadonlyMap<string, Uint8Array
 }
 
 /** Encodes the three blocks of a new episode, from its `meta/episode` document. */
-export function freshMetadata(document: JsonObject, channels: readonly ChannelSpec[]): ReadonlyMap<string, Uint8Array> {
+export function freshMetadata(
+  document: JsonObject,
+  channels: readonly ChannelSpec[],
+  lanes: readonly ChannelSpec[] = [],
+): ReadonlyMap<string, Uint8Array> {
+  const byBlock = (specs: readonly ChannelSpec[]): Specs => new Map(specs.map((spec) => [spec.block, spec]));
+  const info = { channels: byBlock(channels), length: Number(document["length_T"]) };
+  const needed = byBlock(lanes.filter((spec) => mustDeclare(spec.block, spec, info)));
   return new Map([
     [META_WSHARD, encodeJson(NEWEST)],
     [META_EPISODE, encodeJson(document)],
-    [META_CHANNELS, encodeJson({ channels: channels.map(declarationOf) })],
+    [META_CHANNELS, encodeJson(channelsDocument(info.channels, needed, undefined))],
   ]);
 }
 
@@ -189,13 +197,18 @@ function collectSpecs(episode: Episode, before: EpisodeInfo | null): [channels: 
       continue;
     }
     const spec = found.get(name)!;
-    const lane = defaultLane(name, stepBytes(spec) * episode.length, { channels, length: episode.length });
-    const isTold = lane?.dtype === spec.dtype && sameJson(lane.shape, spec.shape);
-    if (!isTold || Object.keys(spec.attributes).length > 0) {
+    if (mustDeclare(name, spec, { channels, length: episode.length })) {
       lanes.set(name, spec);
     }
   }
   return [channels, lanes];
+}
+
+/** Returns whether the type or the id of a prediction does not follow from its name. */
+function mustDeclare(name: string, spec: ChannelSpec, info: Pick<EpisodeInfo, "channels" | "length">): boolean {
+  const lane = defaultLane(name, stepBytes(spec) * info.length, info);
+  const isDerived = lane?.dtype === spec.dtype && sameJson(lane.shape, spec.shape);
+  return !isDerived || Object.keys(spec.attributes).length > 0 || spec.id !== name.slice(name.indexOf("/") + 1);
 }
 
 /** Returns declarations of blocks that are no channel of the episode, such as blocks absent from the file. */

@@ -7,9 +7,11 @@ import { stageFile } from "#platform";
 
 import { parseCompression, PLAIN, type Compression, type CompressionName } from "./codecs.js";
 import { JSON_CONTENT, ROLE_EPISODE } from "./container.js";
-import { encodeMetadata } from "./metadata-writer.js";
+import { findBlockType, TICKS } from "./block-type.js";
+import { META_BLOCKS, parseInfo } from "./metadata.js";
+import { encodeMetadata, LANES } from "./metadata-writer.js";
 import { encodeArray, type NdArray } from "./dtypes.js";
-import { BadInputError } from "./errors.js";
+import { BadInputError, CorruptError } from "./errors.js";
 import { decodeObject, type JsonObject } from "./json-read.js";
 import { encodeJson, sameJson } from "./json-write.js";
 import { SERIES } from "./load.js";
@@ -73,6 +75,7 @@ async function write(sink: Sink, init: EpisodeInit, options: SaveOptions): Promi
     throw new BadInputError(`timeChunkSteps ${timeChunkSteps} is not valid`);
   }
   const plans = makePlans(episode);
+  checkSizes(plans, episode);
   const unknown = [...special.keys()].filter((name) => !plans.some((plan) => plan.name === name));
   if (unknown.length > 0) {
     throw new BadInputError(`perBlock names blocks that the episode does not have: ${unknown.sort().join(", ")}`);
@@ -118,7 +121,7 @@ function makePlans(episode: Episode): BlockPlan[] {
     }
   }
   for (const [name, { data, contentType = 0, tags = 0 }] of episode.extra) {
-    if (blocks.has(name) || name === META_IDENTITY || name === META_PROVENANCE) {
+    if (blocks.has(name) || META_BLOCKS.includes(name) || name === META_IDENTITY || name === META_PROVENANCE) {
       throw new BadInputError(`the block '${name}' cannot be in extra; it has a field of its own`);
     }
     if (![contentType, tags].every((word) => Number.isInteger(word) && word >= 0 && word < 2 ** 16)) {
@@ -130,6 +133,27 @@ function makePlans(episode: Episode): BlockPlan[] {
     add(META_PROVENANCE, provenanceBytes(episode.provenance, verbatim), JSON_CONTENT);
   }
   return inOrder(blocks, episode);
+}
+
+/** Refuses a block that `loadWShard` would reject, because its size contradicts its type. */
+function checkSizes(plans: readonly BlockPlan[], episode: Episode): void {
+  const info = parseInfo(encodeMetadata(episode));
+  const before = new Set(episode.origin?.layout.map(([name]) => name));
+  for (const { name, data } of plans) {
+    // Loading does not interpret ticks, so a file that has them keeps them.
+    const isRead = Object.hasOwn(SERIES, name) || LANES.test(name) || (name === TICKS && !before.has(name));
+    if (!isRead) {
+      continue;
+    }
+    try {
+      findBlockType(name, data.length, info);
+    } catch (cause) {
+      if (cause instanceof CorruptError) {
+        throw new BadInputError(`no reader would accept the episode: ${cause.message}`, { cause });
+      }
+      throw cause;
+    }
+  }
 }
 
 function inOrder(blocks: ReadonlyMap<string, BlockPlan>, episode: Episode): BlockPlan[] {

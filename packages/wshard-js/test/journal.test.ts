@@ -109,6 +109,20 @@ test("records out of sequence are not read", async () => {
   }
 });
 
+test("predictions are read, with types that do not follow from their names", async () => {
+  const parts = [
+    ...PARTS.slice(0, 1),
+    { id: "q/m", dtype: "f32", shape: [2], signal_block: "omen/q/m" },
+    { id: "odd", dtype: "u8", shape: [3], signal_block: "uncert/q/m/std" },
+  ];
+  const payload = new Uint8Array(8 + 8 + 3).fill(1);
+  const data = join([begin({ ...BEGIN, parts }), record(payload, { number: 1, count: 1 })]);
+  const episode = await loadWShard(data);
+  assert.deepEqual([...episode.omens].map(([name, { id, dtype }]) => [name, id, dtype]), [["q/m", "q/m", "f32"]]);
+  assert.deepEqual([...episode.uncertainties.get("q/m/std")!.data], [1, 1, 1]);
+  assert.equal(episode.uncertainties.get("q/m/std")!.id, "odd");
+});
+
 const part = (change: object): unknown => ({ ...BEGIN, parts: [{ ...PARTS[0], ...change }] });
 const first: Readonly<Record<string, Uint8Array>> = {
   "no first record": steps(0, 0, 4),

@@ -9,7 +9,16 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { crc32c, xxh64, xxh64Low } from "../src/digests.js";
-import { loadChunkManifest, loadWShard, openWShard, validateChunkContinuity, WShardError } from "../src/index.js";
+import {
+  encodeChunkManifest,
+  encodeWShard,
+  loadChunkManifest,
+  loadWShard,
+  openWShard,
+  validateChunkContinuity,
+  WShardError,
+  type ChunkManifest,
+} from "../src/index.js";
 import { compressLz4 } from "../src/lz4.js";
 import { readSeekTable } from "../src/seek-table.js";
 import { RawFile, type RawEntry } from "./scenes.js";
@@ -456,4 +465,33 @@ test("manifests that break a rule", async () => {
     const loaded = await loadChunkManifest(manifest(change));
     assert.throws(() => validateChunkContinuity(loaded), { kind: CORRUPT });
   }
+});
+
+test("manifests that no reader accepts are not written", async () => {
+  const good = await loadChunkManifest(manifest({}));
+  const entry = good.chunks[0]!;
+  const named = (id: string): ChunkManifest => ({ ...good, episodeId: id, chunks: [{ ...entry, uri: `${id}.wshard` }] });
+  assert.deepEqual(await loadChunkManifest(await encodeChunkManifest(named("e".repeat(193)))), named("e".repeat(193)));
+  const bad: ChunkManifest[] = [
+    named("e".repeat(194)),
+    named("a/b"),
+    { ...good, chunks: [{ ...entry, sha256: "0" }] },
+    { ...good, chunks: [{ ...entry, length: -1 }] },
+    { ...good, chunks: [{ ...entry, lastStep: 2 ** 41 }] },
+    { ...good, chunks: [{ ...entry, index: 0.5 }] },
+    { ...good, totalTimesteps: -1 },
+    { ...good, envId: null as unknown as string },
+  ];
+  for (const one of bad) {
+    await assert.rejects(encodeChunkManifest(one), { kind: "bad_input" });
+  }
+});
+
+test("blocks that no reader accepts are not written", async () => {
+  const block = { data: Uint8Array.of(1, 2, 3) };
+  for (const name of ["reward", "done", "time/timestamps_ns", "time/ticks", "meta/episode", "meta/identity"]) {
+    await assert.rejects(encodeWShard({ id: "e", length: 4, extra: { [name]: block } }), { kind: "bad_input" }, name);
+  }
+  const whole = await encodeWShard({ id: "e", length: 3, extra: { done: block } });
+  assert.deepEqual([...(await loadWShard(whole.bytes)).terminations!], [1, 1, 1]);
 });

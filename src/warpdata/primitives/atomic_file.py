@@ -16,6 +16,8 @@ from typing import BinaryIO, Self
 
 __all__ = ["AtomicFile", "make_directories", "preallocate", "replacing", "staged_path", "sync_directory", "sync_file"]
 
+_LONGEST_NAME_BYTES = 200
+
 
 class AtomicFile:
     """A new file under a temporary name, open for reading and writing as `file`.
@@ -30,7 +32,7 @@ class AtomicFile:
         self, path: Path, *, temporary: Path | None = None, size_bytes: int = 0, is_durable: bool = True
     ) -> None:
         self.path = path
-        self.temporary = temporary or path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+        self.temporary = temporary or _temporary_beside(path)
         self._is_durable = is_durable
         self.file: BinaryIO = self.temporary.open("x+b")
         self._has_temporary = True
@@ -106,7 +108,7 @@ def staged_path(path: Path) -> Iterator[Path]:
     if path.exists():
         raise FileExistsError(f"{path} already exists")
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+    staged = _temporary_beside(path)
     try:
         yield staged
         staged.rename(path)
@@ -115,6 +117,12 @@ def staged_path(path: Path) -> Iterator[Path]:
             shutil.rmtree(staged, ignore_errors=True)
         else:
             staged.unlink(missing_ok=True)
+
+
+def _temporary_beside(path: Path) -> Path:
+    """Return a random name. A long name is left out, so that every valid name has a temporary one."""
+    name = f".{path.name}" if len(os.fsencode(path.name)) <= _LONGEST_NAME_BYTES else ""
+    return path.with_name(f"{name}.{os.urandom(8).hex()}.tmp")
 
 
 def preallocate(fd: int, size_bytes: int) -> None:

@@ -14,10 +14,12 @@ __all__ = ["check_inside", "check_path", "expand_glob", "find_files", "glob_root
 _WILDCARDS = frozenset("*?[")
 
 
-def check_path(source: str | os.PathLike[str]) -> Path:
-    """Return a path. `InvalidSourceError` for text that no file system takes: with NUL, or with lone surrogates."""
+def check_path(source: object) -> Path:
+    """Return a path. `InvalidSourceError` for other types, and for text with NUL or with lone surrogates."""
+    if not isinstance(source, str | os.PathLike):
+        raise InvalidSourceError(f"a path is text or a Path, not a {type(source).__name__}: {str(source)[:40]}")
     try:
-        path = Path(source)
+        path = Path(os.fspath(source))
         is_valid = b"\0" not in os.fsencode(path)
     except (TypeError, UnicodeEncodeError) as error:
         raise InvalidSourceError(f"{source!r} is not a path") from error

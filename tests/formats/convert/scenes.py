@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from tests.kinds.artifacts.media import encode_test_image
 from warpdata.conversion import ConversionReport
 from warpdata.formats.convert.episode_fields import list_fields
 from warpdata.wshard import (
     Block,
     Channel,
+    ChannelSpec,
     ChunkPlace,
     DType,
     Episode,
+    Origin,
     Timebase,
     WShardFile,
+    frames_block,
+    index_images,
     open_wshard,
     pack_residual,
     save_wshard,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+SERIES = {"reward": "rewards", "done": "terminations", "truncated": "truncations"}
+ATTRIBUTES: list[dict[str, Any]] = [{}, {"modality": "rgb"}, {"names": ["x", "y", "z"]}, {"names": {"motors": ["a"]}}]
+IMAGE = encode_test_image(np.arange(48, dtype=np.uint8).reshape(4, 4, 3), "PNG")
 
 NAMES = [
     "state",
@@ -58,7 +68,7 @@ def episodes(draw: st.DrawFn, max_steps: int = 12) -> Episode:
     observations = {}
     for name in names:
         made = some_array(draw, length)
-        attributes: dict[str, Any] = draw(st.sampled_from([{}, {"modality": "rgb"}]))
+        attributes: dict[str, Any] = draw(st.sampled_from(ATTRIBUTES))
         observations[name] = Channel(name, made.data, made.dtype, attributes)
     if draw(st.booleans()):
         imu = np.arange(4 * length, dtype=np.float32)
@@ -66,11 +76,18 @@ def episodes(draw: st.DrawFn, max_steps: int = 12) -> Episode:
     actions = {}
     for name in draw(st.lists(st.sampled_from(["ctrl", "action", "grip/hand"]), unique=True, max_size=2)):
         made = some_array(draw, length)
-        actions[name] = Channel(name, made.data, made.dtype)
+        actions[name] = Channel(name, made.data, made.dtype, draw(st.sampled_from(ATTRIBUTES)))
     timed = draw(st.booleans())
     maybe = st.booleans()
+    if draw(maybe):
+        fast = np.arange(3 * length, dtype=np.float64)
+        actions["fast"] = Channel("fast", fast, attributes={"sampling_rate_hz": 90})
     chance = np.random.default_rng(draw(st.integers(0, 2**32)))
-    return Episode(
+    extra = {"vendor/blob": Block(b"\0\1\2", 0x8001, 7)} if draw(maybe) else {}
+    if length and draw(maybe):
+        times = [round(number * 1e9 / 30) for number in range(length)]
+        observations["camera"], extra[frames_block("signal/camera")] = index_images([IMAGE] * length, times, "camera")
+    episode = Episode(
         draw(st.sampled_from(["ep", "ep/7", "日"])),
         length,
         draw(st.sampled_from(["", "Lift-v1"])),
@@ -88,8 +105,18 @@ def episodes(draw: st.DrawFn, max_steps: int = 12) -> Episode:
         metadata={"operator": "Ada", "n": 1.5} if draw(maybe) else {},
         attributes={"source": "bench"} if draw(maybe) else {},
         chunk=ChunkPlace(1, 3, 40) if length and draw(maybe) else None,
-        extra={"vendor/blob": Block(b"\0\1\2", 0x8001, 7)} if draw(maybe) else {},
+        extra=extra,
+        uncertainties={"state/m/std": Channel("std", some_array(draw, length).data)} if draw(maybe) else {},
     )
+    return with_declared_series(draw, episode) if draw(maybe) else episode
+
+
+def with_declared_series(draw: st.DrawFn, episode: Episode) -> Episode:
+    """Give rewards or endings another type, as a file may declare it."""
+    block, member = draw(st.sampled_from(sorted(SERIES.items())))
+    made = some_array(draw, episode.length)
+    spec = ChannelSpec(draw(st.sampled_from([block, "x"])), made.stored_dtype, made.step_shape, block)
+    return replace(episode, origin=Origin(series={block: spec}), **{member: made.data})  # type: ignore[arg-type]
 
 
 def saved(episode: Episode, directory: Path, *, seal: bool = False, name: str = "source") -> Path:

@@ -57,6 +57,22 @@ def act(number: int) -> dict[str, Any]:
     return {"move": np.array([number, 0.5], np.float32), "grip": number % 2}
 
 
+def test_two_recorders_share_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both may choose the same number at the same time."""
+    monkeypatch.setattr(RecordEpisodes, "_next_number", lambda self: 0)
+    one, two = (RecordEpisodes(Maze(3), tmp_path, fsync="never") for _ in range(2))
+    for env in (one, two):
+        env.reset()
+        env.step(act(1))
+    for env in (one, two):
+        env.close()
+    assert [path.name for env in (one, two) for path in env.written] == [
+        "episode_000000.wshard",
+        "episode_000001.wshard",
+    ]
+    assert {load_wshard(path).length for env in (one, two) for path in env.written} == {1}
+
+
 def test_cart_pole_is_recorded_exactly(tmp_path: Path) -> None:
     env = RecordEpisodes(gym.make("CartPole-v1", max_episode_steps=30), tmp_path, tick_hz=50)
     seen: list[list[Any]] = []

@@ -105,6 +105,24 @@ def test_unsupported_data_is_reported(tmp_path: Path) -> None:
     assert any("values are rounded" in outcome.how for outcome in rounded)
 
 
+@pytest.mark.parametrize("rate", [None, 60])
+def test_joined_actions_are_not_reported_as_lost(rate: int | None, tmp_path: Path) -> None:
+    """The report once called `actions` lost if an action has its own rate, although every channel came back."""
+    attributes: dict[str, Any] = {} if rate is None else {"sampling_rate_hz": rate}
+    fast = Channel("fast", np.arange(8 if rate else 4, dtype=np.float32), attributes=attributes)
+    slow = {name: Channel(name, np.full((4, 2), len(name), np.float32)) for name in ("arm", "grip")}
+    source = saved(Episode("ep", 4, actions={"fast": fast, **slow}), tmp_path)
+    report = export_hdf5([source], tmp_path / "demos.hdf5")
+    assert "actions" in {outcome.field for outcome in report.added}
+    back = import_hdf5(tmp_path / "demos.hdf5", tmp_path / "back")
+    assert not back.lost
+    check_return(list_outcomes(report), source, back.written[0])
+    with h5py.File(tmp_path / "demos.hdf5", "a") as file:
+        file["data/demo_0/actions"][0, 0] = 9.0
+    changed = import_hdf5(tmp_path / "demos.hdf5", tmp_path / "changed")
+    assert {outcome.field for outcome in changed.lost} == {"actions"}
+
+
 def test_many_episodes_keep_their_order(tmp_path: Path) -> None:
     sources = []
     for number in range(12):

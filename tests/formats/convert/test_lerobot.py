@@ -231,6 +231,66 @@ def test_dataset_round_trips(tmp_path: Path) -> None:
     assert info["robot_type"] == "so100"
 
 
+NAMES: list[Any] = [None, ["x", "y"], {"motors": ["x", "y"]}, [], ["é", 1]]
+
+
+@pytest.mark.parametrize("names", NAMES, ids=str)
+def test_names_of_features_round_trip(names: Any, tmp_path: Path) -> None:
+    """Names of motors were once lost, while the report said that everything was kept."""
+    images = pa.array([{"bytes": encode_test_image(np.zeros((4, 5, 3), np.uint8), "PNG"), "path": "x"}] * 6)
+    more = {
+        "observation.state": (
+            {"dtype": "float64", "shape": [2], "names": names},
+            pa.array([[0.0, 1.0]] * 6, pa.list_(pa.float64())),
+        ),
+        "next.reward": ({"dtype": "float32", "shape": [1], "names": names}, pa.array(np.arange(6, dtype=np.float32))),
+        "observation.image": ({"dtype": "image", "shape": [4, 5, 3], "names": names or ["h", "w", "c"]}, images),
+    }
+    foreign(tmp_path / "ds", [4, 2], None, **more)
+    report = import_lerobot(tmp_path / "ds", tmp_path / "out")
+    assert not report.lost
+    again = export_lerobot(report.written, tmp_path / "again")
+    assert again.is_lossless
+    infos = [json.loads((tmp_path / name / "meta/info.json").read_text())["features"] for name in ("ds", "again")]
+    for name, feature in infos[0].items():
+        assert infos[1][name]["names"] == feature["names"], name
+    third = import_lerobot(tmp_path / "again", tmp_path / "third")
+    for one, two in zip(report.written, third.written, strict=True):
+        check_return(list_outcomes(again), one, two)
+
+
+def test_members_of_features_that_an_episode_cannot_hold_are_reported(tmp_path: Path) -> None:
+    feature = {"dtype": "float32", "shape": [1], "names": None, "info": {"unit": "m"}}
+    foreign(tmp_path / "ds", [3], None, **{"observation.height": (feature, pa.array(np.zeros(3, np.float32)))})
+    report = import_lerobot(tmp_path / "ds", tmp_path / "out")
+    assert {outcome.field for outcome in report.lost} == {"meta/info.json: info of observation.height"}
+
+
+@pytest.mark.parametrize(
+    ("others", "shape", "dtype", "expected"),
+    [
+        ([], (3,), np.float32, "observation.state"),
+        ([], (4, 5, 3), np.uint8, "observation.image"),
+        (["state"], (3,), np.float32, "observation"),
+        (["image"], (4, 5, 3), np.uint8, "observation"),
+    ],
+)
+def test_observation_of_gymnasium_has_the_name_that_policies_expect(
+    others: list[str], shape: tuple[int, ...], dtype: Any, expected: str, tmp_path: Path
+) -> None:
+    """It was once called `observation.observation`, which no policy reads."""
+    channels = {name: Channel(name, np.zeros((2, *shape), dtype)) for name in ["observation", *others]}
+    episode = Episode("ep", 2, timebase=Timebase("ticks", 30.0), observations=channels)
+    source = saved(episode, tmp_path)
+    report = export_lerobot([source], tmp_path / "ds")
+    features = json.loads((tmp_path / "ds/meta/info.json").read_text())["features"]
+    assert expected in features
+    assert "observation.observation" not in features
+    back = import_lerobot(tmp_path / "ds", tmp_path / "back")
+    check_return(list_outcomes(report), source, back.written[0])
+    assert set(load_wshard(back.written[0]).observations) == set(channels)
+
+
 def test_paths_outside_of_the_dataset_are_refused(tmp_path: Path) -> None:
     foreign(tmp_path / "secret", [2], None)
     (tmp_path / "secret/data/chunk-000/file-000.parquet").rename(tmp_path / "secret.parquet")

@@ -60,6 +60,9 @@ class Read:
         name, properties = self.channels[topic]
         dtype = DType(properties["dtype"])
         shape = json.loads(properties["shape"])
+        if name == "foxglove.CompressedImage":
+            files = [base64.b64decode(item["data"]) for item in self.messages[topic]]
+            return np.frombuffer(b"".join(files), np.uint8)
         if name == "foxglove.RawImage":
             rows = [np.frombuffer(base64.b64decode(item["data"]), np.uint8) for item in self.messages[topic]]
         else:

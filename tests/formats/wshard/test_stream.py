@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,16 @@ from warpdata.errors import (
     StorageError,
 )
 from warpdata.formats.wshard import container_writer
-from warpdata.wshard import DType, Timebase, WShardStreamWriter, identity, load_wshard, open_wshard, recover
+from warpdata.wshard import (
+    DType,
+    Timebase,
+    WShardStreamWriter,
+    identity,
+    load_wshard,
+    open_wshard,
+    recover,
+    save_wshard,
+)
 
 CHANNELS: list[dict[str, Any]] = [
     {"id": "rgb", "dtype": "u8", "shape": [4, 4, 3], "compression": "zstd", "modality": "rgb"},
@@ -181,9 +191,12 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
         record(path, 3)
     recover(f"{path}.partial")
     with pytest.raises(AlreadyExistsError):
-        recover(f"{path}.partial")
-    with pytest.raises(AlreadyExistsError):
         record(path, 3)
+    save_wshard(replace(load_wshard(path), env_id="Another-v1"), path)
+    before = path.read_bytes()
+    with pytest.raises(AlreadyExistsError):
+        recover(f"{path}.partial")
+    assert path.read_bytes() == before
 
 
 def test_order_of_calls(tmp_path: Path) -> None:

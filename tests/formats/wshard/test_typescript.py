@@ -35,6 +35,7 @@ from warpdata.wshard import (
     Episode,
     WShardStreamWriter,
     identity,
+    is_chunk_manifest,
     load_wshard,
     open_wshard,
     save_wshard,
@@ -107,7 +108,8 @@ def known_files() -> list[Path]:
 
 def test_both_read_the_same_from_all_reference_files(driver: Driver) -> None:
     for path in known_files():
-        assert driver.ask("load", path) == verdict_here(path), path.name
+        if not is_chunk_manifest(path):  # Python loads its chunks, which are not here
+            assert driver.ask("load", path) == verdict_here(path), path.name
         if path.suffix == ".wshard":
             assert driver.answer("identity", path) == identity(path)
 
@@ -295,11 +297,14 @@ def test_journal_is_read_while_it_grows(driver: Driver, tmp_path: Path) -> None:
     channels: list[dict[str, Any]] = [
         {"id": "q", "dtype": "f32", "shape": [2], "compression": "zstd"},
         {"id": "n", "dtype": "i64", "shape": [], "signal_block": "action/n", "unit": 1.0},
+        {"id": "q/m", "dtype": "f32", "shape": [2], "signal_block": "omen/q/m"},
+        {"id": "std", "dtype": "f16", "shape": [3], "signal_block": "uncert/q/m/std"},
     ]
     with WShardStreamWriter(tmp_path / "b.wshard", "b", channels, flush_steps=3, fsync="never") as writer:
         writer.begin_episode("E", tick_hz=12.5, metadata={"a": [1, 2.0]}, attributes={"x": None})
         for step in range(8):
-            writer.write_timestep({"q": np.full(2, step, np.float32), "n": np.int64(step)}, reward=step, done=step == 7)
+            values = {"q": np.full(2, step, np.float32), "n": np.int64(step), "q/m": [step, -1], "std": [0, 1, step]}
+            writer.write_timestep(values, reward=step, done=step == 7)
             here = described(load_wshard(writer.partial_path))
             assert here["head"][1] == writer.flushed_steps
             assert driver.answer("load", writer.partial_path) == here

@@ -139,7 +139,7 @@ def test_an_episode_reads_frames(episodes: Episodes, filmed: list[Filmed]) -> No
         camera = episodes[number]["top"]
         assert (len(camera), camera.size) == (40, (48, 64))  # type: ignore[union-attr,arg-type]
         out = np.zeros((9, 48, 64, 3), np.uint8)
-        assert camera.window(17, 26, out=out) is out  # type: ignore[call-arg]
+        assert camera.window(17, 26, out=out) is out
         np.testing.assert_array_equal(out, each.expected["top"][17:26])
         with pytest.raises(BadInputError, match="frames 30…41 are not within the 40"):
             camera.window(30, 41)

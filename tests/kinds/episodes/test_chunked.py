@@ -352,8 +352,8 @@ def test_an_invalid_chunk_manifest_is_rejected(recorded: Path, tmp_path: Path) -
     manifest = recorded / "ep_007_manifest.wshard"
     with pytest.raises(InvalidSourceError, match=r"0000.wshard, a chunk .* was given twice"):
         publish([manifest, recorded / "ep_007_chunk_0000.wshard", recorded / "ep_007_chunk_0000.wshard"])
-    with pytest.raises(InvalidSourceError, match=r"0002.wshard is chunk 2 .* no file states their number") as caught:
-        publish(recorded / "ep_007_chunk_0002.wshard")
+    with pytest.raises(InvalidSourceError, match=r"0001.wshard is chunk 1 .* no file states their number") as caught:
+        publish(recorded / "ep_007_chunk_0001.wshard")
     assert "ep_007_manifest.wshard" in (caught.value.hint or "")
     copy = tmp_path / "copy"
     copy.mkdir()

@@ -14,13 +14,13 @@ from tests.storage.cache.scenes import Clock, Scene, noise, open_partial, write_
 from warpdata.errors import CorruptError, StorageError
 from warpdata.limits import MIB
 from warpdata.primitives.hashing import Blob, sha256_hex
+from warpdata.primitives.lock_file import LockFile
 from warpdata.storage import ByteRange
 from warpdata.storage.cache import BlobCache, CacheStats, EvictionResult, Refusal, entries
 from warpdata.storage.cache.blob_cache import BACKOFF_S
 from warpdata.storage.cache.entries import MAX_OPEN, PIN_S, TOUCH_S, CacheEntry
 from warpdata.storage.cache.eviction import IDLE_S, CacheScan, LruEvictor, scan_cache
 from warpdata.storage.cache.layout import CacheLayout
-from warpdata.storage.cache.locks import LockFile
 from warpdata.storage.cache.quota import Quota, QuotaTransaction
 
 DATA = noise(1, 10_000)

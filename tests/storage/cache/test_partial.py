@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.storage.cache.scenes import Scene, noise, open_partial, write_range
 from warpdata.limits import MIB
 from warpdata.primitives.hashing import Blob, sha256_hex
+from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.ranges import RangeSet
 from warpdata.storage import ByteRange
 from warpdata.storage.cache import BlobCache, Refusal
-from warpdata.storage.cache.locks import LockFile
 from warpdata.storage.cache.partial import UNIT_BYTES, PartialBlob, PartialState
 
 SIZE = 10 * UNIT_BYTES + 77

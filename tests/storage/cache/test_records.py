@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpdata.primitives.hashing import sha256_hex
+from warpdata.primitives.lock_file import LockFile
 from warpdata.storage.cache.layout import Record, decode_record, encode_record
-from warpdata.storage.cache.locks import LockFile
 from warpdata.storage.cache.quota import Quota
 
 DIGEST = sha256_hex(b"blob")

@@ -12,7 +12,10 @@ from warpdata.formats.convert.lerobot_export import export_lerobot
 from warpdata.formats.convert.lerobot_import import import_lerobot
 from warpdata.formats.convert.mcap import export_mcap
 from warpdata.formats.convert.npz import export_npz, import_npz
+from warpdata.formats.convert.output import to_file_name
 from warpdata.formats.convert.report import ConversionReport, merge_reports
+from warpdata.formats.wshard import is_chunk_manifest, load_chunk_manifest
+from warpdata.primitives.paths import check_path
 
 __all__ = ["FORMATS", "convert"]
 
@@ -31,9 +34,10 @@ def convert(
 
     A format that is not given follows from the suffix, or from the content of a directory; a target directory is
     WShard unless the source is. HDF5 and LeRobot hold many episodes, so the other side is a directory of episode
-    files, in the order of their names. NPZ and MCAP hold one: a directory of them becomes a directory.
+    files, in the order of their names. NPZ and MCAP hold one: a directory of them becomes a directory. An episode in
+    chunks is named by its manifest, and converted as one episode.
     """
-    source_path, target_path = Path(source), Path(target)
+    source_path, target_path = check_path(source), check_path(target)
     kind = source_format or _detect_format(source_path)
     wanted = target_format or _SUFFIXES.get(target_path.suffix.lower())
     wanted = wanted or ("wshard" if kind not in (None, "wshard") else None)
@@ -70,7 +74,10 @@ def _detect_format(path: Path) -> str | None:
 
 
 def _find_files(path: Path, suffix: str) -> list[Path]:
-    """Return the file, or all files with the suffix directly in a directory, sorted."""
+    """Return the file, or all files with the suffix directly in a directory, sorted.
+
+    A chunk manifest replaces its chunks.
+    """
     if not path.exists():
         raise ObjectNotFoundError(f"{path} does not exist")
     if not path.is_dir():
@@ -78,7 +85,14 @@ def _find_files(path: Path, suffix: str) -> list[Path]:
     found = sorted(item for item in path.iterdir() if item.suffix == suffix and not item.name.startswith("."))
     if not found:
         raise ObjectNotFoundError(f"{path} has no {suffix} files")
-    return found
+    manifests = [item for item in found if is_chunk_manifest(item)]
+    chunks = {item.with_name(entry.uri) for item in manifests for entry in load_chunk_manifest(item).chunks}
+    return [item for item in found if item not in chunks]
+
+
+def _stem(path: Path) -> str:
+    """Return the name of a new file without its suffix: that of the source, or the id of an episode in chunks."""
+    return to_file_name(load_chunk_manifest(path).episode_id) if is_chunk_manifest(path) else path.stem
 
 
 def _convert_each(
@@ -86,9 +100,9 @@ def _convert_each(
 ) -> ConversionReport:
     if not source.is_dir():
         # A target without the suffix is a directory.
-        file = target if target.suffix.lower() == new_suffix else target / f"{source.stem}{new_suffix}"
+        file = target if target.suffix.lower() == new_suffix else target / f"{_stem(source)}{new_suffix}"
         _find_files(source, suffix)
         return convert_one(source, file)
     return merge_reports(
-        [convert_one(path, target / f"{path.stem}{new_suffix}") for path in _find_files(source, suffix)]
+        [convert_one(path, target / f"{_stem(path)}{new_suffix}") for path in _find_files(source, suffix)]
     )

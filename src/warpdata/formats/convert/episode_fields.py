@@ -6,6 +6,7 @@ channel's declaration, such as `signal/imu.attributes`. `meta/wshard` describes 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -14,15 +15,26 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from warpdata.errors import BadInputError, CorruptError
-from warpdata.formats.wshard import BlockReader, ChannelSpec, DType, EpisodeInfo, WShardFile, open_wshard
+from warpdata.formats.wshard import (
+    BlockReader,
+    ChannelSpec,
+    DType,
+    EpisodeInfo,
+    WShardFile,
+    is_chunk_manifest,
+    join_chunks,
+    open_wshard,
+)
 
 __all__ = [
     "META_BLOCKS",
+    "SERIES_BLOCKS",
     "Array",
     "attributes_field",
     "find_spec",
     "is_encoded",
     "is_stepwise",
+    "is_usual_series",
     "iterate_rows",
     "list_fields",
     "open_episode",
@@ -33,14 +45,30 @@ __all__ = [
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 META_BLOCKS = ("meta/wshard", "meta/episode", "meta/channels")
+SERIES_BLOCKS = {
+    "reward": ("rewards", DType.F32),
+    "done": ("terminations", DType.BOOL),
+    "truncated": ("truncations", DType.BOOL),
+    "time/timestamps_ns": ("timestamps_ns", DType.I64),
+}
+"""Blocks that are fields of `Episode`, with their types unless a file declares others."""
 
 
 def open_episode(path: Path) -> WShardFile:
-    """Open an episode file; refuse a journal with a hint."""
+    """Open an episode file, or a chunk manifest as one file; refuse a journal with a hint.
+
+    Chunks are joined in a temporary file, in bounded memory, because a converter reads every block of an episode.
+    """
     if path.name.endswith(".partial"):
         hint = "Call warpdata.wshard.recover on it first."
         raise BadInputError(f"{path} is the journal of a recording, not an episode", hint=hint)
-    return open_wshard(path)
+    if not is_chunk_manifest(path):
+        return open_wshard(path)
+    with tempfile.TemporaryDirectory() as scratch:
+        joined = Path(scratch, "joined.wshard")
+        join_chunks(path, joined)
+        # The mapping outlives the name of the file.
+        return open_wshard(joined)
 
 
 def require_info(file: WShardFile) -> EpisodeInfo:
@@ -91,6 +119,12 @@ def is_stepwise(file: WShardFile, block: str) -> bool:
     block_type = file[block].block_type
     has_steps = block_type.rows == require_info(file).length
     return block_type.is_declared and not is_encoded(file, block) and has_steps
+
+
+def is_usual_series(file: WShardFile, block: str) -> bool:
+    """Return whether rewards or endings have the type that they have without a declaration."""
+    block_type = file[block].block_type
+    return (block_type.dtype, block_type.shape) == (SERIES_BLOCKS[block][1], ()) and is_stepwise(file, block)
 
 
 def iterate_rows(reader: BlockReader) -> Iterator[tuple[int, Array]]:

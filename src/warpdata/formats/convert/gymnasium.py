@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from warpdata.errors import BadInputError, SchemaMismatchError, UnsupportedError
+from warpdata.errors import BadInputError, ConflictError, SchemaMismatchError, UnsupportedError
 from warpdata.formats.convert.episode_fields import Array
 from warpdata.formats.convert.output import make_unique
 from warpdata.formats.wshard import DType, WShardStreamWriter
 from warpdata.primitives.extras import require
+from warpdata.primitives.paths import check_path
 
 __all__ = ["RecordEpisodes"]
 
@@ -48,7 +51,7 @@ class RecordEpisodes(_gymnasium.Wrapper):  # type: ignore[misc,name-defined]
         super().__init__(env)
         if hasattr(env, "num_envs") or not name or "/" in name:
             raise BadInputError(f"name={name!r} is not a plain name, or the environment is vectorized")
-        self._directory, self._name, self._tick_hz = Path(directory), name, tick_hz
+        self._directory, self._name, self._tick_hz = check_path(directory), name, tick_hz
         self._with_next = next_observations
         self._options: dict[str, Any] = {"flush_steps": flush_steps, "fsync": fsync}
         # Refuse unsupported spaces now, not after the first episode.
@@ -86,7 +89,7 @@ class RecordEpisodes(_gymnasium.Wrapper):  # type: ignore[misc,name-defined]
             writer = self._writer or self._begin(row)
             writer.write_timestep(
                 {self._ids[block]: self._cast(block, value) for block, value in row.items()},
-                reward=float(reward),
+                reward=_to_float(reward),
                 done=bool(terminated),
                 truncated=bool(truncated),
             )
@@ -116,18 +119,22 @@ class RecordEpisodes(_gymnasium.Wrapper):  # type: ignore[misc,name-defined]
 
     def _begin(self, row: dict[str, Array]) -> WShardStreamWriter:
         self._dtypes = {block: value.dtype for block, value in row.items()}
-        path = self._directory / f"{self._name}_{self._next_number():06d}.wshard"
         # Observations and actions may share a name, but ids may not.
         taken: set[str] = set()
         self._ids = {block: make_unique(block.partition("/")[2], taken) for block in row}
         channels = [_declare(block, self._ids[block], value) for block, value in row.items()]
-        writer = WShardStreamWriter(path, path.stem, channels, **self._options)
         spec = getattr(self.env, "spec", None)
         about: dict[str, Any] = {"version": str(_gymnasium.__version__)}
         if self._seed is not None:
             about["seed"] = int(self._seed)
         env_id = str(spec.id) if spec is not None else ""
-        writer.begin_episode(env_id, tick_hz=self._tick_hz, attributes={"gymnasium": about})
+        for number in itertools.count(self._next_number()):
+            path = self._directory / f"{self._name}_{number:06d}.wshard"
+            writer = WShardStreamWriter(path, path.stem, channels, **self._options)
+            # Another process that records into the same directory may have taken the number.
+            with suppress(ConflictError):
+                writer.begin_episode(env_id, tick_hz=self._tick_hz, attributes={"gymnasium": about})
+                break
         self._writer = writer
         return writer
 
@@ -161,6 +168,13 @@ class RecordEpisodes(_gymnasium.Wrapper):  # type: ignore[misc,name-defined]
         if writer is not None:
             with writer:
                 pass
+
+
+def _to_float(reward: Any) -> float:
+    try:
+        return float(reward)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SchemaMismatchError(f"the environment returned a reward that is no float: {error}") from error
 
 
 def _flatten_names(space: Any, name: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from warpdata.errors import BadInputError, CorruptError, InvalidSourceError
-from warpdata.formats.convert.episode_fields import Array, widen_bf16
+from warpdata.formats.convert.episode_fields import SERIES_BLOCKS, Array, widen_bf16
 from warpdata.formats.convert.output import make_unique, source_errors
 from warpdata.formats.convert.report import ConversionLog
 from warpdata.formats.convert.sidecar import Sidecar, SidecarBlock, read_sidecar
@@ -26,12 +26,6 @@ _GYM = 2
 """The number of Gym environments in robomimic."""
 _MAX_DEPTH = 16
 _LANES = ("signal/", "action/", "omen/", "uncert/")
-_SERIES = {
-    "reward": ("rewards", np.dtype("<f4")),
-    "done": ("terminations", np.dtype(np.bool_)),
-    "truncated": ("truncations", np.dtype(np.bool_)),
-    "time/timestamps_ns": ("timestamps_ns", np.dtype("<i8")),
-}
 
 
 class DemoReader:
@@ -67,7 +61,7 @@ class DemoReader:
         length = self._length(datasets)
         for path, dataset in datasets.items():
             self._read_dataset(path, dataset, length)
-        self._check_joined_actions()
+        self._check_joined_actions(length)
         self._record_attributes(length)
         if self._sidecar is not None:
             episode = replace(self._sidecar.episode, length=length)
@@ -146,24 +140,29 @@ class DemoReader:
             record = self._log.changed if swapped else self._log.kept
             record(path, f"as {block}" + (", in little-endian order" if swapped else ""))
 
-    def _check_joined_actions(self) -> None:
+    def _check_joined_actions(self, length: int) -> None:
         """Drop the matrix that an export makes of several action channels, if it follows from them."""
         if self._joined is None:
             return
-        blocks = sorted(block for block in self._rows if block.startswith("action/"))
-        rows = [self._rows[block] for block in blocks]
-        parts = [(source.read(0, source.rows), source.dtype) for source in rows]
-        same = len({source.rows for source in rows}) == 1 and join_actions(parts).tobytes() == self._joined[:].tobytes()
-        if same:
+        # An export joins the channels with one row for each step only.
+        rows = [self._rows[block] for block in sorted(self._rows) if block.startswith("action/")]
+        parts = [
+            (source.read(0, length), source.dtype)
+            for source in rows
+            if source.rows == length and "encoding" not in source.attributes
+        ]
+        if parts and length and join_actions(parts).tobytes() == self._joined[:].tobytes():
             self._log.kept("actions", "it follows from the action channels, and an export writes it again")
         else:
             self._log.lost("actions", "it differs from the action channels, which are read instead")
 
     def _read_stored(self, path: str, dataset: Any, block: str, entry: SidecarBlock) -> None:
         lane, _, name = block.partition("/")
-        if block in _SERIES:
-            member, dtype = _SERIES[block]
-            self._series[member] = dataset[:].astype(dtype)
+        if block in SERIES_BLOCKS:
+            member, dtype = SERIES_BLOCKS[block]
+            stored = dtype if entry.dtype is None else entry.dtype
+            # bf16 is stored as its bits.
+            self._series[member] = dataset[:].astype(np.dtype("<u2") if stored is DType.BF16 else stored.numpy)
         elif block.startswith(_LANES) and entry.dtype is not None:
             self._rows[block] = _row_source(dataset, entry.dtype, entry)
         elif block.startswith(("residual/", *_LANES)):
@@ -193,7 +192,7 @@ class DemoReader:
                 self._series["rewards"] = values.astype(np.float32)
             back = self._series["rewards"].astype(values.dtype)
             block, exact = "reward", bool(np.array_equal(back, values, equal_nan=values.dtype.kind == "f"))
-        natural = _SERIES[block][1]
+        natural = SERIES_BLOCKS[block][1].numpy
         if values.dtype == natural:
             self._log.kept(path, f"as {block}")
         else:

@@ -18,17 +18,19 @@ from warpdata.formats.convert.episode_fields import (
     attributes_field,
     find_spec,
     is_stepwise,
+    is_usual_series,
     iterate_rows,
     list_fields,
     open_episode,
     require_info,
 )
 from warpdata.formats.convert.hdf5_demo import HINTS, default_env_args, join_actions
-from warpdata.formats.convert.output import make_unique, new_output
+from warpdata.formats.convert.output import list_sources, make_unique, new_output
 from warpdata.formats.convert.report import ConversionLog, ConversionReport
 from warpdata.formats.convert.sidecar import write_sidecar
 from warpdata.formats.wshard import BlockReader, DType, WShardFile
 from warpdata.primitives.extras import require
+from warpdata.primitives.paths import check_path
 
 __all__ = ["export_hdf5"]
 
@@ -41,13 +43,13 @@ def export_hdf5(
     `compression` is one of HDF5's own, such as `gzip` or `lzf`.
     """
     h5py = require("h5py", purpose="writing HDF5", extra="hdf5")
-    log = ConversionLog("wshard", "hdf5")
+    log, paths = ConversionLog("wshard", "hdf5"), list_sources(sources)
     masks: dict[str, list[str]] = {}
     total, env_args, env_id, taken = 0, None, "", set[str]()
-    with new_output(Path(target)) as staged, h5py.File(staged, "w") as out:
+    with new_output(check_path(target)) as staged, h5py.File(staged, "w") as out:
         data = out.create_group("data")
-        for number, source in enumerate(sources):
-            with open_episode(Path(source)) as file:
+        for number, source in enumerate(paths):
+            with open_episode(source) as file:
                 hints = _hints(file)
                 name = make_unique(hints.get("demo", f"demo_{number}"), taken)
                 total += _Demo(file, data.create_group(name), compression, log).write(hints)
@@ -65,7 +67,7 @@ def export_hdf5(
         data.attrs["env_args"] = env_args or default_env_args(env_id)
         for mask, names in masks.items():
             out.create_dataset(f"mask/{mask}", data=np.array([name.encode() for name in names]))
-    log.wrote(Path(target))
+    log.wrote(check_path(target))
     return log.report()
 
 
@@ -129,7 +131,7 @@ class _Demo:
         wanted = hints.get("paths", {}).get(block) or self._default_path(block)
         path = wanted if isinstance(wanted, str) and self._is_free(wanted) else f"wshard/{len(self._paths)}"
         dtype = _stored_dtype(reader, hints.get("dtypes", {}).get(block))
-        if block == "done" and not hints.get("dtypes"):
+        if block == "done" and not hints.get("dtypes") and is_usual_series(self._file, block):
             # robomimic writes int64, with the values 0 and 1.
             dtype = np.dtype("<i8")
         shape = (reader.block_type.rows, *reader.block_type.shape)
@@ -142,7 +144,7 @@ class _Demo:
 
     def _default_path(self, block: str) -> str:
         lane, _, name = block.partition("/")
-        if block in ("reward", "done"):
+        if block in ("reward", "done") and is_usual_series(self._file, block):
             return f"{block}s"
         if not is_stepwise(self._file, block):
             return f"wshard/{block}"

@@ -20,6 +20,7 @@ from warpdata.formats.convert.output import make_unique, new_output, source_erro
 from warpdata.formats.convert.report import ConversionLog, ConversionReport
 from warpdata.formats.wshard import compose_wshard
 from warpdata.primitives.extras import require
+from warpdata.primitives.paths import check_path
 
 __all__ = ["import_hdf5"]
 
@@ -36,7 +37,7 @@ class _Shared:
 
 def import_hdf5(source: str | Path, directory: str | Path, *, compression: str = "none") -> ConversionReport:
     """Write an episode file for each demo, named after it, into `directory`. Memory is a few MiB."""
-    h5py, path = _h5py(), Path(source)
+    h5py, path = _h5py(), check_path(source)
     log = ConversionLog("hdf5", "wshard")
     if not path.exists():
         raise ObjectNotFoundError(f"{path} does not exist")
@@ -53,7 +54,7 @@ def import_hdf5(source: str | Path, directory: str | Path, *, compression: str =
             if not demo.has_sidecar:
                 base = replace(episode.timebase, tick_hz=shared.tick_hz)
                 episode = replace(episode, env_id=shared.env_id, timebase=base)
-            target = Path(directory) / f"{make_unique(to_file_name(episode.id), taken)}.wshard"
+            target = check_path(directory) / f"{make_unique(to_file_name(episode.id), taken)}.wshard"
             with new_output(target) as staged:
                 compose_wshard(episode, staged, rows, compression=compression)
             log.close(episode.length)

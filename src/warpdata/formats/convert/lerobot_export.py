@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from warpdata.errors import BadInputError, SchemaMismatchError
 from warpdata.formats.convert.episode_fields import (
+    SERIES_BLOCKS,
     find_spec,
     is_encoded,
     is_stepwise,
@@ -30,6 +31,7 @@ from warpdata.formats.convert.lerobot_layout import (
     DATA_PATH,
     DEFAULT_FEATURES,
     EPISODES_PATH,
+    IMAGE_NAMES,
     VIDEO_PATH,
     FeatureStats,
     array_to_column,
@@ -37,16 +39,18 @@ from warpdata.formats.convert.lerobot_layout import (
     image_times,
     tasks_table,
 )
-from warpdata.formats.convert.output import make_unique, new_output
+from warpdata.formats.convert.output import list_sources, make_unique, new_output
 from warpdata.formats.convert.report import ConversionLog, ConversionReport
 from warpdata.formats.convert.sidecar import write_sidecar
 from warpdata.formats.media import encode_png
 from warpdata.formats.wshard import DType, FrameReader, WShardFile, frames_block
 from warpdata.limits import MIB
+from warpdata.primitives.paths import check_path
 
 __all__ = ["export_lerobot"]
 
 _NAMED = {"reward": "next.reward", "done": "next.done", "truncated": "next.truncated"}
+_OBSERVATION = "signal/observation"
 _CHUNK_FILES = 1000
 _DATA_FILE_MIB = 100
 _TOLERANCE_S = 1e-4
@@ -63,27 +67,33 @@ def export_lerobot(
     The default `fps` is that of the episodes' timebase. `task` is the text of each episode in LeRobot; by default the
     member `task` of `metadata`, or the id of the environment.
     """
-    log = ConversionLog("wshard", "lerobot")
-    with new_output(Path(target)) as staged:
+    log, paths = ConversionLog("wshard", "lerobot"), list_sources(sources)
+    with new_output(check_path(target)) as staged:
         writer = _Writer(staged, fps, task, log)
-        for source in sources:
-            with open_episode(Path(source)) as file:
+        for source in paths:
+            with open_episode(source) as file:
                 writer.add(file)
         writer.finish()
-    log.wrote(Path(target))
+    log.wrote(check_path(target))
     return log.report()
 
 
 @dataclass(frozen=True, slots=True)
 class _Feature:
-    """The feature of a block. `kind` is LeRobot's dtype, including `image` and `video`."""
+    """The feature of a block. `kind` is LeRobot's dtype, including `image` and `video`.
+
+    `names` of the elements, such as motors, come from the attributes of the channel. They are those of the first
+    episode that has any.
+    """
 
     name: str
     kind: str
     shape: tuple[int, ...]
+    names: Any = field(default=None, compare=False)
 
     def document(self) -> dict[str, Any]:
-        names = ["height", "width", "channels"] if self.kind in ("image", "video") else None
+        default = IMAGE_NAMES if self.kind in ("image", "video") else None
+        names = default if self.names is None else self.names
         return {"dtype": self.kind, "shape": list(self.shape or (1,)), "names": names}
 
 
@@ -112,7 +122,10 @@ class _Writer:
         features = _features(file, self.fps or 1)
         if self.features is None:
             self.features = features
-        elif self.features != features:
+        elif self.features == features:
+            found = {block: feature for block, feature in features.items() if feature.names is not None}
+            self.features |= {block: new for block, new in found.items() if self.features[block].names is None}
+        else:
             differing = sorted({*self.features.items()} ^ {*features.items()}, key=str)
             names = ", ".join(block for block, _ in differing)
             raise SchemaMismatchError(
@@ -273,8 +286,15 @@ class _Writer:
                 )
             elif name.endswith(".attributes") and name.removesuffix(".attributes") not in paths:
                 self.log.lost(name, "with its block")
+            elif self._is_widened_series(file, name):
+                self.log.lost(name, "its type is that of the format now, which needs no declaration")
             else:
                 self.log.kept(name, "in the column wshard of the episodes")
+
+    def _is_widened_series(self, file: WShardFile, field: str) -> bool:
+        """Return whether these are the attributes of rewards or endings in bf16, which become float32."""
+        block = field.removesuffix(".attributes")
+        return field != block and block in SERIES_BLOCKS and file[block].block_type.dtype is DType.BF16
 
 
 def _features(file: WShardFile, fps: float) -> dict[str, _Feature]:
@@ -288,8 +308,19 @@ def _features(file: WShardFile, fps: float) -> dict[str, _Feature]:
         kind, shape = _kind(file, block, fps)
         if kind:
             wanted = "action" if actions == [block] else _name(block)
-            out[block] = _Feature(make_unique(wanted, taken), kind, shape)
+            if block == _OBSERVATION:
+                wanted = _observation_name(file, kind)
+            spec = find_spec(require_info(file), block)
+            names = spec.attributes.get("names") if spec is not None else None
+            out[block] = _Feature(make_unique(wanted, taken), kind, shape, names)
     return out
+
+
+def _observation_name(file: WShardFile, kind: str) -> str:
+    """Return the name of an observation without parts, as of a Gymnasium environment: those that policies expect."""
+    wanted = "observation.image" if kind in ("image", "video") else "observation.state"
+    is_taken = any(_name(block) == wanted for block in file.blocks if block != _OBSERVATION)
+    return "observation" if is_taken else wanted
 
 
 def _name(block: str) -> str:

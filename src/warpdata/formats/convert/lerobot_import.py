@@ -20,6 +20,7 @@ from warpdata.errors import BadInputError, InvalidSourceError, LimitExceededErro
 from warpdata.formats.convert.episode_fields import Array
 from warpdata.formats.convert.lerobot_layout import (
     DEFAULT_FEATURES,
+    IMAGE_NAMES,
     column_to_array,
     decode_images,
     format_path,
@@ -33,8 +34,10 @@ from warpdata.formats.convert.sidecar import Sidecar, SidecarBlock, read_sidecar
 from warpdata.formats.wshard import (
     Block,
     Channel,
+    ChannelSpec,
     DType,
     Episode,
+    Origin,
     RowSource,
     Timebase,
     compose_wshard,
@@ -42,6 +45,7 @@ from warpdata.formats.wshard import (
     index_video,
 )
 from warpdata.limits import MAX_LEROBOT_FILE_BYTES
+from warpdata.primitives.paths import check_path
 
 __all__ = ["import_lerobot"]
 
@@ -56,7 +60,7 @@ _MEMBERS = {"time/timestamps_ns": "timestamps_ns", **{block: member for block, m
 
 def import_lerobot(source: str | Path, directory: str | Path, *, compression: str = "none") -> ConversionReport:
     """Write a file for each episode into `directory`. Memory is one file of rows and one episode."""
-    root = Path(source)
+    root = check_path(source)
     info = read_info(root)
     log = ConversionLog("lerobot", "wshard")
     reader = _Dataset(root, info, log)
@@ -66,7 +70,7 @@ def import_lerobot(source: str | Path, directory: str | Path, *, compression: st
         with tempfile.TemporaryDirectory() as scratch:
             with source_errors(root):
                 episode, rows = reader.read(row, Path(scratch))
-            target = Path(directory) / f"{make_unique(to_file_name(episode.id), taken)}.wshard"
+            target = check_path(directory) / f"{make_unique(to_file_name(episode.id), taken)}.wshard"
             with new_output(target) as staged:
                 compose_wshard(episode, staged, rows, compression=compression)
         log.close(episode.length)
@@ -82,6 +86,7 @@ class _EpisodeParts:
     series: dict[str, Array] = field(default_factory=dict)
     extra: dict[str, Block] = field(default_factory=dict)
     rows: dict[str, RowSource] = field(default_factory=dict)
+    declared: dict[str, ChannelSpec] = field(default_factory=dict)
 
 
 class _Dataset:
@@ -98,7 +103,20 @@ class _Dataset:
         present = [name for name in ("fps", "robot_type", "splits") if self._info.get(name) is not None]
         has_stats = (self._root / "meta" / "stats.json").exists()
         fields = [f"meta/info.json: {name}" for name in present] + (["meta/stats.json"] if has_stats else [])
-        self._log.open(fields, is_shared=True)
+        members = [
+            (name, member)
+            for name, feature in self._features.items()
+            for member, value in feature.items()
+            if member not in ("dtype", "shape") and value is not None
+        ]
+        self._log.open([*fields, *(_member_field(*item) for item in members)], is_shared=True)
+        for name, member in members:
+            if member != "names":
+                self._log.lost(_member_field(name, member), "an export computes it again")
+            elif name in DEFAULT_FEATURES:
+                self._log.lost(_member_field(name, member), "the columns of every dataset have no attributes")
+            else:
+                self._log.kept(_member_field(name, member), "in each episode, as the attribute names")
         for name in present:
             if name == "splits":
                 self._log.lost("meta/info.json: splits", "an episode file is not part of a split")
@@ -156,6 +174,8 @@ class _Dataset:
             episode = replace(sidecar.episode, length=length, attributes=attributes)
             if episode.timebase.type == "timestamps_ns" and "timestamps_ns" not in parts.series:
                 raise InvalidSourceError(f"episode {number} lacks the timestamps that its timebase needs")
+        if parts.declared:
+            episode = replace(episode, origin=Origin(series=parts.declared))
         groups = {_GROUPS[lane]: channels for lane, channels in parts.channels.items()}
         return replace(episode, extra=parts.extra, **groups, **parts.series)  # type: ignore[arg-type]
 
@@ -203,11 +223,14 @@ class _Dataset:
             block, entry = stored
             self._put_stored(name, block, entry, values, parts)
         elif name in _SERIES and shape == (1,) and dtype == _SERIES[name][2]:
-            parts.series[_SERIES[name][1]] = values.reshape(-1)
-            self._log.kept(name, f"as {_SERIES[name][0]}")
+            block, member, _ = _SERIES[name]
+            parts.series[member] = values.reshape(-1)
+            if names := _names(feature):
+                dtype_of = DType.of(values.dtype)
+                parts.declared[block] = ChannelSpec(block, dtype_of, (), block, names)
+            self._log.kept(name, f"as {block}")
         else:
-            attributes = {"names": feature["names"]} if feature.get("names") else {}
-            self._put(name, _block_of(name), values, attributes, parts)
+            self._put(name, _block_of(name), values, _names(feature), parts)
 
     def _put_stored(self, name: str, block: str, entry: SidecarBlock, values: Array, parts: _EpisodeParts) -> None:
         lane, _, rest = block.partition("/")
@@ -237,6 +260,8 @@ class _Dataset:
         channel, index = pass_images(cells, self._info["fps"], rest, name)
         if entry is not None:
             channel = replace(channel, id=entry.channel_id or rest, attributes=entry.attributes)
+        else:
+            channel = replace(channel, attributes={**channel.attributes, **_names(self._features[name])})
         parts.channels["signal"][rest] = channel
         parts.extra[frames_block(block)] = index
         self._log.kept(name, f"as {block}, the encoded images unchanged")
@@ -257,14 +282,26 @@ class _Dataset:
         else:
             part, cut_path = VideoPart(path, first, length), scratch / f"{len(parts.rows)}.mp4"
             if not part.cut(cut_path):
-                parts.channels["signal"][rest] = Channel(channel_id, part.decode())
+                names = _names(self._features[name])
+                parts.channels["signal"][rest] = Channel(channel_id, part.decode(), attributes=names)
                 self._log.changed(name, f"decoded to uint8 as {block}: the episode does not begin with a key frame")
                 return
             path = cut_path
             self._log.changed(name, f"cut out as {block}; encoded frames are unchanged, the container is new")
         rows, index = index_video(path, channel_id, is_verified=False)
-        parts.rows[block] = rows if entry is None else replace(rows, attributes=entry.attributes)
+        known = {**rows.attributes, **_names(self._features[name])} if entry is None else entry.attributes
+        parts.rows[block] = replace(rows, attributes=known)
         parts.extra[frames_block(block)] = index
+
+
+def _names(feature: dict[str, Any]) -> dict[str, Any]:
+    """Return the attribute for the names of a feature, unless an export writes the same ones."""
+    names, is_image = feature.get("names"), feature["dtype"] in ("image", "video")
+    return {} if names is None or (is_image and names == IMAGE_NAMES) else {"names": names}
+
+
+def _member_field(name: str, member: str) -> str:
+    return f"meta/info.json: {member} of {name}"
 
 
 def _block_of(name: str) -> str:

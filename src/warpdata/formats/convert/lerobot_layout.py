@@ -25,6 +25,7 @@ __all__ = [
     "DATA_PATH",
     "DEFAULT_FEATURES",
     "EPISODES_PATH",
+    "IMAGE_NAMES",
     "VIDEO_PATH",
     "FeatureStats",
     "array_to_column",
@@ -48,6 +49,8 @@ DEFAULT_FEATURES = {
     "index": "int64",
     "task_index": "int64",
 }
+IMAGE_NAMES = ["height", "width", "channels"]
+"""The `names` of images and videos, unless a dataset has others."""
 _FIELD = re.compile(r"\{(chunk_index|file_index|video_key)(?::0?(\d)d)?\}")
 
 

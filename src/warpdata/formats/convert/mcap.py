@@ -32,6 +32,7 @@ from warpdata.formats.convert.report import ConversionLog, ConversionReport
 from warpdata.formats.convert.sidecar import write_sidecar
 from warpdata.formats.wshard import DType, FrameReader, WShardFile, frames_block
 from warpdata.primitives.extras import require
+from warpdata.primitives.paths import check_path
 
 __all__ = ["export_mcap"]
 
@@ -80,7 +81,7 @@ def export_mcap(source: str | Path, target: str | Path, *, tick_hz: float | None
     """
     mcap = require("mcap.writer", purpose="writing MCAP", extra="mcap")
     log = ConversionLog("wshard", "mcap")
-    with open_episode(Path(source)) as file, new_output(Path(target)) as staged:
+    with open_episode(check_path(source)) as file, new_output(check_path(target)) as staged:
         log.open(list_fields(file))
         with staged.open("wb") as out:
             writer = mcap.Writer(out)
@@ -88,7 +89,7 @@ def export_mcap(source: str | Path, target: str | Path, *, tick_hz: float | None
             _Export(file, writer, _times(file, tick_hz, log), log).run()
             writer.finish()
         log.close(require_info(file).length)
-    log.wrote(Path(target))
+    log.wrote(check_path(target))
     return log.report()
 
 

@@ -23,6 +23,7 @@ from warpdata.formats.convert.episode_fields import (
     attributes_field,
     find_spec,
     is_stepwise,
+    is_usual_series,
     iterate_rows,
     list_fields,
     open_episode,
@@ -43,9 +44,11 @@ from warpdata.formats.wshard import (
     save_wshard,
 )
 from warpdata.limits import MAX_NPZ_BYTES
+from warpdata.primitives.paths import check_path
 
 __all__ = ["export_npz", "import_npz"]
 
+_TIMESTAMPS = "time/timestamps_ns"
 _SERIES = ("reward", "done", "truncated")
 _RESERVED = {"action", "reward", "is_first", "is_last", "is_terminal", "discount", "timestamps_ns"}
 _LANES = ("signal/", "action/", "omen/", "uncert/")
@@ -58,12 +61,12 @@ def export_npz(source: str | Path, target: str | Path, *, decode: bool = True) -
     With `decode`, encoded cameras with a frame for each step become arrays of pixels; otherwise they are lost.
     """
     log = ConversionLog("wshard", "npz")
-    with open_episode(Path(source)) as file, new_output(Path(target)) as staged:
+    with open_episode(check_path(source)) as file, new_output(check_path(target)) as staged:
         log.open(list_fields(file))
         with zipfile.ZipFile(staged, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             _export(file, archive, log, decode=decode)
         log.close(require_info(file).length)
-    log.wrote(Path(target))
+    log.wrote(check_path(target))
     return log.report()
 
 
@@ -73,9 +76,9 @@ def _export(file: WShardFile, archive: zipfile.ZipFile, log: ConversionLog, *, d
     for field in list_fields(file):
         if field.startswith("meta/") and field not in ("meta/episode.episode_id", "meta/episode.timebase"):
             log.lost(field, "an NPZ has no metadata")
-    if info.timebase.type == "timestamps_ns":
+    if info.timebase.type == "timestamps_ns" and is_usual_series(file, _TIMESTAMPS):
         log.kept("meta/episode.timebase", "as the array timestamps_ns")
-    elif info.timebase.hz is not None:
+    elif "meta/episode.timebase" in list_fields(file):
         log.lost("meta/episode.timebase", "an NPZ has no metadata")
     actions = [block for block in file.blocks if block.startswith("action/")]
     written: set[str] = set()
@@ -98,8 +101,9 @@ def _export_block(
     extra = attributes_field(block)
     if extra in list_fields(file):
         log.lost(extra, "an NPZ has no metadata")
-    name = "timestamps_ns" if block == "time/timestamps_ns" else "action" if is_only_action else _array_name(block)
-    if not name or not is_stepwise(file, block):
+    name = "timestamps_ns" if block == _TIMESTAMPS else "action" if is_only_action else _array_name(block)
+    is_readable = block != _TIMESTAMPS or is_usual_series(file, block)
+    if not name or not is_readable or not is_stepwise(file, block):
         log.lost(block, "an NPZ holds only arrays with one row for each step")
         return ""
     reader = file[block]
@@ -187,8 +191,8 @@ def import_npz(
 
     The whole episode is in memory. Arrays of Python objects are refused, because loading them runs code.
     """
-    path, log = Path(source), ConversionLog("npz", "wshard")
-    with new_output(Path(target)) as staged:
+    path, log = check_path(source), ConversionLog("npz", "wshard")
+    with new_output(check_path(target)) as staged:
         arrays, rejected = _read(path)
         length = _length(arrays, path)
         log.open([*arrays, *rejected])
@@ -198,7 +202,7 @@ def import_npz(
         timebase = Timebase("timestamps_ns") if episode.timestamps_ns is not None else Timebase("ticks", tick_hz)
         save_wshard(replace(episode, id=episode_id or path.stem, env_id=env_id, timebase=timebase), staged)
         log.close(length)
-    log.wrote(Path(target))
+    log.wrote(check_path(target))
     return log.report()
 
 

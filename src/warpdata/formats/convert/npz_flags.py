@@ -10,22 +10,34 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from warpdata.formats.convert.episode_fields import Array, require_info
+from warpdata.formats.convert.episode_fields import (
+    Array,
+    attributes_field,
+    is_stepwise,
+    is_usual_series,
+    list_fields,
+    require_info,
+    widen_bf16,
+)
 from warpdata.formats.convert.report import ConversionLog
-from warpdata.formats.wshard import WShardFile
+from warpdata.formats.wshard import DType, WShardFile
 
 __all__ = ["FLAG_NAMES", "EpisodeFlags", "looks_like_flag", "make_flags", "parse_flags"]
 
 FLAG_NAMES = ("is_first", "is_last", "discount")
 """Names of flags that an observation may have too, if an import can distinguish it."""
+_SERIES = ("reward", "done", "truncated")
 
 
 def make_flags(file: WShardFile, written: set[str], log: ConversionLog) -> dict[str, Array]:
     """Return the arrays that every NPZ has, except those already written as observations."""
     info = require_info(file)
     length = info.length
-    done = file["done"].read() if "done" in file else None
-    truncated = file["truncated"].read() if "truncated" in file else None
+    fields = set(list_fields(file))
+    for name in map(attributes_field, _SERIES):
+        if name in fields:
+            log.lost(name, "an NPZ has no metadata")
+    done, truncated = _read_flag(file, "done", log), _read_flag(file, "truncated", log)
     ended = np.zeros(length, np.bool_) if done is None else done
     last = ended if truncated is None else ended | truncated
     if length:
@@ -33,20 +45,14 @@ def make_flags(file: WShardFile, written: set[str], log: ConversionLog) -> dict[
         last[-1] = True
     if done is None:
         log.added("is_terminal", "the episode has no terminations: false everywhere")
-    else:
+    elif is_usual_series(file, "done"):
         log.kept("done", "as is_terminal")
-    if truncated is not None:
+    if truncated is not None and is_usual_series(file, "truncated"):
         if "is_last" in written or not np.array_equal(truncated, last & ~ended):
             log.changed("truncated", "an NPZ has is_last without is_terminal for it, and always at the last step")
         else:
             log.kept("truncated", "as is_last")
-    out: dict[str, Array] = {"is_terminal": ended}
-    if "reward" in file:
-        out["reward"] = file["reward"].read()
-        log.kept("reward")
-    else:
-        out["reward"] = np.zeros(length, np.float32)
-        log.added("reward", "the episode has none: zeros")
+    out: dict[str, Array] = {"is_terminal": ended, "reward": _read_reward(file, log)}
     first = np.arange(length) == 0
     if info.chunk is not None and info.chunk.first_step:
         first[:] = False
@@ -58,12 +64,42 @@ def make_flags(file: WShardFile, written: set[str], log: ConversionLog) -> dict[
     return out
 
 
+def _read_flag(file: WShardFile, name: str, log: ConversionLog) -> Array | None:
+    """Return a flag for each step, if the file has one. Record the outcome of another type than the usual one."""
+    if name not in file or is_usual_series(file, name):
+        return file[name].read() if name in file else None
+    if not is_stepwise(file, name) or file[name].block_type.shape:
+        log.lost(name, "an NPZ has one boolean for each step")
+        return None
+    log.changed(name, f"{file[name].block_type.dtype} became bool")
+    return np.asarray(_read_values(file, name) != 0)
+
+
+def _read_reward(file: WShardFile, log: ConversionLog) -> Array:
+    if "reward" in file and is_stepwise(file, "reward") and not file["reward"].block_type.shape:
+        if is_usual_series(file, "reward"):
+            log.kept("reward")
+        else:
+            log.changed("reward", f"an import reads {file['reward'].block_type.dtype} as float32")
+        return _read_values(file, "reward")
+    if "reward" in file:
+        log.lost("reward", "an NPZ has one reward for each step")
+    log.added("reward", "the episode has none for each step: zeros")
+    return np.zeros(require_info(file).length, np.float32)
+
+
+def _read_values(file: WShardFile, name: str) -> Array:
+    values = file[name].read()
+    return widen_bf16(values) if file[name].block_type.dtype is DType.BF16 else values
+
+
 def looks_like_flag(file: WShardFile, name: str, values: Array) -> bool:
     """Return whether an import would read an observation with this name and these values as a flag."""
     length = require_info(file).length
     if values.shape != (length,):
         return False
-    ended = file["done"].read() if "done" in file else np.zeros(length, np.bool_)
+    has_done = "done" in file and is_stepwise(file, "done") and not file["done"].block_type.shape
+    ended = np.asarray(_read_values(file, "done") != 0) if has_done else np.zeros(length, np.bool_)
     if name == "is_last":
         return _is_boolean(values) and _follows(values != 0, ended)
     return _is_implied(name, values, ended)

@@ -6,14 +6,25 @@ raises errors of many kinds; callers see one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from warpdata.errors import AlreadyExistsError, InvalidSourceError, StorageError, WarpError
+from warpdata.errors import AlreadyExistsError, BadInputError, InvalidSourceError, StorageError, WarpError
 from warpdata.primitives.atomic_file import staged_path
+from warpdata.primitives.paths import check_path
 
-__all__ = ["make_unique", "new_output", "source_errors", "to_file_name"]
+__all__ = ["list_sources", "make_unique", "new_output", "source_errors", "to_file_name"]
+
+
+def list_sources(sources: object) -> list[Path]:
+    """Return the paths of several episodes. A single path is a list of one."""
+    if isinstance(sources, str | os.PathLike):
+        return [check_path(sources)]
+    if not isinstance(sources, Iterable):
+        raise BadInputError(f"the sources are a {type(sources).__name__}, not paths of episodes")
+    return [check_path(source) for source in sources]
 
 
 @contextmanager

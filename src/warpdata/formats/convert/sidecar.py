@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warpdata.errors import CorruptError, InvalidSourceError
-from warpdata.formats.convert.episode_fields import META_BLOCKS, find_spec, require_info
-from warpdata.formats.wshard import ChunkPlace, DType, Episode, Timebase, WShardFile
+from warpdata.formats.convert.episode_fields import META_BLOCKS, SERIES_BLOCKS, find_spec, require_info
+from warpdata.formats.wshard import ChannelSpec, ChunkPlace, DType, Episode, Origin, Timebase, WShardFile
 from warpdata.primitives.strict_json import decode_json
 
 __all__ = ["Sidecar", "SidecarBlock", "read_sidecar", "write_sidecar"]
@@ -86,10 +86,20 @@ def read_sidecar(text: object, where: str) -> Sidecar:
             metadata=dict(document["metadata"]),
             attributes=dict(document["attributes"]),
             chunk=ChunkPlace(*place) if place is not None else None,
+            origin=Origin(series=_declared_series(blocks)),
         )
     except (KeyError, TypeError, ValueError, AttributeError, CorruptError) as error:
         raise InvalidSourceError(f"{where} does not describe an episode: {error}") from error
     return Sidecar(episode, blocks)
+
+
+def _declared_series(blocks: Mapping[str, SidecarBlock]) -> dict[str, ChannelSpec]:
+    """Return the declarations of rewards and endings, which allow other types than those of the format."""
+    return {
+        name: ChannelSpec(block.channel_id, block.dtype, block.shape, name, block.attributes)
+        for name, block in blocks.items()
+        if name in SERIES_BLOCKS and block.channel_id is not None and block.dtype is not None
+    }
 
 
 def _parse_block(item: Mapping[str, Any]) -> SidecarBlock:

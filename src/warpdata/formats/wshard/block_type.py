@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from warpdata.errors import CorruptError
 from warpdata.formats.wshard.dtypes import DType
 from warpdata.formats.wshard.metadata import ChannelSpec, EpisodeInfo
-from warpdata.formats.wshard.model import has_own_length
+from warpdata.formats.wshard.model import SERIES_FIELDS, has_own_length
 
 __all__ = [
     "DONE",
@@ -20,6 +20,7 @@ __all__ = [
     "REWARD",
     "SERIES",
     "SERIES_DTYPES",
+    "TICKS",
     "TIMESTAMPS",
     "TRUNCATED",
     "BlockType",
@@ -29,15 +30,9 @@ __all__ = [
 
 REWARD, DONE, TRUNCATED = "reward", "done", "truncated"
 TICKS, TIMESTAMPS = "time/ticks", "time/timestamps_ns"
-SERIES = {REWARD: "rewards", DONE: "terminations", TRUNCATED: "truncations", TIMESTAMPS: "timestamps_ns"}
+SERIES = {block: member for block, (member, _) in SERIES_FIELDS.items()}
 """Blocks with one value for each step, and the field of `Episode` that holds each."""
-SERIES_DTYPES = {
-    REWARD: DType.F32,
-    DONE: DType.BOOL,
-    TRUNCATED: DType.BOOL,
-    TICKS: DType.I32,
-    TIMESTAMPS: DType.I64,
-}
+SERIES_DTYPES = {TICKS: DType.I32, **{block: dtype for block, (_, dtype) in SERIES_FIELDS.items()}}
 GROUPS = {
     "signal": "observations",
     "action": "actions",

@@ -7,6 +7,7 @@ docs/specs/wshard.md.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from warpdata.limits import (
     WSHARD_MAX_ENTRIES,
     WSHARD_MAX_NAMES_BYTES,
 )
-from warpdata.primitives.atomic_file import replacing
+from warpdata.primitives.atomic_file import AtomicFile
 from warpdata.storage import explain_os_error
 
 __all__ = [
@@ -72,13 +73,17 @@ class BlockPlan:
 
 @dataclass(frozen=True, slots=True)
 class ContainerOptions:
-    """Options of the whole file. With `is_durable` it is synced before it appears."""
+    """Options of the whole file. With `is_durable` it is synced before it appears.
+
+    `temporary` is its name until then, and must not exist; the default is a random name in the same directory.
+    """
 
     role: int = ROLE_EPISODE
     alignment: int = 64
     default_codec: Codec = Codec.NONE
     is_sealed: bool = False
     is_durable: bool = True
+    temporary: Path | None = None
 
 
 def plan_bytes(name: str, data: bytes | memoryview, content_type: int = 0, tags: int = 0) -> BlockPlan:
@@ -97,11 +102,15 @@ def write_container(path: Path, plans: Sequence[BlockPlan], options: ContainerOp
     for plan in plans:
         _check_codec(plan)
     try:
-        with replacing(path, is_durable=options.is_durable) as file:
-            return _Layout(file, names, options).write(plans)
+        with AtomicFile(path, temporary=options.temporary, is_durable=options.is_durable) as new:
+            sealed = _Layout(new.file, names, options).write(plans)
+            new.replace()
+            return sealed
     except OSError as error:
         if isinstance(error, WarpError):
             raise
+        if error.errno == errno.ENAMETOOLONG:
+            raise BadInputError(f"the file name {path.name[:40]}… is too long for its file system") from error
         raise explain_os_error(error, path) from error
 
 

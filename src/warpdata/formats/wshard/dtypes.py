@@ -125,6 +125,7 @@ def pack_residual(signal: Array) -> Array:
 
     A bit is 1 exactly if 2·x[i] > x[i−1] + x[i+1], computed in float64. The first and the last step are 0.
     """
+    signal = _numeric(signal)
     if signal.ndim not in (1, 2):
         raise BadInputError(f"a residual needs a signal of [T] or [T, D], not of {list(signal.shape)}")
     if not signal.size:
@@ -142,10 +143,23 @@ def unpack_residual(packed: Array, length: int) -> Array:
 
     The number of bytes determines D; some writers pack the first dimension only. Without steps, D is 0.
     """
+    if isinstance(length, bool) or not isinstance(length, int):
+        raise BadInputError(f"length={length!r} is not a number of steps")
     width = -(-length // 8)
-    flat = np.asarray(packed, np.uint8).reshape(-1)
+    flat = _numeric(packed).astype(np.uint8).reshape(-1)
     if length == flat.size == 0:
         return np.zeros((0, 0), np.bool_)
     if width < 1 or flat.size % width:
         raise CorruptError(f"{flat.size} bytes are not residuals of {length} steps, {width} bytes each")
     return np.unpackbits(flat.reshape(-1, width), axis=1, count=length, bitorder="little").view(np.bool_)
+
+
+def _numeric(values: object) -> Array:
+    """Return an array of numbers from an array or a list."""
+    try:
+        array: Array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInputError(f"the values cannot be read as an array: {error}") from error
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        raise BadInputError(f"the values of {array.dtype} are not numbers")
+    return array

@@ -22,7 +22,16 @@ from warpdata.formats.wshard.metadata import ChannelSpec, parse_channel
 from warpdata.limits import MIB, WSHARD_MAX_CHANNELS, WSHARD_MAX_JSON_BYTES, WSHARD_MAX_RECORD_BYTES
 from warpdata.primitives.cached_property import cached_property
 
-__all__ = ["JOURNAL_MAGIC", "Journal", "RecordKind", "append_record", "parse_begin", "read_journal"]
+__all__ = [
+    "JOURNAL_MAGIC",
+    "Journal",
+    "RecordKind",
+    "append_record",
+    "has_later_record",
+    "is_unstarted",
+    "parse_begin",
+    "read_journal",
+]
 
 JOURNAL_MAGIC = b"WSJ1"
 _RECORD = struct.Struct("<4sB3xIQIQI")
@@ -113,7 +122,8 @@ def read_journal(handle: int) -> Journal:
     size = os.fstat(handle).st_size
     head, problem = _read_head(handle, 0, 0, size)
     if head is None or head.kind != RecordKind.BEGIN or head.payload_bytes > WSHARD_MAX_JSON_BYTES:
-        raise CorruptError(f"the journal has no valid first record: {problem or 'another kind of record'}")
+        hint = "It has no steps. Record again under the same name, or remove it." if is_unstarted(handle) else None
+        raise CorruptError(f"the journal has no valid first record: {problem or 'another kind of record'}", hint=hint)
     document, parts = parse_begin(_pread(handle, RECORD_BYTES, head.payload_bytes))
     step_bytes = sum(part.step_bytes for part in parts)
     at, sequence, steps, is_complete = RECORD_BYTES + head.payload_bytes, 1, 0, False
@@ -133,6 +143,35 @@ def read_journal(handle: int) -> Journal:
     return Journal(document, parts, offsets, counts, steps, is_complete, at, size - at, problem)
 
 
+def is_unstarted(handle: int) -> bool:
+    """Return whether the file is empty or ends within a first record, so that it never held a step."""
+    size = os.fstat(handle).st_size
+    raw = _pread(handle, 0, min(size, RECORD_BYTES))
+    if size < RECORD_BYTES:
+        return JOURNAL_MAGIC.startswith(raw[: len(JOURNAL_MAGIC)])
+    head = _Head(*_RECORD.unpack(raw[: _RECORD.size])[1:])
+    return _is_header(raw) and head.kind == RecordKind.BEGIN and size < RECORD_BYTES + head.payload_bytes
+
+
+def has_later_record(handle: int, journal: Journal) -> bool:
+    """Return whether a valid header follows the bytes that could not be read: flushed steps behind the damage."""
+    start, end = journal.good_bytes + 1, journal.good_bytes + journal.lost_bytes
+    while start + RECORD_BYTES <= end:
+        piece = _pread(handle, start, min(_READ_BYTES, end - start))
+        at = piece.find(JOURNAL_MAGIC)
+        while at >= 0 and start + at + RECORD_BYTES <= end:
+            if _is_header(_pread(handle, start + at, RECORD_BYTES)):
+                return True
+            at = piece.find(JOURNAL_MAGIC, at + 1)
+        # A magic number may straddle two pieces.
+        start += max(1, len(piece) - len(JOURNAL_MAGIC) + 1)
+    return False
+
+
+def _is_header(raw: bytes) -> bool:
+    return raw[:4] == JOURNAL_MAGIC and crc32c(raw[: _RECORD.size]) == _CHECKSUM.unpack(raw[_RECORD.size :])[0]
+
+
 def parse_begin(payload: bytes) -> tuple[dict[str, Any], tuple[ChannelSpec, ...]]:
     """Parse the first record: its document, and the parts of a step."""
     document = decode_object(payload, "the first record of the journal")
@@ -144,9 +183,8 @@ def _read_head(handle: int, at: int, sequence: int, size: int) -> tuple[_Head | 
     if size - at < RECORD_BYTES:
         return None, f"the {size - at} bytes at {at} are too few for a record"
     raw = _pread(handle, at, RECORD_BYTES)
-    magic, *rest = _RECORD.unpack(raw[: _RECORD.size])
-    head = _Head(*rest)
-    if magic != JOURNAL_MAGIC or crc32c(raw[: _RECORD.size]) != _CHECKSUM.unpack(raw[_RECORD.size :])[0]:
+    head = _Head(*_RECORD.unpack(raw[: _RECORD.size])[1:])
+    if not _is_header(raw):
         return None, f"the record at {at} has a damaged header"
     if head.sequence != sequence:
         return None, f"the record at {at} has the number {head.sequence} instead of {sequence}"

@@ -7,25 +7,36 @@ all of them back. Implements "Block types" of docs/specs/wshard.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warpdata.errors import BadInputError, CorruptError, LimitExceededError, NotFoundError
 from warpdata.formats.wshard.block_type import DONE, GROUPS, REWARD, SERIES, TIMESTAMPS, TRUNCATED
 from warpdata.formats.wshard.canonical_json import JsonObject, decode_object
+from warpdata.formats.wshard.chunk_join import join_episodes
+from warpdata.formats.wshard.chunk_manifest import is_chunk_manifest
 from warpdata.formats.wshard.codecs import Codec
 from warpdata.formats.wshard.container import BlockEntry
 from warpdata.formats.wshard.dtypes import Array, decode_array, np
+from warpdata.formats.wshard.episode_file import find_chunks
 from warpdata.formats.wshard.identity import META_IDENTITY, META_PROVENANCE
 from warpdata.formats.wshard.journal import JOURNAL_MAGIC, Journal, read_journal
-from warpdata.formats.wshard.metadata import META_CHANNELS, META_EPISODE, META_WSHARD, EpisodeInfo, parse_info
+from warpdata.formats.wshard.metadata import (
+    META_CHANNELS,
+    META_EPISODE,
+    META_WSHARD,
+    ChannelSpec,
+    EpisodeInfo,
+    parse_info,
+)
 from warpdata.formats.wshard.model import Block, Channel, Episode, Origin
-from warpdata.formats.wshard.reader import BlockReader, WShardFile, open_wshard
+from warpdata.formats.wshard.reader import BlockReader, WShardFile, open_file
 from warpdata.formats.wshard.recovery import journal_metadata, open_journal
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import WSHARD_MAX_READ_BYTES, WSHARD_READ_EXPANSION
+from warpdata.primitives.paths import check_path
 from warpdata.primitives.suggest import suggest
 from warpdata.storage import RangeSource
 
@@ -38,13 +49,26 @@ def load_wshard(path: PathLike | RangeSource, channels: Sequence[str] | None = N
     """Load the episode into arrays of its own, with every checksum verified.
 
     `channels` selects some by id or block name, without predictions and uninterpreted blocks. A journal (`….partial`)
-    gives the steps flushed so far, also while it is being written.
+    gives the steps flushed so far, also while it is being written. The path of a chunk manifest loads all its chunks,
+    verified and joined.
     """
-    if isinstance(path, str | os.PathLike) and _is_journal(Path(path)):
-        with open_journal(Path(path)) as handle:
-            return _load_journal(handle, channels)
-    with open_wshard(path) as file:
+    if channels is not None and not _is_names(channels):
+        raise BadInputError(f"channels={channels!r} is not a list of names", hint="Pass a list, such as ['state'].")
+    if isinstance(path, str | os.PathLike):
+        if _is_journal(check_path(path)):
+            with open_journal(check_path(path)) as handle:
+                return _load_journal(handle, channels)
+        if is_chunk_manifest(path):
+            chunks = find_chunks(check_path(path), is_verified=True)
+            return join_episodes([load_wshard(chunk, channels) for chunk in chunks])
+    with open_file(path) as file:
         return _load_file(file, channels)
+
+
+def _is_names(value: object) -> bool:
+    if not isinstance(value, Collection) or isinstance(value, str | bytes):
+        return False
+    return all(isinstance(name, str) for name in value)
 
 
 @dataclass(slots=True)
@@ -68,7 +92,10 @@ def _load_file(file: WShardFile, channels: Sequence[str] | None) -> Episode:
     _check_size([file[name].entry for name in names])
     for name in names:
         _read_block(name, file[name], info, contents)
-    return _make_episode(info, contents, None if selected is not None else _origin(file, contents))
+    series = {name: spec for name in names if name in SERIES and (spec := _spec(name, info)) is not None}
+    if selected is None:
+        return _make_episode(info, contents, replace(_origin(file, contents), series=series))
+    return _make_episode(info, contents, Origin(series=series) if series else None)
 
 
 def _check_size(entries: Sequence[BlockEntry]) -> None:
@@ -107,7 +134,7 @@ def _read_block(name: str, reader: BlockReader, info: EpisodeInfo, contents: _Co
     elif name in SERIES:
         contents.series[SERIES[name]] = _copy_array(name, reader, contents)
     elif lane in GROUPS and rest:
-        spec = info.channels.get(name) or info.lanes.get(name)
+        spec = _spec(name, info)
         block_type = reader.block_type
         contents.groups[GROUPS[lane]][rest] = Channel(
             spec.id if spec else rest,
@@ -119,6 +146,10 @@ def _read_block(name: str, reader: BlockReader, info: EpisodeInfo, contents: _Co
         )
     else:
         contents.extra[name] = Block(bytes(reader.raw()), reader.entry.content_type, reader.entry.tags)
+
+
+def _spec(name: str, info: EpisodeInfo) -> ChannelSpec | None:
+    return info.channels.get(name) or info.lanes.get(name)
 
 
 def _copy_array(name: str, reader: BlockReader, contents: _Contents) -> Array:
@@ -184,6 +215,8 @@ def _load_journal(handle: int, channels: Sequence[str] | None) -> Episode:
         info.timebase,
         observations=_group(parts, "signal/"),
         actions=_group(parts, "action/"),
+        omens=_group(parts, "omen/"),
+        uncertainties=_group(parts, "uncert/"),
         rewards=series[REWARD],
         terminations=series[DONE],
         truncations=series[TRUNCATED],

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from warpdata.errors import BadInputError, CorruptError, UnsupportedError
-from warpdata.formats.wshard.block_type import default_lane
+from warpdata.formats.wshard.block_type import SERIES, default_lane
 from warpdata.formats.wshard.canonical_json import decode_object, encode_json, same_json
 from warpdata.formats.wshard.metadata import (
     KNOWN_MEMBERS,
@@ -60,12 +60,17 @@ def _blocks(episode: Episode, verbatim: Mapping[str, bytes], before: EpisodeInfo
     return out
 
 
-def make_metadata(document: Mapping[str, Any], channels: Sequence[ChannelSpec]) -> dict[str, bytes]:
+def make_metadata(
+    document: Mapping[str, Any], channels: Sequence[ChannelSpec], lanes: Sequence[ChannelSpec] = ()
+) -> dict[str, bytes]:
     """Encode the three blocks of a new episode, from its `meta/episode` document."""
+    by_block = {spec.block: spec for spec in channels}
+    info = EpisodeInfo("", "", document["length_T"], Timebase(), None, {}, {}, by_block, {})
+    needed = {spec.block: spec for spec in lanes if _must_declare(spec.block, spec, info)}
     return {
         META_WSHARD: encode_json(_NEWEST),
         META_EPISODE: encode_json(document),
-        META_CHANNELS: encode_json({"channels": [_declaration(spec) for spec in channels]}),
+        META_CHANNELS: encode_json(_channels_document(by_block, needed, None)),
     }
 
 
@@ -73,6 +78,9 @@ def make_episode_document(episode: Episode) -> dict[str, Any]:
     """Return `meta/episode` in its newest form."""
     if not 0 <= episode.length <= WSHARD_MAX_STEPS:
         raise BadInputError(f"the episode has {episode.length} steps; 0 to {WSHARD_MAX_STEPS} are possible")
+    for name, members in (("attributes", episode.attributes), ("metadata", episode.metadata)):
+        if not isinstance(members, Mapping):
+            raise BadInputError(f"{name} is a {type(members).__name__}, not a mapping")
     if taken := KNOWN_MEMBERS & set(episode.attributes):
         raise BadInputError(f"attributes cannot hold {', '.join(sorted(taken))}, which have fields of their own")
     document: dict[str, Any] = {
@@ -102,6 +110,8 @@ def _timebase_document(timebase: Timebase) -> dict[str, Any]:
         raise BadInputError(f"the timebase {timebase.type!r} is neither ticks nor timestamps_ns")
     document: dict[str, Any] = {"type": "ticks"}
     rate, step = timebase.tick_hz, timebase.dt_ns
+    if not isinstance(rate, int | float | None) or not isinstance(step, int | None):
+        raise BadInputError(f"the timebase {timebase} has a rate that is not a number")
     if (rate is not None and not 0 < rate < math.inf) or (step is not None and step <= 0):
         raise BadInputError(f"the timebase {timebase} has a rate that is not positive")
     if rate is not None:
@@ -136,7 +146,7 @@ def _specs(episode: Episode, before: EpisodeInfo | None) -> tuple[dict[str, Chan
     # If a block is declared as both, the channel takes precedence.
     old = {**old_channels, **{name: spec for name, spec in old_lanes.items() if name not in old_channels}}
     found = {name: _spec(name, channel, old) for name, channel in episode.lanes().items() if channel.is_declared}
-    found = {**_unused_specs(episode, old), **found}
+    found = {**_unused_specs(episode, old), **found, **_series_specs(episode)}
     names = [name for name in old if name in found] + [name for name in found if name not in old]
     channels = {
         name: found[name] for name in names if name in old_channels or (name not in old_lanes and _is_channel(name))
@@ -146,11 +156,16 @@ def _specs(episode: Episode, before: EpisodeInfo | None) -> tuple[dict[str, Chan
     for name in names:
         if name in channels or name in lanes or name.startswith("residual/"):
             continue
-        spec = found[name]
-        default = default_lane(name, spec.step_bytes * episode.length, info)
-        if default != (spec.dtype, spec.shape) or spec.attributes:
-            lanes[name] = spec
+        if name in SERIES or _must_declare(name, found[name], info):
+            lanes[name] = found[name]
     return channels, lanes
+
+
+def _must_declare(name: str, spec: ChannelSpec, info: EpisodeInfo) -> bool:
+    """Return whether the type or the id of a prediction does not follow from its name."""
+    default = default_lane(name, spec.step_bytes * info.length, info)
+    is_named = spec.id == name.partition("/")[2]
+    return default != (spec.dtype, spec.shape) or bool(spec.attributes) or not is_named
 
 
 def _is_channel(name: str) -> bool:
@@ -160,7 +175,15 @@ def _is_channel(name: str) -> bool:
 def _unused_specs(episode: Episode, old: Mapping[str, ChannelSpec]) -> dict[str, ChannelSpec]:
     """Return declarations of blocks that are no channel of the episode, such as blocks absent from the file."""
     names = {name for name, _, _ in episode.origin.layout} if episode.origin else set()
-    return {name: spec for name, spec in old.items() if name not in names or not _is_lane(name)}
+    series = {name for name, member in SERIES.items() if getattr(episode, member) is not None}
+    unused = {name: spec for name, spec in old.items() if name not in names or not _is_lane(name)}
+    return {name: spec for name, spec in unused.items() if name not in series}
+
+
+def _series_specs(episode: Episode) -> dict[str, ChannelSpec]:
+    """Return the declarations of series that still apply. A series of the usual type needs none."""
+    found = {name: episode.declared_series(name) for name in SERIES}
+    return {name: spec for name, spec in found.items() if spec is not None}
 
 
 def _is_lane(name: str) -> bool:

@@ -38,22 +38,18 @@ from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.suggest import suggest
 from warpdata.storage import RangeSource
 
-__all__ = ["BlockReader", "WShardFile", "open_container", "open_wshard"]
+__all__ = ["BlockReader", "WShardFile", "open_container", "open_file"]
 
 _PIECE_BYTES = 1 * MIB
 
 
-def open_wshard(path: PathLike | RangeSource, *, cache_bytes: int = BLOCK_CACHE_BYTES) -> WShardFile:
-    """Open an episode: a path, or an object with `size_bytes` and `read_range(start, end)`.
-
-    Reads the header and the index, nothing else. `cache_bytes` bounds the decoded time chunks that are cached for
-    windows of each block; 0 caches none.
-    """
+def open_file(path: PathLike | RangeSource, cache_bytes: int = BLOCK_CACHE_BYTES) -> WShardFile:
+    """Open one episode file: its path, or a source. Reads the header and the index, nothing else."""
     if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
         raise BadInputError(f"cache_bytes={cache_bytes!r} is not a number of bytes", hint="Use 0 for no cache.")
     file = open_container(path, cache_bytes)
     if file.header.role != ROLE_EPISODE:
-        hint = "This is a manifest of chunks: use load_chunk_manifest." if file.header.role == ROLE_MANIFEST else None
+        hint = "This is a manifest of chunks: open it by its path." if file.header.role == ROLE_MANIFEST else None
         raise UnsupportedError(f"the file has the role {file.header.role:#04x}, not that of an episode", hint=hint)
     return file
 

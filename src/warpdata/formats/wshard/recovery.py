@@ -6,10 +6,11 @@ Both share this code. A recovered file differs from a finished one only in its `
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from typing import Any
 from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
+    ConflictError,
     CorruptError,
     UnsupportedError,
+    WarpError,
 )
 from warpdata.formats.wshard.block_type import TIMESTAMPS, find_block_type
 from warpdata.formats.wshard.canonical_json import is_count
@@ -34,14 +37,26 @@ from warpdata.formats.wshard.container_writer import (
     write_container,
 )
 from warpdata.formats.wshard.dtypes import decode_array
-from warpdata.formats.wshard.journal import Journal, parse_begin, read_journal
+from warpdata.formats.wshard.identity import identity
+from warpdata.formats.wshard.journal import Journal, has_later_record, parse_begin, read_journal
 from warpdata.formats.wshard.metadata import ChannelSpec, EpisodeInfo, parse_info
 from warpdata.formats.wshard.metadata_writer import make_metadata
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import MIB
+from warpdata.primitives.lock_file import LockFile, claim_file
+from warpdata.primitives.paths import check_path
 from warpdata.storage import explain_os_error
 
-__all__ = ["PARTIAL", "Recovery", "assemble", "check_recordable", "journal_metadata", "open_journal", "recover"]
+__all__ = [
+    "PARTIAL",
+    "Recovery",
+    "assemble",
+    "check_recordable",
+    "claim_journal",
+    "journal_metadata",
+    "open_journal",
+    "recover",
+]
 
 PARTIAL = ".partial"
 _MAX_CHUNK_STEPS = 2**32
@@ -70,18 +85,30 @@ class Recovery:
 def recover(path: PathLike, output: PathLike | None = None, *, remove_partial: bool = False) -> Recovery:
     """Write an episode file with every flushed step of a journal, and report the loss.
 
-    The default `output` is the path of the journal without `.partial`. The journal stays unless `remove_partial`.
+    The default `output` is the path of the journal without `.partial`; a file there with the same episode counts as
+    written. `ConflictError` if the recording still runs. The journal stays unless `remove_partial`, and also if
+    flushed steps after a damaged record could not be read.
     """
-    source = Path(path)
-    target = Path(output) if output is not None else _target(source)
-    if target.exists():
-        raise AlreadyExistsError(f"{target} already exists", hint="Pass another output, or move the file.")
-    with open_journal(source) as handle:
-        journal = read_journal(handle)
+    source = check_path(path)
+    target = check_path(output) if output is not None else _target(source)
+    owned = claim_journal(source, os.O_RDWR)
+    try:
+        journal = read_journal(owned.fd)
         missing = {} if journal.is_complete else {"recovered": {"lost_bytes": journal.lost_bytes}}
-        assemble(journal, handle, target, missing)
-    if remove_partial:
-        source.unlink(missing_ok=True)
+        assemble(journal, owned.fd, target, missing)
+        problem = journal.problem
+        if remove_partial and journal.lost_bytes and has_later_record(owned.fd, journal):
+            problem = f"{problem}; later records cannot be read, so the journal stays"
+        elif remove_partial:
+            if owned.size_bytes() != journal.good_bytes + journal.lost_bytes:
+                raise ConflictError(f"{source} grew while it was recovered, so it was not removed")
+            source.unlink(missing_ok=True)
+    except OSError as error:
+        if isinstance(error, WarpError):
+            raise
+        raise explain_os_error(error, source) from error
+    finally:
+        owned.close()
     buffered = journal.document.get("buffer_steps", 0)
     return Recovery(
         target,
@@ -90,19 +117,73 @@ def recover(path: PathLike, output: PathLike | None = None, *, remove_partial: b
         journal.is_complete,
         journal.lost_bytes,
         0 if journal.is_complete else buffered if is_count(buffered, _MAX_CHUNK_STEPS) else 0,
-        journal.problem,
+        problem,
     )
+
+
+def claim_journal(path: Path, flags: int) -> LockFile:
+    """Open a journal as its only owner; `ConflictError` if another process or object records or recovers it."""
+    try:
+        try:
+            owned = claim_file(path, flags)
+        except OSError as error:
+            if flags & os.O_CREAT or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            # A journal that this user may only read can still be recovered into another directory.
+            owned = claim_file(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise BadInputError(f"the file name {path.name[:40]}… is too long for its file system") from error
+        raise explain_os_error(error, path) from error
+    if owned is None:
+        hint = "Wait until the recording has ended. Read a running one with load_wshard."
+        raise ConflictError(f"{path} is in use by another recording or recovery", hint=hint)
+    return owned
 
 
 def assemble(
     journal: Journal, handle: int, target: Path, extra: dict[str, Any] | None = None, *, is_durable: bool = True
 ) -> None:
-    """Write the file. Reads the journal once for each block; memory is one record."""
+    """Write the file. Reads the journal once for each block; memory is one record.
+
+    The caller owns the journal. The temporary file is named after it, so that the next owner finds and removes a file
+    that a killed process left. A target with the same content stays; `AlreadyExistsError` for another one.
+    """
+    status = os.fstat(handle)
+    saving = target.with_name(f".{status.st_dev:x}-{status.st_ino:x}.saving")
+    try:
+        saving.unlink(missing_ok=True)
+        is_present = target.exists()
+    except OSError as error:
+        raise explain_os_error(error, target) from error
+    if not is_present:
+        _write(journal, handle, target, extra, ContainerOptions(is_durable=is_durable, temporary=saving))
+        return
+    # A process may die after the file has its name, and before the journal is removed.
+    try:
+        _write(journal, handle, saving, extra, ContainerOptions(is_durable=False))
+        is_same = _has_same_content(saving, target)
+    finally:
+        saving.unlink(missing_ok=True)
+    if not is_same:
+        raise AlreadyExistsError(f"{target} already exists", hint="Pass another output, or move the file.")
+
+
+def _has_same_content(left: Path, right: Path) -> bool:
+    with suppress(WarpError, OSError):
+        return identity(left) == identity(right)
+    return False
+
+
+def _write(
+    journal: Journal, handle: int, target: Path, extra: dict[str, Any] | None, options: ContainerOptions
+) -> None:
     settings = _settings(journal.document)
     plans = [plan_bytes(name, data, JSON_CONTENT) for name, data in journal_metadata(journal, extra).items()]
     for number, part in enumerate(journal.parts):
         plans.append(_plan(journal, handle, number, part, settings))
-    write_container(target, plans, replace(settings.container, is_durable=is_durable))
+    container = replace(settings.container, is_durable=options.is_durable, temporary=options.temporary)
+    write_container(target, plans, container)
 
 
 def check_recordable(begin: bytes) -> None:
@@ -120,7 +201,8 @@ def journal_metadata(journal: Journal, extra: dict[str, Any] | None = None) -> d
     """Return the metadata blocks of the episode so far."""
     document = {**journal.document["episode"], **(extra or {}), "length_T": journal.step_count}
     channels = [part for part in journal.parts if part.block.startswith(("signal/", "action/"))]
-    blocks = make_metadata(document, channels)
+    lanes = [part for part in journal.parts if part.block.startswith(("omen/", "uncert/"))]
+    blocks = make_metadata(document, channels, lanes)
     _check_parts(journal, parse_info(blocks))
     return blocks
 

@@ -6,13 +6,12 @@ channel is encoded. Implements "Rewriting" of docs/specs/wshard.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from pathlib import Path
 
-from warpdata.errors import BadInputError
-from warpdata.formats.wshard.block_type import GROUPS, SERIES, SERIES_DTYPES
+from warpdata.errors import BadInputError, CorruptError
+from warpdata.formats.wshard.block_type import GROUPS, SERIES, SERIES_DTYPES, TICKS, find_block_type
 from warpdata.formats.wshard.canonical_json import JsonObject, decode_object, encode_json, same_json
 from warpdata.formats.wshard.codecs import Codec, Compression, CompressionName, parse_compression
 from warpdata.formats.wshard.container import JSON_CONTENT
@@ -25,13 +24,16 @@ from warpdata.formats.wshard.container_writer import (
 )
 from warpdata.formats.wshard.dtypes import Array, DType, encode_array, np
 from warpdata.formats.wshard.identity import META_IDENTITY, META_PROVENANCE, check_provenance
+from warpdata.formats.wshard.metadata import META_CHANNELS, META_EPISODE, META_WSHARD, parse_info
 from warpdata.formats.wshard.metadata_writer import encode_metadata
-from warpdata.formats.wshard.model import Channel, Episode, Origin
+from warpdata.formats.wshard.model import Channel, Episode, Origin, check_episodes
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import MIB
+from warpdata.primitives.paths import check_path
 
 __all__ = ["RowSource", "compose_wshard", "save_wshard"]
 
+_META = (META_WSHARD, META_EPISODE, META_CHANNELS, META_IDENTITY, META_PROVENANCE)
 _ROW_PIECE_BYTES = 4 * MIB
 
 
@@ -51,10 +53,12 @@ def save_wshard(
     `time_chunk_steps` splits zstd blocks into chunks that windows read alone; use 0 for files to be exchanged.
     `seal=None` seals an episode that was loaded from a sealed file.
     """
+    check_episodes(episode)
     episode.check()
     default = parse_compression(compression)
     overrides = {name: parse_compression(value) for name, value in (per_block or {}).items()}
     plans = _plan_blocks(episode)
+    _check_sizes(plans, episode)
     unknown = set(overrides) - {plan.name for plan in plans}
     if unknown:
         raise BadInputError(f"per_block names blocks that the episode does not have: {', '.join(sorted(unknown))}")
@@ -71,7 +75,9 @@ def save_wshard(
         for plan in plans
     ]
     return write_container(
-        Path(path), compressed, ContainerOptions(alignment=alignment, default_codec=default.codec, is_sealed=is_sealed)
+        check_path(path),
+        compressed,
+        ContainerOptions(alignment=alignment, default_codec=default.codec, is_sealed=is_sealed),
     )
 
 
@@ -118,12 +124,14 @@ def compose_wshard(
     `rows` is keyed by block name: `signal/…`, `action/…`, `omen/…` or `uncert/…`. Memory is a few MiB beside the
     episode. Blocks that are too large to decode at once stay uncompressed.
     """
+    check_episodes(episode)
     default = parse_compression(compression)
     whole = _with_placeholders(episode, rows)
     whole.check()
     encoded = {name for name, channel in whole.lanes().items() if "encoding" in channel.attributes}
     plans = [_compressed(_with_rows(plan, rows), default, encoded) for plan in _plan_blocks(whole, rows)]
-    write_container(Path(path), plans, ContainerOptions(default_codec=default.codec))
+    _check_sizes(plans, whole)
+    write_container(check_path(path), plans, ContainerOptions(default_codec=default.codec))
 
 
 def _with_placeholders(episode: Episode, rows: Mapping[str, RowSource]) -> Episode:
@@ -171,9 +179,11 @@ def _plan_blocks(episode: Episode, placeholders: Collection[str] = ()) -> list[B
     for name, member in SERIES.items():
         array = getattr(episode, member)
         if array is not None:
-            blocks[name] = (_stored(name, array, SERIES_DTYPES[name], verbatim), 0, 0)
+            spec = episode.declared_series(name)
+            dtype = SERIES_DTYPES[name] if spec is None else DType.U8 if "encoding" in spec.attributes else spec.dtype
+            blocks[name] = (_stored(name, array, dtype, verbatim), 0, 0)
     for name, block in episode.extra.items():
-        if name in blocks or name in (META_IDENTITY, META_PROVENANCE):
+        if name in blocks or name in _META:
             raise BadInputError(f"the block {name!r} cannot be in extra; it has a field of its own")
         if not (0 <= block.content_type < 2**16 and 0 <= block.tags < 2**16):
             raise BadInputError(f"block {name!r} has a content type or tags beyond 16 bits")
@@ -181,6 +191,22 @@ def _plan_blocks(episode: Episode, placeholders: Collection[str] = ()) -> list[B
     if episode.provenance is not None:
         blocks[META_PROVENANCE] = (_provenance(episode.provenance, verbatim), JSON_CONTENT, 0)
     return _ordered(blocks, episode.origin, set(episode.extra))
+
+
+def _check_sizes(plans: Sequence[BlockPlan], episode: Episode) -> None:
+    """Refuse a block that `load_wshard` would reject, because its size contradicts its type."""
+    blocks = {plan.name: b"".join(plan.pieces()) for plan in plans if plan.name in _META}
+    info = parse_info(blocks)
+    before = {name for name, _, _ in episode.origin.layout} if episode.origin is not None else set()
+    for plan in plans:
+        # Loading does not interpret ticks, so a file that has them keeps them.
+        is_read = plan.name in SERIES or plan.name.partition("/")[0] in GROUPS
+        if not is_read and (plan.name != TICKS or plan.name in before):
+            continue
+        try:
+            find_block_type(plan.name, plan.size_bytes, info)
+        except CorruptError as error:
+            raise BadInputError(f"no reader would accept the episode: {error.message}") from error
 
 
 def _ordered(

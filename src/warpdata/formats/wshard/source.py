@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from warpdata.errors import BadInputError, CorruptError
 from warpdata.limits import KIB
+from warpdata.primitives.paths import check_path
 from warpdata.storage import FileRangeSource, RangeSource
 
 __all__ = ["BufferedSource", "HeadedSource", "PathLike", "open_source"]
@@ -62,7 +63,7 @@ class BufferedSource:
 def open_source(where: PathLike | RangeSource) -> BufferedSource:
     """Open a path, or wrap a source."""
     if isinstance(where, str | os.PathLike):
-        return BufferedSource(FileRangeSource(where))
+        return BufferedSource(FileRangeSource(check_path(where)))
     if isinstance(where, RangeSource):
         return BufferedSource(where)
     raise BadInputError(f"{where!r} is neither a path nor an object with size_bytes and read_range")

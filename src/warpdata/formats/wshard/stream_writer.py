@@ -7,12 +7,14 @@ episode assembles the file from the journal. Implements "Recording" of docs/spec
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from warpdata.errors import (
     AlreadyExistsError,
@@ -22,19 +24,22 @@ from warpdata.errors import (
     SchemaMismatchError,
     WarpError,
 )
+from warpdata.formats.wshard.array_input import is_bf16_tensor, to_array
 from warpdata.formats.wshard.block_type import DONE, REWARD, SERIES_DTYPES, TIMESTAMPS, TRUNCATED
 from warpdata.formats.wshard.canonical_json import Json, JsonObject, encode_json
 from warpdata.formats.wshard.codecs import parse_compression
 from warpdata.formats.wshard.container import ALIGNMENTS
 from warpdata.formats.wshard.dtypes import Array, DType, np
-from warpdata.formats.wshard.journal import RecordKind, append_record, read_journal
+from warpdata.formats.wshard.journal import RecordKind, append_record, is_unstarted, read_journal
 from warpdata.formats.wshard.metadata import ChannelSpec, parse_channel
 from warpdata.formats.wshard.metadata_writer import make_episode_document
 from warpdata.formats.wshard.model import Episode, Timebase
-from warpdata.formats.wshard.recovery import PARTIAL, assemble, check_recordable, open_journal
+from warpdata.formats.wshard.recovery import PARTIAL, assemble, check_recordable, claim_journal
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import MIB, WSHARD_MAX_RECORD_BYTES
 from warpdata.primitives.atomic_file import sync_directory
+from warpdata.primitives.lock_file import LockFile
+from warpdata.primitives.paths import check_path
 from warpdata.storage import explain_os_error
 
 __all__ = ["WShardStreamWriter"]
@@ -42,15 +47,26 @@ __all__ = ["WShardStreamWriter"]
 _FSYNC = ("flush", "end", "never")
 _BUFFER_BYTES = 16 * MIB
 _F32_MAX = 3.4028235677973366e38
+_LANES = ("signal/", "action/", "omen/", "uncert/")
+
+
+class _Position(NamedTuple):
+    """The end of the journal. One assignment replaces all three, so that an interrupt cannot separate them."""
+
+    size_bytes: int = 0
+    sequence: int = 0
+    steps: int = 0
 
 
 class WShardStreamWriter:
     """Records one episode into `path`, through a journal at `path.partial`.
 
     `channels` are declarations like those of `meta/channels`: `id`, `dtype`, `shape`, and optionally `signal_block`
-    (`action/…` for actions), `compression` and `level`. Steps are flushed every `flush_steps`, or earlier if the
-    buffers would exceed 16 MiB. `fsync` forces bytes to the disk at every `flush`, at the `end`, or `never`. A crash
-    of the process alone loses no flushed step with any of them. Not safe for several threads.
+    (`action/…` for actions, `omen/…` and `uncert/…` for predictions), `compression` and `level`. Steps are flushed
+    every `flush_steps`, or earlier if the buffers would exceed 16 MiB. `fsync` forces bytes to the disk at every
+    `flush`, at the `end`, or `never`. A crash of the process alone loses no flushed step with any of them. The writer
+    owns the journal until it ends or its process dies; a forked child has no part in it. Not safe for several
+    threads.
     """
 
     def __init__(
@@ -65,20 +81,22 @@ class WShardStreamWriter:
         time_chunk_steps: int = 0,
         seal: bool = False,
     ) -> None:
-        if fsync not in _FSYNC or alignment not in ALIGNMENTS or flush_steps < 1 or time_chunk_steps < 0:
+        is_counted = type(flush_steps) is int is type(time_chunk_steps) and flush_steps > 0 <= time_chunk_steps
+        if fsync not in _FSYNC or alignment not in ALIGNMENTS or not is_counted:
             raise BadInputError(
                 f"fsync={fsync!r}, alignment={alignment}, flush_steps={flush_steps} or "
                 f"time_chunk_steps={time_chunk_steps} is not valid"
             )
-        self._path, self._id, self._fsync, self._flush_steps = Path(path), episode_id, fsync, flush_steps
+        self._path, self._id, self._fsync, self._flush_steps = check_path(path), episode_id, fsync, flush_steps
         self._specs, self._compression = _parse_channels(channels)
         self._save = {"alignment": alignment, "time_chunk_steps": time_chunk_steps, "seal": seal}
         self._buffers: tuple[_ChannelBuffer, ...] = ()
         self._series: dict[str, Array] = {}
         self._views: list[Array] = []
-        self._handle = -1
-        self._is_ended = False
-        self._buffered = self._flushed = self._sequence = self._good_bytes = 0
+        self._journal: LockFile | None = None
+        self._is_begun = self._has_end = False
+        self._position = _Position()
+        self._steps = 0
 
     @property
     def partial_path(self) -> Path:
@@ -88,12 +106,12 @@ class WShardStreamWriter:
     @property
     def flushed_steps(self) -> int:
         """The number of steps in the journal, which survive a crash."""
-        return self._flushed
+        return self._position.steps
 
     @property
     def step_count(self) -> int:
         """The number of steps written so far, flushed or not."""
-        return self._flushed + self._buffered
+        return self._steps
 
     def begin_episode(
         self,
@@ -104,8 +122,11 @@ class WShardStreamWriter:
         metadata: JsonObject | None = None,
         attributes: JsonObject | None = None,
     ) -> None:
-        """Create the journal. `AlreadyExistsError` if the file or its journal exists."""
-        if self._handle >= 0 or self._is_ended:
+        """Create the journal, and own it.
+
+        `AlreadyExistsError` if the file or a journal with steps exists, `ConflictError` if another writer owns it.
+        """
+        if self._is_begun:
             raise BadInputError("the episode has already begun")
         base = timebase or Timebase("ticks", tick_hz)
         episode = Episode(self._id, 0, env_id, base, metadata=metadata or {}, attributes=attributes or {})
@@ -120,17 +141,18 @@ class WShardStreamWriter:
         }
         begin = encode_json(document)
         check_recordable(begin)
-        self._create()
+        journal = self._claim()
         self._buffers = tuple(_make_buffer(spec, rows) for spec in self._specs)
         self._series = {spec.block: np.zeros(rows, spec.dtype.numpy) for spec in parts[len(self._specs) :]}
         self._views = [buffer.rows for buffer in self._buffers] + list(self._series.values())
         try:
-            self._append(RecordKind.BEGIN, 0, [memoryview(begin)])
-        except WarpError:
-            # A journal without its first record is useless, and would block the next attempt.
+            self._append(journal, RecordKind.BEGIN, 0, [memoryview(begin)])
+        except BaseException:
+            # A journal without its first record is useless.
             self.partial_path.unlink(missing_ok=True)
-            self.close()
+            journal.close()
             raise
+        self._journal, self._is_begun = journal, True
 
     def write_timestep(
         self,
@@ -141,58 +163,73 @@ class WShardStreamWriter:
         truncated: bool = False,
         timestamp_ns: int | None = None,
     ) -> None:
-        """Add one step. `SchemaMismatchError`, and nothing is added, if a channel is missing, unknown or misshapen."""
-        if self._handle < 0:
-            raise BadInputError("no episode is being recorded", hint="Call begin_episode first.")
+        """Add one step. `SchemaMismatchError`, and nothing is added, if a value is missing, unknown or does not fit.
+
+        Values may be arrays or torch tensors of the channel's dtype and shape. Lists, tuples and numbers are
+        converted to the dtype if every value fits.
+        """
+        self._own()
+        if self._has_end:
+            raise BadInputError("the episode has ended", hint="Call end_episode again if it failed.")
+        # A failed flush may have left the buffers full.
+        if self._buffered == len(self._views[-1]):
+            self.flush()
         row = self._buffered
-        if len(values) != len(self._buffers):
-            self._raise_name_mismatch(values)
-        arrays = [_check_value(buffer, values) for buffer in self._buffers]
-        _check_series(reward, done, truncated)
-        self._check_timestamp(timestamp_ns)
+        try:
+            if type(values) is not dict and not isinstance(values, Mapping):
+                raise SchemaMismatchError(f"the values are a {type(values).__name__}, not a mapping from channel ids")
+            if len(values) != len(self._buffers):
+                self._raise_name_mismatch(values)
+            arrays = [_check_value(buffer, values) for buffer in self._buffers]
+            series = self._check_series(reward, done, truncated, timestamp_ns)
+        except BadInputError as error:
+            raise SchemaMismatchError(f"step {self._steps}: {error.message}", hint=error.hint) from error
         for buffer, value in zip(self._buffers, arrays, strict=True):
             buffer.rows[row] = value
-        self._series[REWARD][row] = reward
-        self._series[DONE][row] = done
-        self._series[TRUNCATED][row] = truncated
-        if timestamp_ns is not None:
-            self._series[TIMESTAMPS][row] = timestamp_ns
-        self._buffered = row + 1
+        for rows, number in zip(self._series.values(), series, strict=True):
+            rows[row] = number
+        self._steps += 1
         if self._buffered == len(self._views[-1]):
             self.flush()
 
     def flush(self) -> None:
         """Append the buffered steps to the journal. After a failure they stay buffered, for another attempt."""
-        if self._buffered:
-            count = self._buffered
-            self._append(RecordKind.STEPS, count, [_bytes_of(view[:count]) for view in self._views])
-            self._flushed += count
-            self._buffered = 0
+        count = self._buffered
+        if count:
+            parts = [_bytes_of(view[:count]) for view in self._views]
+            self._append(self._own(), RecordKind.STEPS, count, parts)
 
     def end_episode(self) -> Path:
-        """Flush, assemble the file, rename it into place, remove the journal. Return the path of the file."""
-        if self._handle < 0:
-            raise BadInputError("no episode is being recorded")
-        self.flush()
-        self._append(RecordKind.END, 0, [])
-        if self._fsync == "end":
-            _sync_data(self._handle)
-        with open_journal(self.partial_path) as handle:
-            journal = read_journal(handle)
-            if not journal.is_complete or journal.step_count != self._flushed:
+        """Flush, assemble the file, rename it into place, remove the journal. Return the path of the file.
+
+        After a failure, such as a full disk, it can be called again.
+        """
+        owned = self._own()
+        if not self._has_end:
+            self.flush()
+            self._append(owned, RecordKind.END, 0, [])
+            self._has_end = True
+        try:
+            if self._fsync == "end":
+                _sync_data(owned.fd)
+            journal = read_journal(owned.fd)
+            if not journal.is_complete or journal.step_count != self._steps or not owned.is_at(self.partial_path):
                 raise CorruptError(f"another process changed {self.partial_path}: {journal.problem}")
-            assemble(journal, handle, self._path, is_durable=self._fsync != "never")
-        self._is_ended = True
+            assemble(journal, owned.fd, self._path, is_durable=self._fsync != "never")
+            # The journal is removed by its owner, so that no other recording can take its name before.
+            self.partial_path.unlink(missing_ok=True)
+        except OSError as error:
+            if isinstance(error, WarpError):
+                raise
+            raise explain_os_error(error, self.partial_path) from error
         self.close()
-        self.partial_path.unlink(missing_ok=True)
         return self._path
 
     def close(self) -> None:
-        """Stop recording. Flushed steps stay in the journal, for `recover`."""
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
-            self._is_ended = True
+        """Stop recording, and give up the journal. Flushed steps stay in it, for `recover`."""
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            journal.close()
 
     def __enter__(self) -> Self:
         return self
@@ -200,46 +237,69 @@ class WShardStreamWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Flush an episode that was not ended, and leave its journal for `recover`."""
         try:
-            if self._handle >= 0 and not self._is_ended:
+            if self._journal is not None and self._journal.fd >= 0:
                 self.flush()
         finally:
             self.close()
 
-    def _create(self) -> None:
-        if self._path.exists():
-            raise AlreadyExistsError(f"{self._path} already exists")
+    @property
+    def _buffered(self) -> int:
+        return self._steps - self._position.steps
+
+    def _own(self) -> LockFile:
+        """Return the journal. A forked child does not have it."""
+        if self._journal is None or self._journal.fd < 0:
+            raise BadInputError("no episode is being recorded", hint="Call begin_episode first.")
+        return self._journal
+
+    def _claim(self) -> LockFile:
+        """Create the journal, or take over one that a recording left before its first step."""
+        journal = claim_journal(self.partial_path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            self._handle = os.open(self.partial_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+            if not is_unstarted(journal.fd):
+                hint = "Call recover on it, or remove it."
+                raise AlreadyExistsError(f"{self.partial_path} is left from an earlier recording", hint=hint)
+            # Checked with the journal in hand: the last owner renames its file before it gives up the journal.
+            if self._path.exists():
+                self.partial_path.unlink(missing_ok=True)
+                raise AlreadyExistsError(f"{self._path} already exists")
+            os.ftruncate(journal.fd, 0)
             if self._fsync == "flush":
                 sync_directory(self._path.parent)
-        except FileExistsError as error:
-            hint = "Call recover on it, or remove it."
-            raise AlreadyExistsError(f"{self.partial_path} is left from an earlier recording", hint=hint) from error
-        except OSError as error:
-            raise explain_os_error(error, self.partial_path) from error
+        except BaseException as error:
+            journal.close()
+            if isinstance(error, OSError) and not isinstance(error, WarpError):
+                raise explain_os_error(error, self.partial_path) from error
+            raise
+        return journal
 
-    def _append(self, kind: RecordKind, count: int, parts: list[memoryview]) -> None:
+    def _append(self, journal: LockFile, kind: RecordKind, count: int, parts: list[memoryview]) -> None:
+        before = self._position
         try:
-            size = append_record(self._handle, kind, self._sequence, (self._flushed, count), parts)
+            # A failure or an interrupt may have left a record that was not counted.
+            if journal.size_bytes() != before.size_bytes:
+                os.ftruncate(journal.fd, before.size_bytes)
+            size = append_record(journal.fd, kind, before.sequence, (before.steps, count), parts)
             if self._fsync == "flush":
-                _sync_data(self._handle)
+                _sync_data(journal.fd)
         except OSError as error:
-            # An incomplete record would make the next one unreadable.
-            os.ftruncate(self._handle, self._good_bytes)
+            with suppress(OSError):
+                os.ftruncate(journal.fd, before.size_bytes)
             raise explain_os_error(error, self.partial_path) from error
-        self._good_bytes += size
-        self._sequence += 1
+        self._position = _Position(before.size_bytes + size, before.sequence + 1, before.steps + count)
 
     def _raise_name_mismatch(self, values: Mapping[str, Any]) -> None:
         names = {buffer.spec.id for buffer in self._buffers}
         differing = ", ".join(sorted(map(str, names ^ set(values))))
         raise SchemaMismatchError(f"the step has missing or unknown channels: {differing}")
 
-    def _check_timestamp(self, timestamp_ns: int | None) -> None:
+    def _check_series(self, reward: Any, done: Any, truncated: Any, timestamp_ns: Any) -> list[float | bool]:
+        """Return the checked values of the series, in their order."""
+        out: list[float | bool] = [_check_reward(reward), _check_flag("done", done)]
+        out.append(_check_flag("truncated", truncated))
         if (timestamp_ns is None) == (TIMESTAMPS in self._series):
             raise SchemaMismatchError(f"timestamp_ns is {timestamp_ns!r}, which contradicts the timebase")
-        if timestamp_ns is not None and not -(2**63) <= timestamp_ns < 2**63:
-            raise SchemaMismatchError(f"the timestamp {timestamp_ns} does not fit in 64 bits")
+        return out if timestamp_ns is None else [*out, _check_timestamp(timestamp_ns)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,17 +314,22 @@ class _ChannelBuffer:
 def _parse_channels(channels: Sequence[Mapping[str, Any]]) -> tuple[list[ChannelSpec], dict[str, Json]]:
     specs: list[ChannelSpec] = []
     compression: dict[str, Json] = {}
+    given: object = channels
+    if not isinstance(given, list | tuple):
+        raise BadInputError(f"the channels are a {type(given).__name__}, not a list of mappings")
     for item in channels:
+        if not isinstance(item, Mapping):
+            raise BadInputError(f"the channel {item!r} is not a mapping with id, dtype and shape")
         rest = dict(item)
         codec, level = rest.pop("compression", None), rest.pop("level", None)
-        if "shape" in rest:
+        if isinstance(rest.get("shape"), tuple):
             rest["shape"] = list(rest["shape"])
         try:
             spec = parse_channel(rest)
         except (CorruptError, NotImplementedError) as error:
             raise BadInputError(f"the channel {item!r} cannot be recorded: {error}") from error
-        if not spec.block.startswith(("signal/", "action/")):
-            raise BadInputError(f"the block {spec.block!r} is neither in signal/ nor in action/")
+        if not spec.block.startswith(_LANES) or spec.block in _LANES:
+            raise BadInputError(f"the block {spec.block!r} is not in one of {', '.join(_LANES)}")
         if codec is not None:
             parsed = parse_compression((codec, level) if level is not None else codec)
             compression[spec.block] = [parsed.codec.name.lower(), parsed.level]
@@ -306,7 +371,12 @@ def _check_value(buffer: _ChannelBuffer, values: Mapping[str, Any]) -> Array:
         value = values[spec.id]
     except KeyError:
         raise SchemaMismatchError(f"the step lacks the channel {spec.id!r}") from None
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if type(value) is np.ndarray:
+        array = value
+    else:
+        array = to_array(value, f"channel {spec.id!r}", spec.dtype)
+        if is_bf16_tensor(value) and spec.dtype is not DType.BF16:
+            raise SchemaMismatchError(f"channel {spec.id!r} has the dtype bf16 instead of {spec.dtype}")
     if array.shape != spec.shape:
         raise SchemaMismatchError(f"channel {spec.id!r} has the shape {array.shape} instead of {spec.shape}")
     if array.dtype not in buffer.dtypes:
@@ -318,14 +388,48 @@ def _bytes_of(rows: Array) -> memoryview:
     return rows.reshape(-1).view(np.uint8).data
 
 
-def _check_series(reward: float, done: bool, truncated: bool) -> None:
-    if not isinstance(reward, int | float | np.floating | np.integer) or isinstance(reward, bool):
-        raise SchemaMismatchError(f"the reward {reward!r} is not a number")
-    if math.isfinite(reward) and abs(reward) > _F32_MAX:
+def _check_reward(reward: Any) -> float:
+    if isinstance(reward, bool) or not isinstance(reward, int | float | np.floating | np.integer):
+        reward = _unwrap("the reward", reward)
+        if not isinstance(reward, int | float) or isinstance(reward, bool):
+            raise SchemaMismatchError(f"the reward {reward!r} is not a number")
+    try:
+        number = float(reward)
+    except OverflowError:
+        raise SchemaMismatchError("the reward is an integer that does not fit in an f32") from None
+    if math.isfinite(number) and abs(number) > _F32_MAX:
         raise SchemaMismatchError(f"the reward {reward!r} does not fit in an f32")
-    for name, value in (("done", done), ("truncated", truncated)):
-        if not isinstance(value, bool | np.bool_):
+    return number
+
+
+def _check_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        value = _unwrap(name, value)
+        if not isinstance(value, bool):
             raise SchemaMismatchError(f"{name} is {value!r}, not a boolean")
+    return bool(value)
+
+
+def _check_timestamp(value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or isinstance(value, bool):
+        raise SchemaMismatchError(f"timestamp_ns is {value!r}, not an integer")
+    if not -(2**63) <= number < 2**63:
+        raise SchemaMismatchError("timestamp_ns does not fit in 64 bits")
+    return number
+
+
+def _unwrap(what: str, value: Any) -> Any:
+    """Return the number in an array or tensor without axes."""
+    if isinstance(value, str | bytes | bool | list | tuple) or value is None:
+        raise SchemaMismatchError(f"{what} is {value!r}, not a single number")
+    array = to_array(value, what)
+    if array.shape:
+        raise SchemaMismatchError(f"{what} has the shape {array.shape}, not a single number")
+    return array.item()
 
 
 def _sync_data(handle: int) -> None:

@@ -27,7 +27,7 @@ from warpdata.formats.wshard import (
     join_episodes,
     joined_identity,
     load_wshard,
-    open_wshard,
+    open_file,
 )
 from warpdata.kinds.episodes.camera import CameraReader
 from warpdata.kinds.episodes.encoded_frames import EncodedFrames, Size
@@ -209,7 +209,7 @@ class FileEpisode(StoredEpisode):
 
     @cached_property
     def file(self) -> WShardFile:
-        file = open_wshard(self.source)
+        file = open_file(self.source)
         info = file.info
         has_head = file.header.data_offset <= len(self.source.head)
         if not has_head or info is None or (info.id, info.length) != (self.id, self.length) or self._is_moved(info):

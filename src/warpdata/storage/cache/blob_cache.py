@@ -21,6 +21,7 @@ from warpdata.errors import StorageError, WarpError
 from warpdata.limits import STREAM_CHUNK_BYTES
 from warpdata.primitives.atomic_file import sync_directory
 from warpdata.primitives.hashing import Blob, OnBytes, ignore_bytes, sha256_hex
+from warpdata.primitives.lock_file import HAS_RANGE_LOCKS, LockFile
 from warpdata.primitives.ranges import ByteRange
 from warpdata.storage import (
     IOMetrics,
@@ -32,7 +33,6 @@ from warpdata.storage import (
 from warpdata.storage.cache.entries import CacheEntry, OpenEntries, read_record
 from warpdata.storage.cache.eviction import EvictionResult, LruEvictor, scan_cache
 from warpdata.storage.cache.layout import CacheLayout, PartialPaths, Record, encode_record
-from warpdata.storage.cache.locks import HAS_RANGE_LOCKS, LockFile
 from warpdata.storage.cache.partial import PartialBlob, PartialState, new_map, read_map_size
 from warpdata.storage.cache.quota import TIMEOUT_S, Quota, QuotaTransaction
 from warpdata.storage.cache.stats import CacheStats, TotalsWriter

@@ -21,10 +21,10 @@ from warpdata.primitives.descriptors import descriptor_share
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.live_objects import LiveObjects
+from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.ranges import ByteRange, check_ranges
 from warpdata.storage import open_private
 from warpdata.storage.cache.layout import MAX_RECORD_BYTES, CacheLayout, Record, decode_record
-from warpdata.storage.cache.locks import LockFile
 
 __all__ = ["MAX_OPEN", "PIN_S", "TOUCH_S", "CacheEntry", "OpenEntries", "open_entry", "read_record", "shared_entries"]
 

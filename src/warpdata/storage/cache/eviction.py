@@ -16,10 +16,10 @@ from pathlib import Path
 
 from warpdata.errors import AccessDeniedError
 from warpdata.primitives.hashing import is_digest
+from warpdata.primitives.lock_file import LockFile
 from warpdata.storage import IOMetrics, is_private_file, open_private
 from warpdata.storage.cache.entries import OpenEntries
 from warpdata.storage.cache.layout import CacheLayout
-from warpdata.storage.cache.locks import LockFile
 from warpdata.storage.cache.quota import QuotaTransaction
 
 __all__ = ["IDLE_S", "TARGET_FRACTION", "CacheScan", "EvictionResult", "LruEvictor", "scan_cache"]

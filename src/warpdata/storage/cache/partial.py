@@ -18,9 +18,9 @@ from enum import Enum
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.live_objects import LiveObjects
+from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.ranges import ByteRange, RangeSet
 from warpdata.storage.cache.layout import PartialPaths
-from warpdata.storage.cache.locks import LockFile
 
 __all__ = ["UNIT_BYTES", "PartialBlob", "PartialState", "count_open_partials", "new_map", "read_map_size"]
 

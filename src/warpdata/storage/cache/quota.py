@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from warpdata.primitives.lock_file import LockFile
 from warpdata.storage import open_private
-from warpdata.storage.cache.locks import LockFile
 
 __all__ = ["TIMEOUT_S", "Quota", "QuotaTransaction"]
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpdata.storage.cache.locks import LockFile
+from warpdata.primitives.lock_file import LockFile
 
 __all__ = ["Reclaimed", "StagingDirectory", "reclaim_staging"]
 

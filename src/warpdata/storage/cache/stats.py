@@ -18,8 +18,8 @@ from weakref import WeakSet
 import msgspec
 
 from warpdata.primitives.fork import register_after_fork
+from warpdata.primitives.lock_file import LockFile
 from warpdata.storage import IOMetrics, IOStats, open_private
-from warpdata.storage.cache.locks import LockFile
 
 __all__ = ["CacheStats", "TotalsWriter", "add_to_totals", "read_totals"]
 

@@ -20,12 +20,14 @@ from warpdata.primitives.fork import register_after_fork
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["HAS_RANGE_LOCKS", "LockFile"]
+__all__ = ["HAS_RANGE_LOCKS", "LockFile", "claim_file"]
 
 HAS_RANGE_LOCKS = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK") and sys.maxsize > 2**32
 """Range locks of an open file, which Linux has. On other systems range locks belong to a process."""
 
 _ATTEMPTS = 10
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
+"""Errors of file systems without `flock`. NFS answers EBADF for a file that is not open for writing."""
 _FLOCK = "hhqqi4x"
 """`struct flock` of 64-bit Linux: type, whence, start, length, process id."""
 
@@ -115,6 +117,27 @@ class LockFile:
     def __del__(self) -> None:
         with suppress(OSError):
             self.close()
+
+
+def claim_file(path: Path, flags: int) -> LockFile | None:
+    """Open the file and lock it for this process alone. None: another open file has the lock.
+
+    The lock ends with the process. On a file system without locks, every claim succeeds.
+    """
+    for _ in range(_ATTEMPTS):
+        file = LockFile.open(path, flags)
+        try:
+            if not file.try_lock(exclusive=True):
+                file.close()
+                return None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                file.close()
+                raise
+        if file.is_at(path):
+            return file
+        file.close()  # the last owner has just removed or replaced it
+    return None
 
 
 _open_files: WeakSet[LockFile] = WeakSet()
