@@ -29,6 +29,8 @@ __all__ = ["CollatedBatch", "Columns", "Values", "batch_of_arrays", "batch_of_co
 Values: TypeAlias = "list[Any] | NDArray[Any]"
 """One value per sample, along the first axis."""
 
+_SUBSTITUTE_HINT = "on_error='substitute' replaces such samples by others of their batch, and counts them."
+
 
 @dataclass(frozen=True, slots=True)
 class CollatedBatch:
@@ -139,6 +141,7 @@ def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
                 decoded.append(None if content is None else ref.decode(content))
             except MediaDecodeError as error:
                 if options.on_error == "raise":
+                    error.hint = error.hint or _SUBSTITUTE_HINT
                     raise
                 failed[at] = error
                 decoded.append(None)

@@ -24,7 +24,7 @@ from warpdata.streaming.order import BatchSchedule, Span
 from warpdata.streaming.shuffle_buffer import OwnedPositions
 from warpdata.streaming.source import BatchReader, SampleLocation, SampleReader, SampleSource, VersionedSource
 from warpdata.streaming.state import ConsumedSegment, StreamIdentity, StreamState, parse_consumed, parse_state
-from warpdata.streaming.stats import Clock, Telemetry
+from warpdata.streaming.stats import BatchCounts, Clock, Telemetry
 
 __all__ = ["BATCH_THREADS", "Stream", "StreamContext", "mix_streams"]
 
@@ -152,11 +152,9 @@ class Stream:
         count = source.identity.sample_count
         return BatchSchedule(count, options.batch_size, options.world_size, options.remainder, begin)
 
-    def count_batch(
-        self, step: int, schedule: BatchSchedule, samples: int, size_bytes: int = 0, substituted: int = 0
-    ) -> None:
+    def count_batch(self, step: int, schedule: BatchSchedule, counts: BatchCounts) -> None:
         """Count a batch in the telemetry, and write the progress line if the options name a file."""
-        self.telemetry.count_batch(samples, size_bytes, substituted)
+        self.telemetry.count_batch(counts)
         if self.options.progress is not None:
             self.telemetry.write_line(self.options.progress, step + 1, len(schedule))
 
@@ -186,7 +184,7 @@ class Stream:
         try:
             for step, batch in self._prefetched(schedule, make_batch, executor, skip):
                 self._done = schedule.done_after(step)
-                self.count_batch(step, schedule, batch.size, batch.size_bytes, batch.substituted)
+                self.count_batch(step, schedule, BatchCounts(batch.size, batch.size_bytes, batch.substituted))
                 yield batch.batch
                 reader.advance(schedule.global_span(step)[0])
             self._epoch, self._done = epoch + 1, 0
