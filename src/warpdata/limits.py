@@ -67,6 +67,8 @@ MAX_AUDIO_SAMPLES = 2**29
 MAX_AUDIO_CHUNKS = 10_000
 MAX_UNTAGGED_MP3_BYTES = 256 * MIB
 MAX_VIDEO_FRAMES = 4_000_000
+MEDIA_MEMORY_BYTES = 4_000_000_000
+"""Default of `Settings.media_memory_bytes`."""
 
 # WShard (docs/specs/wshard.md)
 WSHARD_MAX_ENTRIES = 1_000_000

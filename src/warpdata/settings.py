@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warpdata.errors import BadInputError
+from warpdata.limits import MEDIA_MEMORY_BYTES
 
 __all__ = ["S3Settings", "Settings", "detect_rank", "load_settings"]
 
@@ -57,6 +58,8 @@ class Settings:
     mode: str = "auto"
     """Use of the cache for remote stores: auto, remote, hybrid or local. The session validates it."""
     cache_limit_bytes: int = 100_000_000_000
+    media_memory_bytes: int = MEDIA_MEMORY_BYTES
+    """Memory for the media of one batch of a stream, and for those of all prefetched batches of the process."""
     s3: S3Settings = S3Settings()
 
 
@@ -75,6 +78,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         max_retries=int(_number(env, "WARP_MAX_RETRIES", 5.0)),
         mode=env.get("WARP_MODE") or "auto",
         cache_limit_bytes=int(_number(env, "WARP_CACHE_SIZE_GB", 100.0) * 1e9),
+        media_memory_bytes=int(_number(env, "WARP_MEDIA_MEMORY_GB", MEDIA_MEMORY_BYTES / 1e9) * 1e9),
         s3=_load_s3(env),
     )
 

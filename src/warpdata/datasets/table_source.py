@@ -18,7 +18,7 @@ import numpy as np
 from warpdata.datasets.ref_columns import RefType
 from warpdata.errors import BadInputError, WarpError
 from warpdata.formats.parquet import SMALL_SHARD_BYTES
-from warpdata.kinds.artifacts import Artifact, read_ahead
+from warpdata.kinds.artifacts import Artifact, FutureBytes, read_ahead
 from warpdata.kinds.tables import Table, TakeRows
 from warpdata.limits import GIB, MIB
 from warpdata.primitives.cached_property import cached_property
@@ -291,7 +291,9 @@ def _fetch_media(
         if not isinstance(column.type, RefType):
             continue
         refs = rows[column.name].to_pylist()
-        pending: list[PendingBytes | None] = [ref if ref is None else ref.read_bytes for ref in refs]
+        pending: list[PendingBytes | None] = [
+            None if ref is None else FutureBytes(0, ref.path, ref.read_bytes) for ref in refs
+        ]
         order = list(dict.fromkeys(needed.tolist()))
         try:
             fetched = read_ahead([refs[at] for at in order], executor)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,8 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadExecutors", "LoadRows", "LoadedRows", "OwnedPositions", "PendingBytes", "ShuffleBuffer", "span_rows"]
 
-PendingBytes: TypeAlias = Callable[[], bytes]
-"""Waits for bytes that are being fetched, and returns them."""
+
+class PendingBytes(Protocol):
+    """Bytes that are being fetched. A call waits for them, and returns them."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def name(self) -> str:
+        """The member, for messages."""
+        ...
+
+    def __call__(self) -> bytes: ...
+
 
 LoadRows: TypeAlias = Callable[["NDArray[np.int64]", "NDArray[np.int64]"], "LoadedRows"]
 """Loads ascending samples. The second argument lists their indices in the order in which they are needed."""

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, UnsupportedError
+from warpdata.limits import MEDIA_MEMORY_BYTES
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.storage import IOStats
 from warpdata.streaming.collate import CollatedBatch, Columns, batch_of_arrays, batch_of_columns, batch_of_rows
 from warpdata.streaming.estimate import EpochEstimate
+from warpdata.streaming.media_memory import BatchDeferred, BatchMemory
 from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.order import BatchSchedule, Span
@@ -31,7 +33,7 @@ __all__ = ["BATCH_THREADS", "Stream", "StreamContext", "mix_streams"]
 BATCH_THREADS = 8
 """Threads that make batches. They decode, and wait for media."""
 
-_MakeBatch: TypeAlias = Callable[[Sequence[Span], int], CollatedBatch]
+_MakeBatch: TypeAlias = Callable[[Sequence[Span], int, BatchMemory], CollatedBatch]
 """Makes a batch of the samples at some positions. The number counts the batches of this worker from 0."""
 
 _HINT = "Begin a new epoch with a stream over the new versions."
@@ -39,11 +41,15 @@ _HINT = "Begin a new epoch with a stream over the new versions."
 
 @dataclass(frozen=True, slots=True)
 class StreamContext:
-    """Dependencies of a stream: a clock, the counters of its session, and the same stream at another version."""
+    """Dependencies of a stream: a clock, the counters of its session, and the same stream at another version.
+
+    `media_memory_bytes` bounds the media of a batch, and those of all prefetched batches of the process.
+    """
 
     clock: Clock
     io_stats: Callable[[], IOStats] = IOStats
     at_version: Callable[[str], Stream] | None = None
+    media_memory_bytes: int = MEDIA_MEMORY_BYTES
 
 
 class Stream:
@@ -180,16 +186,16 @@ class Stream:
         reader = self.source_of(epoch).open(epoch, owned, with_media=self.options.wants_media)
         self._epoch, self._done = epoch, begin
         make_batch, threads = self._batch_maker(reader)
-        executor = IO_POOL.executor(threads)
+        batches = self._prefetched(schedule, make_batch, IO_POOL.executor(threads), skip)
         try:
-            for step, batch in self._prefetched(schedule, make_batch, executor, skip):
+            for step, batch in batches:
                 self._done = schedule.done_after(step)
                 self.count_batch(step, schedule, BatchCounts(batch.size, batch.size_bytes, batch.substituted))
                 yield batch.batch
                 reader.advance(schedule.global_span(step)[0])
             self._epoch, self._done = epoch + 1, 0
         finally:
-            executor.shutdown(wait=True, cancel_futures=True)
+            batches.close()
             reader.close()
 
     def _owned(self, schedule: BatchSchedule) -> OwnedPositions:
@@ -207,23 +213,66 @@ class Stream:
 
     def _prefetched(
         self, schedule: BatchSchedule, make_batch: _MakeBatch, executor: Executor, skip: int
-    ) -> Iterator[tuple[int, CollatedBatch]]:
-        """Yield batches in order, each with its step. Later batches are already in the making."""
-        pending: deque[tuple[int, Future[CollatedBatch]]] = deque()
-        # Without media to decode, other batches would only take time from the first one.
-        ahead = self.options.prefetch if self.source.media_bytes else 0
-        for step in range(self.options.worker, len(schedule), self.options.workers)[skip:]:
-            spans = list(schedule.spans(step, self.options.rank))
-            pending.append((step, executor.submit(make_batch, spans, step // self.options.workers)))
-            if len(pending) > ahead:
-                yield self._next_batch(pending)
-                ahead = self.options.prefetch
-        while pending:
-            yield self._next_batch(pending)
+    ) -> Generator[tuple[int, CollatedBatch], None, None]:
+        """Yield batches in order, each with its step. Later batches are already in the making.
 
-    def _next_batch(self, pending: deque[tuple[int, Future[CollatedBatch]]]) -> tuple[int, CollatedBatch]:
-        step, future = pending.popleft()
-        return step, self.telemetry.wait_for(future.result, len(pending))
+        Where memory does not suffice for them, fewer are prefetched from then on.
+        """
+        pending: deque[tuple[int, _PendingBatch]] = deque()
+        # Without media to decode, other batches would only take time from the first one.
+        ahead, most = self.options.prefetch if self.source.media_bytes else 0, self.options.prefetch
+        try:
+            for step in range(self.options.worker, len(schedule), self.options.workers)[skip:]:
+                spans = list(schedule.spans(step, self.options.rank))
+                batch = _PendingBatch(
+                    functools.partial(make_batch, spans, step // self.options.workers),
+                    BatchMemory(self.context.media_memory_bytes, is_ahead=ahead > 0),
+                )
+                batch.start(executor)
+                pending.append((step, batch))
+                if len(pending) > ahead:
+                    first = pending[0][1]
+                    yield self._next_batch(pending)
+                    ahead = most = max(most - 1, 0) if first.is_deferred else most
+            while pending:
+                yield self._next_batch(pending)
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
+            for _, batch in pending:
+                batch.memory.release()
+
+    def _next_batch(self, pending: deque[tuple[int, _PendingBatch]]) -> tuple[int, CollatedBatch]:
+        step, batch = pending.popleft()
+        return step, self.telemetry.wait_for(batch.result, len(pending))
+
+
+class _PendingBatch:
+    """A batch in the making. If memory is short, it is made when the consumer waits for it."""
+
+    def __init__(self, make: Callable[[BatchMemory], CollatedBatch], memory: BatchMemory) -> None:
+        self.memory = memory
+        self.is_deferred = False
+        self._make = make
+
+    def start(self, executor: Executor) -> None:
+        self._future: Future[CollatedBatch | None] = executor.submit(self._made)
+
+    def _made(self) -> CollatedBatch | None:
+        try:
+            return self._make(self.memory)
+        except BatchDeferred:
+            self.is_deferred = True
+            self.memory.release()
+            return None
+        except BaseException:
+            self.memory.release()
+            raise
+
+    def result(self) -> CollatedBatch:
+        """Wait for the batch. Its memory belongs to the consumer now."""
+        made = self._future.result()
+        self.memory.release()
+        return self._make(self.memory.for_consumer()) if made is None else made
 
 
 def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Stream:
@@ -239,18 +288,24 @@ def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Strea
     return Stream(source, first.options, replace(first.context, at_version=None))
 
 
-def _batch_of_arrays(reader: BatchReader, options: StreamOptions, spans: Sequence[Span], turn: int) -> CollatedBatch:
+def _batch_of_arrays(
+    reader: BatchReader, options: StreamOptions, spans: Sequence[Span], turn: int, _memory: BatchMemory
+) -> CollatedBatch:
     return batch_of_arrays(reader.arrays(spans, turn), options)
 
 
-def _batch_of_rows(reader: SampleReader, _options: StreamOptions, spans: Sequence[Span], _turn: int) -> CollatedBatch:
+def _batch_of_rows(
+    reader: SampleReader, _options: StreamOptions, spans: Sequence[Span], _turn: int, _memory: BatchMemory
+) -> CollatedBatch:
     import pyarrow as pa
 
     return batch_of_rows(pa.concat_tables([reader.rows(start, stop) for start, stop in spans]))
 
 
-def _batch_of_samples(reader: SampleReader, options: StreamOptions, spans: Sequence[Span], _turn: int) -> CollatedBatch:
-    return batch_of_columns(Columns.concat([reader.columns(start, stop) for start, stop in spans]), options)
+def _batch_of_samples(
+    reader: SampleReader, options: StreamOptions, spans: Sequence[Span], _turn: int, memory: BatchMemory
+) -> CollatedBatch:
+    return batch_of_columns(Columns.concat([reader.columns(start, stop) for start, stop in spans]), options, memory)
 
 
 def _versioned_source(source: SampleSource) -> VersionedSource:

@@ -1,6 +1,7 @@
 """Images, audio and video: decoding, headers, packets. Nothing here knows stores or datasets."""
 
 from warpdata.formats.media.audio import AudioInfo, audio_info, decode_audio
+from warpdata.formats.media.callback_file import Reserve, reserve_nothing
 from warpdata.formats.media.image import decode_image, decode_rgb, encode_png, image_size, image_to_array
 from warpdata.formats.media.video import (
     PacketReader,
@@ -15,6 +16,7 @@ from warpdata.formats.media.video import (
 __all__ = [
     "AudioInfo",
     "PacketReader",
+    "Reserve",
     "VideoInfo",
     "VideoPacket",
     "VideoReader",
@@ -28,4 +30,5 @@ __all__ = [
     "image_size",
     "image_to_array",
     "open_packets",
+    "reserve_nothing",
 ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from warpdata.errors import BadInputError
 from warpdata.formats.media import (
     AudioInfo,
+    Reserve,
     VideoInfo,
     VideoReader,
     audio_info,
@@ -22,6 +23,7 @@ from warpdata.formats.media import (
     decode_image,
     image_size,
     image_to_array,
+    reserve_nothing,
 )
 from warpdata.kinds.artifacts.artifact import Artifact, Reopen
 from warpdata.kinds.artifacts.member import ByteLocation, Locator
@@ -93,8 +95,11 @@ class FileRef:
 
         return np.frombuffer(self.read_bytes(), dtype=np.uint8)
 
-    def decode(self, content: bytes) -> Any:
-        """Decode content that `read_many` returned, for training. Without a type, the bytes."""
+    def decode(self, content: bytes, reserve: Reserve = reserve_nothing) -> Any:
+        """Decode content that `read_many` returned, for training. Without a type, the bytes.
+
+        `reserve` takes the bytes that decoding needs, before they are allocated.
+        """
         return content
 
     def signed_url(self, expires_s: int = 3600) -> str:
@@ -120,9 +125,9 @@ class ImageRef(FileRef):
         """Return pixels: height × width for grey, × 3 for colour, × 4 with transparency."""
         return image_to_array(self.read_bytes(), self.path)
 
-    def decode(self, content: bytes) -> np.ndarray[Any, Any]:
+    def decode(self, content: bytes, reserve: Reserve = reserve_nothing) -> np.ndarray[Any, Any]:
         """Return pixels like `as_numpy`."""
-        return image_to_array(content, self.path)
+        return image_to_array(content, self.path, reserve)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -151,9 +156,9 @@ class AudioRef(FileRef):
         """Return samples like `as_array`."""
         return self.as_array()
 
-    def decode(self, content: bytes) -> np.ndarray[Any, Any]:
+    def decode(self, content: bytes, reserve: Reserve = reserve_nothing) -> np.ndarray[Any, Any]:
         """Return samples like `as_array`."""
-        return decode_audio(io.BytesIO(content), self.path)[0]
+        return decode_audio(io.BytesIO(content), self.path, reserve=reserve)[0]
 
 
 class VideoRef(FileRef):
