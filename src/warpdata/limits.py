@@ -70,6 +70,11 @@ MAX_VIDEO_FRAMES = 4_000_000
 MEDIA_MEMORY_BYTES = 4_000_000_000
 """Default of `Settings.media_memory_bytes`."""
 
+# Streams (docs/specs/streaming.md)
+MAX_SHUFFLE_BLOCKS = 2**24
+MAX_SHUFFLE_SIZE = 2**53 - 1
+MAX_TOKEN_SEGMENTS = 1000
+
 # WShard (docs/specs/wshard.md)
 WSHARD_MAX_ENTRIES = 1_000_000
 WSHARD_MAX_NAMES_BYTES = 100 * MIB

@@ -7,14 +7,15 @@ batches at a time. Implements "Batches" of docs/specs/streaming.md.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpdata.errors import BadInputError, LimitExceededError, MediaDecodeError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, MediaDecodeError
 from warpdata.primitives.arrow_buffers import as_numpy
 from warpdata.primitives.extras import require
 from warpdata.streaming.media_memory import BatchMemory
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["CollatedBatch", "Columns", "Values", "batch_of_arrays", "batch_of_columns", "batch_of_rows"]
+__all__ = [
+    "CollatedBatch",
+    "Columns",
+    "Values",
+    "batch_of_arrays",
+    "batch_of_columns",
+    "batch_of_rows",
+    "stack_arrays",
+    "text_errors",
+]
 
 Values: TypeAlias = "list[Any] | NDArray[Any]"
 """One value per sample, along the first axis."""
@@ -61,8 +71,11 @@ class Columns:
 
     @staticmethod
     def of(loaded: LoadedRows) -> Columns:
-        rows = loaded.rows
-        return Columns({name: _values(rows[name]) for name in rows.schema.names}, dict(loaded.contents), rows.nbytes)
+        rows, values = loaded.rows, {}
+        for name in rows.schema.names:
+            with text_errors(name):
+                values[name] = _values(rows[name])
+        return Columns(values, dict(loaded.contents), rows.nbytes)
 
     @staticmethod
     def scattered(count: int, parts: Sequence[tuple[Sequence[int], Columns]]) -> Columns:
@@ -88,6 +101,18 @@ class Columns:
         ends = [0, *accumulate(map(len, parts))]
         scattered = [(range(*span), part) for span, part in zip(pairwise(ends), parts, strict=True)]
         return Columns.scattered(ends[-1], scattered)
+
+
+@contextmanager
+def text_errors(column: str) -> Iterator[None]:
+    """Map the error of text that is not UTF-8, which Arrow does not check when it reads a file."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise CorruptError(
+            f"column {column!r} has text that is not valid UTF-8: {error.reason} in {error.object[:40]!r}",
+            hint="Publish it as a binary column, leave it out of columns=…, or read it with collate='arrow'.",
+        ) from error
 
 
 def batch_of_rows(rows: pa.Table) -> CollatedBatch:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
+from warpdata.errors import CorruptError
 from warpdata.limits import MIB
 from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.primitives.parallel import IO_POOL, BoundedExecutor
@@ -133,7 +134,7 @@ class ShuffleBuffer:
         if len(loaded) and np.array_equal(loaded[np.minimum(at, len(loaded) - 1)], wanted):
             return rows.take(at)
         unique, at = np.unique(wanted, return_inverse=True)
-        return self._load_rows(unique, at).take(at)
+        return self._load_checked(unique, at).take(at)
 
     def _window_of(self, position: int) -> tuple[int, int]:
         """Return the window of a position and its end. Without a shuffle, windows are spans of equal size."""
@@ -163,7 +164,16 @@ class ShuffleBuffer:
         start, stop = self._span(window)
         wanted = self._order.samples(start, stop)[self._owned(start, stop) - start]
         samples = np.sort(wanted)
-        return samples, self._load_rows(samples, np.searchsorted(samples, wanted))
+        return samples, self._load_checked(samples, np.searchsorted(samples, wanted))
+
+    def _load_checked(self, samples: NDArray[np.int64], needed: NDArray[np.int64]) -> LoadedRows:
+        loaded = self._load_rows(samples, needed)
+        if loaded.rows.num_rows != len(samples):
+            raise CorruptError(
+                f"a stream asked for {len(samples):,} rows and received {loaded.rows.num_rows:,} rows",
+                hint="`warp verify` finds shards that differ from the manifest.",
+            )
+        return loaded
 
 
 def span_rows(count: int, sample_bytes: float) -> int:

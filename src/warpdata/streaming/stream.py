@@ -98,7 +98,7 @@ class Stream:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue at a state. `BadInputError` if it belongs to another version, filter or seed."""
         parsed = parse_state(state)
-        continued = parse_consumed(parsed.plan)
+        continued = parse_consumed(parsed)
         rebased = None if continued is None else self._rebase_source(*continued)
         identity = self.identity if rebased is None or parsed.epoch != rebased[0] else rebased[1].identity
         parsed.check(identity)
