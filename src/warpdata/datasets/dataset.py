@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Unpack
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
 from warpdata.formats.parquet import ShardOpener
-from warpdata.kinds import VersionContext, payload_kind, pick_entry
+from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
 from warpdata.kinds.tables import TABLES, LookaheadHook, SchemaTransform, Table, retype_table
 from warpdata.kinds.tensors import TENSORS
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
+from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.primitives.sizes import parse_size
 from warpdata.repository.catalog import (
     MAIN,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "Revision", "dataset", "diff", "find_commit", "list_datasets", "mix", "open_dataset"]
 
 _CACHED_PAGES = 64
+_ENTRY_COLUMNS = ("kind", "name", "items", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,19 @@ class Dataset:
         self._context = VersionContext(session, version_ref, manifest, self._load_page)
 
     def __repr__(self) -> str:
-        return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._session.reader.url!r})"
+        return short_repr("Dataset", self.id, version=self.version[:12], store=self._session.reader.url)
+
+    def _repr_html_(self) -> str:
+        info = self.info()
+        rows = [
+            (kind.noun, entry.name, getattr(entry, kind.count_field), entry.size_bytes)
+            for kind, entries in entries_by_kind(self._manifest)
+            for entry in (kind.describe(name, entry) for name, entry in entries.items())
+        ]
+        notes = [
+            f"{bound.table}.{bound.column} refers to {bound.artifact} ({bound.ref_type})" for bound in info.bindings
+        ]
+        return html_table(f"{self.id}@{self.version[:12]} in {info.store}", _ENTRY_COLUMNS, rows, notes=notes)
 
     @property
     def session(self) -> Session:

@@ -82,6 +82,10 @@ class RefScalar(pa.ExtensionScalar):  # type: ignore[misc]
         kind = self.type
         return REF_CLASSES[kind.ref_type](kind.artifact, locator_of(stored.as_py()))
 
+    def _repr_html_(self) -> str | None:
+        ref = self.as_py()
+        return None if ref is None else ref._repr_html_()
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)

@@ -29,6 +29,7 @@ from warpdata.kinds.tables import TableInput, TableSpec
 from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
+from warpdata.primitives.reprs import short_repr
 from warpdata.publish.bindings import check_names, check_ref_type, check_staged, sample_paths
 from warpdata.publish.change_set import ChangeSet
 from warpdata.publish.manifest_builder import StagedVersion
@@ -88,6 +89,11 @@ class DatasetBuilder:
         self._appends: bool | None = None
         self._staged: StagedVersion | None = None
         self._directory: Path | None = None
+
+    def __repr__(self) -> str:
+        added = {section: list(sources) for section, sources in self._sources.items()}
+        appends = self._appends or None
+        return short_repr("DatasetBuilder", self._dataset_id, store=self._session.reader.url, appends=appends, **added)
 
     def add_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
         """Add a table from files (published byte for byte), Arrow data, data frames, or a list of these.

@@ -59,6 +59,9 @@ class LocalStore:
         self._root = root
         self._files: ByteLRU[str, _OpenFile] = ByteLRU(max_entries=MAX_OPEN_HANDLES)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
     @property
     def url(self) -> str:
         return self._root.as_uri()

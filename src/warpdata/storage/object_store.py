@@ -62,6 +62,9 @@ class ObjectStore:
         self._read_only = read_only
         self._can_sign = can_sign
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
     @property
     def url(self) -> str:
         return self._url

@@ -112,6 +112,9 @@ class Telemetry:
         self._logged_at: float | None = None
         self._written_at: float | None = None
 
+    def __repr__(self) -> str:
+        return f"Telemetry({self.stats})"
+
     @property
     def stats(self) -> StreamStats:
         return replace(self._stats, io=_sum_of(self._io_stats().since(self._io_before), self._worker_io))

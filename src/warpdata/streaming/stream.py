@@ -10,12 +10,13 @@ import functools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.limits import MEDIA_MEMORY_BYTES
 from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.reprs import short_repr
 from warpdata.storage import IOStats
 from warpdata.streaming.collate import CollatedBatch, Columns, batch_of_arrays, batch_of_columns, batch_of_rows
 from warpdata.streaming.estimate import EpochEstimate
@@ -46,9 +47,9 @@ class StreamContext:
     `media_memory_bytes` bounds the media of a batch, and those of all prefetched batches of the process.
     """
 
-    clock: Clock
-    io_stats: Callable[[], IOStats] = IOStats
-    at_version: Callable[[str], Stream] | None = None
+    clock: Clock = field(repr=False)
+    io_stats: Callable[[], IOStats] = field(default=IOStats, repr=False)
+    at_version: Callable[[str], Stream] | None = field(default=None, repr=False)
     media_memory_bytes: int = MEDIA_MEMORY_BYTES
 
 
@@ -63,6 +64,12 @@ class Stream:
         self._rebased: tuple[int, VersionedSource] | None = None
         self._epoch = 0
         self._done = 0
+
+    def __repr__(self) -> str:
+        options = self.options
+        shard = None if options.world_size == 1 else (options.rank, options.world_size)
+        sizes = {"batch_size": options.batch_size, "shuffle": options.shuffle, "shard": shard}
+        return short_repr("Stream", _title(self.source), **sizes, epoch=self._epoch, samples_done=self._done)
 
     @property
     def identity(self) -> StreamIdentity:
@@ -286,6 +293,15 @@ def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Strea
     first = next(iter(streams))
     source = MixedSource(parts, Mixture.of(list(streams.values()), seed), stop)
     return Stream(source, first.options, replace(first.context, at_version=None))
+
+
+def _title(source: SampleSource) -> str:
+    """Return a name of the samples, without a read."""
+    if isinstance(source, MixedSource):
+        return " + ".join(map(_title, source.parts))
+    if isinstance(source, VersionedSource):
+        return f"{source.dataset_id}@{source.version[:12]}"
+    return str(getattr(source, "name", type(source).__name__))
 
 
 def _batch_of_arrays(

@@ -64,6 +64,9 @@ class TorchLoader:
         self._may_fork = may_fork
         self._context = None if may_fork or not num_workers else _without_fork()
 
+    def __repr__(self) -> str:
+        return f"TorchLoader({self._stream!r}, num_workers={self._num_workers})"
+
     def __len__(self) -> int:
         return len(self._stream)
 

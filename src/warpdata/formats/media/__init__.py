@@ -2,7 +2,14 @@
 
 from warpdata.formats.media.audio import AudioInfo, audio_info, decode_audio
 from warpdata.formats.media.callback_file import Reserve, reserve_nothing
-from warpdata.formats.media.image import decode_image, decode_rgb, encode_png, image_size, image_to_array
+from warpdata.formats.media.image import (
+    decode_image,
+    decode_rgb,
+    encode_png,
+    image_size,
+    image_to_array,
+    thumbnail_png,
+)
 from warpdata.formats.media.video import (
     PacketReader,
     VideoInfo,
@@ -31,4 +38,5 @@ __all__ = [
     "image_to_array",
     "open_packets",
     "reserve_nothing",
+    "thumbnail_png",
 ]

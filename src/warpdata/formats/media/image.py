@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image, ImageFile
 
-__all__ = ["Array", "check_pixels", "decode_image", "decode_rgb", "encode_png", "image_size", "image_to_array"]
+__all__ = [
+    "Array",
+    "check_pixels",
+    "decode_image",
+    "decode_rgb",
+    "encode_png",
+    "image_size",
+    "image_to_array",
+    "thumbnail_png",
+]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -89,6 +98,17 @@ def encode_png(pixels: Array) -> bytes:
     out = io.BytesIO()
     images.fromarray(pixels).save(out, "PNG", compress_level=1)
     return out.getvalue()
+
+
+def thumbnail_png(data: bytes | memoryview, name: str, edge: int = 256) -> bytes:
+    """Return the image as PNG, at most `edge` pixels wide and high."""
+    image = decode_image(data, name)
+    with _image_errors(name):
+        small = image.convert("RGBA" if image.has_transparency_data else "RGB")
+        small.thumbnail((edge, edge))
+        out = io.BytesIO()
+        small.save(out, "PNG")
+        return out.getvalue()
 
 
 def image_size(data: bytes | memoryview, name: str) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from warpdata.formats.wshard.dtypes import Array, np
 from warpdata.formats.wshard.metadata import EpisodeInfo
 from warpdata.formats.wshard.model import Block, Channel, Episode
 from warpdata.formats.wshard.reader import BlockReader, WShardFile
+from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.suggest import suggest
 
 __all__ = ["JoinedBlock", "JoinedFile", "cut_rows", "join_episodes", "join_metadata"]
@@ -52,6 +53,9 @@ class JoinedBlock:
                 )
         self._starts = [0, *accumulate(reader.block_type.rows for reader in readers)]
         self.block_type: BlockType = replace(first, rows=self._starts[-1])
+
+    def __repr__(self) -> str:
+        return short_repr("JoinedBlock", self.name, parts=len(self.parts), rows=self.block_type.rows)
 
     @property
     def name(self) -> str:
@@ -98,6 +102,9 @@ class JoinedFile:
         )
         self.blocks = tuple(name for name in files[0].blocks if _has_rows(files[0][name], infos[0]))
         """The names of the blocks that can be read over all chunks."""
+
+    def __repr__(self) -> str:
+        return short_repr("JoinedFile", self.info.id, parts=len(self.parts), blocks=list(self.blocks))
 
     def __contains__(self, name: object) -> bool:
         return name in self.blocks

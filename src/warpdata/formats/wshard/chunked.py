@@ -24,6 +24,7 @@ from warpdata.formats.wshard.save import save_wshard
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_STEPS
 from warpdata.primitives.hashing import fingerprint_file, is_digest
+from warpdata.primitives.reprs import short_repr
 from warpdata.storage import RangeSource
 
 __all__ = [
@@ -65,6 +66,9 @@ class ChunkManifest:
     total_timesteps: int
     chunks: tuple[ChunkEntry, ...]
 
+    def __repr__(self) -> str:
+        return short_repr("ChunkManifest", self.episode_id, chunks=len(self.chunks), steps=self.total_timesteps)
+
 
 class ChunkedEpisodeWriter:
     """Writes the chunks of one episode into `directory`, in order, and then their manifest.
@@ -91,6 +95,9 @@ class ChunkedEpisodeWriter:
         self._env_id = ""
         self._shape: Mapping[str, tuple[DType, tuple[int, ...]]] | None = None
         self._chunks: list[ChunkEntry] = []
+
+    def __repr__(self) -> str:
+        return short_repr("ChunkedEpisodeWriter", str(self._directory), self._id, chunks=len(self._chunks))
 
     def write_chunk(self, chunk: Episode) -> ChunkEntry:
         """Save the next chunk. Its id must be that of the episode; its `chunk` field is set here."""

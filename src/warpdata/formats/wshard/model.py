@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from warpdata.errors import BadInputError
 from warpdata.formats.wshard.canonical_json import JsonObject
 from warpdata.formats.wshard.dtypes import Array, DType
+from warpdata.primitives.reprs import short_repr
 
 __all__ = ["Block", "Channel", "ChunkPlace", "Episode", "Origin", "Timebase", "has_own_length"]
 
@@ -50,6 +51,10 @@ class Channel:
     is_declared: bool = True
     decoded: tuple[DType, tuple[int, ...]] | None = None
 
+    def __repr__(self) -> str:
+        shape, dtype = getattr(self.data, "shape", None), getattr(self.data, "dtype", None)
+        return short_repr("Channel", self.id, shape=shape, dtype=None if dtype is None else str(self.dtype or dtype))
+
     @property
     def stored_dtype(self) -> DType:
         return self.dtype or DType.of(self.data.dtype)
@@ -66,6 +71,9 @@ class Block:
     data: bytes
     content_type: int = 0
     tags: int = 0
+
+    def __repr__(self) -> str:
+        return short_repr("Block", self.data, content_type=self.content_type, tags=self.tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,9 @@ class Origin:
     layout: tuple[tuple[str, int, int], ...]
     verbatim: Mapping[str, bytes]
     is_sealed: bool
+
+    def __repr__(self) -> str:
+        return short_repr("Origin", blocks=len(self.layout), is_sealed=self.is_sealed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +125,17 @@ class Episode:
     provenance: JsonObject | None = None
     extra: Mapping[str, Block] = field(default_factory=dict)
     origin: Origin | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return short_repr(
+            "Episode",
+            self.id,
+            length=self.length,
+            env_id=self.env_id or None,
+            observations=list(self.observations) or None,
+            actions=list(self.actions) or None,
+            extra=list(self.extra) or None,
+        )
 
     def lanes(self) -> dict[str, Channel]:
         """Return every channel by the name of its block."""

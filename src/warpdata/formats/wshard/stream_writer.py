@@ -35,6 +35,7 @@ from warpdata.formats.wshard.recovery import PARTIAL, assemble, check_recordable
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import MIB, WSHARD_MAX_RECORD_BYTES
 from warpdata.primitives.atomic_file import sync_directory
+from warpdata.primitives.reprs import short_repr
 from warpdata.storage import explain_os_error
 
 __all__ = ["WShardStreamWriter"]
@@ -79,6 +80,9 @@ class WShardStreamWriter:
         self._handle = -1
         self._is_ended = False
         self._buffered = self._flushed = self._sequence = self._good_bytes = 0
+
+    def __repr__(self) -> str:
+        return short_repr("WShardStreamWriter", str(self._path), self._id, steps=self.step_count)
 
     @property
     def partial_path(self) -> Path:

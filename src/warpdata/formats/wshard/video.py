@@ -36,6 +36,7 @@ from warpdata.formats.wshard.reader import WShardFile
 from warpdata.formats.wshard.save import RowSource
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import MAX_VIDEO_FRAMES, WSHARD_MAX_FRAME_BYTES
+from warpdata.primitives.reprs import short_repr
 from warpdata.storage import explain_os_error
 
 __all__ = ["FrameReader", "index_images", "index_video"]
@@ -104,6 +105,9 @@ class FrameReader:
         self._reader, self._block = file[block], block
         self._whole: memoryview | None = None
         self.index = parse_frames(file[frames_block(block)].raw(), self._reader.entry.size_bytes)
+
+    def __repr__(self) -> str:
+        return short_repr("FrameReader", self._block, frames=len(self.index))
 
     def __len__(self) -> int:
         return len(self.index)

@@ -21,6 +21,7 @@ from warpdata.errors import (
     LimitExceededError,
     ObjectNotFoundError,
     UnsupportedError,
+    WarpError,
 )
 from warpdata.kinds.artifacts.entry import ArtifactEntry
 from warpdata.kinds.artifacts.index import MemberIndex
@@ -35,6 +36,7 @@ from warpdata.kinds.artifacts.member_fetch import (
 )
 from warpdata.limits import MEDIA_MEMORY_BYTES, MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import Blob, blob_key
+from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.repository.manifest import LoadPage, ShardLookup
 from warpdata.storage import Reader
@@ -48,6 +50,7 @@ Extract: TypeAlias = Callable[[bytes], Path]
 """Writes the content of a member to a file and returns its path. The provider decides how long the file exists."""
 
 _SEARCHED_PATHS = 2000
+_SHOWN_MEMBERS = 5
 _CACHED_SHARDS = 8192
 
 
@@ -86,7 +89,17 @@ class Artifact:
         self._shard = functools.lru_cache(maxsize=_CACHED_SHARDS)(find_shard)
 
     def __repr__(self) -> str:
-        return f"Artifact({self.name!r}, kind={self.entry.kind!r}, members={len(self)})"
+        return short_repr("Artifact", self.name, kind=self.entry.kind, members=len(self))
+
+    def _repr_html_(self) -> str:
+        """Show the first members, which reads a page of the index."""
+        size_bytes = self.entry.shards.data_bytes
+        title = f"{self.name}: {len(self):,} members in {size_bytes:,} bytes ({self.entry.kind})"
+        try:
+            rows = [(member.path, member.size_bytes) for member in islice(self.members(), _SHOWN_MEMBERS)]
+        except WarpError as error:
+            return html_table(title, [], [], notes=[str(error)])
+        return html_table(title, ("member", "bytes"), rows)
 
     def __len__(self) -> int:
         return self.entry.member_count

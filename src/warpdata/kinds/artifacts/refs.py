@@ -7,12 +7,13 @@ own settings.
 from __future__ import annotations
 
 import io
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from warpdata.errors import BadInputError
+from warpdata.errors import BadInputError, WarpError
 from warpdata.formats.media import (
     AudioInfo,
     Reserve,
@@ -24,11 +25,13 @@ from warpdata.formats.media import (
     image_size,
     image_to_array,
     reserve_nothing,
+    thumbnail_png,
 )
 from warpdata.kinds.artifacts.artifact import Artifact, Reopen
 from warpdata.kinds.artifacts.member import ByteLocation, Locator
 from warpdata.kinds.artifacts.member_fetch import FutureBytes
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.reprs import html_image, html_table, short_repr
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +50,10 @@ class FileRef:
         self._locator = locator
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.path!r}, artifact={self._artifact.name!r})"
+        return short_repr(type(self).__name__, self.path, artifact=self._artifact.name)
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), [], [])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FileRef):
@@ -116,6 +122,13 @@ class FileRef:
 
 class ImageRef(FileRef):
     """A reference to an image."""
+
+    def _repr_html_(self) -> str:
+        """Show a thumbnail, which reads the image."""
+        try:
+            return html_image(repr(self), b64encode(thumbnail_png(self.read_bytes(), self.path)).decode("ascii"))
+        except WarpError as error:
+            return html_table(repr(self), [], [], notes=[str(error)])
 
     def as_pil(self) -> Image:
         """Return the decoded image. The orientation tag is not applied."""

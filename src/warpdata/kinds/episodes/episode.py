@@ -32,6 +32,7 @@ from warpdata.formats.wshard import (
 from warpdata.kinds.episodes.source import EpisodeSource, Piece, make_checked_block
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob
+from warpdata.primitives.reprs import short_repr
 from warpdata.repository.manifest import JsonObject
 from warpdata.storage import Reader, retry_corrupt
 
@@ -80,7 +81,7 @@ class StoredEpisode(ABC):
         """64 hex digits that name the content, independent of its compression."""
 
     def __repr__(self) -> str:
-        return f"StoredEpisode({self.id!r}, length={self.length}, bytes={self.size_bytes})"
+        return short_repr("StoredEpisode", self.id, length=self.length, bytes=self.size_bytes)
 
     def __len__(self) -> int:
         return self.length

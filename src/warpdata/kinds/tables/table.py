@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, ErrorKind, UnsupportedError
+from warpdata.errors import BadInputError, ErrorKind, UnsupportedError, WarpError
 from warpdata.formats.parquet import ShardFile, ShardOpener
 from warpdata.kinds.tables.assignment import RowRange, assign_rows, resolve_rank
 from warpdata.kinds.tables.columns import check_columns, retype_batch, retype_table, select_fields
@@ -16,6 +16,7 @@ from warpdata.limits import GIB
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.extras import require
 from warpdata.primitives.hashing import blob_key
+from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.query import RowFilter, conjunction, connect_open, parse_filter
 from warpdata.repository.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
 from warpdata.settings import Settings
@@ -36,6 +37,7 @@ TakeRows: TypeAlias = Callable[["Sequence[int] | NDArray[np.int64]"], "pa.Table"
 
 _MAX_EXPORT_ROWS = 1_000_000
 _MAX_EXPORT_BYTES = 1 * GIB
+_SHOWN_COLUMNS = 20
 _INHERITED = ("_stored_schema", "_lookup")
 """Cached properties that `select` and `filter` hand on, because they depend on the entry alone."""
 
@@ -57,9 +59,24 @@ class Table:
     """Called with each batch, one batch before it is yielded, to prefetch what its rows refer to."""
 
     def __repr__(self) -> str:
-        columns = f", columns={list(self.columns)}" if self.columns else ""
-        filters = f", filter={self.filter_text!r}" if self.filters else ""
-        return f"Table({self.name!r}, rows={self.entry.shards.row_count}{columns}{filters})"
+        columns, text = None if self.columns is None else list(self.columns), self.filter_text or None
+        return short_repr("Table", self.name, rows=self.entry.shards.row_count, columns=columns, filter=text)
+
+    def _repr_html_(self) -> str:
+        """Show types and the first rows. With a filter, these might need a long scan, so only types are shown."""
+        title, notes = f"{self.name}: {self.entry.shards.row_count:,} rows", []
+        if self.filters:
+            notes.append(f"filter: {self.filter_text}")
+        try:
+            schema = self.schema()
+            shown = schema.names[:_SHOWN_COLUMNS]
+            rows = [] if self.filters or not shown else self.select(shown).raw().head().to_pylist()
+        except (WarpError, ValueError) as error:
+            return html_table(title, [], [], notes=[*notes, str(error)])
+        if len(schema.names) > len(shown):
+            notes.append(f"{len(schema.names) - len(shown)} more columns")
+        types = [[str(schema.field(at).type) for at in range(len(shown))]]
+        return html_table(title, shown, [*types, *([row[name] for name in shown] for row in rows)], notes=notes)
 
     @property
     def filter_text(self) -> str:
