@@ -24,7 +24,7 @@ images = pytest.importorskip("PIL.Image", reason="the extra warpdata[image] is n
 MOST_CHARS = 700
 COLUMNS = 300
 FILES = 60
-ELSEWHERE = {"SourcePolicy"}
+OF_TENSORS = {"SourcePolicy"}
 """Names of `warpdata.tensors`, whose tests check their representations."""
 WITHOUT_INSTANCES = {"HeadedSource", "RangeSource", "RowSource", "RecordEpisodes", "DType", "Codec"}
 """Protocols, enumerations, and a wrapper whose representation is Gymnasium's."""
@@ -114,7 +114,7 @@ def public_classes() -> set[type]:
     for module in (wd, wshard, conversion):
         for name in module.__all__:
             value = getattr(module, name)
-            if inspect.isclass(value) and name not in ELSEWHERE | WITHOUT_INSTANCES and not issubclass(value, Enum):
+            if inspect.isclass(value) and name not in OF_TENSORS | WITHOUT_INSTANCES and not issubclass(value, Enum):
                 found.add(value)
     return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
+from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener
 from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
@@ -214,10 +215,13 @@ class Dataset:
         """
         from warpdata.datasets.streaming import StreamRequest, open_stream  # needs NumPy
 
+        keywords.setdefault("prefetch", self._session.settings.prefetch)
         return open_stream(self, StreamRequest.parse(table or self.main_table(), keywords, collate=collate))
 
     def to_torch(
         self,
+        batch_size: int | None = None,
+        /,
         table: str | None = None,
         *,
         num_workers: int = 0,
@@ -227,7 +231,14 @@ class Dataset:
         """Stream batches of tensors from worker processes of a PyTorch loader. `shard` is "auto" by default."""
         from warpdata.datasets.streaming import StreamRequest, TorchLoader, open_stream, reopen_later
 
+        if batch_size is not None:
+            if isinstance(batch_size, str):
+                raise BadInputError(f"batch_size={batch_size!r} is not a count", hint=f"Pass table={batch_size!r}.")
+            if "batch_size" in keywords:
+                raise TypeError("to_torch() got two values for batch_size")
+            keywords["batch_size"] = batch_size
         keywords.setdefault("shard", "auto")
+        keywords.setdefault("prefetch", self._session.settings.prefetch)
         request = StreamRequest.parse(table or self.main_table(), keywords, collate="torch")
         stream, reopen = open_stream(self, request), reopen_later(self, request)
         return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=self.is_local)

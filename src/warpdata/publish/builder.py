@@ -49,6 +49,7 @@ from warpdata.repository.catalog import (
     commit,
     create_label,
     mark_store,
+    store_version,
 )
 from warpdata.repository.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest
 from warpdata.session import Session, connect
@@ -169,13 +170,15 @@ class DatasetBuilder:
         metadata: JsonObject | None = None,
         expected_version: str | None = None,
         repair: bool = False,
+        set_latest: bool = True,
         progress: Progress = silent,
     ) -> Published:
         """Upload missing blobs, then make this version the head of `branch`, exactly once.
 
         `label` names the version permanently. With `expected_version`, any other head of the branch is a
         `ConflictError`. `repair` reads blobs that are already stored and replaces corrupt ones. `metadata` is free
-        text about the version that does not change its hash.
+        text about the version that does not change its hash. With `set_latest=False` the branch does not move, and
+        the version is found by its hash or its label.
         """
         _check_texts(message, branch, label)
         encode_manifest(Manifest(self._dataset_id, metadata=metadata or {}))  # fails early for invalid metadata
@@ -190,7 +193,8 @@ class DatasetBuilder:
         upload_files(session.writer, plan.files, self._staging_dir(), counter, session.pause)
         change = self._change_set(self._stage(progress), metadata or {})
         txn = change.transaction(branch, author or session.settings.author, message)
-        done = commit(session.writer, txn, change.proposal(expected_version), session.pause)
+        store = commit if set_latest else store_version
+        done = store(session.writer, txn, change.proposal(expected_version), session.pause)
         if label is not None:
             target = VersionRef(self._dataset_id, done.version, done.commit)
             create_label(session.writer, target, label, session.timestamp(), session.pause)

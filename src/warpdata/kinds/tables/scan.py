@@ -51,6 +51,8 @@ class Scan:
     columns: tuple[str, ...]
     rows: RowRange
     row_filter: RowFilter | None = None
+    ahead_rows: int | None = None
+    """Rows to read ahead of the consumer; None bounds them by bytes and cores."""
 
 
 def scan_tables(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator[pa.Table]:
@@ -79,20 +81,23 @@ def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, reader: _Reader, 
     io = IO_POOL.executor(max(1, IO_POOL.size // _IO_POOL_FRACTION))
     cpu = CPU_POOL.executor(cores)
     try:
-        pending: deque[tuple[int, Callable[[], _T]]] = deque()
-        ahead_bytes = 0
+        pending: deque[tuple[int, int, Callable[[], _T]]] = deque()
+        ahead_bytes = ahead_rows = 0
         for task in _share_cores(_plan_tasks(scan, opener, load_page, io), cores):
             size_bytes = _size_bytes(task.file, task.group, scan.columns)
             min_ahead = _MIN_LOCAL_TASKS_AHEAD if task.file.is_local else _MIN_TASKS_AHEAD
             max_ahead = max(min_ahead, cores + _TASKS_BEYOND_CORES)
-            while pending and (len(pending) >= max_ahead or ahead_bytes + size_bytes > _AHEAD_BYTES):
-                done_bytes, result = pending.popleft()
-                ahead_bytes -= done_bytes
+            while pending and (
+                ahead_bytes + size_bytes > _AHEAD_BYTES
+                or (len(pending) >= max_ahead if scan.ahead_rows is None else ahead_rows > scan.ahead_rows)
+            ):
+                done_bytes, done_rows, result = pending.popleft()
+                ahead_bytes, ahead_rows = ahead_bytes - done_bytes, ahead_rows - done_rows
                 yield result()
-            ahead_bytes += size_bytes
-            pending.append((size_bytes, _start(task, reader, read, io, cpu)))
+            ahead_bytes, ahead_rows = ahead_bytes + size_bytes, ahead_rows + task.take
+            pending.append((size_bytes, task.take, _start(task, reader, read, io, cpu)))
         while pending:
-            yield pending.popleft()[1]()
+            yield pending.popleft()[2]()
     finally:
         io.shutdown(cancel_futures=True)
         cpu.shutdown(cancel_futures=True)

@@ -122,17 +122,21 @@ class Table:
         columns: Sequence[str] | None = None,
         shard: tuple[int, int] | str | None = None,
         limit: int | None = None,
+        prefetch: int | str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield record batches of exactly `batch_size` rows; the last one may be smaller.
 
         `shard=(rank, world_size)` reads the part of one rank: over all ranks, every row comes exactly once. `"auto"`
-        takes both from the launcher's environment. `limit` bounds the rows of this call.
+        takes both from the launcher's environment. `limit` bounds the rows of this call. `prefetch` is the number of
+        batches to read ahead, or "auto"; the default is that of the settings.
         """
         _check_counts(batch_size, limit)
         if columns is not None:
-            return self.select(columns).batches(batch_size, shard=shard, limit=limit)
-        batches = rebatch(self._raw_row_groups(shard, limit), batch_size)
-        if self.on_lookahead is not None:
+            return self.select(columns).batches(batch_size, shard=shard, limit=limit, prefetch=prefetch)
+        ahead = self._batches_ahead(prefetch)
+        ahead_rows = None if ahead is None else ahead * batch_size
+        batches = rebatch(self._raw_row_groups(shard, limit, ahead_rows), batch_size)
+        if self.on_lookahead is not None and ahead != 0:
             batches = with_lookahead(batches, self.on_lookahead)
         if self.schema_transform is None:
             return batches
@@ -146,14 +150,16 @@ class Table:
         schema = self.schema()
         return (retype_table(table, schema) for table in self._raw_row_groups(shard, limit))
 
-    def _raw_row_groups(self, shard: tuple[int, int] | str | None, limit: int | None) -> Iterator[pa.Table]:
+    def _raw_row_groups(
+        self, shard: tuple[int, int] | str | None, limit: int | None, ahead_rows: int | None = None
+    ) -> Iterator[pa.Table]:
         if limit == 0:
             return
         rows = self._assigned_rows(shard)
         if limit is not None and not self.filters:
             rows = RowRange(rows.start, min(rows.stop, rows.start + limit))
         left = limit
-        for table in self._scan(tuple(self._selected_schema.names), rows):
+        for table in self._scan(tuple(self._selected_schema.names), rows, ahead_rows=ahead_rows):
             if left is None:
                 yield table
                 continue
@@ -199,9 +205,10 @@ class Table:
         columns: Sequence[str] | None = None,
         shard: tuple[int, int] | str | None = None,
         limit: int | None = None,
+        prefetch: int | str | None = None,
     ) -> Iterator[dict[str, list[Any]]]:
         """Yield batches, like `batches`, as dicts of lists."""
-        for batch in self.batches(batch_size, columns, shard, limit):
+        for batch in self.batches(batch_size, columns, shard, limit, prefetch):
             yield batch.to_pydict()
 
     def to_arrow(self, limit: int | None = None, *, allow_large: bool = False) -> pa.Table:
@@ -282,11 +289,20 @@ class Table:
     def _all_rows(self) -> RowRange:
         return RowRange(0, self.entry.shards.row_count)
 
-    def _scan(self, columns: tuple[str, ...], rows: RowRange) -> Iterator[pa.Table]:
+    def _batches_ahead(self, prefetch: int | str | None) -> int | None:
+        """Return the number of batches to read ahead; None lets the scan choose."""
+        chosen = self.settings.prefetch if prefetch is None else prefetch
+        if chosen == "auto":
+            return None
+        if isinstance(chosen, bool) or not isinstance(chosen, int) or chosen < 0:
+            raise BadInputError(f"prefetch={chosen!r} is neither 'auto' nor a count of batches")
+        return chosen
+
+    def _scan(self, columns: tuple[str, ...], rows: RowRange, ahead_rows: int | None = None) -> Iterator[pa.Table]:
         if rows.start >= rows.stop:
             return iter(())
         row_filter = conjunction(self.filters) if self.filters else None
-        scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter)
+        scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter, ahead_rows)
         return scan_tables(scan, self.shards, self.load_page)
 
     def _assigned_rows(self, shard: tuple[int, int] | str | None) -> RowRange:

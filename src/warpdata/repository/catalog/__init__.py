@@ -19,6 +19,7 @@ from warpdata.repository.catalog.transactions import (
     mark_store,
     put_create_only,
     put_manifest,
+    store_version,
 )
 
 __all__ = [
@@ -48,4 +49,5 @@ __all__ = [
     "parse_address",
     "put_create_only",
     "put_manifest",
+    "store_version",
 ]
