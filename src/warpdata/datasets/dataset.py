@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Unpack
 
 from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
-from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener
 from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
@@ -232,8 +231,6 @@ class Dataset:
         from warpdata.datasets.streaming import StreamRequest, TorchLoader, open_stream, reopen_later
 
         if batch_size is not None:
-            if isinstance(batch_size, str):
-                raise BadInputError(f"batch_size={batch_size!r} is not a count", hint=f"Pass table={batch_size!r}.")
             if "batch_size" in keywords:
                 raise TypeError("to_torch() got two values for batch_size")
             keywords["batch_size"] = batch_size

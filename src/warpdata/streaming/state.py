@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from warpdata.errors import BadInputError, ErrorKind, LimitExceededError
 from warpdata.limits import MAX_TOKEN_SEGMENTS
@@ -231,7 +231,7 @@ def _parse_segment(segment: Any) -> ConsumedSegment:
     return ConsumedSegment(version, None if numbers is None else Shuffle(*numbers), done)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

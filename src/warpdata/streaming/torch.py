@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -235,8 +234,8 @@ class _WorkerBatches:
 
     def __iter__(self) -> Iterator[Any]:
         if self._totals is not None:
-            for batch, counts, worker, began_ns in self._made():
-                self._totals.add(worker, counts, began_ns)
+            for batch, counts, worker, times in self._made():
+                self._totals.add(worker, counts, *times)
                 yield batch
             return
         try:
@@ -245,14 +244,15 @@ class _WorkerBatches:
         except WarpError as error:
             yield error, ()
 
-    def _made(self) -> Iterator[tuple[Any, BatchCounts, int, int]]:
-        """Yield each batch with its counts, the worker that made it, and the time when that began."""
+    def _made(self) -> Iterator[tuple[Any, BatchCounts, int, tuple[float, float]]]:
+        """Yield each batch with its counts, the worker that made it, and the times when that began and now."""
         info = _torch().utils.data.get_worker_info()
         stream = self._reopen()
         if info is not None:
             stream = stream.for_worker(info.id, info.num_workers)
         stream.load_state_dict(self._token)
-        began_ns, seen = time.monotonic_ns(), stream.telemetry.stats
+        clock, seen = stream.telemetry.clock, stream.telemetry.stats
+        began = clock()
         for batch in stream.skip_batches(self._batches):
             if info is not None and self._batches == 0:
                 check_sendable(batch)
@@ -261,10 +261,11 @@ class _WorkerBatches:
             counts, seen = BatchCounts.between(seen, stats), stats
             if info is None and self._totals is None:
                 counts = replace(counts, io=IOStats())  # the session of the consumer has counted it
-            yield batch, counts, info.id if info is not None else 0, began_ns
+            yield batch, counts, info.id if info is not None else 0, (began, clock())
         self._token, self._batches = stream.state_dict(), 0
 
 
+_NS = 10**9
 _TOTALS_ROWS = 256
 _BATCHES, _BEGAN, _ENDED, _COUNTS = 0, 1, 2, 3
 
@@ -276,13 +277,13 @@ class _SharedTotals:
         torch = _torch()
         self._rows = torch.zeros((_TOTALS_ROWS, _COUNTS + COUNT_NUMBERS), dtype=torch.int64).share_memory_()
 
-    def add(self, worker: int, counts: BatchCounts, began_ns: int) -> None:
-        """Add a batch that was made now, by a worker that began at this monotonic time."""
+    def add(self, worker: int, counts: BatchCounts, began: float, ended: float) -> None:
+        """Add a batch that a worker made. The times are those of a clock that all processes share."""
         row = self._rows[worker % _TOTALS_ROWS]
         row[_BATCHES] += 1
         if not row[_BEGAN]:
-            row[_BEGAN] = began_ns
-        row[_ENDED] = time.monotonic_ns()
+            row[_BEGAN] = int(began * _NS)
+        row[_ENDED] = int(ended * _NS)
         row[_COUNTS:] += _torch().tensor(counts.numbers, dtype=_torch().int64)
 
     def stats(self) -> StreamStats:
@@ -295,7 +296,7 @@ class _SharedTotals:
             samples=counts.samples,
             substituted=counts.substituted,
             bytes=counts.bytes,
-            working_s=int(rows[:, _ENDED].max() - rows[:, _BEGAN].min()) / 1e9,
+            working_s=int(rows[:, _ENDED].max() - rows[:, _BEGAN].min()) / _NS,
             io=counts.io,
         )
 

@@ -115,7 +115,7 @@ class Episodes:
         """
         if collate == "arrow":
             raise BadInputError("windows are arrays, not rows", hint="Use collate='numpy', 'torch', 'jax' or 'dict'.")
-        keywords.setdefault("prefetch", self._index.table.settings.prefetch)
+        keywords.setdefault("prefetch", self._index.context.settings.prefetch)
         request, options = WindowRequest.parse(keywords, collate=collate)
         buffers = (out,) if isinstance(out, Mapping) else tuple(out or ())
         return self._open(request, options, buffers, is_auto=keywords.get("prefetch", "auto") == "auto")
