@@ -88,8 +88,8 @@ class TorchLoader:
     def dataset(self) -> Any:
         """The batches as an `IterableDataset`, for a DataLoader or StatefulDataLoader of the caller.
 
-        Give that `batch_size=None` and any number of workers. `set_epoch(n)` sets the next epoch, and `stats` has the
-        totals of all workers, in `StreamStats`.
+        Give that `batch_size=None` and any number of workers, and call `set_epoch(n)` before each epoch: new workers
+        begin with the state of the parent. `stats` has the totals of all workers, in `StreamStats`.
         """
         return _dataset_class()(PortableFunction(self._reopen), self.state_dict(), totals=_SharedTotals())
 
