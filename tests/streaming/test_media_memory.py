@@ -68,8 +68,8 @@ def test_prefetched_batches_share_a_bound(large_images: str, monkeypatch: pytest
     most: list[int] = []
     reserve = BatchMemory.reserve
 
-    def recorded(self: BatchMemory, size_bytes: int, name: str) -> None:
-        reserve(self, size_bytes, name)
+    def recorded(self: BatchMemory, size_bytes: int) -> None:
+        reserve(self, size_bytes)
         most.append(prefetched_bytes())
 
     monkeypatch.setattr(BatchMemory, "reserve", recorded)
@@ -161,17 +161,20 @@ def test_a_window_is_fetched_ahead_up_to_a_bound(tmp_path: Path, monkeypatch: py
 
 
 def test_a_batch_keeps_its_bound_and_the_account_its_balance() -> None:
-    ahead = BatchMemory(100, is_ahead=True)
-    ahead.reserve(60, "a")
-    other = BatchMemory(100, is_ahead=True)
+    ahead = BatchMemory(6400, is_ahead=True)
+    ahead.begin("a", 3000)
+    ahead.reserve(900)
+    assert 3900 <= prefetched_bytes() < 4000
+    ahead.end(10)
+    ahead.begin("b", 3000)
+    assert (ahead.used_bytes, prefetched_bytes()) == (3010, 3900)
+    other = BatchMemory(6400, is_ahead=True)
     with pytest.raises(BatchDeferred):
-        other.reserve(60, "b")
-    head = BatchMemory(100, is_ahead=False)
-    head.reserve(100, "c")
-    with pytest.raises(LimitExceededError, match="'d'"):
-        head.reserve(1, "d")
-    ahead.settle(10)
-    assert prefetched_bytes() == 10
+        other.begin("c", 2600)
+    head = other.for_consumer()
+    head.begin("d", 6400)
+    with pytest.raises(LimitExceededError, match="'d' needs 6,401 bytes"):
+        head.reserve(1)
     for memory in (ahead, other, head):
         memory.release()
     assert prefetched_bytes() == 0

@@ -6,7 +6,6 @@ batches at a time. Implements "Batches" of docs/specs/streaming.md.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -165,19 +164,18 @@ def _decoded(samples: Columns, options: StreamOptions, memory: BatchMemory) -> _
             if wait is None:
                 decoded.append(None)
                 continue
-            used_bytes = memory.used_bytes
-            memory.reserve(wait.size_bytes, wait.name)
+            memory.begin(wait.name, wait.size_bytes)
             content = wait()
             media_bytes += len(content)
             try:
-                value = ref.decode(content, functools.partial(memory.reserve, name=wait.name))
+                value = ref.decode(content, memory.reserve)
             except (MediaDecodeError, LimitExceededError) as error:
                 if options.on_error == "raise" or memory.is_exceeded:
                     error.hint = error.hint or _SUBSTITUTE_HINT
                     raise
                 failed[at], value = error, None
             decoded.append(value)
-            memory.settle(used_bytes + (len(content) if value is content else getattr(value, "nbytes", 0)))
+            memory.end(len(content) if value is content else getattr(value, "nbytes", 0))
         out[name] = decoded
     if not failed:
         return _Decoded(out, media_bytes)

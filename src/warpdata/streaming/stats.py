@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TextIO, TypeAlias, TypeVar
 
 from warpdata.storage import IOStats
@@ -18,6 +18,8 @@ _T = TypeVar("_T")
 _LOG = logging.getLogger("warpdata.streaming")
 _LOG_EVERY_S = 30.0
 _LINE_EVERY_S = 0.2
+_NO_IO = IOStats()
+_IO_NAMES = tuple(known.name for known in fields(IOStats))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class BatchCounts:
     samples: int = 0
     bytes: int = 0
     substituted: int = 0
-    io: IOStats = field(default_factory=IOStats)
+    io: IOStats = _NO_IO
 
     @staticmethod
     def between(earlier: StreamStats, later: StreamStats) -> BatchCounts:
@@ -86,7 +88,7 @@ class BatchCounts:
     @property
     def numbers(self) -> list[int]:
         """The counts as a list, for shared memory and queues."""
-        return [self.samples, self.bytes, self.substituted, *astuple(self.io)]
+        return [self.samples, self.bytes, self.substituted, *_numbers(self.io)]
 
     @staticmethod
     def of(numbers: Sequence[int]) -> BatchCounts:
@@ -95,7 +97,7 @@ class BatchCounts:
         return BatchCounts(samples, size_bytes, substituted, IOStats(*io))
 
 
-COUNT_NUMBERS = len(BatchCounts().numbers)
+COUNT_NUMBERS = 3 + len(_IO_NAMES)
 """Length of the list of `BatchCounts.numbers`."""
 
 
@@ -142,7 +144,8 @@ class Telemetry:
             bytes=stats.bytes + counts.bytes,
             substituted=stats.substituted + counts.substituted,
         )
-        self._worker_io = _sum_of(self._worker_io, counts.io)
+        if counts.io is not _NO_IO:
+            self._worker_io = _sum_of(self._worker_io, counts.io)
         self._returned_at = self.clock()
         if self._logged_at is None:
             self._logged_at = self._returned_at
@@ -161,4 +164,8 @@ class Telemetry:
 
 
 def _sum_of(one: IOStats, other: IOStats) -> IOStats:
-    return IOStats(*map(sum, zip(astuple(one), astuple(other), strict=True)))
+    return IOStats(*map(sum, zip(_numbers(one), _numbers(other), strict=True)))
+
+
+def _numbers(io: IOStats) -> list[int]:
+    return [getattr(io, name) for name in _IO_NAMES]
