@@ -73,6 +73,13 @@ MAX_AUDIO_SAMPLES = 2**29
 MAX_AUDIO_CHUNKS = 10_000
 MAX_UNTAGGED_MP3_BYTES = 256 * MIB
 MAX_VIDEO_FRAMES = 4_000_000
+MEDIA_MEMORY_BYTES = 4_000_000_000
+"""Default of `Settings.media_memory_bytes`."""
+
+# Streams (docs/specs/streaming.md)
+MAX_SHUFFLE_BLOCKS = 2**24
+MAX_SHUFFLE_SIZE = 2**53 - 1
+MAX_TOKEN_SEGMENTS = 1000
 
 # WShard (docs/specs/wshard.md)
 WSHARD_MAX_ENTRIES = 1_000_000

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.redaction import redact
+from warpdata.primitives.reprs import short_repr
 from warpdata.repository.catalog import Address, Catalog, VersionRef, is_valid, key_policy
 from warpdata.settings import Settings, load_settings
 from warpdata.storage import (
@@ -70,6 +71,9 @@ class Session:
     media: Reader | None = None
     counters: IOMetrics = field(default_factory=IOMetrics)
     cache: BlobCache | None = None
+
+    def __repr__(self) -> str:
+        return short_repr("Session", self.reader.url, mode=self.mode.value)
 
     @property
     def catalog(self) -> Catalog:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from warpdata.errors import BadInputError
+from warpdata.limits import MEDIA_MEMORY_BYTES
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.redaction import redact
 
@@ -61,7 +62,11 @@ class Settings:
     max_retries: int = 5
     mode: str = "auto"
     """Use of the cache for remote stores: auto, remote, hybrid or local. The session validates it."""
+    prefetch: int | str = "auto"
+    """Batches that tables and streams read ahead: a count, or "auto"."""
     cache_limit_bytes: int = 100_000_000_000
+    media_memory_bytes: int = MEDIA_MEMORY_BYTES
+    """Memory for the media of one batch of a stream, and for those of all prefetched batches of the process."""
     s3: S3Settings = S3Settings()
 
     def __repr__(self) -> str:
@@ -88,7 +93,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         retry_timeout_s=_number(env, "WARP_RETRY_TIMEOUT_S", 60.0),
         max_retries=int(_number(env, "WARP_MAX_RETRIES", 5.0)),
         mode=env.get("WARP_MODE") or "auto",
+        prefetch=_prefetch(env),
         cache_limit_bytes=int(_number(env, "WARP_CACHE_SIZE_GB", 100.0) * 1e9),
+        media_memory_bytes=int(_number(env, "WARP_MEDIA_MEMORY_GB", MEDIA_MEMORY_BYTES / 1e9) * 1e9),
         s3=_load_s3(env),
     )
 
@@ -177,6 +184,15 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
     if not 0 <= value < 1e12:
         raise BadInputError(f"{name}={text!r} is out of range")
     return value
+
+
+def _prefetch(env: Mapping[str, str]) -> int | str:
+    text = env.get("WARP_PREFETCH") or "auto"
+    if text == "auto":
+        return text
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise BadInputError(f"WARP_PREFETCH={text!r} is neither 'auto' nor a count of batches")
+    return int(text)
 
 
 def _flag(env: Mapping[str, str], name: str, *, default: bool) -> bool:

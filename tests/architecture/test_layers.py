@@ -76,7 +76,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "mcap": ("formats/convert/",),
     "torch": ("streaming/torch.py", "formats/tensors/cuda/torch_interop.py"),
     "fastapi": (),
-    "pickle": (),
+    "pickle": ("streaming/worker_pickle.py",),
 }
 """Third-party or system modules, with the only paths that may import them."""
 

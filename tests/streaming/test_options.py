@@ -49,6 +49,9 @@ def test_unknown_keywords_are_refused_with_a_hint() -> None:
     "keywords",
     [
         {"batch_size": 0},
+        {"batch_size": "8"},
+        {"batch_size": True},
+        {"batch_size": 2.0},
         {"shard": "all"},
         {"shard": (2, 2)},
         {"seed": "7"},

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,12 @@ def test_a_forked_process_cannot_use_an_object_store(far: wd.Dataset) -> None:
 
 
 def test_a_stream_that_cannot_be_pickled_is_refused(far: wd.Dataset) -> None:
-    loaded = far.to_torch(batch_size=8, transform=lambda sample: sample, num_workers=1)
+    lock = threading.Lock()
+
+    def locked(sample: dict[str, Any]) -> dict[str, Any]:
+        with lock:
+            return sample
+
+    loaded = far.to_torch(batch_size=8, transform=locked, num_workers=1)
     with pytest.raises(BadInputError, match="cannot be sent to worker processes"):
         next(iter(loaded))

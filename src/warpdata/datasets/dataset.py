@@ -12,13 +12,14 @@ from warpdata.datasets.info import DatasetInfo, describe
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
 from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener, plain_rows
-from warpdata.kinds import VersionContext, payload_kind, pick_entry
+from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
 from warpdata.kinds.tables import TABLES, LookaheadHook, SchemaTransform, Table, retype_table
 from warpdata.kinds.tensors import TENSORS
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
+from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.primitives.sizes import parse_size
 from warpdata.repository.catalog import (
     MAIN,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "Revision", "dataset", "diff", "find_commit", "list_datasets", "mix", "open_dataset"]
 
 _CACHED_PAGES = 64
+_ENTRY_COLUMNS = ("kind", "name", "items", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,19 @@ class Dataset:
         self._context = VersionContext(session, version_ref, manifest, self._load_page)
 
     def __repr__(self) -> str:
-        return f"Dataset({self.id!r}, version={self.version[:12]!r}, store={self._session.reader.url!r})"
+        return short_repr("Dataset", self.id, version=self.version[:12], store=self._session.reader.url)
+
+    def _repr_html_(self) -> str:
+        info = self.info()
+        rows = [
+            (kind.noun, entry.name, getattr(entry, kind.count_field), entry.size_bytes)
+            for kind, entries in entries_by_kind(self._manifest)
+            for entry in (kind.describe(name, entry) for name, entry in entries.items())
+        ]
+        notes = [
+            f"{bound.table}.{bound.column} refers to {bound.artifact} ({bound.ref_type})" for bound in info.bindings
+        ]
+        return html_table(f"{self.id}@{self.version[:12]} in {info.store}", _ENTRY_COLUMNS, rows, notes=notes)
 
     @property
     def session(self) -> Session:
@@ -205,10 +219,13 @@ class Dataset:
         """
         from warpdata.datasets.streaming import StreamRequest, open_stream  # needs NumPy
 
+        keywords.setdefault("prefetch", self._session.settings.prefetch)
         return open_stream(self, StreamRequest.parse(table or self.main_table(), keywords, collate=collate))
 
     def to_torch(
         self,
+        batch_size: int | None = None,
+        /,
         table: str | None = None,
         *,
         num_workers: int = 0,
@@ -218,7 +235,12 @@ class Dataset:
         """Stream batches of tensors from worker processes of a PyTorch loader. `shard` is "auto" by default."""
         from warpdata.datasets.streaming import StreamRequest, TorchLoader, open_stream, reopen_later
 
+        if batch_size is not None:
+            if "batch_size" in keywords:
+                raise TypeError("to_torch() got two values for batch_size")
+            keywords["batch_size"] = batch_size
         keywords.setdefault("shard", "auto")
+        keywords.setdefault("prefetch", self._session.settings.prefetch)
         request = StreamRequest.parse(table or self.main_table(), keywords, collate="torch")
         stream, reopen = open_stream(self, request), reopen_later(self, request)
         return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=self.is_local)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warpdata.kinds import EntryInfo, entries_by_kind
+from warpdata.primitives.reprs import short_repr
 from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import Binding, Manifest
 
@@ -32,6 +33,11 @@ class DatasetInfo:
     bindings: tuple[Binding, ...]
     rows: int
     size_bytes: int
+
+    def __repr__(self) -> str:
+        named = {section: [entry.name for entry in entries] for section, entries in self.entries.items() if entries}
+        sizes = {"rows": self.rows, "size_bytes": self.size_bytes}
+        return short_repr("DatasetInfo", self.dataset_id, version=self.version[:12], **named, **sizes)
 
     @property
     def tables(self) -> tuple[TableInfo, ...]:

@@ -118,6 +118,10 @@ class RefScalar(pa.ExtensionScalar):  # type: ignore[misc]
             return stored.as_py()
         return REF_CLASSES[kind.ref_type](kind.artifact, locator_of(stored.as_py()))
 
+    def _repr_html_(self) -> str | None:
+        ref = self.as_py()
+        return None if ref is None else ref._repr_html_()
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)

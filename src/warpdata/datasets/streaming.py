@@ -62,7 +62,8 @@ def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     def at_version(version: str) -> Stream:
         return open_stream(open_dataset(dataset.session, Address(dataset.id, version)), request)
 
-    context = StreamContext(dataset.session.timer, dataset.session.counters.snapshot, at_version)
+    session = dataset.session
+    context = StreamContext(session.timer, session.counters.snapshot, at_version, session.settings.media_memory_bytes)
     return Stream(source, request.options, context)
 
 

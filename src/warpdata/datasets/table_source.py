@@ -18,9 +18,9 @@ import numpy as np
 from warpdata.datasets.ref_columns import RefType
 from warpdata.errors import BadInputError, WarpError
 from warpdata.formats.parquet import SMALL_SHARD_BYTES
-from warpdata.kinds.artifacts import Artifact, read_ahead
+from warpdata.kinds.artifacts import Artifact, FutureBytes, read_ahead
 from warpdata.kinds.tables import Table, TakeRows
-from warpdata.limits import GIB, MIB
+from warpdata.limits import GIB, MAX_SHUFFLE_BLOCKS, MIB
 from warpdata.primitives.cached_property import cached_property
 from warpdata.repository.manifest import iter_rows
 from warpdata.streaming import (
@@ -39,6 +39,7 @@ from warpdata.streaming import (
     StreamOptions,
     TableIdentity,
     VersionedSource,
+    text_errors,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _MAX_BLOCK_ROWS = 8192
 _WINDOW_BYTES = 256 * MIB
 _MIN_BLOCKS = 32
 _MAX_WINDOW_BYTES = 1 * GIB
+_MAX_BLOCKS = MAX_SHUFFLE_BLOCKS // 4
 _OPENING_BLOCKS = 4
 _CACHED_ROW_BYTES = 256 * MIB
 
@@ -134,9 +136,12 @@ class TableSource(VersionedSource):
         sample_bytes = self.sample_bytes if with_media else self.row_bytes
         return ShuffleBuffer(order, load, executors.rows, owned, sample_bytes=sample_bytes)
 
+    def rows_at(self, start: int, stop: int, epoch: int) -> NDArray[np.int64]:
+        """Return the rows of the table at positions [start, stop)."""
+        return self._rows(self.identity.order(epoch).samples(start, stop))
+
     def locate(self, start: int, stop: int, epoch: int) -> list[SampleLocation]:
-        rows = self._rows(self.identity.order(epoch).samples(start, stop))
-        return [(0, row) for row in rows.tolist()]
+        return [(0, row) for row in self.rows_at(start, stop, epoch).tolist()]
 
     def position_of(self, location: SampleLocation, epoch: int) -> int:
         row, selection = location[1], self.selection
@@ -161,7 +166,7 @@ class TableSource(VersionedSource):
                     f"the token has {segment.samples_done} samples done of version {segment.version[:12]}, "
                     f"which has {before.identity.sample_count}"
                 )
-            _count_rows(rows, base.table, [row for _, row in before.locate(0, segment.samples_done, epoch)])
+            _count_rows(rows, base.table, before.rows_at(0, segment.samples_done, epoch))
         return _without(self, rows, epoch, consumed)
 
     @cached_property
@@ -264,18 +269,21 @@ def choose_shuffle(table: Table, sample_bytes: float, row_bytes: float) -> Shuff
     """Choose blocks that are worth a request, and windows that fit into memory.
 
     A table that does not fit into the row cache is shuffled by row groups, the smallest unit of a read; this reads a
-    footer. Blocks of a small table are no longer than its shards, so that the first window needs few shards.
+    footer. Blocks of a small table are no longer than its shards, so that the first window needs few shards. A table
+    of very many rows has longer blocks: their number bounds the memory of an order.
     """
     shards = table.entry.shards
+    count = shards.row_count
     rows = int(min(max(_BLOCK_BYTES / max(sample_bytes, 1.0), 1), _MAX_BLOCK_ROWS))
-    if shards.row_count * row_bytes > _CACHED_ROW_BYTES:
+    if count * row_bytes > _CACHED_ROW_BYTES:
         rows = max(rows, table.group_rows())
     else:
-        rows = max(1, min(rows, shards.row_count // max(shards.shard_count, 1)))
+        rows = max(1, min(rows, count // max(shards.shard_count, 1)))
+    rows = max(rows, -(-count // _MAX_BLOCKS))
     block_bytes = max(rows * sample_bytes, 1.0)
     least = min(_MIN_BLOCKS, int(_MAX_WINDOW_BYTES / block_bytes))
     blocks = max(1, least, int(_WINDOW_BYTES / block_bytes))
-    blocks = min(blocks, -(-max(shards.row_count, 1) // rows))
+    blocks = min(blocks, -(-max(count, 1) // rows))
     return Shuffle(rows, blocks, _OPENING_BLOCKS if blocks > _OPENING_BLOCKS else 0)
 
 
@@ -290,8 +298,11 @@ def _fetch_media(
     for column in rows.schema:
         if not isinstance(column.type, RefType):
             continue
-        refs = rows[column.name].to_pylist()
-        pending: list[PendingBytes | None] = [ref if ref is None else ref.read_bytes for ref in refs]
+        with text_errors(column.name):
+            refs = rows[column.name].to_pylist()
+        pending: list[PendingBytes | None] = [
+            None if ref is None else FutureBytes(0, ref.path, ref.read_bytes) for ref in refs
+        ]
         order = list(dict.fromkeys(needed.tolist()))
         try:
             fetched = read_ahead([refs[at] for at in order], executor)
@@ -303,9 +314,9 @@ def _fetch_media(
     return contents
 
 
-def _count_rows(consumed: _ConsumedRows, table: Table, rows: Sequence[int]) -> None:
+def _count_rows(consumed: _ConsumedRows, table: Table, rows: NDArray[np.int64]) -> None:
     """Count rows of a table as consumed from its shards."""
-    ordered, shards = np.sort(np.array(rows, np.int64)), table.entry.shards
+    ordered, shards = np.sort(rows), table.entry.shards
     for first_row, shard in iter_rows(shards, table.load_page, 0, shards.row_count):
         count = shard.row_count or 0
         low, high = np.searchsorted(ordered, (first_row, first_row + count))

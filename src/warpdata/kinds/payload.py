@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 from warpdata.errors import InvalidSourceError, NotFoundError
 from warpdata.primitives.hashing import Blob, Fingerprint, fingerprint_file
 from warpdata.primitives.progress import Progress, ProgressCounter
+from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import LoadPage, Manifest, ManifestEntry, Shard
@@ -61,6 +62,9 @@ class VersionContext:
     ref: VersionRef
     manifest: Manifest
     load_page: LoadPage
+
+    def __repr__(self) -> str:
+        return short_repr("VersionContext", self.ref.dataset_id, version=self.ref.version[:12])
 
 
 class EntryInfo(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import Any
 
 from warpdata.errors import MissingExtraError
@@ -20,12 +19,8 @@ def require(module: str, *, purpose: str, extra: str | None = None, install: str
     `purpose` begins the message: "`purpose` needs Pillow, which is not installed". The hint installs
     `warpdata[extra]`, or else the requirement `install`, or else the library itself.
     """
-    loaded = sys.modules.get(module)
-    # Another thread may still be importing it; `import_module` waits for that thread.
-    if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
-        return loaded
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(module)  # waits for another thread's import; sys.modules has unfinished ones
     except MissingExtraError:
         raise
     except (ImportError, OSError) as error:  # OSError: a shared library of the module does not load

@@ -32,6 +32,7 @@ from warpdata.limits import MAX_NAME_LENGTH
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
+from warpdata.primitives.reprs import short_repr
 from warpdata.publish.bindings import check_bindings, check_names, check_ref_type, sample_paths
 from warpdata.publish.change_set import ChangeMode, ChangeSet, check_expected
 from warpdata.publish.references import carry_references
@@ -55,6 +56,7 @@ from warpdata.repository.catalog import (
     create_label,
     find_head,
     mark_store,
+    store_version,
 )
 from warpdata.repository.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest, version_of
 from warpdata.session import Session, connect
@@ -99,6 +101,11 @@ class DatasetBuilder:
         self._appends = False
         self._staged: dict[str, dict[str, StagedEntry]] | None = None
         self._staging: StagingDirectory | None = None
+
+    def __repr__(self) -> str:
+        added = {section: list(sources) for section, sources in self._sources.items()}
+        appends = self._appends or None
+        return short_repr("DatasetBuilder", self._dataset_id, store=self._session.reader.url, appends=appends, **added)
 
     def add_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
         """Add a table from files (published byte for byte), Arrow data, data frames, or a list of these.
@@ -185,6 +192,7 @@ class DatasetBuilder:
         replace: bool = False,
         keep: bool = False,
         repair: bool = False,
+        set_latest: bool = True,
         progress: Progress = silent,
     ) -> Published:
         """Upload missing blobs, then make this version the head of `branch`, exactly once.
@@ -193,7 +201,8 @@ class DatasetBuilder:
         them: `keep` adds them to the version, and `replace` publishes without them. `label` names the version
         permanently. With `expected_version`, any other head of the branch is a `ConflictError`. `repair` reads blobs
         that are already stored and replaces corrupt ones. `metadata` is free text about the version that does not
-        change its hash. All checks come before the upload.
+        change its hash. With `set_latest=False` the branch does not move, and the version is found by its hash or its
+        label. All checks come before the upload.
         """
         check_commit_texts(author or self._session.settings.author, message)
         _check_names(branch, label)
@@ -212,7 +221,8 @@ class DatasetBuilder:
         with _staging_errors(self._staging_dir()):
             upload_files(session.writer, plan.files, self._staging_dir(), counter, session.pause)
         txn = change.transaction(branch, author or session.settings.author, message)
-        done = commit(session.writer, txn, change.proposal(expected_version), session.pause)
+        store = commit if set_latest else store_version
+        done = store(session.writer, txn, change.proposal(expected_version), session.pause)
         if label is not None:
             target = VersionRef(self._dataset_id, done.version, done.commit)
             create_label(session.writer, target, label, session.timestamp(), session.pause)

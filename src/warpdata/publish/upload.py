@@ -20,6 +20,7 @@ from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import ProgressCounter
+from warpdata.primitives.reprs import short_repr
 from warpdata.repository.catalog import Pause
 from warpdata.storage import BlobCopy, Reader, Writer, verify_blob
 
@@ -62,6 +63,12 @@ class PublishPlan:
     version: str | None
     counts: Mapping[str, Mapping[str, int]]
     files: tuple[PlannedFile, ...]
+
+    def __repr__(self) -> str:
+        version = None if self.version is None else self.version[:12]
+        files, size_bytes = len(self.files), self.total_bytes
+        upload = {"upload_files": self.upload_files, "upload_bytes": self.upload_bytes}
+        return short_repr("PublishPlan", self.dataset_id, version=version, files=files, bytes=size_bytes, **upload)
 
     @property
     def tables(self) -> Mapping[str, int]:

@@ -65,6 +65,9 @@ class LocalStore:
         self._root = root
         self._prefix = f"{root}{os.sep}"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
     @property
     def url(self) -> str:
         return self._root.as_uri()

@@ -79,6 +79,9 @@ class ObjectStore:
         self._can_sign = can_sign
         self._max_retries = max_retries
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
     @property
     def url(self) -> str:
         return self._url

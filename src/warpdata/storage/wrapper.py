@@ -20,6 +20,9 @@ class ReaderWrapper:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
     @property
     def url(self) -> str:
         return self._reader.url

@@ -3,7 +3,7 @@
 Streams read from a `SampleSource` and know neither tables nor catalogs. docs/specs/streaming.md is the normative text.
 """
 
-from warpdata.streaming.collate import Columns
+from warpdata.streaming.collate import Columns, text_errors
 from warpdata.streaming.estimate import EpochEstimate
 from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import (
@@ -82,4 +82,5 @@ __all__ = [
     "VersionedSource",
     "mix_streams",
     "resolve_rank",
+    "text_errors",
 ]

@@ -6,16 +6,18 @@ batches at a time. Implements "Batches" of docs/specs/streaming.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpdata.errors import BadInputError, MediaDecodeError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, MediaDecodeError
 from warpdata.primitives.arrow_buffers import as_numpy
 from warpdata.primitives.extras import require
+from warpdata.streaming.media_memory import BatchMemory
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.shuffle_buffer import LoadedRows, PendingBytes
 from warpdata.streaming.torch import as_tensor
@@ -24,10 +26,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["CollatedBatch", "Columns", "Values", "batch_of_arrays", "batch_of_columns", "batch_of_rows"]
+__all__ = [
+    "CollatedBatch",
+    "Columns",
+    "Values",
+    "batch_of_arrays",
+    "batch_of_columns",
+    "batch_of_rows",
+    "stack_arrays",
+    "text_errors",
+]
 
 Values: TypeAlias = "list[Any] | NDArray[Any]"
 """One value per sample, along the first axis."""
+
+_SUBSTITUTE_HINT = "on_error='substitute' replaces such samples by others of their batch, and counts them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +70,11 @@ class Columns:
 
     @staticmethod
     def of(loaded: LoadedRows) -> Columns:
-        rows = loaded.rows
-        return Columns({name: _values(rows[name]) for name in rows.schema.names}, dict(loaded.contents), rows.nbytes)
+        rows, values = loaded.rows, {}
+        for name in rows.schema.names:
+            with text_errors(name):
+                values[name] = _values(rows[name])
+        return Columns(values, dict(loaded.contents), rows.nbytes)
 
     @staticmethod
     def scattered(count: int, parts: Sequence[tuple[Sequence[int], Columns]]) -> Columns:
@@ -86,6 +102,18 @@ class Columns:
         return Columns.scattered(ends[-1], scattered)
 
 
+@contextmanager
+def text_errors(column: str) -> Iterator[None]:
+    """Map the error of text that is not UTF-8, which Arrow does not check when it reads a file."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise CorruptError(
+            f"column {column!r} has text that is not valid UTF-8: {error.reason} in {error.object[:40]!r}",
+            hint="Publish it as a binary column, leave it out of columns=…, or read it with collate='arrow'.",
+        ) from error
+
+
 def batch_of_rows(rows: pa.Table) -> CollatedBatch:
     """Return rows as one Arrow batch. References stay references."""
     import pyarrow as pa
@@ -108,12 +136,12 @@ def batch_of_arrays(arrays: dict[str, NDArray[Any]], options: StreamOptions) -> 
     return CollatedBatch(_collated(columns, options.collate), count, size_bytes)
 
 
-def batch_of_columns(samples: Columns, options: StreamOptions) -> CollatedBatch:
+def batch_of_columns(samples: Columns, options: StreamOptions, memory: BatchMemory) -> CollatedBatch:
     """Decode, transform and collate samples, as the options say."""
     columns, size_bytes = samples.values, samples.row_bytes
     count, substituted = len(samples), 0
     if options.decode:
-        decoded = _decoded(samples, options)
+        decoded = _decoded(samples, options, memory)
         columns, substituted, size_bytes = decoded.columns, decoded.substituted, size_bytes + decoded.media_bytes
     if options.transform is not None:
         columns = _transformed(columns, count, options)
@@ -127,21 +155,27 @@ class _Decoded:
     substituted: int = 0
 
 
-def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
+def _decoded(samples: Columns, options: StreamOptions, memory: BatchMemory) -> _Decoded:
     """Replace references by their decoded content, and a row that does not decode by the next one that does."""
     out, failed, media_bytes = dict(samples.values), {}, 0
     for name, pending in samples.contents.items():
-        contents = [None if wait is None else wait() for wait in pending]
-        media_bytes += sum(len(content) for content in contents if content is not None)
         decoded: list[Any] = []
-        for at, (ref, content) in enumerate(zip(samples.values[name], contents, strict=True)):
-            try:
-                decoded.append(None if content is None else ref.decode(content))
-            except MediaDecodeError as error:
-                if options.on_error == "raise":
-                    raise
-                failed[at] = error
+        for at, (ref, wait) in enumerate(zip(samples.values[name], pending, strict=True)):
+            if wait is None:
                 decoded.append(None)
+                continue
+            memory.begin(wait.name, wait.size_bytes)
+            content = wait()
+            media_bytes += len(content)
+            try:
+                value = ref.decode(content, memory.reserve)
+            except (MediaDecodeError, LimitExceededError) as error:
+                if options.on_error == "raise" or memory.is_exceeded:
+                    error.hint = error.hint or _SUBSTITUTE_HINT
+                    raise
+                failed[at], value = error, None
+            decoded.append(value)
+            memory.end(len(content) if value is content else getattr(value, "nbytes", 0))
         out[name] = decoded
     if not failed:
         return _Decoded(out, media_bytes)
@@ -153,7 +187,7 @@ def _decoded(samples: Columns, options: StreamOptions) -> _Decoded:
     return _Decoded(replaced, media_bytes, len(failed))
 
 
-def _substitutes(failed: dict[int, MediaDecodeError], count: int) -> list[int]:
+def _substitutes(failed: dict[int, MediaDecodeError | LimitExceededError], count: int) -> list[int]:
     """Return the row to take for each row: itself, or the next one that decodes, cyclically."""
     if len(failed) == count:
         raise next(iter(failed.values()))
@@ -190,7 +224,22 @@ def _stacked(values: Values) -> Values:
         return list(values)
     arrays = [np.asarray(value) for value in values]
     shapes, dtypes = {array.shape for array in arrays}, {array.dtype for array in arrays}
-    return np.stack(arrays) if len(shapes) == 1 and len(dtypes) == 1 and arrays[0].dtype != object else list(values)
+    if len(shapes) > 1 or len(dtypes) > 1 or arrays[0].dtype == object:
+        return list(values)
+    values.clear()
+    return stack_arrays(arrays)
+
+
+def stack_arrays(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    """Stack arrays of one shape and type, and empty the list. Each array is freed when it has been copied.
+
+    `np.stack` would hold two copies of all of them.
+    """
+    out = np.empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
+    arrays.reverse()
+    for at in range(len(arrays)):
+        out[at] = arrays.pop()
+    return out
 
 
 def _values(column: pa.ChunkedArray) -> Values:

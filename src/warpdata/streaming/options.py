@@ -107,6 +107,9 @@ class StreamOptions:
         return StreamOptions(**given, collate=collate)
 
     def __post_init__(self) -> None:
+        if isinstance(self.batch_size, bool) or not hasattr(self.batch_size, "__index__"):
+            hint = "Use a positive integer. A table is named by its keyword: table=…"
+            raise BadInputError(f"batch_size={self.batch_size!r} is not a count", hint=hint)
         BatchSchedule(0, self.batch_size, self.world_size, self.remainder)
         if not 0 <= self.rank < self.world_size:
             raise BadInputError(f"rank {self.rank} is not within {self.world_size}")

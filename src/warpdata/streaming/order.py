@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from warpdata.errors import BadInputError
+from warpdata.errors import BadInputError, LimitExceededError
+from warpdata.limits import MAX_SHUFFLE_BLOCKS, MAX_SHUFFLE_SIZE
 from warpdata.primitives.cached_property import cached_property
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class Shuffle:
     opening_blocks: int = 0
 
     def __post_init__(self) -> None:
+        sizes = (self.block_rows, self.window_blocks, self.opening_blocks)
+        if any(isinstance(size, bool) or not isinstance(size, int) or size > MAX_SHUFFLE_SIZE for size in sizes):
+            raise BadInputError(f"the sizes {sizes!r} of a shuffle are not counts", hint="Use integers below 2**53.")
         if self.block_rows < 1 or self.window_blocks < 1 or self.opening_blocks < 0:
             raise BadInputError(f"{self!r} has a window without samples", hint="Use positive sizes.")
 
@@ -113,7 +117,14 @@ class Order:
     @property
     def _block_count(self) -> int:
         assert self.shuffle is not None, "an order without a shuffle has no blocks"
-        return -(-self.count // self.shuffle.block_rows)
+        blocks = -(-self.count // self.shuffle.block_rows)
+        if blocks > MAX_SHUFFLE_BLOCKS:
+            raise LimitExceededError(
+                f"a shuffle of {self.count:,} samples in blocks of {self.shuffle.block_rows:,} has {blocks:,} blocks; "
+                f"the limit is {MAX_SHUFFLE_BLOCKS:,}",
+                hint="Use a Shuffle with more block_rows.",
+            )
+        return blocks
 
     @cached_property
     def _grid(self) -> NDArray[np.int64]:
@@ -144,7 +155,7 @@ class Order:
     def _starts(self) -> list[int]:
         """The first position of each window, and the end of the last one."""
         assert self.shuffle is not None
-        rows = self.shuffle.block_rows
+        rows = min(self.shuffle.block_rows, self.count)
         lengths = [int(np.minimum(self.count - blocks * rows, rows).sum()) for blocks in self._windows]
         return list(accumulate(lengths, initial=0))
 
@@ -160,7 +171,7 @@ class Order:
             known: NDArray[np.int64] = cached[1]
             return known
         assert self.shuffle is not None
-        rows = self.shuffle.block_rows
+        rows = min(self.shuffle.block_rows, self.count)  # a larger block is one of all samples
         starts = self.window_blocks(window) * rows
         samples = (starts[:, None] + np.arange(rows)).ravel()
         samples = samples[samples < self.count]

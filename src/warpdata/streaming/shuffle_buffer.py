@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
+from warpdata.errors import CorruptError
 from warpdata.limits import MIB
 from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.primitives.parallel import IO_POOL, BoundedExecutor
@@ -25,8 +26,20 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadExecutors", "LoadRows", "LoadedRows", "OwnedPositions", "PendingBytes", "ShuffleBuffer", "span_rows"]
 
-PendingBytes: TypeAlias = Callable[[], bytes]
-"""Waits for bytes that are being fetched, and returns them."""
+
+class PendingBytes(Protocol):
+    """Bytes that are being fetched. A call waits for them, and returns them."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def name(self) -> str:
+        """The member, for messages."""
+        ...
+
+    def __call__(self) -> bytes: ...
+
 
 LoadRows: TypeAlias = Callable[["NDArray[np.int64]", "NDArray[np.int64]"], "LoadedRows"]
 """Loads ascending samples. The second argument lists their indices in the order in which they are needed."""
@@ -120,7 +133,7 @@ class ShuffleBuffer:
         if len(loaded) and np.array_equal(loaded[np.minimum(at, len(loaded) - 1)], wanted):
             return rows.take(at)
         unique, at = np.unique(wanted, return_inverse=True)
-        return self._load_rows(unique, at).take(at)
+        return self._load_checked(unique, at).take(at)
 
     def _window_of(self, position: int) -> tuple[int, int]:
         """Return the window of a position and its end. Without a shuffle, windows are spans of equal size."""
@@ -150,7 +163,16 @@ class ShuffleBuffer:
         start, stop = self._span(window)
         wanted = self._order.samples(start, stop)[self._owned(start, stop) - start]
         samples = np.sort(wanted)
-        return samples, self._load_rows(samples, np.searchsorted(samples, wanted))
+        return samples, self._load_checked(samples, np.searchsorted(samples, wanted))
+
+    def _load_checked(self, samples: NDArray[np.int64], needed: NDArray[np.int64]) -> LoadedRows:
+        loaded = self._load_rows(samples, needed)
+        if loaded.rows.num_rows != len(samples):
+            raise CorruptError(
+                f"a stream asked for {len(samples):,} rows and received {loaded.rows.num_rows:,} rows",
+                hint="`warp verify` finds shards that differ from the manifest.",
+            )
+        return loaded
 
 
 def span_rows(count: int, sample_bytes: float) -> int:

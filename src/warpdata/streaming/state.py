@@ -8,10 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
-from warpdata.errors import BadInputError, ErrorKind
-from warpdata.primitives.hashing import sha256_hex
+from warpdata.errors import BadInputError, ErrorKind, LimitExceededError
+from warpdata.limits import MAX_TOKEN_SEGMENTS
+from warpdata.primitives.hashing import is_digest, sha256_hex
 from warpdata.repository.manifest import canonical_json
 from warpdata.streaming.order import Order, Shuffle
 
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 _FORMAT = 1
+_SHOWN = 10
+_SHOWN_CHARS = 80
 
 
 class StreamIdentity(Protocol):
@@ -175,12 +178,12 @@ class StreamState:
             return
         expected = identity.document()
         different = [
-            f"{name} was {self.plan.get(name)!r} and is {expected.get(name)!r}"
-            for name in sorted(expected.keys() | self.plan.keys())
+            f"{name:.40} was {_short(self.plan.get(name))} and is {_short(expected.get(name))}"
+            for name in sorted(expected.keys() | {str(name) for name in self.plan})
             if self.plan.get(name) != expected.get(name)
         ]
         raise BadInputError(
-            f"the token belongs to another stream: {'; '.join(different) or 'its hash differs'}",
+            f"the token belongs to another stream: {'; '.join(different[:_SHOWN]) or 'its hash differs'}",
             hint="Open the version and filter of the token, or use rebase() for a newer version.",
             kind=ErrorKind.TOKEN_MISMATCH,
         )
@@ -193,25 +196,46 @@ def parse_state(token: Mapping[str, Any]) -> StreamState:
         raise BadInputError(f"a token of a stream has the fields {sorted(expected)}")
     for name in ("epoch", "samples_done"):
         value = token[name]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise BadInputError(f"{name}={value!r} of a token is not a count")
+        if not _is_count(value):
+            raise BadInputError(f"{name}={_short(value)} of a token is not a count")
     if not isinstance(token["plan"], Mapping) or not isinstance(token["plan_hash"], str):
         raise BadInputError("the plan of a token cannot be read")
     return StreamState(token["plan_hash"], token["plan"], token["epoch"], token["samples_done"])
 
 
-def parse_consumed(plan: Mapping[str, Any]) -> tuple[int, tuple[ConsumedSegment, ...]] | None:
-    """Return the epoch and the segments that the plan of a token continues, or None if it continues nothing."""
+def parse_consumed(state: StreamState) -> tuple[int, tuple[ConsumedSegment, ...]] | None:
+    """Return the epoch and the segments that the plan of a token continues, or None if it continues nothing.
+
+    The segments decide what is read, so the plan must have the hash of the token.
+    """
+    plan = state.plan
     if "after" not in plan:
         return None
-    try:
-        epoch, segments = plan["epoch"], plan["after"]
-        parsed = tuple(
-            ConsumedSegment(str(version), None if numbers is None else Shuffle(*numbers), int(done))
-            for version, numbers, done in segments
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInputError(f"the plan of a token cannot be read: {error}") from error
-    if not isinstance(epoch, int) or any(segment.samples_done < 0 for segment in parsed):
-        raise BadInputError("the plan of a token cannot be read: its counts are not counts")
-    return epoch, parsed
+    if sha256_hex(canonical_json(dict(plan))) != state.plan_hash:
+        raise BadInputError("the plan of a token does not have its hash", kind=ErrorKind.TOKEN_MISMATCH)
+    epoch, segments = plan.get("epoch"), plan["after"]
+    if not _is_count(epoch) or not isinstance(segments, list):
+        raise BadInputError("the plan of a token cannot be read: it has no epoch or no list of segments")
+    if len(segments) > MAX_TOKEN_SEGMENTS:
+        raise LimitExceededError(f"a token has {len(segments):,} segments; the limit is {MAX_TOKEN_SEGMENTS:,}")
+    return epoch, tuple(map(_parse_segment, segments))
+
+
+def _parse_segment(segment: Any) -> ConsumedSegment:
+    if not isinstance(segment, list) or len(segment) != 3:
+        raise BadInputError(f"a segment of a token has a version, a shuffle and a count, not {_short(segment)}")
+    version, numbers, done = segment
+    is_shuffle = numbers is None or (isinstance(numbers, list) and len(numbers) in (2, 3))
+    if not isinstance(version, str) or not is_digest(version) or not is_shuffle or not _is_count(done):
+        raise BadInputError(f"a segment of a token has a version, a shuffle and a count, not {_short(segment)}")
+    return ConsumedSegment(version, None if numbers is None else Shuffle(*numbers), done)
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _short(value: Any) -> str:
+    """Return a value of a token for a message. Foreign values may be long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import TextIO, TypeAlias, TypeVar
 
 from warpdata.storage import IOStats
 
-__all__ = ["Clock", "StreamStats", "Telemetry"]
+__all__ = ["COUNT_NUMBERS", "BatchCounts", "Clock", "StreamStats", "Telemetry"]
 
 Clock: TypeAlias = Callable[[], float]
 """Monotonic seconds."""
@@ -18,6 +18,8 @@ _T = TypeVar("_T")
 _LOG = logging.getLogger("warpdata.streaming")
 _LOG_EVERY_S = 30.0
 _LINE_EVERY_S = 0.2
+_NO_IO = IOStats()
+_IO_NAMES = tuple(known.name for known in fields(IOStats))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class StreamStats:
 
     `waiting_s` is the time that the consumer waited for data, `working_s` its time between batches. `bytes` are the
     bytes of the samples: media as stored, other columns in memory. `io` counts what the session of the dataset did in
-    this process; worker processes have sessions of their own.
+    this process, and the sessions of worker processes for the batches that they sent.
     """
 
     batches: int = 0
@@ -64,6 +66,41 @@ class StreamStats:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """Counts of some batches, as worker processes report them."""
+
+    samples: int = 0
+    bytes: int = 0
+    substituted: int = 0
+    io: IOStats = _NO_IO
+
+    @staticmethod
+    def between(earlier: StreamStats, later: StreamStats) -> BatchCounts:
+        """Return what a stream counted between two moments."""
+        return BatchCounts(
+            later.samples - earlier.samples,
+            later.bytes - earlier.bytes,
+            later.substituted - earlier.substituted,
+            later.io.since(earlier.io),
+        )
+
+    @property
+    def numbers(self) -> list[int]:
+        """The counts as a list, for shared memory and queues."""
+        return [self.samples, self.bytes, self.substituted, *_numbers(self.io)]
+
+    @staticmethod
+    def of(numbers: Sequence[int]) -> BatchCounts:
+        """Return the counts of a list that `numbers` returned, or of the sum of several lists."""
+        samples, size_bytes, substituted, *io = numbers
+        return BatchCounts(samples, size_bytes, substituted, IOStats(*io))
+
+
+COUNT_NUMBERS = 3 + len(_IO_NAMES)
+"""Length of the list of `BatchCounts.numbers`."""
+
+
 class Telemetry:
     """Collects the statistics of one stream, in the thread that consumes it."""
 
@@ -71,14 +108,18 @@ class Telemetry:
         self.clock = clock
         self._io_stats = io_stats
         self._io_before = io_stats()
+        self._worker_io = IOStats()
         self._stats = StreamStats()
         self._returned_at: float | None = None
         self._logged_at: float | None = None
         self._written_at: float | None = None
 
+    def __repr__(self) -> str:
+        return f"Telemetry({self.stats})"
+
     @property
     def stats(self) -> StreamStats:
-        return replace(self._stats, io=self._io_stats().since(self._io_before))
+        return replace(self._stats, io=_sum_of(self._io_stats().since(self._io_before), self._worker_io))
 
     def wait_for(self, wait: Callable[[], _T], queued: int) -> _T:
         """Return `wait()`. Its duration counts as waiting, the time since the last batch as working."""
@@ -93,16 +134,18 @@ class Telemetry:
         )
         return result
 
-    def count_batch(self, samples: int, size_bytes: int = 0, substituted: int = 0) -> None:
+    def count_batch(self, counts: BatchCounts) -> None:
         """Count a batch that the consumer receives now, and log the statistics every half minute."""
         stats = self._stats
         self._stats = replace(
             stats,
             batches=stats.batches + 1,
-            samples=stats.samples + samples,
-            bytes=stats.bytes + size_bytes,
-            substituted=stats.substituted + substituted,
+            samples=stats.samples + counts.samples,
+            bytes=stats.bytes + counts.bytes,
+            substituted=stats.substituted + counts.substituted,
         )
+        if counts.io is not _NO_IO:
+            self._worker_io = _sum_of(self._worker_io, counts.io)
         self._returned_at = self.clock()
         if self._logged_at is None:
             self._logged_at = self._returned_at
@@ -118,3 +161,11 @@ class Telemetry:
         self._written_at = now
         file.write(f"\r\x1b[K{step:,} of {steps:,} steps, {self.stats}" + ("\n" if step >= steps else ""))
         file.flush()
+
+
+def _sum_of(one: IOStats, other: IOStats) -> IOStats:
+    return IOStats(*map(sum, zip(_numbers(one), _numbers(other), strict=True)))
+
+
+def _numbers(io: IOStats) -> list[int]:
+    return [getattr(io, name) for name in _IO_NAMES]

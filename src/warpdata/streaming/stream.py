@@ -10,29 +10,32 @@ import functools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from warpdata.errors import BadInputError, UnsupportedError
+from warpdata.limits import MEDIA_MEMORY_BYTES
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.reprs import short_repr
 from warpdata.storage import IOStats
 from warpdata.streaming.collate import CollatedBatch, Columns, batch_of_arrays, batch_of_columns, batch_of_rows
 from warpdata.streaming.estimate import EpochEstimate
+from warpdata.streaming.media_memory import BatchDeferred, BatchMemory
 from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.order import BatchSchedule, Span
 from warpdata.streaming.shuffle_buffer import OwnedPositions
 from warpdata.streaming.source import BatchReader, SampleLocation, SampleReader, SampleSource, VersionedSource
 from warpdata.streaming.state import ConsumedSegment, StreamIdentity, StreamState, parse_consumed, parse_state
-from warpdata.streaming.stats import Clock, Telemetry
+from warpdata.streaming.stats import BatchCounts, Clock, Telemetry
 
 __all__ = ["BATCH_THREADS", "Stream", "StreamContext", "mix_streams"]
 
 BATCH_THREADS = 8
 """Threads that make batches. They decode, and wait for media."""
 
-_MakeBatch: TypeAlias = Callable[[Sequence[Span], int], CollatedBatch]
+_MakeBatch: TypeAlias = Callable[[Sequence[Span], int, BatchMemory], CollatedBatch]
 """Makes a batch of the samples at some positions. The number counts the batches of this worker from 0."""
 
 _HINT = "Begin a new epoch with a stream over the new versions."
@@ -40,11 +43,15 @@ _HINT = "Begin a new epoch with a stream over the new versions."
 
 @dataclass(frozen=True, slots=True)
 class StreamContext:
-    """Dependencies of a stream: a clock, the counters of its session, and the same stream at another version."""
+    """Dependencies of a stream: a clock, the counters of its session, and the same stream at another version.
 
-    clock: Clock
-    io_stats: Callable[[], IOStats] = IOStats
-    at_version: Callable[[str], Stream] | None = None
+    `media_memory_bytes` bounds the media of a batch, and those of all prefetched batches of the process.
+    """
+
+    clock: Clock = field(repr=False)
+    io_stats: Callable[[], IOStats] = field(default=IOStats, repr=False)
+    at_version: Callable[[str], Stream] | None = field(default=None, repr=False)
+    media_memory_bytes: int = MEDIA_MEMORY_BYTES
 
 
 @check_arguments
@@ -59,6 +66,12 @@ class Stream:
         self._rebased: tuple[int, VersionedSource] | None = None
         self._epoch = 0
         self._done = 0
+
+    def __repr__(self) -> str:
+        options = self.options
+        shard = None if options.world_size == 1 else (options.rank, options.world_size)
+        sizes = {"batch_size": options.batch_size, "shuffle": options.shuffle, "shard": shard}
+        return short_repr("Stream", _title(self.source), **sizes, epoch=self._epoch, samples_done=self._done)
 
     @property
     def identity(self) -> StreamIdentity:
@@ -94,7 +107,7 @@ class Stream:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue at a state. `BadInputError` if it belongs to another version, filter or seed."""
         parsed = parse_state(state)
-        continued = parse_consumed(parsed.plan)
+        continued = parse_consumed(parsed)
         rebased = None if continued is None else self._rebase_source(*continued)
         identity = self.identity if rebased is None or parsed.epoch != rebased[0] else rebased[1].identity
         parsed.check(identity)
@@ -154,11 +167,9 @@ class Stream:
         count = source.identity.sample_count
         return BatchSchedule(count, options.batch_size, options.world_size, options.remainder, begin)
 
-    def count_batch(
-        self, step: int, schedule: BatchSchedule, samples: int, size_bytes: int = 0, substituted: int = 0
-    ) -> None:
+    def count_batch(self, step: int, schedule: BatchSchedule, counts: BatchCounts) -> None:
         """Count a batch in the telemetry, and write the progress line if the options name a file."""
-        self.telemetry.count_batch(samples, size_bytes, substituted)
+        self.telemetry.count_batch(counts)
         if self.options.progress is not None:
             self.telemetry.write_line(self.options.progress, step + 1, len(schedule))
 
@@ -184,16 +195,16 @@ class Stream:
         reader = self.source_of(epoch).open(epoch, owned, with_media=self.options.wants_media)
         self._epoch, self._done = epoch, begin
         make_batch, threads = self._batch_maker(reader)
-        executor = IO_POOL.executor(threads)
+        batches = self._prefetched(schedule, make_batch, IO_POOL.executor(threads), skip)
         try:
-            for step, batch in self._prefetched(schedule, make_batch, executor, skip):
+            for step, batch in batches:
                 self._done = schedule.done_after(step)
-                self.count_batch(step, schedule, batch.size, batch.size_bytes, batch.substituted)
+                self.count_batch(step, schedule, BatchCounts(batch.size, batch.size_bytes, batch.substituted))
                 yield batch.batch
                 reader.advance(schedule.global_span(step)[0])
             self._epoch, self._done = epoch + 1, 0
         finally:
-            executor.shutdown(wait=True, cancel_futures=True)
+            batches.close()
             reader.close()
 
     def _owned(self, schedule: BatchSchedule) -> OwnedPositions:
@@ -211,23 +222,66 @@ class Stream:
 
     def _prefetched(
         self, schedule: BatchSchedule, make_batch: _MakeBatch, executor: Executor, skip: int
-    ) -> Iterator[tuple[int, CollatedBatch]]:
-        """Yield batches in order, each with its step. Later batches are already in the making."""
-        pending: deque[tuple[int, Future[CollatedBatch]]] = deque()
-        # Without media to decode, other batches would only take time from the first one.
-        ahead = self.options.prefetch if self.source.media_bytes else 0
-        for step in range(self.options.worker, len(schedule), self.options.workers)[skip:]:
-            spans = list(schedule.spans(step, self.options.rank))
-            pending.append((step, executor.submit(make_batch, spans, step // self.options.workers)))
-            if len(pending) > ahead:
-                yield self._next_batch(pending)
-                ahead = self.options.prefetch
-        while pending:
-            yield self._next_batch(pending)
+    ) -> Generator[tuple[int, CollatedBatch], None, None]:
+        """Yield batches in order, each with its step. Later batches are already in the making.
 
-    def _next_batch(self, pending: deque[tuple[int, Future[CollatedBatch]]]) -> tuple[int, CollatedBatch]:
-        step, future = pending.popleft()
-        return step, self.telemetry.wait_for(future.result, len(pending))
+        Where memory does not suffice for them, fewer are prefetched from then on.
+        """
+        pending: deque[tuple[int, _PendingBatch]] = deque()
+        # Without media to decode, other batches would only take time from the first one.
+        ahead, most = self.options.prefetch if self.source.media_bytes else 0, self.options.prefetch
+        try:
+            for step in range(self.options.worker, len(schedule), self.options.workers)[skip:]:
+                spans = list(schedule.spans(step, self.options.rank))
+                batch = _PendingBatch(
+                    functools.partial(make_batch, spans, step // self.options.workers),
+                    BatchMemory(self.context.media_memory_bytes, is_ahead=ahead > 0),
+                )
+                batch.start(executor)
+                pending.append((step, batch))
+                if len(pending) > ahead:
+                    first = pending[0][1]
+                    yield self._next_batch(pending)
+                    ahead = most = max(most - 1, 0) if first.is_deferred else most
+            while pending:
+                yield self._next_batch(pending)
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
+            for _, batch in pending:
+                batch.memory.release()
+
+    def _next_batch(self, pending: deque[tuple[int, _PendingBatch]]) -> tuple[int, CollatedBatch]:
+        step, batch = pending.popleft()
+        return step, self.telemetry.wait_for(batch.result, len(pending))
+
+
+class _PendingBatch:
+    """A batch in the making. If memory is short, it is made when the consumer waits for it."""
+
+    def __init__(self, make: Callable[[BatchMemory], CollatedBatch], memory: BatchMemory) -> None:
+        self.memory = memory
+        self.is_deferred = False
+        self._make = make
+
+    def start(self, executor: Executor) -> None:
+        self._future: Future[CollatedBatch | None] = executor.submit(self._made)
+
+    def _made(self) -> CollatedBatch | None:
+        try:
+            return self._make(self.memory)
+        except BatchDeferred:
+            self.is_deferred = True
+            self.memory.release()
+            return None
+        except BaseException:
+            self.memory.release()
+            raise
+
+    def result(self) -> CollatedBatch:
+        """Wait for the batch. Its memory belongs to the consumer now."""
+        made = self._future.result()
+        self.memory.release()
+        return self._make(self.memory.for_consumer()) if made is None else made
 
 
 def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Stream:
@@ -245,19 +299,34 @@ def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Strea
     return Stream(source, first.options, replace(first.context, at_version=None))
 
 
-def _batch_of_arrays(reader: BatchReader, options: StreamOptions, spans: Sequence[Span], turn: int) -> CollatedBatch:
+def _title(source: SampleSource) -> str:
+    """Return a name of the samples, without a read."""
+    if isinstance(source, MixedSource):
+        return " + ".join(map(_title, source.parts))
+    if isinstance(source, VersionedSource):
+        return f"{source.dataset_id}@{source.version[:12]}"
+    return str(getattr(source, "name", type(source).__name__))
+
+
+def _batch_of_arrays(
+    reader: BatchReader, options: StreamOptions, spans: Sequence[Span], turn: int, _memory: BatchMemory
+) -> CollatedBatch:
     arrays, substituted = reader.arrays(spans, turn)
     return replace(batch_of_arrays(arrays, options), substituted=substituted)
 
 
-def _batch_of_rows(reader: SampleReader, _options: StreamOptions, spans: Sequence[Span], _turn: int) -> CollatedBatch:
+def _batch_of_rows(
+    reader: SampleReader, _options: StreamOptions, spans: Sequence[Span], _turn: int, _memory: BatchMemory
+) -> CollatedBatch:
     import pyarrow as pa
 
     return batch_of_rows(pa.concat_tables([reader.rows(start, stop) for start, stop in spans]))
 
 
-def _batch_of_samples(reader: SampleReader, options: StreamOptions, spans: Sequence[Span], _turn: int) -> CollatedBatch:
-    return batch_of_columns(Columns.concat([reader.columns(start, stop) for start, stop in spans]), options)
+def _batch_of_samples(
+    reader: SampleReader, options: StreamOptions, spans: Sequence[Span], _turn: int, memory: BatchMemory
+) -> CollatedBatch:
+    return batch_of_columns(Columns.concat([reader.columns(start, stop) for start, stop in spans]), options, memory)
 
 
 def _versioned_source(source: SampleSource) -> VersionedSource:

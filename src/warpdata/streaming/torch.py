@@ -1,8 +1,8 @@
 """Streams for PyTorch: tensors, and a loader whose workers are processes. Only this module of the package uses torch.
 
 Worker `w` of `n` makes the batches `w`, `w + n`, … of its rank. The loader takes from the workers in turn, so the order
-is that of the stream. The process that consumes the batches counts them. Implements "Workers" of
-docs/specs/streaming.md.
+is that of the stream. The process that consumes the batches counts them; each batch brings the counts of its worker.
+Implements "Workers" of docs/specs/streaming.md.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from __future__ import annotations
 import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError
+from warpdata.errors import BadInputError, WarpError
 from warpdata.primitives.extras import require
+from warpdata.storage import IOStats
+from warpdata.streaming.stats import COUNT_NUMBERS, BatchCounts, StreamStats
+from warpdata.streaming.worker_pickle import PortableFunction, check_sendable, without_missing_script
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -58,6 +63,9 @@ class TorchLoader:
         self._may_fork = may_fork
         self._context = None if may_fork or not num_workers else _without_fork()
 
+    def __repr__(self) -> str:
+        return f"TorchLoader({self._stream!r}, num_workers={self._num_workers})"
+
     def __len__(self) -> int:
         return len(self._stream)
 
@@ -73,16 +81,17 @@ class TorchLoader:
 
     @property
     def telemetry(self) -> Telemetry:
-        """Telemetry of the consuming process. Bytes and I/O are counted by the workers."""
+        """Telemetry of the batches that this loader returned, with the bytes and I/O of its workers."""
         return self._stream.telemetry
 
     @property
     def dataset(self) -> Any:
         """The batches as an `IterableDataset`, for a DataLoader or StatefulDataLoader of the caller.
 
-        Give that `batch_size=None` and any number of workers. `set_epoch(n)` sets the next epoch.
+        Give that `batch_size=None` and any number of workers, and call `set_epoch(n)` before each epoch: new workers
+        begin with the state of the parent. `stats` has the totals of all workers, in `StreamStats`.
         """
-        return _dataset_class()(self._reopen, self.state_dict())
+        return _dataset_class()(PortableFunction(self._reopen), self.state_dict(), totals=_SharedTotals())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as `Stream.state_dict` does. Any number of workers and ranks can resume from it."""
@@ -99,7 +108,9 @@ class TorchLoader:
 
     def _opener(self) -> OpenStream:
         """Return the function that opens the stream. Without workers, the open stream is used."""
-        return self._reopen if self._num_workers else functools.partial(self._stream.for_worker, 0, 1)
+        if not self._num_workers:
+            return functools.partial(self._stream.for_worker, 0, 1)
+        return PortableFunction(self._reopen)
 
     def _run(self, epoch: int, begin: int) -> Iterator[Any]:
         stream = self._stream
@@ -114,10 +125,12 @@ class TorchLoader:
         stream.seek(epoch, begin)
         batches = _started(loader)
         for step in range(len(schedule)):
-            batch = stream.telemetry.wait_for(functools.partial(next, batches), 0)
+            with _worker_errors():
+                batch, numbers = stream.telemetry.wait_for(functools.partial(next, batches), 0)
+            if isinstance(batch, WarpError):
+                raise batch
             stream.seek(epoch, schedule.done_after(step))
-            samples = sum(stop - start for start, stop in schedule.spans(step, stream.options.rank))
-            stream.count_batch(step, schedule, samples)
+            stream.count_batch(step, schedule, BatchCounts.of(numbers))
             yield batch
         stream.seek(epoch + 1, 0)
 
@@ -143,14 +156,18 @@ def _without_fork() -> BaseContext | None:
         return None
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", *_PRELOADED])
-    forkserver.ensure_running()
+    with without_missing_script():
+        forkserver.ensure_running()
     return context
 
 
 def _started(loader: Any) -> Iterator[Any]:
     """Start the workers. A stream that cannot be pickled is an error of the caller."""
     try:
-        return iter(loader)
+        with without_missing_script():
+            return iter(loader)
+    except WarpError:
+        raise
     except Exception as error:
         if "pickle" not in str(error):
             raise
@@ -158,6 +175,17 @@ def _started(loader: Any) -> Iterator[Any]:
             f"the stream cannot be sent to worker processes: {error}",
             hint="Use a transform that is a function of a module, or num_workers=0.",
         ) from error
+
+
+@contextmanager
+def _worker_errors() -> Iterator[None]:
+    """Add a next step to torch's error about a worker that died, which names only the process."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" in str(error):
+            error.add_note("Its own error is printed above, unless the system killed it. num_workers=0 shows it here.")
+        raise
 
 
 def _dataset_class() -> type:
@@ -170,12 +198,29 @@ def _dataset_class() -> type:
 
 
 class _WorkerBatches:
-    """The batches of one worker. Its state is the token that it began with, and the number of batches since."""
+    """The batches of one worker. Its state is the token that it began with, and the number of batches since.
 
-    def __init__(self, reopen: OpenStream, token: dict[str, Any]) -> None:
+    With `totals`, the counts of the batches are added to them. Without, each batch comes with its counts, and an
+    error comes in place of a batch: torch would keep its text, but neither its hint nor its kind.
+    """
+
+    def __init__(self, reopen: OpenStream, token: dict[str, Any], totals: _SharedTotals | None = None) -> None:
         self._reopen = reopen
         self._token = token
         self._batches = 0
+        self._totals = totals
+
+    def __repr__(self) -> str:
+        return f"WorkerBatches(epoch={self._token['epoch']}, samples_done={self._token['samples_done']})"
+
+    @property
+    def stats(self) -> StreamStats:
+        """Totals of the batches that all workers made, also those that wait in a queue of the loader.
+
+        `working_s` is the time from the first batch to the last.
+        """
+        assert self._totals is not None, "only the loader's own datasets have none"
+        return self._totals.stats()
 
     def set_epoch(self, number: int) -> None:
         """Begin the next iteration with this epoch."""
@@ -188,15 +233,72 @@ class _WorkerBatches:
         self._token, self._batches = dict(state["token"]), state["batches"]
 
     def __iter__(self) -> Iterator[Any]:
+        if self._totals is not None:
+            for batch, counts, worker, times in self._made():
+                self._totals.add(worker, counts, *times)
+                yield batch
+            return
+        try:
+            for batch, counts, _, _ in self._made():
+                yield batch, counts.numbers
+        except WarpError as error:
+            yield error, ()
+
+    def _made(self) -> Iterator[tuple[Any, BatchCounts, int, tuple[float, float]]]:
+        """Yield each batch with its counts, the worker that made it, and the times when that began and now."""
         info = _torch().utils.data.get_worker_info()
         stream = self._reopen()
         if info is not None:
             stream = stream.for_worker(info.id, info.num_workers)
         stream.load_state_dict(self._token)
+        clock, seen = stream.telemetry.clock, stream.telemetry.stats
+        began = clock()
         for batch in stream.skip_batches(self._batches):
+            if info is not None and self._batches == 0:
+                check_sendable(batch)
             self._batches += 1
-            yield batch
+            stats = stream.telemetry.stats
+            counts, seen = BatchCounts.between(seen, stats), stats
+            if info is None and self._totals is None:
+                counts = replace(counts, io=IOStats())  # the session of the consumer has counted it
+            yield batch, counts, info.id if info is not None else 0, (began, clock())
         self._token, self._batches = stream.state_dict(), 0
+
+
+_NS = 10**9
+_TOTALS_ROWS = 256
+_BATCHES, _BEGAN, _ENDED, _COUNTS = 0, 1, 2, 3
+
+
+class _SharedTotals:
+    """Counts of all workers in shared memory. Each worker writes a row of its own, so none waits for another."""
+
+    def __init__(self) -> None:
+        torch = _torch()
+        self._rows = torch.zeros((_TOTALS_ROWS, _COUNTS + COUNT_NUMBERS), dtype=torch.int64).share_memory_()
+
+    def add(self, worker: int, counts: BatchCounts, began: float, ended: float) -> None:
+        """Add a batch that a worker made. The times are those of a clock that all processes share."""
+        row = self._rows[worker % _TOTALS_ROWS]
+        row[_BATCHES] += 1
+        if not row[_BEGAN]:
+            row[_BEGAN] = int(began * _NS)
+        row[_ENDED] = int(ended * _NS)
+        row[_COUNTS:] += _torch().tensor(counts.numbers, dtype=_torch().int64)
+
+    def stats(self) -> StreamStats:
+        rows = self._rows[self._rows[:, _BATCHES] > 0]
+        if not len(rows):
+            return StreamStats()
+        counts = BatchCounts.of(rows[:, _COUNTS:].sum(0).tolist())
+        return StreamStats(
+            batches=int(rows[:, _BATCHES].sum()),
+            samples=counts.samples,
+            substituted=counts.substituted,
+            bytes=counts.bytes,
+            working_s=int(rows[:, _ENDED].max() - rows[:, _BEGAN].min()) / _NS,
+            io=counts.io,
+        )
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -128,6 +130,11 @@ def test_a_worker_fetches_no_more_than_one_process(shuffle: bool, begin: int) ->
     assert max(bytes_fetched(worker, 4) for worker in range(4)) <= 1.1 * alone
 
 
+def guarded(lock: Any, sample: dict[str, Any]) -> dict[str, Any]:
+    with lock:
+        return sample
+
+
 def test_workers_read_from_an_object_store(s3_url: str, s3_server: S3Endpoint, tmp_path: Path) -> None:
     settings = s3_server.settings(cache_dir=tmp_path / "cache")
     paths = save_all(tmp_path / "in", [20, 9])
@@ -135,7 +142,7 @@ def test_workers_read_from_an_object_store(s3_url: str, s3_server: S3Endpoint, t
     remote = wd.dataset("a/robot", store=s3_url, settings=settings).episodes()
     assert places(remote.to_torch(**KEYWORDS, num_workers=1).epoch(0)) == places(remote.windows(**KEYWORDS).epoch(0))
     with pytest.raises(BadInputError, match="cannot be sent to worker processes"):
-        next(iter(remote.to_torch(**KEYWORDS, transform=lambda sample: sample, num_workers=1)))
+        next(iter(remote.to_torch(**KEYWORDS, transform=partial(guarded, Lock()), num_workers=1)))
     with pytest.raises(UnsupportedError):
         remote.to_torch(**KEYWORDS).rebase("main")
     assert not multiprocessing.active_children()

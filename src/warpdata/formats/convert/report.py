@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from warpdata.primitives.reprs import short_repr
+
 __all__ = ["ConversionLog", "ConversionReport", "FieldOutcome", "merge_reports"]
 
 _TITLES = {"kept": "kept, bit for bit", "changed": "changed", "lost": "lost", "added": "added"}
@@ -42,6 +44,10 @@ class ConversionReport:
     changed: tuple[FieldOutcome, ...]
     lost: tuple[FieldOutcome, ...]
     added: tuple[FieldOutcome, ...]
+
+    def __repr__(self) -> str:
+        counts = {name: len(getattr(self, name)) for name in ("written", "kept", "changed", "lost", "added")}
+        return short_repr("ConversionReport", self.source, self.target, episodes=self.episodes, **counts)
 
     @property
     def is_lossless(self) -> bool:

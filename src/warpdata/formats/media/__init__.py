@@ -1,6 +1,7 @@
 """Images, audio and video: decoding, headers, packets. Nothing here knows stores or datasets."""
 
 from warpdata.formats.media.audio import AudioInfo, audio_info, decode_audio
+from warpdata.formats.media.callback_file import Reserve, reserve_nothing
 from warpdata.formats.media.image import (
     check_pixels,
     decode_image,
@@ -9,6 +10,7 @@ from warpdata.formats.media.image import (
     image_size,
     image_to_array,
     resize_rgb,
+    thumbnail_png,
 )
 from warpdata.formats.media.image_header import read_image_size
 from warpdata.formats.media.video import (
@@ -29,6 +31,7 @@ __all__ = [
     "DecodedFrame",
     "DecoderSettings",
     "PacketReader",
+    "Reserve",
     "VideoInfo",
     "VideoPacket",
     "VideoReader",
@@ -45,5 +48,7 @@ __all__ = [
     "open_packets",
     "read_image_size",
     "require_decoders",
+    "reserve_nothing",
     "resize_rgb",
+    "thumbnail_png",
 ]

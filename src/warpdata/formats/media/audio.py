@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from warpdata.errors import BadInputError, LimitExceededError, MediaDecodeError, UnsupportedError
-from warpdata.formats.media.callback_file import CallbackFile
+from warpdata.formats.media.callback_file import CallbackFile, Reserve, reserve_nothing
 from warpdata.formats.media.image import Array
 from warpdata.limits import MAX_AUDIO_CHUNKS, MAX_AUDIO_SAMPLES, MAX_UNTAGGED_MP3_BYTES
 from warpdata.primitives.extras import require
@@ -30,6 +30,7 @@ _VORBIS_PAGE_FRAMES = 255 * 4096
 _UNKNOWN_SIZE = 0x7FFF_0000
 """A chunk size from here on is a placeholder of a writer that did not know the size, such as one into a pipe."""
 
+_SAMPLE_BYTES = 4
 _SAMPLE_CHUNKS = (b"data", b"SSND", b"BODY")
 _LENGTH_TAGS = (b"Xing", b"Info", b"VBRI")
 _MP3_KBITS = {
@@ -59,12 +60,18 @@ def audio_info(file: BinaryIO, name: str) -> AudioInfo:
 
 
 def decode_audio(
-    file: BinaryIO, name: str, *, start_s: float = 0.0, duration_s: float | None = None
+    file: BinaryIO,
+    name: str,
+    *,
+    start_s: float = 0.0,
+    duration_s: float | None = None,
+    reserve: Reserve = reserve_nothing,
 ) -> tuple[Array, int]:
     """Return samples as float32, frames × channels, and the sample rate.
 
     Both ends are rounded to the nearest frame, so that adjacent parts share no frame and miss none. A part that
-    runs past the end stops there. The file stays open.
+    runs past the end stops there. The file stays open. `reserve` takes the memory of the samples before it is
+    allocated.
     """
     source = CallbackFile(file, name)
     with source.decoding(), _open_audio(source) as (audio, frames):
@@ -77,6 +84,7 @@ def decode_audio(
                 hint="Decode parts, with start_s and duration_s.",
             )
         begin = _decoding_start(audio, first, frames)
+        reserve((last - begin) * audio.channels * _SAMPLE_BYTES)
         audio.seek(begin)
         samples: Array = audio.read(last - begin, dtype="float32", always_2d=True)
     if begin + len(samples) != last:

@@ -6,13 +6,16 @@ Libraries such as FFmpeg swallow exceptions of their callbacks. `CallbackFile.de
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from warpdata.errors import MediaDecodeError, WarpError
 
-__all__ = ["CallbackFile", "describe_error"]
+__all__ = ["CallbackFile", "Reserve", "describe_error", "reserve_nothing"]
+
+Reserve: TypeAlias = Callable[[int], None]
+"""Takes the bytes that a decoder is about to allocate, and raises if these are too many."""
 
 
 class CallbackFile:
@@ -67,6 +70,10 @@ class CallbackFile:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+
+def reserve_nothing(_size_bytes: int) -> None:
+    """Allow every allocation within the limits of the format."""
 
 
 def describe_error(error: Exception) -> str:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.errors import LimitExceededError, MediaDecodeError, UnsupportedError, WarpError
-from warpdata.formats.media.callback_file import describe_error
+from warpdata.formats.media.callback_file import Reserve, describe_error, reserve_nothing
 from warpdata.limits import MAX_IMAGE_PIXELS
 from warpdata.primitives.extras import require
 
@@ -32,6 +32,7 @@ __all__ = [
     "image_size",
     "image_to_array",
     "resize_rgb",
+    "thumbnail_png",
 ]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -39,17 +40,22 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 _IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF", "QOI")
 """Formats with a signature. EPS is absent, because Pillow hands it to another program."""
 
+_PILLOW_PIXEL_BYTES = 4
+"""Memory of a pixel in Pillow, which pads colours to four bytes."""
+
 _warning_filters = threading.Lock()
 
 
-def decode_image(data: bytes | memoryview, name: str) -> Image.Image:
+def decode_image(data: bytes | memoryview, name: str, reserve: Reserve = reserve_nothing) -> Image.Image:
     """Decode an image; of several frames, the first.
 
     An orientation tag is not applied: see `PIL.ImageOps.exif_transpose`. TIFF and AVIF are the exception, because
-    Pillow rotates them while it loads.
+    Pillow rotates them while it loads. `reserve` takes the memory of the image and of an array of it, before any of it
+    is allocated.
     """
     image = _open_image(data, name)
     check_pixels(image.size, name)
+    reserve(math.prod(image.size) * (_PILLOW_PIXEL_BYTES + _array_pixel_bytes(image)))
     if image.format == "JPEG2000" and _is_truncated_jpeg2000(data):
         raise MediaDecodeError(f"{name} is a truncated JPEG 2000 image: its codestream has no end marker")
     with _image_errors(name), _without_size_warning(image.size):
@@ -61,13 +67,13 @@ def decode_image(data: bytes | memoryview, name: str) -> Image.Image:
         return first
 
 
-def image_to_array(data: bytes | memoryview, name: str) -> Array:
+def image_to_array(data: bytes | memoryview, name: str, reserve: Reserve = reserve_nothing) -> Array:
     """Decode an image to height × width for grey, × 3 for colour, × 4 with transparency.
 
     The pixels are uint8. Grey images of more depth are uint16, int32 or float32. Pillow reduces 16-bit colour to 8.
     """
     np = require("numpy", purpose=f"decoding {name}", extra="image")
-    image = decode_image(data, name)
+    image = decode_image(data, name, reserve)
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
         deep: Array = np.asarray(image).astype(np.uint16)
         return deep
@@ -121,6 +127,17 @@ def encode_png(pixels: Array) -> bytes:
     return out.getvalue()
 
 
+def thumbnail_png(data: bytes | memoryview, name: str, edge: int = 256) -> bytes:
+    """Return the image as PNG, at most `edge` pixels wide and high."""
+    image = decode_image(data, name)
+    with _image_errors(name):
+        small = image.convert("RGBA" if image.has_transparency_data else "RGB")
+        small.thumbnail((edge, edge))
+        out = io.BytesIO()
+        small.save(out, "PNG")
+        return out.getvalue()
+
+
 def image_size(data: bytes | memoryview, name: str) -> tuple[int, int]:
     """Return width and height from the header, also of an image that is too large to decode."""
     return _open_image(data, name).size
@@ -131,6 +148,11 @@ def check_pixels(size: tuple[int, int], name: str, max_pixels: int | None = None
     most = MAX_IMAGE_PIXELS if max_pixels is None else max_pixels
     if math.prod(size) > most:
         raise LimitExceededError(f"{name} has {size[0]} × {size[1]} pixels; at most {most} are decoded")
+
+
+def _array_pixel_bytes(image: Image.Image) -> int:
+    """Return the most bytes of a pixel in the array, from the header."""
+    return {"1": 1, "L": 1, "RGB": 4 if "transparency" in image.info else 3, "I;16": 2}.get(image.mode, 4)
 
 
 def _array_mode(image: Image.Image) -> str:

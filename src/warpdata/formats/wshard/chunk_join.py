@@ -18,6 +18,7 @@ from warpdata.formats.wshard.dtypes import Array, np
 from warpdata.formats.wshard.metadata import EpisodeInfo
 from warpdata.formats.wshard.model import Block, Channel, Episode, Origin, check_episodes
 from warpdata.formats.wshard.reader import BlockReader, WShardFile
+from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.storage import RangeSource
 
@@ -62,6 +63,9 @@ class JoinedBlock(BlockReader):
                 )
         self._starts = [0, *accumulate(reader.block_type.rows for reader in readers)]
         self._joined_type = replace(first.block_type, rows=self._starts[-1])
+
+    def __repr__(self) -> str:
+        return short_repr("JoinedBlock", self.name, parts=len(self.parts), rows=self.block_type.rows)
 
     @property
     def block_type(self) -> BlockType:
@@ -158,6 +162,9 @@ class JoinedFile(WShardFile):
     def info(self) -> EpisodeInfo:
         """The metadata of the whole episode."""
         return self._joined
+
+    def __repr__(self) -> str:
+        return short_repr("JoinedFile", self.info.id, parts=len(self.parts), blocks=list(self.blocks))
 
     def __contains__(self, name: object) -> bool:
         return name in self.blocks

@@ -19,6 +19,7 @@ from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_STEPS
 from warpdata.primitives.hashing import is_digest
 from warpdata.primitives.paths import check_path
+from warpdata.primitives.reprs import short_repr
 from warpdata.storage import RangeSource
 
 __all__ = [
@@ -61,6 +62,9 @@ class ChunkManifest:
     total_chunks: int
     total_timesteps: int
     chunks: tuple[ChunkEntry, ...]
+
+    def __repr__(self) -> str:
+        return short_repr("ChunkManifest", self.episode_id, chunks=len(self.chunks), steps=self.total_timesteps)
 
 
 def chunk_uri(episode_id: str, index: int) -> str:

@@ -39,6 +39,7 @@ from warpdata.limits import WSHARD_MAX_CHUNKS, WSHARD_MAX_JSON_BYTES
 from warpdata.primitives.hashing import fingerprint_file
 from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.paths import check_path
+from warpdata.primitives.reprs import short_repr
 
 __all__ = ["ChunkedEpisodeWriter"]
 
@@ -111,6 +112,9 @@ class ChunkedEpisodeWriter:
     def step_count(self) -> int:
         """The number of steps in all chunks so far."""
         return sum(entry.length for entry in self._chunks)
+
+    def __repr__(self) -> str:
+        return short_repr("ChunkedEpisodeWriter", str(self._directory), self._id, chunks=len(self._chunks))
 
     def write_chunk(self, chunk: Episode) -> ChunkEntry:
         """Save the next chunk. Its id must be that of the episode; its `chunk` field is set here."""

@@ -14,6 +14,7 @@ from warpdata.errors import BadInputError, CorruptError, LimitExceededError, Uns
 from warpdata.formats.wshard.dtypes import Array, np
 from warpdata.limits import MAX_VIDEO_FRAMES, WSHARD_MAX_EXTRADATA_BYTES
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.reprs import short_repr
 
 __all__ = ["FRAME_ENTRY", "HIDDEN", "IMAGE_CODECS", "KEY", "FrameIndex", "frames_block", "parse_frames"]
 
@@ -44,6 +45,9 @@ class FrameIndex:
     codec: str
     extradata: bytes
     entries: Array
+
+    def __repr__(self) -> str:
+        return short_repr("FrameIndex", self.codec, frames=len(self))
 
     def __len__(self) -> int:
         """Return the number of frames that are shown."""

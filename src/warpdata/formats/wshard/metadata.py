@@ -16,6 +16,7 @@ from warpdata.formats.wshard.dtypes import DType
 from warpdata.formats.wshard.model import ChunkPlace, Timebase
 from warpdata.limits import WSHARD_MAX_CHANNELS, WSHARD_MAX_DIMENSIONS, WSHARD_MAX_STEPS
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.reprs import short_repr
 
 __all__ = [
     "KNOWN_MEMBERS",
@@ -75,6 +76,9 @@ class EpisodeInfo:
     attributes: JsonObject
     channels: Mapping[str, ChannelSpec]
     lanes: Mapping[str, ChannelSpec]
+
+    def __repr__(self) -> str:
+        return short_repr("EpisodeInfo", self.id, length=self.length, channels=list(self.channels))
 
     @cached_property
     def by_id(self) -> Mapping[str, ChannelSpec]:

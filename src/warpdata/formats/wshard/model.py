@@ -13,6 +13,7 @@ from warpdata.errors import BadInputError
 from warpdata.formats.wshard.array_input import is_bf16_tensor, to_array
 from warpdata.formats.wshard.canonical_json import JsonObject
 from warpdata.formats.wshard.dtypes import Array, DType, np
+from warpdata.primitives.reprs import short_repr
 
 if TYPE_CHECKING:
     from warpdata.formats.wshard.metadata import ChannelSpec
@@ -86,6 +87,10 @@ class Channel:
                 object.__setattr__(self, "dtype", DType.BF16)
             object.__setattr__(self, "data", to_array(self.data, f"channel {self.id!r}", self.dtype))
 
+    def __repr__(self) -> str:
+        shape, dtype = getattr(self.data, "shape", None), getattr(self.data, "dtype", None)
+        return short_repr("Channel", self.id, shape=shape, dtype=None if dtype is None else str(self.dtype or dtype))
+
     @property
     def stored_dtype(self) -> DType:
         return self.dtype or DType.of(self.data.dtype)
@@ -110,6 +115,9 @@ class Block:
                 raise BadInputError(f"a block holds bytes, not a {type(data).__name__}")
             object.__setattr__(self, "data", bytes(data))
 
+    def __repr__(self) -> str:
+        return short_repr("Block", self.data, content_type=self.content_type, tags=self.tags)
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlace:
@@ -132,6 +140,9 @@ class Origin:
     verbatim: Mapping[str, bytes] = field(default_factory=dict)
     is_sealed: bool = False
     series: Mapping[str, ChannelSpec] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return short_repr("Origin", blocks=len(self.layout), is_sealed=self.is_sealed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,6 +181,17 @@ class Episode:
             value = getattr(self, name)
             if value is not None and type(value) is not np.ndarray:
                 object.__setattr__(self, name, to_array(value, name, dtype))
+
+    def __repr__(self) -> str:
+        return short_repr(
+            "Episode",
+            self.id,
+            length=self.length,
+            env_id=self.env_id or None,
+            observations=list(self.observations) or None,
+            actions=list(self.actions) or None,
+            extra=list(self.extra) or None,
+        )
 
     def lanes(self) -> dict[str, Channel]:
         """Return every channel by the name of its block."""

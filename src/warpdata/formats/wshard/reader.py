@@ -35,6 +35,7 @@ from warpdata.formats.wshard.seek_table import SeekTable, read_seek_table
 from warpdata.formats.wshard.source import BufferedSource, PathLike, open_source
 from warpdata.limits import MIB, WSHARD_MAX_JSON_BYTES
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.storage import RangeSource
 
@@ -73,6 +74,9 @@ class WShardFile:
         self._entries = {entry.name: entry for entry in entries}
         self._readers: dict[str, BlockReader] = {}
         self._info: EpisodeInfo | None = None
+
+    def __repr__(self) -> str:
+        return short_repr("WShardFile", blocks=list(self._entries), is_closed=self._source is None or None)
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -157,6 +161,9 @@ class BlockReader:
         self._mapped: Array | None = None
         self._is_checked = False
         self._cache = CHUNK_CACHE.open_block(file.cache_bytes) if entry.is_chunked and file.cache_bytes else None
+
+    def __repr__(self) -> str:
+        return short_repr("BlockReader", self.entry.name, size_bytes=self.entry.size_bytes)
 
     @property
     def name(self) -> str:

@@ -40,6 +40,7 @@ from warpdata.limits import MIB, WSHARD_MAX_RECORD_BYTES
 from warpdata.primitives.atomic_file import sync_directory
 from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.paths import check_path
+from warpdata.primitives.reprs import short_repr
 from warpdata.storage import explain_os_error
 
 __all__ = ["WShardStreamWriter"]
@@ -97,6 +98,9 @@ class WShardStreamWriter:
         self._is_begun = self._has_end = False
         self._position = _Position()
         self._steps = 0
+
+    def __repr__(self) -> str:
+        return short_repr("WShardStreamWriter", str(self._path), self._id, steps=self.step_count)
 
     @property
     def partial_path(self) -> Path:

@@ -34,6 +34,7 @@ from warpdata.formats.wshard.save import RowSource
 from warpdata.formats.wshard.source import PathLike
 from warpdata.limits import MAX_IMAGE_PIXELS, MAX_VIDEO_FRAMES
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.reprs import short_repr
 from warpdata.storage import explain_os_error
 
 __all__ = ["FrameReader", "index_images", "index_video"]
@@ -106,6 +107,9 @@ class FrameReader:
         self._read: _ReadBytes = self._read_block
         self.index = index or parse_frames(file[frames_block(block)].raw(), self._reader.entry.size_bytes)
         self._declared_size = _frame_size(file.info, block)
+
+    def __repr__(self) -> str:
+        return short_repr("FrameReader", self._block, frames=len(self.index))
 
     def __len__(self) -> int:
         return len(self.index)

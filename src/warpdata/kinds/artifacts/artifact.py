@@ -14,7 +14,15 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from warpdata.errors import BadInputError, CorruptError, ErrorKind, ObjectNotFoundError, UnsupportedError
+from warpdata.errors import (
+    BadInputError,
+    CorruptError,
+    ErrorKind,
+    LimitExceededError,
+    ObjectNotFoundError,
+    UnsupportedError,
+    WarpError,
+)
 from warpdata.kinds.artifacts.entry import ArtifactEntry
 from warpdata.kinds.artifacts.index import MemberIndex
 from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member
@@ -26,9 +34,10 @@ from warpdata.kinds.artifacts.member_fetch import (
     open_ranges,
     submit_ranges,
 )
-from warpdata.limits import MEMBER_CHUNK_BYTES
+from warpdata.limits import MEDIA_MEMORY_BYTES, MEMBER_CHUNK_BYTES
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob, blob_key
+from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.repository.manifest import LoadPage, Shard, ShardLookup, iter_shards
 from warpdata.storage import Reader
@@ -42,6 +51,7 @@ Extract: TypeAlias = Callable[[bytes], Path]
 """Writes the content of a member to a file and returns its path. The provider decides how long the file exists."""
 
 _SEARCHED_PATHS = 2000
+_SHOWN_MEMBERS = 5
 _CACHED_SHARDS = 8192
 
 
@@ -53,6 +63,8 @@ class ArtifactBackend:
     load_page: LoadPage
     reopen: Reopen
     extract: Extract
+    max_expanded_bytes: int = MEDIA_MEMORY_BYTES
+    """The most bytes that one call decompresses into memory."""
 
 
 @check_arguments
@@ -66,6 +78,7 @@ class Artifact:
         self._extract = backend.extract
         self._reader = backend.reader
         self._load_page = backend.load_page
+        self._max_expanded_bytes = backend.max_expanded_bytes
         self._index = MemberIndex(
             backend.reader, entry.index, entry.index_footer, (entry.member_count, entry.shards.shard_count)
         )
@@ -79,7 +92,17 @@ class Artifact:
         self._shard = functools.lru_cache(maxsize=_CACHED_SHARDS)(find_shard)
 
     def __repr__(self) -> str:
-        return f"Artifact({self.name!r}, kind={self.entry.kind!r}, members={len(self)})"
+        return short_repr("Artifact", self.name, kind=self.entry.kind, members=len(self))
+
+    def _repr_html_(self) -> str:
+        """Show the first members, which reads a page of the index."""
+        size_bytes = self.entry.shards.data_bytes
+        title = f"{self.name}: {len(self):,} members in {size_bytes:,} bytes ({self.entry.kind})"
+        try:
+            rows = [(member.path, member.size_bytes) for member in islice(self.members(), _SHOWN_MEMBERS)]
+        except WarpError as error:
+            return html_table(title, [], [], notes=[str(error)])
+        return html_table(title, ("member", "bytes"), rows)
 
     def __len__(self) -> int:
         return self.entry.member_count
@@ -134,8 +157,7 @@ class Artifact:
         wanted = self._locate(locators)
         flat = [one for ranges in wanted for one in ranges]
         futures = iter(submit_ranges(self._reader, flat, self.entry.compression, executor))
-        parts = [list(islice(futures, len(ranges))) for ranges in wanted]
-        return [few[0] if len(few) == 1 else functools.partial(_join, few) for few in parts]
+        return [FutureBytes.join(list(islice(futures, len(ranges)))) for ranges in wanted]
 
     def prepare(self, paths: Sequence[str]) -> None:
         """Fetch the index pages for many look-ups together, instead of one at a time."""
@@ -185,10 +207,25 @@ class Artifact:
         return self._shard_under(self.member(locator))
 
     def _fetch(self, ranges: Sequence[MemberRange]) -> list[bytes]:
+        self._check_expansion(ranges)
         return fetch_ranges(self._reader, ranges, self.entry.compression)
 
     def _fetch_one(self, wanted: MemberRange) -> bytes:
         return fetch_range(self._reader, wanted, self.entry.compression)
+
+    def _check_expansion(self, ranges: Sequence[MemberRange]) -> None:
+        """Raise `LimitExceededError` if compressed ranges are too large for memory. A few bytes may expand to many."""
+        if self.entry.compression is None:
+            return
+        size_bytes = 0
+        for wanted in ranges:
+            size_bytes += wanted.size_bytes
+            if size_bytes > self._max_expanded_bytes:
+                raise LimitExceededError(
+                    f"{wanted.name!r} of artifact {self.name!r} makes {size_bytes:,} bytes or more to decompress; "
+                    f"the limit of one call is {self._max_expanded_bytes:,} bytes",
+                    hint="Read fewer members at once, read parts with open(), or raise WARP_MEDIA_MEMORY_GB.",
+                )
 
     def _locate(self, locators: Sequence[Locator]) -> list[list[MemberRange]]:
         self._index.prepare([locator for locator in locators if isinstance(locator, str)])
@@ -226,10 +263,6 @@ class Artifact:
             return similar
         first = next(self.members(), None)
         return f"It has {len(self):,} members" + (f", such as {first.path}" if first else "")
-
-
-def _join(parts: Sequence[FutureBytes]) -> bytes:
-    return b"".join(part() for part in parts)
 
 
 def _chunk_ranges(member: Member, chunks: Sequence[Chunk], blob: Blob) -> list[MemberRange]:

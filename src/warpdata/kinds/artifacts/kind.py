@@ -54,7 +54,13 @@ class _ArtifactKind(PayloadKind[ArtifactEntry, Artifact]):
         name, entry = pick_entry(self, version.manifest, name)
         session, ref = version.session, version.ref
         address = ArtifactAddress(session.reader.url, ref.dataset_id, ref.version, name, session.mode.value)
-        backend = ArtifactBackend(session.media_reader, version.load_page, address, partial(_extract, session))
+        backend = ArtifactBackend(
+            session.media_reader,
+            version.load_page,
+            address,
+            partial(_extract, session),
+            session.settings.media_memory_bytes,
+        )
         artifact = Artifact(name, entry, backend)
         _open_by_address[address] = artifact
         _recently_opened.append(artifact)

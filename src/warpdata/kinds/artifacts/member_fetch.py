@@ -1,6 +1,7 @@
 """Ranges of shards that hold members: fetched together, verified one by one, decompressed.
 
-A range that fails verification is read once more if a cached copy may be corrupt. Otherwise it is an error.
+A range that fails verification is read once more if a cached copy may be corrupt. Otherwise it is an error. Ranges
+that are fetched ahead stay compressed until they are used, and are bounded in bytes.
 """
 
 from __future__ import annotations
@@ -17,15 +18,36 @@ from typing import BinaryIO, NamedTuple, TypeAlias, cast
 import xxhash
 
 from warpdata.errors import CorruptError
-from warpdata.limits import MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
+from warpdata.limits import GIB, MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.storage import ByteRange, Reader, coalesce, read_verified
 
 __all__ = ["FutureBytes", "MemberRange", "fetch_range", "fetch_ranges", "open_ranges", "submit_ranges"]
 
-FutureBytes: TypeAlias = Callable[[], bytes]
-"""Waits for content that is being fetched, and returns it."""
+_AHEAD_BYTES = 1 * GIB
+"""Stored bytes that one call fetches ahead. Ranges beyond are fetched when they are used."""
+
+_Read: TypeAlias = Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class FutureBytes:
+    """Content that is being fetched. A call waits for it and returns it, `size_bytes` long."""
+
+    size_bytes: int
+    name: str
+    read: _Read
+
+    def __call__(self) -> bytes:
+        return self.read()
+
+    @staticmethod
+    def join(parts: Sequence[FutureBytes]) -> FutureBytes:
+        """Return the content of consecutive parts of one member."""
+        if len(parts) == 1:
+            return parts[0]
+        return FutureBytes(sum(part.size_bytes for part in parts), parts[0].name, partial(_join, parts))
 
 
 class MemberRange(NamedTuple):
@@ -67,17 +89,24 @@ def submit_ranges(
 ) -> list[FutureBytes]:
     """Start fetching and return a future for each range. The executor runs requests in the order of the ranges.
 
-    Local ranges are read when their future is called.
+    Local ranges, and those beyond the bytes to fetch ahead, are read when their future is called.
     """
-    local, requests = _plan(reader, ranges, compression)
-    out: list[FutureBytes] = [bytes] * len(ranges)
-    for position in local:
-        out[position] = partial(fetch_range, reader, ranges[position], compression)
+    _, requests = _plan(reader, ranges, compression)
+    reads: list[_Read] = [partial(fetch_range, reader, wanted, compression) for wanted in ranges]
+    ahead_bytes = 0
     for request in sorted(requests, key=lambda request: min(request.positions)):
-        future = executor.submit(_fetch, reader, ranges, compression, request)
-        for position in request.positions:
-            out[position] = partial(_content_of, future, position)
-    return out
+        ahead_bytes += request.span.size_bytes
+        if ahead_bytes > _AHEAD_BYTES:
+            break
+        if compression is None:
+            future = executor.submit(_fetch, reader, ranges, compression, request)
+            for position in request.positions:
+                reads[position] = partial(_content_of, future, position)
+        else:
+            stored = executor.submit(_fetch_stored, reader, ranges, request)
+            for position in request.positions:
+                reads[position] = partial(_expand, reader, ranges[position], compression, stored, position)
+    return [FutureBytes(wanted.size_bytes, wanted.name, read) for wanted, read in zip(ranges, reads, strict=True)]
 
 
 def open_ranges(ranges: Sequence[MemberRange], fetch: Callable[[MemberRange], bytes]) -> BinaryIO:
@@ -139,6 +168,30 @@ def _fetch(
 
 def _content_of(future: Future[dict[int, bytes]], position: int) -> bytes:
     return future.result()[position]
+
+
+def _fetch_stored(reader: Reader, ranges: Sequence[MemberRange], request: _ShardRequest) -> dict[int, bytes]:
+    """Send a request and return stored bytes by position, not yet verified."""
+    reply, start = reader.read_range(request.key, request.span), request.span.start
+    return {
+        position: bytes(reply[wanted.offset - start : wanted.offset - start + wanted.stored_bytes])
+        for position in request.positions
+        for wanted in (ranges[position],)
+    }
+
+
+def _expand(
+    reader: Reader, wanted: MemberRange, compression: str, stored: Future[dict[int, bytes]], position: int
+) -> bytes:
+    """Return the content of fetched bytes. Corrupt ones are fetched again."""
+    try:
+        return _decode(reader, wanted, memoryview(stored.result()[position]), compression=compression)
+    except CorruptError:
+        return fetch_range(reader, wanted, compression)
+
+
+def _join(parts: Sequence[FutureBytes]) -> bytes:
+    return b"".join(part() for part in parts)
 
 
 def _span(wanted: MemberRange) -> ByteRange:

@@ -7,14 +7,16 @@ own settings.
 from __future__ import annotations
 
 import io
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar
 
-from warpdata.errors import BadInputError
+from warpdata.errors import BadInputError, WarpError
 from warpdata.formats.media import (
     AudioInfo,
+    Reserve,
     VideoInfo,
     VideoReader,
     audio_info,
@@ -22,12 +24,15 @@ from warpdata.formats.media import (
     decode_image,
     image_size,
     image_to_array,
+    reserve_nothing,
+    thumbnail_png,
 )
 from warpdata.kinds.artifacts.artifact import Artifact, Reopen
 from warpdata.kinds.artifacts.member import ByteLocation, Locator
 from warpdata.kinds.artifacts.member_fetch import FutureBytes
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.reprs import html_image, html_table, short_repr
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +54,10 @@ class FileRef:
         self._locator = locator
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.path!r}, artifact={self._artifact.name!r})"
+        return short_repr(type(self).__name__, self.path, artifact=self._artifact.name)
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), [], [])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FileRef):
@@ -97,8 +105,11 @@ class FileRef:
 
         return np.frombuffer(self.read_bytes(), dtype=np.uint8)
 
-    def decode(self, content: bytes) -> Any:
-        """Decode content that `read_many` returned, for training. Without a type, the bytes."""
+    def decode(self, content: bytes, reserve: Reserve = reserve_nothing) -> Any:
+        """Decode content that `read_many` returned, for training. Without a type, the bytes.
+
+        `reserve` takes the bytes that decoding needs, before they are allocated.
+        """
         return content
 
     def signed_url(self, expires_s: int = 3600) -> str:
@@ -119,6 +130,13 @@ class ImageRef(FileRef):
 
     ref_type = "image"
 
+    def _repr_html_(self) -> str:
+        """Show a thumbnail, which reads the image."""
+        try:
+            return html_image(repr(self), b64encode(thumbnail_png(self.read_bytes(), self.path)).decode("ascii"))
+        except WarpError as error:
+            return html_table(repr(self), [], [], notes=[str(error)])
+
     def as_pil(self) -> Image:
         """Return the decoded image. The orientation tag is not applied."""
         return decode_image(self.read_bytes(), self.path)
@@ -127,9 +145,9 @@ class ImageRef(FileRef):
         """Return pixels: height × width for grey, × 3 for colour, × 4 with transparency."""
         return image_to_array(self.read_bytes(), self.path)
 
-    def decode(self, content: bytes) -> np.ndarray[Any, Any]:
+    def decode(self, content: bytes, reserve: Reserve = reserve_nothing) -> np.ndarray[Any, Any]:
         """Return pixels like `as_numpy`."""
-        return image_to_array(content, self.path)
+        return image_to_array(content, self.path, reserve)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -161,9 +179,9 @@ class AudioRef(FileRef):
         """Return samples like `as_array`."""
         return self.as_array()
 
-    def decode(self, content: bytes) -> np.ndarray[Any, Any]:
+    def decode(self, content: bytes, reserve: Reserve = reserve_nothing) -> np.ndarray[Any, Any]:
         """Return samples like `as_array`."""
-        return decode_audio(io.BytesIO(content), self.path)[0]
+        return decode_audio(io.BytesIO(content), self.path, reserve=reserve)[0]
 
 
 @check_arguments

@@ -35,6 +35,7 @@ from warpdata.kinds.episodes.source import EpisodeSource, Piece, make_checked_bl
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob
+from warpdata.primitives.reprs import short_repr
 from warpdata.repository.manifest import JsonObject
 from warpdata.storage import Reader, retry_corrupt
 
@@ -85,7 +86,7 @@ class StoredEpisode(ABC):
         """64 hex digits that name the content, independent of its compression."""
 
     def __repr__(self) -> str:
-        return f"StoredEpisode({self.id!r}, length={self.length}, bytes={self.size_bytes})"
+        return short_repr("StoredEpisode", self.id, length=self.length, bytes=self.size_bytes)
 
     def __len__(self) -> int:
         return self.length

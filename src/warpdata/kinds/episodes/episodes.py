@@ -19,6 +19,7 @@ from warpdata.kinds.episodes.window_spec import WindowKeywords, WindowRequest
 from warpdata.kinds.tables import Table
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.streaming import Collate, OpenStream, Stream, StreamContext, StreamOptions, TorchLoader
 
@@ -37,8 +38,16 @@ class Episodes:
         self._table = table
 
     def __repr__(self) -> str:
-        text = f", filter={self.filter_text!r}" if self._table is not None else ""
-        return f"Episodes({self.name!r}, count={self._index.entry.episode_count}{text})"
+        count, text = self._index.entry.episode_count, self.filter_text or None
+        return short_repr("Episodes", self.name, count=count, filter=text)
+
+    def _repr_html_(self) -> str:
+        """Show the first episodes. With a filter, these might need a long scan, so only the filter is shown."""
+        title, columns = f"{self.name}: {self._index.entry.episode_count:,} episodes", ("id", "env_id", "length")
+        if self._table is not None:
+            return html_table(title, [], [], notes=[f"filter: {self.filter_text}"])
+        rows = self.table().select(columns).head().to_pylist()
+        return html_table(title, columns, [[row[name] for name in columns] for row in rows])
 
     @property
     def name(self) -> str:
@@ -111,6 +120,7 @@ class Episodes:
         """
         if collate == "arrow":
             raise BadInputError("windows are arrays, not rows", hint="Use collate='numpy', 'torch', 'jax' or 'dict'.")
+        keywords.setdefault("prefetch", self._index.context.settings.prefetch)
         request, options = WindowRequest.parse(keywords, collate=collate)
         buffers = (out,) if isinstance(out, Mapping) else tuple(out or ())
         return self._open(request, options, buffers, is_auto=keywords.get("prefetch", "auto") == "auto")

@@ -50,6 +50,8 @@ class Scan:
     columns: tuple[str, ...]
     rows: RowRange
     row_filter: RowFilter | None = None
+    ahead_rows: int | None = None
+    """Rows to read ahead of the consumer; None bounds them by bytes and cores."""
 
 
 def scan_tables(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator[pa.Table]:
@@ -78,18 +80,20 @@ def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, reader: _Reader, 
     io = IO_POOL.executor()
     cpu = CPU_POOL.executor(cores)
     try:
-        pending: deque[tuple[int, Callable[[], list[_T]]]] = deque()
-        ahead_bytes, max_bytes = 0, read_ahead_bytes()
+        pending: deque[tuple[_Run, Callable[[], list[_T]]]] = deque()
+        ahead_bytes = ahead_rows = 0
+        max_bytes = read_ahead_bytes()
         for run in _runs(scan, _share_cores(_plan_tasks(scan, opener, load_page, io), cores), cores):
-            max_ahead = _AHEAD_PER_CORE * cores
-            if not run.tasks[0].file.is_local:
-                max_ahead += IO_POOL.size
-            while pending and (len(pending) >= max_ahead or ahead_bytes + run.size_bytes > max_bytes):
-                done_bytes, results = pending.popleft()
-                ahead_bytes -= done_bytes
+            max_ahead = _AHEAD_PER_CORE * cores + (0 if run.tasks[0].file.is_local else IO_POOL.size)
+            while pending and (
+                ahead_bytes + run.size_bytes > max_bytes
+                or (len(pending) >= max_ahead if scan.ahead_rows is None else ahead_rows > scan.ahead_rows)
+            ):
+                done, results = pending.popleft()
+                ahead_bytes, ahead_rows = ahead_bytes - done.size_bytes, ahead_rows - done.row_count
                 yield from results()
-            ahead_bytes += run.size_bytes
-            pending.append((run.size_bytes, _start(run.tasks, reader, read, io, cpu)))
+            ahead_bytes, ahead_rows = ahead_bytes + run.size_bytes, ahead_rows + run.row_count
+            pending.append((run, _start(run.tasks, reader, read, io, cpu)))
         while pending:
             yield from pending.popleft()[1]()
     finally:
@@ -104,6 +108,10 @@ class _Run:
     tasks: list[ScanTask]
     size_bytes: int
 
+    @property
+    def row_count(self) -> int:
+        return sum(task.take for task in self.tasks)
+
 
 def _runs(scan: Scan, tasks: Iterator[ScanTask], cores: int) -> Iterator[_Run]:
     """Group tasks of the same local file. Runs begin short, for the first rows, and end short, for an even finish."""
@@ -113,6 +121,8 @@ def _runs(scan: Scan, tasks: Iterator[ScanTask], cores: int) -> Iterator[_Run]:
         size_bytes = _size_bytes(task.file, task.group, scan.columns)
         tasks_left = (scan.rows.stop - task.first_row) // task.group_rows
         max_tasks = min(cores // _CORES_PER_RUN_TASK, started // cores, tasks_left // (_AHEAD_PER_CORE * cores))
+        if scan.ahead_rows is not None:
+            max_tasks = 1
         if run is not None:
             is_same = run.tasks[0].file is task.file and task.file.is_local and not task.is_prefix
             if is_same and len(run.tasks) < max_tasks and run.size_bytes + size_bytes <= max_bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, ErrorKind, UnsupportedError
+from warpdata.errors import BadInputError, ErrorKind, UnsupportedError, WarpError
 from warpdata.formats.parquet import ShardFile, ShardOpener
 from warpdata.kinds.tables.assignment import RowRange, assign_rows, resolve_rank
 from warpdata.kinds.tables.columns import check_column_names, check_columns, retype_batch, retype_table, select_fields
@@ -19,6 +19,7 @@ from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.extras import require
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.query import RowFilter, conjunction, connect_open, parse_filter, quote_identifier, read_files
 from warpdata.repository.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
 from warpdata.settings import Settings
@@ -42,6 +43,7 @@ _MAX_EXPORT_BYTES = 1 * GIB
 _MAX_UNVERIFIED_ROWS = 2**27
 _MAX_SHARD_ROWS = 2**26
 _FOOTER_READS = 8
+_SHOWN_COLUMNS = 20
 _INHERITED = ("_stored_schema", "_lookup")
 """Cached properties that `select` and `filter` hand on, because they depend on the entry alone."""
 
@@ -64,9 +66,24 @@ class Table:
     """Called with each batch, one batch before it is yielded, to prefetch what its rows refer to."""
 
     def __repr__(self) -> str:
-        columns = f", columns={list(self.columns)}" if self.columns else ""
-        filters = f", filter={self.filter_text!r}" if self.filters else ""
-        return f"Table({self.name!r}, rows={self.entry.shards.row_count}{columns}{filters})"
+        columns, text = None if self.columns is None else list(self.columns), self.filter_text or None
+        return short_repr("Table", self.name, rows=self.entry.shards.row_count, columns=columns, filter=text)
+
+    def _repr_html_(self) -> str:
+        """Show types and the first rows. With a filter, these might need a long scan, so only types are shown."""
+        title, notes = f"{self.name}: {self.entry.shards.row_count:,} rows", []
+        if self.filters:
+            notes.append(f"filter: {self.filter_text}")
+        try:
+            schema = self.schema()
+            shown = schema.names[:_SHOWN_COLUMNS]
+            rows = [] if self.filters or not shown else self.select(shown).raw().head().to_pylist()
+        except (WarpError, ValueError) as error:
+            return html_table(title, [], [], notes=[*notes, str(error)])
+        if len(schema.names) > len(shown):
+            notes.append(f"{len(schema.names) - len(shown)} more columns")
+        types = [[str(schema.field(at).type) for at in range(len(shown))]]
+        return html_table(title, shown, [*types, *([row[name] for name in shown] for row in rows)], notes=notes)
 
     @property
     def filter_text(self) -> str:
@@ -111,18 +128,22 @@ class Table:
         columns: Sequence[str] | str | None = None,
         shard: tuple[int, int] | str | None = None,
         limit: int | None = None,
+        prefetch: int | str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield record batches of exactly `batch_size` rows; the last one may be smaller.
 
         `shard=(rank, world_size)` reads the part of one rank: over all ranks, every row comes exactly once. `"auto"`
         takes both from the launcher's environment, and counts the workers of a PyTorch DataLoader as ranks. `limit`
-        bounds the rows of this call.
+        bounds the rows of this call. `prefetch` is the number of batches to read ahead, or "auto"; the default is
+        that of the settings.
         """
         _check_counts(batch_size, limit)
         if columns is not None:
-            return self.select(columns).batches(batch_size, shard=shard, limit=limit)
-        batches = rebatch(self._raw_row_groups(shard, limit), batch_size)
-        if self.on_lookahead is not None:
+            return self.select(columns).batches(batch_size, shard=shard, limit=limit, prefetch=prefetch)
+        ahead = self._batches_ahead(prefetch)
+        ahead_rows = None if ahead is None else ahead * batch_size
+        batches = rebatch(self._raw_row_groups(shard, limit, ahead_rows), batch_size)
+        if self.on_lookahead is not None and ahead != 0:
             batches = with_lookahead(batches, self.on_lookahead)
         if self.schema_transform is None:
             return batches
@@ -136,14 +157,16 @@ class Table:
         schema = self.schema()
         return (retype_table(table, schema) for table in self._raw_row_groups(shard, limit))
 
-    def _raw_row_groups(self, shard: tuple[int, int] | str | None, limit: int | None) -> Iterator[pa.Table]:
+    def _raw_row_groups(
+        self, shard: tuple[int, int] | str | None, limit: int | None, ahead_rows: int | None = None
+    ) -> Iterator[pa.Table]:
         if limit == 0:
             return
         rows = self._assigned_rows(shard)
         if limit is not None and not self.filters:
             rows = RowRange(rows.start, min(rows.stop, rows.start + limit))
         left = limit
-        for table in self._scan(tuple(self._selected_schema.names), rows):
+        for table in self._scan(tuple(self._selected_schema.names), rows, ahead_rows=ahead_rows):
             if left is None:
                 yield table
                 continue
@@ -188,9 +211,10 @@ class Table:
         columns: Sequence[str] | str | None = None,
         shard: tuple[int, int] | str | None = None,
         limit: int | None = None,
+        prefetch: int | str | None = None,
     ) -> Iterator[dict[str, list[Any]]]:
         """Yield batches, like `batches`, as dicts of lists."""
-        for batch in self.batches(batch_size, columns, shard, limit):
+        for batch in self.batches(batch_size, columns, shard, limit, prefetch):
             yield batch.to_pydict()
 
     def to_arrow(self, limit: int | None = None, *, allow_large: bool = False) -> pa.Table:
@@ -292,11 +316,20 @@ class Table:
         if shards.row_count > max_unverified * max(shards.shard_count, 1):
             IO_POOL.map_all(self.shards.peek, iter_shards(shards, self.load_page), limit=_FOOTER_READS)
 
-    def _scan(self, columns: tuple[str, ...], rows: RowRange) -> Iterator[pa.Table]:
+    def _batches_ahead(self, prefetch: int | str | None) -> int | None:
+        """Return the number of batches to read ahead; None lets the scan choose."""
+        chosen = self.settings.prefetch if prefetch is None else prefetch
+        if chosen == "auto":
+            return None
+        if isinstance(chosen, bool) or not isinstance(chosen, int) or chosen < 0:
+            raise BadInputError(f"prefetch={chosen!r} is neither 'auto' nor a count of batches")
+        return chosen
+
+    def _scan(self, columns: tuple[str, ...], rows: RowRange, ahead_rows: int | None = None) -> Iterator[pa.Table]:
         if rows.start >= rows.stop:
             return iter(())
         row_filter = conjunction(self.filters) if self.filters else None
-        scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter)
+        scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter, ahead_rows)
         return scan_tables(scan, self.shards, self.load_page)
 
     def _assigned_rows(self, shard: tuple[int, int] | str | None) -> RowRange:

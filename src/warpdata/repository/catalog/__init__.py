@@ -20,6 +20,7 @@ from warpdata.repository.catalog.transactions import (
     mark_store,
     put_create_only,
     put_manifest,
+    store_version,
 )
 
 __all__ = [
@@ -52,4 +53,5 @@ __all__ = [
     "parse_address",
     "put_create_only",
     "put_manifest",
+    "store_version",
 ]

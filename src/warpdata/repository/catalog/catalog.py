@@ -25,6 +25,7 @@ from warpdata.errors import (
 )
 from warpdata.primitives.hashing import is_digest
 from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.repository.catalog.branches import OnHint, find_head, list_branches, read_commit, read_label
 from warpdata.repository.catalog.layout import dataset_prefix, labels_prefix, manifest_key, manifests_prefix
@@ -67,6 +68,9 @@ class Catalog:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+
+    def __repr__(self) -> str:
+        return short_repr("Catalog", self._reader.url)
 
     def open(self, address: Address) -> tuple[VersionRef, Manifest]:
         """Resolve an address and load its manifest. The manifest of the hint is fetched while the hint is verified."""

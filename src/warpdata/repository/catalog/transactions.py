@@ -48,6 +48,7 @@ __all__ = [
     "put_create_only",
     "put_manifest",
     "put_named_by_content",
+    "store_version",
 ]
 
 Propose: TypeAlias = Callable[[Head | None], Manifest | None]
@@ -101,6 +102,20 @@ def commit(writer: Writer, txn: Transaction, propose: Propose, pause: Pause) -> 
     raise ConflictError(
         f"{MAX_COMMIT_ATTEMPTS} other commits to {txn.dataset_id}@{txn.branch} were faster", hint="Try again later."
     )
+
+
+def store_version(writer: Writer, txn: Transaction, propose: Propose, pause: Pause) -> Committed:
+    """Store the manifest and the commit of a change without a log entry. The branch stays as it is.
+
+    Readers find the version by its hash or by a label.
+    """
+    base = find_head(writer, txn.dataset_id, txn.branch)
+    manifest = propose(base)
+    if manifest is None:
+        assert base is not None, "an empty branch has nothing to keep"
+        return Committed(base.version, base.commit, base.sequence, changed=False)
+    stored = _write_records(writer, txn, base, manifest, pause)
+    return Committed(stored.version, stored.commit, base.sequence if base else 0, changed=False)
 
 
 def find_transaction(reader: Reader, dataset_id: str, branch: str, txn_id: str) -> HistoryEntry | None:

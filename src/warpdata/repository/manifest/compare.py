@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from warpdata.primitives.hashing import Blob
+from warpdata.primitives.reprs import short_repr
 from warpdata.repository.manifest.model import Binding, Manifest, ManifestEntry, Page, Payload, Shard, ShardList
 from warpdata.repository.manifest.pages import LoadPage, iter_shards, open_page
 
@@ -33,6 +34,9 @@ class VersionDiff:
     """The entries that differ between two versions. False if there are none."""
 
     changes: tuple[EntryChange, ...]
+
+    def __repr__(self) -> str:
+        return short_repr("VersionDiff", [f"{change.section}/{change.name}" for change in self.changes])
 
     def __bool__(self) -> bool:
         return bool(self.changes)

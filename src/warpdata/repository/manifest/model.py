@@ -16,6 +16,7 @@ import msgspec
 
 from warpdata.limits import MAX_LISTED_NAMES_BYTES
 from warpdata.primitives.hashing import Blob
+from warpdata.primitives.reprs import short_repr
 from warpdata.repository.manifest.canonical import JsonObject
 
 __all__ = [
@@ -152,6 +153,10 @@ class Manifest:
     bindings: tuple[Binding, ...] = ()
     metadata: JsonObject = field(default_factory=dict)
     """Free text about the version. It is not part of the version hash."""
+
+    def __repr__(self) -> str:
+        named = {section: sorted(entries) for section, entries in self.sections().items() if entries}
+        return short_repr("Manifest", self.dataset_id, bindings=len(self.bindings), **named)
 
     @property
     def row_count(self) -> int:
