@@ -25,6 +25,8 @@ class CliContext:
     quiet: bool = False
     debug: bool = False
     as_json: bool = False
+    json_errors: bool = False
+    """Print errors as JSON: the command line contains `--json`, even if it cannot be parsed."""
 
     def connect(self) -> Session:
         """Connect to `--store`, or to the store in the settings. Makes no request."""

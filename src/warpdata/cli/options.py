@@ -9,6 +9,7 @@ import click
 
 from warpdata.cli.context import CliContext
 from warpdata.cli.parameters import ADDRESS, DATASET_ID, STORE_URL
+from warpdata.cli.terminal import write_text
 from warpdata.primitives.suggest import suggest
 
 __all__ = [
@@ -59,9 +60,12 @@ class WarpGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def fail_unknown_command(ctx: click.Context, name: str, known: Iterable[str]) -> NoReturn:
-    """Fail with a usage error that names a similar command."""
-    ctx.fail(" ".join(filter(None, (f"unknown command {name!r}.", suggest(name, known, count=1)))))
+def fail_unknown_command(
+    ctx: click.Context, name: str, known: Iterable[str], meanings: Mapping[str, str] | None = None
+) -> NoReturn:
+    """Fail with a usage error. The next step is by meaning, or else a command with a similar name."""
+    hint = (meanings or {}).get(name.lower()) or suggest(name, known, count=1)
+    ctx.fail(" ".join(filter(None, (f"unknown command {name!r}.", hint))))
 
 
 def group(name: str) -> Callable[[Callable[..., Any]], WarpGroup]:
@@ -71,7 +75,7 @@ def group(name: str) -> Callable[[Callable[..., Any]], WarpGroup]:
         @click.pass_context
         def show_help(ctx: click.Context) -> None:
             if ctx.invoked_subcommand is None:
-                click.echo(ctx.get_help())
+                write_text(ctx.get_help())
 
         return WarpGroup(name, callback=show_help, help=function.__doc__, invoke_without_command=True)
 

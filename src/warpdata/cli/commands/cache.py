@@ -15,6 +15,7 @@ from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import command, group
 from warpdata.cli.output import note, print_facts, print_json, print_line
 from warpdata.cli.parameters import SizeType
+from warpdata.cli.terminal import escape
 from warpdata.session import open_cache
 from warpdata.storage.cache import BlobCache, EvictionResult, read_totals
 
@@ -163,7 +164,7 @@ def _may_clear(opened: BlobCache) -> bool:
         raise click.UsageError("no terminal to ask for confirmation; add --yes to clear the cache")
     found = opened.stats()
     question = f"Remove {count_text(found.entries, 'file')}, {bytes_text(found.bytes)} in {opened.directory}?"
-    return click.confirm(question, err=True)
+    return click.confirm(escape(question), err=True)
 
 
 def _print_evicted(cli: CliContext, opened: BlobCache, done: EvictionResult) -> None:

@@ -13,6 +13,7 @@ from warpdata.cli.doctor_checks import Finding, StoreProbe, check_cache, check_c
 from warpdata.cli.exit_codes import STORAGE
 from warpdata.cli.options import command
 from warpdata.cli.output import print_facts, print_json, print_line
+from warpdata.cli.terminal import escape
 from warpdata.errors import WarpError
 from warpdata.settings import Settings
 from warpdata.storage import normalize_url
@@ -85,9 +86,11 @@ def _print(findings: list[Finding], failed: int) -> None:
     rows: dict[str, Text] = {}
     for finding in findings:
         mark, style = _MARKS[finding.status]
-        text = Text.assemble((f"{mark} ", style), (finding.detail, "dim" if finding.status == "skipped" else ""))
+        text = Text.assemble(
+            (f"{mark} ", style), (escape(finding.detail), "dim" if finding.status == "skipped" else "")
+        )
         if finding.next_step:
-            text.append(f"\n  → {finding.next_step}", style="cyan")
+            text.append(f"\n  → {escape(finding.next_step)}", style="cyan")
         rows[finding.check] = text
     print_facts(rows)
     print_line()

@@ -14,6 +14,7 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import escape, type_text
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import note, print_line
+from warpdata.cli.terminal import write_text
 from warpdata.errors import AlreadyExistsError, BadInputError
 from warpdata.storage import normalize_url
 
@@ -47,7 +48,7 @@ def init(cli: CliContext, address: str, table: str | None, output: str | None, f
     store = None if cli.store is None else normalize_url(cli.store)
     source = loader_source(LoaderSpec(address, store, selected.name, schema))
     if output == "-":
-        click.echo(source, nl=False)
+        write_text(source)
         return
     path = Path(output or f"{opened.id.replace('/', '_').replace('-', '_')}_loader.py")
     _write(path, source, force)

@@ -7,6 +7,7 @@ import click
 from warpdata.cli.context import CliContext
 from warpdata.cli.options import command
 from warpdata.cli.output import note, print_json
+from warpdata.cli.terminal import write_data_line
 
 __all__ = ["list_remote"]
 
@@ -31,6 +32,6 @@ def list_remote(cli: CliContext, workspace: str | None) -> None:
         print_json({"store": session.reader.url, "datasets": found})
         return
     for name in found:
-        click.echo(name)
+        write_data_line(name)
     if not found:
         note(f"no datasets in {session.reader.url}" + (f" under {workspace}" if workspace else ""))

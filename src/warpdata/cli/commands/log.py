@@ -54,7 +54,7 @@ def _print(revisions: Sequence[Revision], labels: Mapping[str, list[str]]) -> No
     for revision in revisions:
         message = Text(escape(revision.message.partition("\n")[0]))
         for label in labels[revision.commit]:
-            message = Text.assemble((label, "green"), "  ", message)
+            message = Text.assemble((escape(label), "green"), "  ", message)
         rows.append(
             (
                 Text(short(revision.version), style="yellow"),

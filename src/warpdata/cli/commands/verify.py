@@ -54,7 +54,7 @@ def verify(ctx: click.Context, cli: CliContext, address: str) -> None:
         files = count_text(result.blobs, "file")
         print_line(f"{name} is valid: {files}, {bytes_text(result.size_bytes)} read and hashed")
     for problem in result.problems if not cli.as_json else ():
-        click.echo(problem)
+        print_line(problem)
     if result.problems:
         _fail(ctx, name, len(result.problems))
 
