@@ -65,4 +65,4 @@ def test_missing_scikit_learn_names_extra(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     result = run("demo")
     assert result.exit_code == 9
-    assert "pip install 'warpdata[demo]'" in result.stderr
+    assert "pip install 'warpdata-lake[demo]'" in result.stderr

@@ -38,7 +38,7 @@ def test_require_imports_submodules() -> None:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"extra": "image"}, "pip install 'warpdata[image]'"),
+        ({"extra": "image"}, "pip install 'warpdata-lake[image]'"),
         ({"install": "thing==1.0"}, "pip install thing==1.0"),
         ({}, "pip install no_such_library"),
     ],

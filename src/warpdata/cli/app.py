@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+import warpdata
 from warpdata.cli.context import CliContext
 from warpdata.cli.exit_codes import EXIT_CODES, report_error
 from warpdata.cli.options import fail_unknown_command
@@ -185,7 +186,7 @@ def _replace_unencodable_characters() -> None:
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="warpdata", prog_name="warp", message="%(prog)s %(version)s")
+@click.version_option(warpdata.__version__, prog_name="warp", message="%(prog)s %(version)s")
 @click.pass_context
 def warp(ctx: click.Context) -> None:
     """Publish a dataset once; open, query and stream it anywhere.

@@ -802,7 +802,7 @@ def test_missing_library_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=f"decoding m needs {library}") as caught:
         act()
-    assert caught.value.hint == f"pip install 'warpdata[{extra}]'"
+    assert caught.value.hint == f"pip install 'warpdata-lake[{extra}]'"
 
 
 def test_libraries_are_imported_on_first_use() -> None:
