@@ -196,11 +196,14 @@ def fit_widths(wanted: Sequence[tuple[int, bool]], available: int) -> list[int]:
     return [min(wanted[0][0], max(available, _MIN_COLUMN_WIDTH))] if wanted else []
 
 
-def print_rows(rows: pa.Table) -> None:
-    """Print rows with a header of names and types. Columns that do not fit are named below the table."""
+def print_rows(rows: pa.Table, kinds: Mapping[str, str] | None = None) -> None:
+    """Print rows with a header of names and types. Columns that do not fit are named below the table.
+
+    `kinds` replaces the type of columns by name.
+    """
     from rich.text import Text
 
-    columns = _columns(rows)
+    columns = _columns(rows, kinds or {})
     widths = fit_widths([(column.width, not column.is_number) for column in columns], console().width)
     table = make_table()
     table.header_style = ""
@@ -226,7 +229,7 @@ def _narrow(wanted: Sequence[tuple[int, bool]], available: int) -> list[int] | N
     return None
 
 
-def _columns(rows: pa.Table) -> list[_Column]:
+def _columns(rows: pa.Table, kinds: Mapping[str, str]) -> list[_Column]:
     import pyarrow as pa
 
     found = []
@@ -234,7 +237,8 @@ def _columns(rows: pa.Table) -> list[_Column]:
         kind = field.type
         texts = tuple(cell_text(value) for value in plain_values(column))
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        found.append(_Column(escape(field.name), type_text(kind), texts, is_number))
+        shown_kind = escape(kinds[field.name]) if field.name in kinds else type_text(kind)
+        found.append(_Column(escape(field.name), shown_kind, texts, is_number))
     return found
 
 

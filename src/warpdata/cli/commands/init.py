@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from warpdata.cli.context import CliContext
+from warpdata.cli.context import CliContext, python_command
 from warpdata.cli.format import escape, type_text
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import note, print_line
@@ -53,7 +53,7 @@ def init(cli: CliContext, address: str, table: str | None, output: str | None, f
     path = Path(output or f"{opened.id.replace('/', '_').replace('-', '_')}_loader.py")
     _write(path, source, force)
     print_line(str(path))
-    note(f"try it: {Path(sys.executable).name} {path}")
+    note(f"try it: {python_command()} {shlex.quote(str(path))}")
 
 
 def _write(path: Path, source: str, force: bool) -> None:
