@@ -50,7 +50,7 @@ def test_next_steps_run_as_printed(tmp_path: Path) -> None:
     lines = [line.strip() for line in shown.split("Next steps:\n")[1].splitlines()]
     assert len(lines) >= 5
     for line in lines:
-        done = subprocess.run(["bash", "-c", line], timeout=60, check=False, **options)
+        done = subprocess.run(["/bin/bash", "-c", line], timeout=60, check=False, **options)
         assert done.returncode == 0, (line, done.stderr)
         assert done.stdout or ">" in line
     assert (tmp_path / "three.png").read_bytes().startswith(b"\x89PNG")

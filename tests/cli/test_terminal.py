@@ -11,7 +11,7 @@ import ast
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +156,9 @@ def test_stream_escapes_only_on_terminal(hostile: Path) -> None:
     for format_name in ("jsonl", "csv"):
         piped = run("stream", HOSTILE_ID, "--format", format_name, "--columns", "image,map").stdout_bytes
         assert "\u202e".encode() in piped
-    sink = terminal.TerminalSink(io.BytesIO())
-    sink.write(f"{HOSTILE}\n".encode())
-    assert_clean(sink.raw.getvalue().decode().replace("\nhint: run this", ""))
+    written = io.BytesIO()
+    terminal.TerminalSink(written).write(f"{HOSTILE}\n".encode())
+    assert_clean(written.getvalue().decode().replace("\nhint: run this", ""))
 
 
 def test_json_document_stays_the_same() -> None:
@@ -184,16 +184,17 @@ def test_errors_are_clean(error_class: Any, debug: bool, capsys: pytest.CaptureF
 def test_output_functions_are_clean(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.text import Text
 
-    def outputs() -> Iterator[None]:
-        yield print_line(HOSTILE, style="red")
-        yield print_facts({HOSTILE: HOSTILE, "text": Text(ONE_LINE)})
-        yield print_table((HOSTILE,), [(HOSTILE,), (Text(ONE_LINE),)])
-        yield print_rows(pa.table({HOSTILE: [HOSTILE]}))
-        yield note(HOSTILE)
-
+    outputs: list[Callable[[], None]] = [
+        lambda: print_line(HOSTILE, style="red"),
+        lambda: print_facts({HOSTILE: HOSTILE, "text": Text(ONE_LINE)}),
+        lambda: print_table((HOSTILE,), [(HOSTILE,), (Text(ONE_LINE),)]),
+        lambda: print_rows(pa.table({HOSTILE: [HOSTILE]}), {HOSTILE: HOSTILE}),
+        lambda: note(HOSTILE),
+    ]
     for colour in (False, True):
         monkeypatch.setenv("FORCE_COLOR" if colour else "NO_COLOR", "1")
-        for _ in outputs():
+        for print_hostile in outputs:
+            print_hostile()
             captured = capsys.readouterr()
             for text in (captured.out, captured.err):
                 styled = re.sub(r"\x1b\[(?:0|1|2|31)?m", "", text) if colour else text

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.parameters import ADDRESS, DATASET_ID, STORE_URL
+from warpdata.cli.parameters import ADDRESS, DATASET_ID, STORE_URL, EntryType
 from warpdata.cli.terminal import write_text
 from warpdata.primitives.suggest import suggest
 
@@ -25,6 +25,7 @@ __all__ = [
     "fail_unknown_command",
     "filter_option",
     "group",
+    "names_option",
     "split_names",
     "table_option",
 ]
@@ -124,11 +125,13 @@ def dataset_argument() -> Callable[[_F], _F]:
 
 
 def table_option(text: str = 'Table to read. Default: the only table, or "main".') -> Callable[[_F], _F]:
-    return click.option("--table", metavar="NAME", help=text)
+    return click.option("--table", type=EntryType("tables"), metavar="NAME", help=text)
 
 
 def artifact_option() -> Callable[[_F], _F]:
-    return click.option("--artifact", metavar="NAME", help="Artifact to read. Default: the only one.")
+    return click.option(
+        "--artifact", type=EntryType("artifacts"), metavar="NAME", help="Artifact to read. Default: the only one."
+    )
 
 
 def episodes_option() -> Callable[[_F], _F]:
@@ -136,15 +139,19 @@ def episodes_option() -> Callable[[_F], _F]:
 
 
 def columns_option() -> Callable[[_F], _F]:
-    return click.option(
-        "--columns", multiple=True, metavar="A,B", callback=split_names, help="Read only these columns, in this order."
-    )
+    return names_option("--columns", "Read only these columns, in this order.")
 
 
 def filter_option() -> Callable[[_F], _F]:
     return click.option(
         "--filter", "expression", metavar="SQL", help='Keep only the rows that match, such as "fare > 20".'
     )
+
+
+def names_option(option: str, text: str) -> Callable[[_F], _F]:
+    """Add an option that takes `A,B` and may be repeated. Its name is a section of the manifest, or `--columns`."""
+    names = EntryType(option.removeprefix("--"), is_list=True)
+    return click.option(option, type=names, multiple=True, metavar="A,B", callback=split_names, help=text)
 
 
 def split_names(_ctx: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:

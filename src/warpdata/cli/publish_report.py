@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,12 +15,12 @@ from warpdata.cli.options import apply_options
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.cli.parameters import PairType, SizeType
 from warpdata.cli.progress import ProgressLine
-from warpdata.kinds import payload_kind
-from warpdata.kinds.artifacts import ShardSpec
 from warpdata.primitives.hashing import is_digest
-from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
 from warpdata.repository.catalog import Address
-from warpdata.session import Session
+
+if TYPE_CHECKING:
+    from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
+    from warpdata.session import Session
 
 __all__ = [
     "DRY_RUN_KEYS",
@@ -132,6 +132,8 @@ def run_publish(
 
 def print_result(cli: CliContext, session: Session, request: PublishRequest, done: Published | PublishPlan) -> None:
     """Print the result of a publish or of a dry run."""
+    from warpdata.publish import PublishPlan
+
     if cli.as_json:
         print_json(result_document(session, request, done))
     elif isinstance(done, PublishPlan):
@@ -142,6 +144,8 @@ def print_result(cli: CliContext, session: Session, request: PublishRequest, don
 
 def result_document(session: Session, request: PublishRequest, done: Published | PublishPlan) -> dict[str, Any]:
     """Return the JSON document with `PUBLISH_KEYS`, and in a dry run also `DRY_RUN_KEYS`."""
+    from warpdata.publish import PublishPlan
+
     if isinstance(done, PublishPlan):
         return _plan_document(session, done)
     return {
@@ -169,6 +173,8 @@ def _show_published(request: PublishRequest, done: Published) -> None:
 
 
 def _show_plan(session: Session, plan: PublishPlan) -> None:
+    from warpdata.kinds import payload_kind
+
     kept = len(plan.files) - plan.upload_files
     print_facts(
         {
@@ -230,4 +236,6 @@ def _path(session: Session, file: PlannedFile) -> Path:
 
 
 def _packed_count(file: PlannedFile) -> int | None:
+    from warpdata.kinds.artifacts import ShardSpec
+
     return len(file.content.sources) if isinstance(file.content, ShardSpec) and file.content.is_archive else None

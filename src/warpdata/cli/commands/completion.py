@@ -35,7 +35,8 @@ _PREAMBLES = {
 def completion(action: str, shell: str | None) -> None:
     """Set up shell completion.
 
-    Completes commands, options, and the names of datasets, labels and branches in the store. `install` writes
+    Completes commands, options, and names in the store: of datasets, labels and branches, and of the tables,
+    columns and artifacts of the dataset on the command line. `install` writes
     the completion script and makes the shell load it; repeating it is safe. `show` prints the script.
     """
     shell = shell or login_shell()

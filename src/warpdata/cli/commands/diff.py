@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +11,10 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, section_noun, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
-from warpdata.datasets import Dataset, open_dataset
-from warpdata.repository.catalog import Address, parse_address
 from warpdata.repository.manifest import EntryChange, Manifest, compare
-from warpdata.session import Session
+
+if TYPE_CHECKING:
+    from warpdata.datasets import Dataset
 
 __all__ = ["diff"]
 
@@ -42,9 +43,8 @@ def diff(cli: CliContext, first: str, second: str | None) -> None:
       warp diff acme/trips@v1 acme/trips@experiment
     """
     with cli.progress("Comparing"):
-        session = cli.connect()
-        after = open_dataset(session, parse_address(second or first))
-        before = _parent(session, after) if second is None else open_dataset(session, parse_address(first))
+        after = cli.open(second or first)
+        before = _parent(cli, after) if second is None else cli.open(first)
         changes = _compare(before, after)
     if cli.as_json:
         print_json(
@@ -78,10 +78,10 @@ def diff(cli: CliContext, first: str, second: str | None) -> None:
     print_line(_summary(changes), style="dim")
 
 
-def _parent(session: Session, version: Dataset) -> Dataset | None:
+def _parent(cli: CliContext, version: Dataset) -> Dataset | None:
     """Return the version that was published before this one, or None for the first."""
     revisions = version.history(limit=2)
-    return None if len(revisions) < 2 else open_dataset(session, Address(version.id, revisions[1].version))
+    return None if len(revisions) < 2 else cli.open(f"{version.id}@{revisions[1].version}")
 
 
 def _compare(before: Dataset | None, after: Dataset) -> tuple[EntryChange, ...]:

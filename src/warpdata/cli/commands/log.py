@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,8 +13,9 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import escape, short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_table
-from warpdata.datasets import Revision, open_dataset
-from warpdata.repository.catalog import parse_address
+
+if TYPE_CHECKING:
+    from warpdata.datasets import Revision
 
 __all__ = ["REVISION_KEYS", "log"]
 
@@ -31,8 +33,8 @@ _KEYS = {
 def log(cli: CliContext, address: str, count: int) -> None:
     """Show the history of a version, newest commit first."""
     with cli.progress(f"Reading the history of {address}"):
-        session = cli.connect()
-        opened = open_dataset(session, parse_address(address))
+        opened = cli.open(address)
+        session = opened.session
         revisions = opened.history(limit=count + 1)
         labels = defaultdict(list)
         for label in session.catalog.labels(opened.id):

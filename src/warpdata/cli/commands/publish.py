@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+import warpdata
 from warpdata.cli.context import CliContext
 from warpdata.cli.options import command, dataset_argument
 from warpdata.cli.parameters import ArtifactType, BindingType, PairType
@@ -19,8 +20,10 @@ from warpdata.cli.publish_report import (
     publish_options,
     run_publish,
 )
-from warpdata.publish import DatasetBuilder
-from warpdata.session import Session
+
+if TYPE_CHECKING:
+    from warpdata.publish import DatasetBuilder
+    from warpdata.session import Session
 
 __all__ = ["publish"]
 
@@ -118,7 +121,7 @@ def publish(cli: CliContext, /, dataset_id: str, **given: Any) -> None:
 
 
 def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBuilder:
-    builder = DatasetBuilder(dataset_id, session)
+    builder = warpdata.DatasetBuilder(dataset_id, session)
     sources: dict[str, list[str]] = {}
     for name, source in content.tables:
         sources.setdefault(name, []).append(source)

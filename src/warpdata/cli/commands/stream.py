@@ -16,10 +16,11 @@ from warpdata.cli.format import plain_column, plain_rows, to_json
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
 from warpdata.cli.parameters import ShardType
 from warpdata.cli.terminal import Sink, TerminalSink, data_sink, escape_json
-from warpdata.kinds.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from warpdata.kinds.tables import Table
 
 __all__ = ["FORMATS", "WriteBatches", "stream"]
 
