@@ -173,13 +173,17 @@ class ShardType(ParameterType):
 
 
 class SizeType(ParameterType):
-    """`200GB`, `128MiB` or plain bytes, converted to a number of bytes."""
+    """`200GB` or `128MiB`, converted to a number of bytes. A plain number has the given unit."""
 
     name = "size"
 
+    def __init__(self, unit: str = "") -> None:
+        self._unit = unit
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        is_plain = isinstance(value, str) and value.replace(".", "", 1).strip().isdecimal()
         try:
-            return parse_size(value)
+            return parse_size(f"{value.strip()}{self._unit}" if is_plain else value)
         except BadInputError as error:
             self.fail(f"{error.message}. {error.hint or ''}".strip(), param, ctx)
 

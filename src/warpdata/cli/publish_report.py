@@ -66,6 +66,7 @@ class PublishRequest:
     label: str | None
     message: str
     branch: str
+    set_latest: bool
     author: str | None
     metadata: tuple[tuple[str, str], ...]
     expected: str | None
@@ -79,6 +80,11 @@ def publish_options(function: _F) -> _F:
         click.option("--label", metavar="NAME", help="Permanent name for this version."),
         click.option("-m", "--message", default="", metavar="TEXT", help="Message for the log."),
         click.option("--branch", default="main", show_default=True, metavar="NAME", help="Branch to publish to."),
+        click.option(
+            "--set-latest",
+            is_flag=True,
+            help='Make the new version the newest on the branch "main". This is the default without --branch.',
+        ),
         click.option("--author", metavar="NAME", help="Author of the commit. Default: WARP_AUTHOR, or the user."),
         click.option(
             "--metadata",
@@ -113,6 +119,8 @@ def run_publish(
     builder: DatasetBuilder, session: Session, request: PublishRequest, progress: ProgressLine
 ) -> Published | PublishPlan:
     """Publish, or only plan in a dry run."""
+    if request.set_latest and request.branch != "main":
+        raise click.UsageError('--set-latest moves the branch "main"; omit --branch')
     if request.dry_run:
         return builder.plan(progress=progress)
     expected = request.expected

@@ -100,7 +100,13 @@ def write_rendered(out: Console, renderable: Any, *, style: str = "", soft_wrap:
     """Render with rich and write to stdout. The text is captured first, because rich exits on a closed pipe."""
     with out.capture() as captured:
         out.print(_Escaped(renderable), style=style or None, soft_wrap=soft_wrap)
-    sys.stdout.write(captured.get())
+    text = captured.get()
+    sys.stdout.write(text if out.is_terminal else _strip_ends(text))
+
+
+def _strip_ends(text: str) -> str:
+    """Remove the spaces at the ends of lines, with which rich fills columns."""
+    return "\n".join(line.rstrip(" ") for line in text.split("\n"))
 
 
 class _Escaped:

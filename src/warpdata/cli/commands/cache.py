@@ -89,7 +89,10 @@ def _stats(cli: CliContext) -> None:
 
 @command("gc", json_keys=_COLLECTED_KEYS, uses_store=False)
 @click.option(
-    "--limit", type=SizeType(), metavar="SIZE", help="Size to keep, such as 500GB. Default: WARP_CACHE_SIZE_GB."
+    "--limit",
+    type=SizeType("GB"),
+    metavar="SIZE",
+    help="Size to keep, such as 500GB or 64MiB. A plain number is in GB. Default: WARP_CACHE_SIZE_GB.",
 )
 @click.pass_obj
 def _gc(cli: CliContext, limit: int | None) -> None:

@@ -20,6 +20,7 @@ from warpdata.cli.publish_report import (
     publish_options,
     run_publish,
 )
+from warpdata.cli.table_sources import check_table_source
 
 if TYPE_CHECKING:
     from warpdata.publish import DatasetBuilder
@@ -124,6 +125,7 @@ def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBui
     builder = warpdata.DatasetBuilder(dataset_id, session)
     sources: dict[str, list[str]] = {}
     for name, source in content.tables:
+        check_table_source(dataset_id, name, source)
         sources.setdefault(name, []).append(source)
     for name, globs in sources.items():
         add = builder.append_table if content.append else builder.add_table
