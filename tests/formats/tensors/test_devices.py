@@ -328,9 +328,6 @@ def test_host_memory_of_torch_is_filled_in_place(art: TensorSet) -> None:
         view.materialize_into(torch.zeros(10))
 
 
-@pytest.mark.skipif(
-    tuple(map(int, np.__version__.split(".")[:2])) < (2, 3), reason="NumPy below 2.3 imports DLPack as read-only"
-)
 def test_host_memory_with_dlpack_is_filled(art: TensorSet) -> None:
     class OnlyDlpack:
         """Memory with DLPack only."""
