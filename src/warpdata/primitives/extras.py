@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import Any
 
 from warpdata.errors import MissingExtraError
@@ -23,10 +22,8 @@ def require(module: str, *, purpose: str, extra: str | None = None, install: str
     `purpose` begins the message: "`purpose` needs Pillow, which is not installed". The hint installs
     `DISTRIBUTION[extra]`, or else the requirement `install`, or else the library itself.
     """
-    loaded = sys.modules.get(module)
-    if loaded is not None:
-        return loaded
     try:
+        # Not sys.modules: it has a module while another thread still executes it.
         return importlib.import_module(module)
     except MissingExtraError:
         raise
