@@ -7,6 +7,7 @@ import time
 
 import click
 
+from warpdata.cli.commands.schema import table_bindings
 from warpdata.cli.context import CliContext, python_command, warp_command
 from warpdata.cli.demo_data import digit_files, digits_table, draw_images, measure_accuracy, train
 from warpdata.cli.format import bytes_text, count_text, rate_text, seconds_text, short
@@ -73,7 +74,8 @@ def _open(session: Session) -> Dataset:
     for line in draw_images(rows["image"].to_pylist()):
         print_line(f"  {line}", style="cyan")
     print_line()
-    print_rows(rows.slice(0, _SHOWN_ROWS))
+    bound = table_bindings(opened.manifest, "main")
+    print_rows(rows.slice(0, _SHOWN_ROWS), {name: f"ref<{binding.ref_type}>" for name, binding in bound.items()})
     print_line()
     return opened
 
