@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -179,6 +180,20 @@ def test_errors_are_clean(error_class: Any, debug: bool, capsys: pytest.CaptureF
     report_error(made, debug=debug)
     report_error(errors.ManifestCorruptedError(HOSTILE, problems=(HOSTILE,)))
     assert_clean(capsys.readouterr().err)
+
+
+def test_logged_warnings_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library logs what went wrong beside the command, with names of files and objects."""
+
+    def connect(_: object) -> None:
+        logging.getLogger("warpdata.storage.cache").warning("%s is corrupt", HOSTILE)
+        raise errors.BadInputError("x")
+
+    monkeypatch.setattr("warpdata.cli.context.CliContext.connect", connect)
+    shown = run("list-remote").stderr
+    assert shown.startswith("warning: ")
+    assert_clean(shown)
+    assert len(run("list-remote", "--json").stderr.splitlines()) == 1
 
 
 def test_output_functions_are_clean(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import warpdata
 from warpdata.cli.context import CliContext
 from warpdata.cli.exit_codes import EXIT_CODES, report_error
 from warpdata.cli.options import fail_unknown_command
-from warpdata.cli.terminal import write_text
+from warpdata.cli.terminal import show_warnings, write_text
 
 __all__ = ["ALIASES", "NEXT_STEPS", "SECTIONS", "LazyGroup", "warp"]
 
@@ -162,6 +162,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Errors are handled here because click has its own handling of interrupts and pipes."""
+        show_warnings()
         try:
             done = super().invoke(ctx)
             sys.stdout.flush()

@@ -26,6 +26,7 @@ __all__ = [
     "escape_json",
     "escape_lines",
     "is_json",
+    "show_warnings",
     "write_data_line",
     "write_error",
     "write_rendered",
@@ -88,6 +89,20 @@ def write_error(text: str, label: str = "", colour: str | None = None, *, dim: b
         click.echo(click.style(f"{label}: ", fg=colour, bold=True) + body, err=True)
     else:
         click.echo(click.style(body, fg=colour, bold=colour is not None, dim=dim), err=True)
+
+
+def show_warnings() -> None:
+    """Write the warnings that the library logs to stderr, except with `--json`. Idempotent."""
+    import logging
+
+    class TerminalHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not is_json():
+                write_error(record.getMessage(), record.levelname.lower(), "yellow")
+
+    logger = logging.getLogger("warpdata")
+    if not logger.handlers:
+        logger.addHandler(TerminalHandler(logging.WARNING))
 
 
 def clear_error_line() -> None:
