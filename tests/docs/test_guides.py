@@ -135,7 +135,7 @@ def matches(output: str, shown: str) -> bool:
 
 
 def tidy(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 
 @pytest.mark.parametrize(
