@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from types import FrameType
 from typing import TextIO
 
 import click
 
-from warpdata.cli.terminal import clear_error_line, escape_json, is_json, write_error
+from warpdata.cli.terminal import clear_error_line, escape_json, is_json, mute_warnings, write_error
 from warpdata.errors import (
     BadInputError,
     ConflictError,
@@ -128,10 +129,17 @@ def exit_on_interrupt() -> None:
     network would delay it. A thread receives the signal, waits a moment for the main thread to exit, and then
     ends the process. This is safe at any point: an interrupted publish leaves the previous version as it was.
     """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _mute_and_interrupt)
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     threading.Thread(target=_exit_after_signal, args=(read_end,), name="warp-interrupt", daemon=True).start()
+
+
+def _mute_and_interrupt(number: int, frame: FrameType | None) -> None:
+    mute_warnings()
+    signal.default_int_handler(number, frame)
 
 
 def _exit_after_signal(read_end: int) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "escape_json",
     "escape_lines",
     "is_json",
+    "mute_warnings",
     "show_warnings",
     "write_data_line",
     "write_error",
@@ -91,13 +92,22 @@ def write_error(text: str, label: str = "", colour: str | None = None, *, dim: b
         click.echo(click.style(body, fg=colour, bold=colour is not None, dim=dim), err=True)
 
 
+_is_muted = False
+
+
+def mute_warnings() -> None:
+    """Write no more warnings: an interrupt makes fetches fail in other threads, and is their explanation."""
+    global _is_muted  # noqa: PLW0603 - one terminal for the process
+    _is_muted = True
+
+
 def show_warnings() -> None:
     """Write the warnings that the library logs to stderr, except with `--json`. Idempotent."""
     import logging
 
     class TerminalHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if not is_json():
+            if not _is_muted and not is_json():
                 write_error(record.getMessage(), record.levelname.lower(), "yellow")
 
     logger = logging.getLogger("warpdata")
