@@ -1,16 +1,27 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
+SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO_STAMP := $(VENV)/.demo
 STAMP := $(VENV)/.installed
+OLDEST := .venv-oldest
+PIP_INSTALL := -m pip --disable-pip-version-check install --no-compile --progress-bar off
+# One line for each package instead of pip's several; pip prints errors on stderr.
+SHOW_PACKAGES := awk '/^Collecting/ { print "  fetching " $$2 } /^Installing collected/ { print "  unpacking" } { fflush() }'
 
-.PHONY: demo test test-gpu check format bench soak docs wshard-js clean
+.PHONY: demo test test-oldest test-gpu check format bench soak docs wshard-js clean
 
-demo: $(STAMP)
-	$(BIN)/warp demo
+# Installs only what the demo needs; `make test` adds the rest to the same environment.
+demo: $(DEMO_STAMP)
+	@$(BIN)/warp demo
 
 test: check
 	$(BIN)/python -m pytest -n 2 -m "not soak"
+
+# The tests with the oldest versions that pyproject.toml allows.
+test-oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not soak"
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -39,14 +50,29 @@ docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
 
-# The TypeScript library: `make test` builds and tests it too, in a folder of its own, where node is.
+# The TypeScript library: `make test` builds and tests it too, in a directory of its own, where node is.
 wshard-js:
 	cd packages/wshard-js && npm install --no-package-lock --no-audit --no-fund && npm run build && npm test
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,demo,pandas,polars,wshard]'
-	touch $(STAMP)
+$(BIN)/python:
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(DEMO_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing warpdata and the libraries of the demo into $(VENV), once"
+	@set -o pipefail; $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt --editable '.[demo]' | $(SHOW_PACKAGES)
+	@touch $@
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing warpdata and all libraries of the tests into $(VENV), once: about 2 GB"
+	@set -o pipefail; $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt --editable '.[dev,demo]' | $(SHOW_PACKAGES)
+	@touch $(DEMO_STAMP) $@
+
+$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
+	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	@echo "installing the oldest versions into $(OLDEST), once: about 2 GB"
+	@set -o pipefail; $(OLDEST)/bin/python $(PIP_INSTALL) --constraint constraints-oldest.txt --editable '.[test]' | $(SHOW_PACKAGES)
+	@touch $@

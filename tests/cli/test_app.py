@@ -13,6 +13,7 @@ import click
 import pytest
 
 from tests.cli.scenes import run
+from warpdata.cli import app
 from warpdata.cli.app import ALIASES, SECTIONS, warp
 from warpdata.cli.exit_codes import EXIT_CODES
 from warpdata.cli.options import WarpCommand, WarpGroup
@@ -148,10 +149,37 @@ def test_reference_module_prints_page() -> None:
 
 
 def test_alias_is_shown_completed_and_run() -> None:
-    assert "list-remote, ls" in run("--help").stdout
+    assert "list-remote, ls, list" in run("--help").stdout
     for alias, name in ALIASES.items():
         assert find(alias) is find(name)
         assert "no datasets" in run(alias).stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("rm", "cannot be deleted"),
+        ("delete", "cannot be deleted"),
+        ("pull", "`warp warm`"),
+        ("push", "`warp publish`"),
+        ("history", "`warp log`"),
+        ("Tag", "`warp label`"),
+        ("hed", "Did you mean head?"),
+    ],
+)
+def test_unknown_command_gets_next_step_by_meaning(word: str, expected: str) -> None:
+    result = run(word, "acme/trips")
+    assert result.exit_code == 2
+    assert expected in result.stderr
+    assert "warm?" not in result.stderr
+
+
+def test_meanings_name_existing_commands_only() -> None:
+    for word, hint in app.NEXT_STEPS.items():
+        assert word not in SUMMARIES, word
+        for command in re.findall(r"`warp ([a-z][a-z -]*)", hint):
+            words = command.split(" -")[0].split()
+            assert " ".join(words) in COMMANDS or words[0] in {**SUMMARIES, **ALIASES}, (word, command)
 
 
 def test_version() -> None:

@@ -34,7 +34,7 @@ def complete(*words: str) -> list[str]:
 
 def test_complete_commands_and_options() -> None:
     assert complete("in") == ["init", "info", "inspect", "ingest"]
-    assert complete("l") == ["list-remote", "label", "log", "ls"]
+    assert complete("l") == ["list-remote", "label", "log", "ls", "list"]
     assert complete("info", "--st") == ["--store"]
     assert complete("stream", "--format", "") == ["jsonl", "arrow", "csv"]
     assert complete("head", "--mode", "") == ["auto", "remote", "hybrid", "local"]
@@ -55,6 +55,60 @@ def test_complete_dataset_names() -> None:
     assert complete("diff", "acme/trips", "acme/trips@v") == ["acme/trips@v1"]
     assert complete("publish", "acme/trips@") == []
     assert complete("cat", "acme/t") == complete("ingest", "csv", "acme/t") == ["acme/trips"]
+
+
+def test_complete_tables_and_columns() -> None:
+    builder = wd.DatasetBuilder("acme/city").add_table("main", {"id": [1], "fare": [2.0], "fare zone": [3], "x,y": [4]})
+    builder.add_table("zones", {"zone": [1], "name": ["a"]}).add_artifact("raw", {"a.png": b"x"}).publish()
+    publish("acme/trips")
+    assert complete("head", "acme/city", "--table", "") == ["main", "zones"]
+    assert complete("head", "acme/city", "--columns", "") == ["id", "fare"], "the shell cannot quote other names"
+    assert complete("head", "acme/city", "--table", "zones", "--columns", "") == ["zone", "name"]
+    assert complete("stream", "acme/city", "--columns", "id,f") == ["id,fare"]
+    assert complete("stream", "acme/trips", "--columns", "id,") == ["id,fare", "id,note"]
+    assert complete("cat", "acme/city", "--artifact", "") == ["raw"]
+    assert complete("warm", "acme/city", "--tables", "main,") == ["main,zones"]
+    assert complete("schema", "acme/city", "--table", "z") == ["zones"]
+    assert complete("head", "--columns", "") == complete("head", "acme/nothing", "--table", "") == []
+
+
+HEAVY = ("pyarrow", "duckdb", "obstore", "rich", "numpy", "warpdata.datasets", "warpdata.publish", "warpdata.kinds")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "warp info acme/",
+        "warp head acme/trips --table ",
+        "warp head acme/trips --columns ",
+        "warp diff acme/trips@",
+        "warp publish acme/",
+        "warp ingest imagefolder acme/",
+        "warp log acme/",
+        "warp stream acme/trips --columns id,",
+    ],
+)
+def test_tab_loads_no_heavy_module(words: str) -> None:
+    """A TAB that loads Arrow or the publisher takes most of a second."""
+    publish("acme/trips", label="v1")
+    script = (
+        "import sys\n"
+        "from warpdata.cli import warp\n"
+        "try: warp.main(prog_name='warp')\n"
+        "except SystemExit: pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    environment = {
+        **os.environ,
+        "_WARP_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True, env=environment
+    )
+    assert done.stdout.startswith("plain,"), done.stderr
+    assert done.stderr.strip() == "[]"
 
 
 def test_complete_from_store_option(tmp_path: Path) -> None:

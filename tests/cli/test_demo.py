@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import warpdata as wd
-from tests.cli.scenes import run, run_program
+from tests.cli.scenes import PROGRAM, run, run_program
+from warpdata.cli.context import python_command, warp_command
 from warpdata.cli.demo_data import digits_table, draw_images
 
 
@@ -24,7 +29,7 @@ def test_second_run_reuses_version() -> None:
     assert first.stderr == ""
     assert accuracy(first.stdout) > 90
     assert "1,797 images" in first.stdout
-    for text in ("first batch after", "samples/s", "keeps", "64 PNG files of 1,797", "warp head demo/digits"):
+    for text in ("first batch after", "samples/s", "keeps", "64 PNG files of 1,797"):
         assert text in first.stdout
     version = wd.dataset("demo/digits").version
     three = wd.dataset("demo/digits").table().filter("file = '3/0003.png'").to_arrow()
@@ -37,10 +42,42 @@ def test_second_run_reuses_version() -> None:
     assert len(wd.dataset("demo/digits").history()) == 1
 
 
+def test_next_steps_run_as_printed(tmp_path: Path) -> None:
+    """A shell without `warp` on its path runs every line, in the directory of the demo."""
+    environment = {**os.environ, "PATH": "/usr/bin:/bin"}
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    shown = subprocess.run([*PROGRAM, "demo"], timeout=60, check=True, **options).stdout
+    lines = [line.strip() for line in shown.split("Next steps:\n")[1].splitlines()]
+    assert len(lines) >= 5
+    for line in lines:
+        done = subprocess.run(["/bin/bash", "-c", line], timeout=60, check=False, **options)
+        assert done.returncode == 0, (line, done.stderr)
+        assert done.stdout or ">" in line
+    assert (tmp_path / "three.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_command_is_short_only_if_shell_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "my env" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("python", "warp"):
+        (programs / name).write_text("")
+        (programs / name).chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(programs / "python"))
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.chdir(tmp_path)
+    assert (warp_command(), python_command()) == ("'my env/bin/warp'", "'my env/bin/python'")
+    monkeypatch.chdir("/usr")
+    assert warp_command() == f"'{programs}/warp'"
+    monkeypatch.setenv("PATH", str(programs))
+    assert (warp_command(), python_command()) == ("warp", "python")
+    (programs / "warp").unlink()
+    assert warp_command() == "python -m warpdata.cli"
+
+
 def test_demo_takes_store() -> None:
     result = run("demo", "--store", "memory://demo")
     assert result.exit_code == 0, result.stderr
-    assert "warp info demo/digits --store memory://demo" in result.stdout
+    assert " info demo/digits --store memory://demo" in result.stdout
     assert wd.list_datasets() == []
 
 
@@ -65,4 +102,4 @@ def test_missing_scikit_learn_names_extra(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     result = run("demo")
     assert result.exit_code == 9
-    assert "pip install 'warpdata[demo]'" in result.stderr
+    assert "pip install 'warpdata-lake[demo]'" in result.stderr

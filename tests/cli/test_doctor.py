@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+import warpdata as wd
 from tests.cli.scenes import ask, publish, run
+from tests.web_server import serving
+from warpdata.cli.commands.doctor import read_table
 from warpdata.cli.doctor_checks import (
     Finding,
     Status,
@@ -95,6 +98,7 @@ def test_working_setup_passes(tmp_path: Path) -> None:
         "store",
         "write",
         "read",
+        "parquet",
         "create-only",
         "clock",
         "delete",
@@ -115,10 +119,16 @@ def test_memory_store_passes() -> None:
 def test_s3_server_passes(s3_url: str, s3_environment: None) -> None:
     shown = ask("doctor", "--store", s3_url)
     assert {check["check"]: check["status"] for check in shown["checks"]} == dict.fromkeys(
-        ["settings", "credentials", "DuckDB", "cache", "store", "write", "read", "create-only", "clock", "delete"], "ok"
+        [
+            *("settings", "credentials", "DuckDB", "cache", "store", "write"),
+            *("read", "parquet", "create-only", "clock", "delete"),
+        ],
+        "ok",
     )
     details = {check["check"]: check["detail"] for check in shown["checks"]}
     assert details["clock"] == "matches the clock of the store"
+    assert details["credentials"].endswith("accepted by the store")
+    assert details["parquet"].startswith("a column read in 3 ranges")
     assert "secret" not in json.dumps(shown)
 
 
@@ -129,6 +139,9 @@ def test_wrong_keys_fail(s3_url: str, s3_environment: None, monkeypatch: pytest.
     assert result.exit_code == 7
     assert "does not accept these credentials" in " ".join(result.stdout.split())
     assert "→" in result.stdout
+    checks = {one["check"]: one for one in json.loads(run("doctor", "--store", s3_url, "--json").stdout)["checks"]}
+    assert checks["credentials"]["status"] == "failed", "keys that are set but wrong are not credentials"
+    assert "AWS_PROFILE" in checks["credentials"]["next_step"]
 
 
 @pytest.mark.parametrize(("kind", "text"), [(OverwritingStore, "accepted"), (ReplacingStore, "replaced the first")])
@@ -151,10 +164,44 @@ def test_read_only_store_passes() -> None:
         "store": "ok",
         "write": "note",
         "read": "skipped",
+        "parquet": "skipped",
         "clock": "skipped",
     }
     open_store("memory://read-only", load_settings()).create("warp-store.json", b'{"format":1}')
     assert examine(ReadOnlyStore, "read-only")["read"].status == "ok"
+
+
+def test_parquet_of_read_only_store_is_read() -> None:
+    """A read-only store has only what others published, so the check reads a row of it."""
+    store = ReadOnlyStore(open_store("memory://read-only-parquet", load_settings()))
+    assert read_table(wd.connect()) is None
+    publish("acme/trips")
+    probe = StoreProbe(store, "doctor/test", lambda: NOW, lambda: read_table(wd.connect()))
+    found = {finding.check: finding for finding in check_store(probe)}
+    assert (found["parquet"].status, found["parquet"].detail) == ("ok", "the first row of acme/trips, by byte ranges")
+
+
+def test_web_server_passes_without_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARP_STORE", str(tmp_path))
+    publish("acme/trips")
+    with serving(tmp_path) as server:
+        shown = ask("doctor", "--store", server.url)
+    status = {check["check"]: check["status"] for check in shown["checks"]}
+    assert (status["read"], status["write"], status["parquet"]) == ("ok", "note", "skipped")
+
+
+class SplicingStore(FaultyStore):
+    """A proxy that answers ranges of Parquet files with bytes of another position."""
+
+    def read_range(self, key: str, span: ByteRange) -> memoryview:
+        data = super().read_range(key, span)
+        is_column = key.endswith(".parquet") and span.start < 1000
+        return memoryview(bytes(reversed(data))) if is_column else data
+
+
+def test_wrong_parquet_range_fails() -> None:
+    found = examine(SplicingStore, "splicing")
+    assert (found["read"].status, found["parquet"].status) == ("ok", "failed")
 
 
 def test_unsupported_store_format_fails() -> None:
@@ -252,16 +299,16 @@ def test_origin_of_keys_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
-    assert detail() == "S3 key AKIA… from the environment"
+    assert detail() == "S3 key AKIA… from the environment; not tested"
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     (tmp_path / "credentials").write_text("[lab]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = hidden\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_PROFILE", "lab")
-    assert detail() == "S3 key AKIA… from the profile lab"
+    assert detail() == "S3 key AKIA… from the profile lab; not tested"
     monkeypatch.delenv("AWS_PROFILE")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    assert detail() == "anonymous S3"
+    assert detail() == "anonymous S3; not tested"
     monkeypatch.delenv("AWS_SKIP_SIGNATURE")
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     assert "using credentials of the instance or container" in detail()

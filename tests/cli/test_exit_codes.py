@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
 from tests.cli.scenes import parquet, publish, run, run_program
 from warpdata import errors
-from warpdata.cli.exit_codes import report_error
+from warpdata.cli.exit_codes import ERROR_KEYS, report_error
+
+
+def store_path() -> Path:
+    return Path(url2pathname(urlsplit(os.environ["WARP_STORE"]).path))
 
 
 @pytest.mark.parametrize(
@@ -108,12 +115,58 @@ def test_data_and_messages_use_separate_streams(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["changed"] is True
     missing = run_program("info", "acme/nothing", "--json")
     assert (missing.returncode, missing.stdout) == (3, "")
-    assert missing.stderr.startswith("error: acme/nothing is not published")
-    assert "\nhint: " in missing.stderr
-    assert "\x1b" not in missing.stderr
+    document = json.loads(missing.stderr)["error"]
+    assert document["message"].startswith("acme/nothing is not published")
+    assert (document["kind"], document["exit_code"]) == ("dataset_not_found", 3)
     empty = run_program("list-remote", "other/")
     assert (empty.returncode, empty.stdout) == (0, "")
     assert "no datasets" in empty.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "kind_of_error", "code"),
+    [
+        (["info", "acme/nothing", "--json"], "dataset_not_found", "DatasetNotFoundError", 3),
+        (["head", "acme/trips", "--json", "--filter", "fare >"], "invalid_filter", "BadInputError", 5),
+        (["info", "--json"], "usage", "MissingParameter", 2),
+        (["info", "acme/trips", "--json", "--bogus"], "usage", "NoSuchOption", 2),
+        (["--json", "info", "acme/trips"], "usage", "NoSuchOption", 2),
+        (["nothing", "--json"], "usage", "UsageError", 2),
+        (["cache", "nothing", "--json"], "usage", "UsageError", 2),
+    ],
+)
+def test_json_error_is_one_document(args: list[str], kind: str, kind_of_error: str, code: int) -> None:
+    publish()
+    result = run(*args)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert len(result.stderr.splitlines()) == 1
+    document = json.loads(result.stderr)
+    assert list(document) == ["error"]
+    assert list(document["error"]) == list(ERROR_KEYS)
+    assert (document["error"]["kind"], document["error"]["exit_code"]) == (kind, code)
+    assert document["error"]["type"] == kind_of_error
+    assert document["error"]["message"]
+    assert document["error"]["hint"] or kind != "usage"
+
+
+def test_json_error_has_problems_and_transaction(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_error(errors.ManifestCorruptedError("x", problems=("a", "b")), as_json=True) == 8
+    assert json.loads(capsys.readouterr().err)["error"]["problems"] == ["a", "b"]
+    assert report_error(errors.CommitUnknownError("x", txn_id="t1"), as_json=True) == 4
+    assert json.loads(capsys.readouterr().err)["error"]["txn_id"] == "t1"
+    assert report_error(ZeroDivisionError("by zero"), as_json=True) == 1
+    assert json.loads(capsys.readouterr().err)["error"]["kind"] == "unexpected"
+
+
+def test_result_with_problems_leaves_stderr_empty(tmp_path: Path) -> None:
+    """`verify --json` prints its own document, so stderr has no second one."""
+    publish()
+    (blob,) = [path for path in store_path().rglob("*") if path.is_file() and path.read_bytes()[:4] == b"PAR1"]
+    blob.write_bytes(b"")
+    result = run("verify", "acme/trips", "--json")
+    assert (result.exit_code, result.stderr) == (8, "")
+    assert json.loads(result.stdout)["ok"] is False
+    assert "error: " in run("verify", "acme/trips").stderr
 
 
 def test_only_debug_prints_traceback() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpdata.cli import output
 from warpdata.cli.format import (
     bytes_text,
     cell_text,
@@ -21,7 +27,7 @@ from warpdata.cli.format import (
     time_text,
     type_text,
 )
-from warpdata.cli.output import fit_widths
+from warpdata.cli.output import fit_widths, print_facts, print_table
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.booleans()), min_size=1, max_size=40), st.integers(20, 300))
@@ -102,3 +108,49 @@ def test_numbers_sizes_and_times() -> None:
     assert rate_text(1450, 0.0254, "samples") == "57,000 samples/s"
     moment = datetime(2024, 2, 29, 12, 30, tzinfo=UTC)
     assert time_text(moment) == f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
+WORDS = st.text("0123456789abcdef", min_size=1, max_size=12)
+SENTENCES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
+
+
+def printed_on_terminal(width: int, print_something: Callable[[], None]) -> str:
+    """Return the text that a terminal of this width would show."""
+    from rich.console import Console
+
+    def narrow() -> Console:
+        return Console(file=sys.stdout, width=width, force_terminal=True, color_system=None, markup=False)
+
+    with mock.patch.object(output, "console", narrow), redirect_stdout(io.StringIO()) as out:
+        print_something()
+    return out.getvalue()
+
+
+@given(st.lists(st.lists(SENTENCES, min_size=4, max_size=4), min_size=1, max_size=4), st.integers(24, 120))
+def test_narrow_table_cuts_no_word(rows: list[list[str]], width: int) -> None:
+    """A hash that is cut cannot be copied."""
+    columns = ("version", "time of day", ">size", "labels and message")
+    text = printed_on_terminal(width, lambda: print_table(columns, rows))
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    shown = text.split()
+    for word in (word for row in rows for cell in row for word in cell.split()):
+        assert word in shown
+    assert "…" not in text
+
+
+@given(st.dictionaries(WORDS, SENTENCES, max_size=5), st.integers(24, 120))
+def test_narrow_facts_cut_no_word(facts: dict[str, str], width: int) -> None:
+    text = printed_on_terminal(width, lambda: print_facts(facts))
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    assert {word for fact in facts.items() for part in fact for word in part.split()} <= set(text.split())
+
+
+def test_long_digest_wraps() -> None:
+    digest = "0123456789abcdef" * 4
+    text = printed_on_terminal(40, lambda: print_facts({"version": digest}))
+    assert "".join(text.split()).endswith(digest)
+
+
+def test_piped_table_is_one_line_per_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("path", "message"), [("a" * 200, "b " * 100)])
+    assert len(capsys.readouterr().out.splitlines()) == 3

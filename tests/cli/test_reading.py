@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow as pa
 import pytest
@@ -126,7 +127,7 @@ def test_log_is_newest_first_with_labels() -> None:
 
 def test_diff() -> None:
     old, new = publish_two()
-    shown = ask("diff", "acme/trips@v1")
+    shown = ask("diff", "acme/trips@v1", "acme/trips")
     assert (shown["older"]["version"], shown["newer"]["version"]) == (old, new)
     (change,) = shown["changes"]
     assert (change["change"], change["rows_added"], change["rows_removed"], change["shards_added"]) == (
@@ -140,6 +141,34 @@ def test_diff() -> None:
     same = run("diff", "acme/trips", "acme/trips")
     assert same.exit_code == 0
     assert "no difference" in same.stdout
+
+
+def test_diff_of_one_version_shows_what_it_changed() -> None:
+    old, new = publish_two()
+    both = ask("diff", "acme/trips@v1", "acme/trips")
+    assert ask("diff", "acme/trips") == both
+    assert ask("diff", f"acme/trips@{new}") == both
+    first = ask("diff", "acme/trips@v1")
+    assert (first["older"], first["newer"]["version"]) == (None, old)
+    assert [(change["change"], change["rows_added"]) for change in first["changes"]] == [("added", 10)]
+    assert "no parent → acme/trips" in run("diff", f"acme/trips@{old[:12]}").stdout
+
+
+def test_head_and_schema_agree_on_types() -> None:
+    rows = {"n": [1], "photo": ["a.png"], "note": ["x"], "tags": [["a"]]}
+    builder = wd.DatasetBuilder("acme/pets").add_table("main", rows).add_artifact("raw", {"a.png": b"x"})
+    builder.bind("main", "photo", "raw", "image").publish()
+    shown, listed = run("head", "acme/pets").stdout, run("schema", "acme/pets").stdout
+    assert shown.splitlines()[1].split() == ["int64", "ref<image>", "string", "string[]"]
+    assert re.search(r"photo +ref<image> → raw", listed)
+    for column in ("n", "note", "tags"):
+        kind = shown.splitlines()[1].split()[["n", "photo", "note", "tags"].index(column)]
+        assert re.search(rf"^{column} +{re.escape(kind)}", listed, re.MULTILINE)
+    head_columns, (table,) = ask("head", "acme/pets")["columns"], ask("schema", "acme/pets")["tables"]
+    expected = [{key: column[key] for key in ("name", "type", "refers_to")} for column in table["columns"]]
+    assert head_columns == expected
+    assert head_columns[1]["refers_to"] == {"artifact": "raw", "ref_type": "image"}
+    assert "ref<image>" in run("head", "acme/pets", "--columns", "photo").stdout
 
 
 def test_list_remote_prints_one_name_per_line() -> None:

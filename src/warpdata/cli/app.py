@@ -14,11 +14,13 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+import warpdata
 from warpdata.cli.context import CliContext
 from warpdata.cli.exit_codes import EXIT_CODES, report_error
 from warpdata.cli.options import fail_unknown_command
+from warpdata.cli.terminal import show_warnings, write_text
 
-__all__ = ["ALIASES", "SECTIONS", "LazyGroup", "warp"]
+__all__ = ["ALIASES", "NEXT_STEPS", "SECTIONS", "LazyGroup", "warp"]
 
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Start": {
@@ -56,9 +58,47 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "find-commit": "Look up the outcome of an interrupted publish.",
     },
 }
-ALIASES: Mapping[str, str] = {"ls": "list-remote"}
-"""Short forms of commands, shown beside the command in the help."""
+ALIASES: Mapping[str, str] = {"ls": "list-remote", "list": "list-remote"}
+"""Other names of commands, shown beside the command in the help."""
 
+_NOT_DELETED = (
+    "Published versions cannot be deleted yet. `warp cache clear` frees the disk space of this machine's cache."
+)
+_MEANINGS: Mapping[str, str] = {
+    "rm remove del delete drop unpublish": _NOT_DELETED,
+    "pull download fetch get clone sync": (
+        "Nothing has to be downloaded before it is read: try `warp head`. `warp warm` downloads a version to the cache."
+    ),
+    "push upload put add commit save": "`warp publish` makes a new version of files.",
+    "new create import load": (
+        "`warp publish` takes Parquet files and directories; `warp ingest` takes images, audio, CSV files and tars."
+    ),
+    "export dump query sql select": "`warp stream` writes rows to stdout, with --filter and --columns.",
+    "show describe stat details": "`warp info` shows the contents of a version.",
+    "preview sample peek tail rows": "`warp head` shows the first rows.",
+    "columns types fields": "`warp schema` shows columns and types.",
+    "files tree dir": "`warp members` lists the files in an artifact; `warp ls` lists datasets.",
+    "datasets search find": "`warp ls` lists the datasets in a store.",
+    "history versions commits": "`warp log` shows the history of a version.",
+    "tag tags": "`warp label` gives a version a permanent name.",
+    "branches checkout switch": "`warp branch` creates and lists branches. Read one as ID@BRANCH.",
+    "revert rollback restore undo reset": "Every version stays readable as ID@VERSION; `warp log` lists them.",
+    "merge rebase update": "Branches cannot be merged and rows cannot be updated yet.",
+    "mv rename cp copy": "Datasets cannot be renamed or copied yet. Publish the same files under another name.",
+    "compare changes status": "`warp diff` shows the changes between two versions.",
+    "check fsck validate": "`warp verify` hashes every stored file; `warp doctor` checks this machine.",
+    "repair fix": "Publish the same files again with `warp publish --repair`.",
+    "gc clean prune du": "`warp cache stats`, `warp cache gc` and `warp cache clear` manage the cache.",
+    "login auth config configure setup": "`warp doctor` checks settings and credentials.",
+    "train loader": "`warp init` writes a Python module that loads a dataset.",
+    "convert record recover": "`warp episodes convert` and `warp episodes recover` work on recorded episodes.",
+    "weights checkpoint model": "`warp tensors` shows, imports and exports tensors.",
+    "version": "Try `warp --version`.",
+    "help": "Try `warp --help`.",
+}
+"""Next steps for words that people type and that name no command."""
+
+NEXT_STEPS = {word: hint for words, hint in _MEANINGS.items() for word in words.split()}
 _SUMMARIES = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
 
@@ -81,7 +121,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = {**_SUMMARIES, **ALIASES}
         if args and args[0] not in known and not args[0].startswith("-"):
-            fail_unknown_command(ctx, args[0], known)
+            fail_unknown_command(ctx, args[0], known, meanings=NEXT_STEPS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -104,11 +144,13 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line, then exit with one of `EXIT_CODES`."""
         _replace_unencodable_characters()
-        kwargs.update(standalone_mode=False, obj=CliContext())
+        given = args[0] if args else kwargs.get("args")
+        cli = CliContext(json_errors="--json" in (sys.argv[1:] if given is None else given))
+        kwargs.update(standalone_mode=False, obj=cli)
         try:
             status = super().main(*args, **kwargs)
         except (click.ClickException, click.Abort) as error:
-            status = report_error(error)
+            status = report_error(error, as_json=cli.json_errors)
         sys.exit(status if isinstance(status, int) else 0)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -120,6 +162,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Errors are handled here because click has its own handling of interrupts and pipes."""
+        show_warnings()
         try:
             done = super().invoke(ctx)
             sys.stdout.flush()
@@ -127,7 +170,8 @@ class LazyGroup(click.Group):
         except (click.exceptions.Exit, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - the last handler of the program
-            raise click.exceptions.Exit(report_error(error, debug=ctx.ensure_object(CliContext).debug)) from None
+            cli = ctx.ensure_object(CliContext)
+            raise click.exceptions.Exit(report_error(error, debug=cli.debug, as_json=cli.json_errors)) from None
 
 
 def _with_aliases(name: str) -> str:
@@ -143,7 +187,7 @@ def _replace_unencodable_characters() -> None:
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="warpdata", prog_name="warp", message="%(prog)s %(version)s")
+@click.version_option(warpdata.__version__, prog_name="warp", message="%(prog)s %(version)s")
 @click.pass_context
 def warp(ctx: click.Context) -> None:
     """Publish a dataset once; open, query and stream it anywhere.
@@ -152,4 +196,4 @@ def warp(ctx: click.Context) -> None:
     the newest version on the branch "main".
     """
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        write_text(ctx.get_help())

@@ -1,9 +1,12 @@
-"""The object that click passes to every command: the shared options, and access to the store."""
+"""The object that click passes to every command, and the commands that start this program again."""
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import warpdata
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
     from warpdata.datasets import Dataset
     from warpdata.session import Session
 
-__all__ = ["CliContext"]
+__all__ = ["CliContext", "python_command", "warp_command"]
 
 
 @dataclass
@@ -25,6 +28,8 @@ class CliContext:
     quiet: bool = False
     debug: bool = False
     as_json: bool = False
+    json_errors: bool = False
+    """Print errors as JSON: the command line contains `--json`, even if it cannot be parsed."""
 
     def connect(self) -> Session:
         """Connect to `--store`, or to the store in the settings. Makes no request."""
@@ -46,3 +51,24 @@ class CliContext:
         """
         is_visible = sys.stderr.isatty() and not (writes_data and sys.stdout.isatty())
         return ProgressLine(title, is_visible=is_visible and not self.quiet)
+
+
+def warp_command() -> str:
+    """Return the words that run this `warp` from the current directory in the user's shell."""
+    script = Path(sys.executable).with_name("warp")
+    return _command(script) if script.exists() else f"{python_command()} -m warpdata.cli"
+
+
+def python_command() -> str:
+    """Return the word that runs this Python from the current directory in the user's shell."""
+    return _command(Path(sys.executable))
+
+
+def _command(program: Path) -> str:
+    """Return the name of a program if the shell finds it, or else its path."""
+    found = shutil.which(program.name)
+    if found is not None and Path(found).absolute() == program.absolute():
+        return program.name
+    here = Path.cwd()
+    path = program.relative_to(here) if program.is_relative_to(here) else program
+    return shlex.quote(str(path))

@@ -6,6 +6,7 @@ remove it. A read-only store passes.
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import tempfile
@@ -31,7 +32,7 @@ from warpdata.primitives.redaction import redact
 from warpdata.query import connect_open
 from warpdata.repository.catalog import STORE_MARKER
 from warpdata.settings import S3Settings, Settings
-from warpdata.storage import ByteRange, Writer, resolve_s3
+from warpdata.storage import ByteRange, Reader, Writer, resolve_s3
 from warpdata.storage.cache import reclaim_staging
 
 __all__ = [
@@ -52,7 +53,15 @@ _PAYLOAD = bytes(range(256)) * 16
 _RANGE = ByteRange(1000, 1100)
 _OK_SKEW_S = 5.0
 _MAX_SKEW_S = 300.0
+_STORE_CHECKS = ("write", "read", "parquet", "clock")
+_CHECK_PROXIES = "Check proxies between this machine and the store."
 _CHECK_ENDPOINT = "Check the URL, AWS_ENDPOINT_URL and the network."
+_CREDENTIALS_STEPS = {
+    "s3": "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of a user who may read this bucket.",
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`.",
+    "az": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or log in with `az login`.",
+}
+_PARQUET_ROWS = 1000
 _DOCTOR_HINT = re.compile(r"; `warp doctor` [^.;]*")
 
 
@@ -77,16 +86,27 @@ def run_check(name: str, check: Callable[[], Finding], next_step: str) -> Findin
         return Finding(name, "failed", f"{type(error).__name__}: {error}", next_step)
 
 
-def check_credentials(store_url: str, settings: Settings) -> Finding:
-    def check() -> Finding:
-        scheme = urlsplit(store_url).scheme
-        if scheme == "s3":
-            return Finding("credentials", "ok", _describe_keys(settings.s3))
-        if scheme in ("gs", "az"):
-            return Finding("credentials", "note", f"{scheme}:// uses its own credentials, tested by the store check")
-        return Finding("credentials", "ok", f"none needed for {scheme}://")
+def check_credentials(store_url: str, settings: Settings, reader: Reader | None = None) -> Finding:
+    """Describe the credentials, and send one request with them if there is a reader."""
+    scheme = urlsplit(store_url).scheme
 
-    return run_check("credentials", check, "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
+    def check() -> Finding:
+        if scheme not in _CREDENTIALS_STEPS:
+            return Finding("credentials", "ok", f"none needed for {scheme}://")
+        described = _describe_keys(settings.s3) if scheme == "s3" else f"{scheme}:// credentials of the environment"
+        if reader is None:
+            return Finding("credentials", "note", f"{described}; not tested")
+        try:
+            reader.stat(STORE_MARKER)
+        except ObjectNotFoundError:
+            pass  # a missing object is an answer, so the credentials were accepted
+        except DeniedError as error:
+            return Finding("credentials", "failed", f"{described}: {error.message}", _CREDENTIALS_STEPS[scheme])
+        except StorageError:
+            return Finding("credentials", "skipped", f"{described}; not tested, the store cannot be reached")
+        return Finding("credentials", "ok", f"{described}, accepted by the store")
+
+    return run_check("credentials", check, _CREDENTIALS_STEPS.get(scheme, _CHECK_ENDPOINT))
 
 
 def _describe_keys(s3: S3Settings) -> str:
@@ -130,11 +150,15 @@ def check_cache(directory: Path) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class StoreProbe:
-    """A store to check, a key that does not exist in it, and the clock of this machine."""
+    """A store to check, a key that does not exist in it, and the clock of this machine.
+
+    `read_table` reads a published table and describes it; None if there is no table. A read-only store needs it.
+    """
 
     writer: Writer
     key: str
     clock: Callable[[], datetime]
+    read_table: Callable[[], str | None] = lambda: None
 
 
 def check_store(probe: StoreProbe) -> Iterator[Finding]:
@@ -142,17 +166,19 @@ def check_store(probe: StoreProbe) -> Iterator[Finding]:
     reached = run_check("store", lambda: _reach(probe.writer), _CHECK_ENDPOINT)
     yield reached
     if reached.status == "failed":
-        yield from (Finding(check, "skipped", "the store cannot be reached") for check in ("write", "read", "clock"))
+        yield from (Finding(check, "skipped", "the store cannot be reached") for check in _STORE_CHECKS)
         return
     sent_at = probe.clock()
     written = run_check("write", lambda: _write(probe), "Request write access, or only read from this store.")
     yield written
     if written.status != "ok":
         yield run_check("read", lambda: _read_marker(probe.writer), _CHECK_ENDPOINT)
+        yield run_check("parquet", lambda: _read_published(probe), _CHECK_PROXIES)
         yield Finding("clock", "skipped", "unknown: needs a written object")
         return
     try:
-        yield run_check("read", lambda: _read_back(probe), "Check proxies between this machine and the store.")
+        yield run_check("read", lambda: _read_back(probe), _CHECK_PROXIES)
+        yield run_check("parquet", lambda: _read_parquet(probe), _CHECK_PROXIES)
         yield run_check("create-only", lambda: _create_twice(probe), "Use a store that supports conditional puts.")
         yield run_check("clock", lambda: _compare_clocks(probe, sent_at), "Synchronise the clock of this machine.")
     finally:
@@ -189,6 +215,57 @@ def _read_back(probe: StoreProbe) -> Finding:
     if bytes(probe.writer.read_range(probe.key, _RANGE)) != _PAYLOAD[_RANGE.start : _RANGE.end]:
         raise CorruptError("a range read returned the wrong bytes")
     return Finding("read", "ok", "object and byte range match")
+
+
+def _read_parquet(probe: StoreProbe) -> Finding:
+    """Write a small Parquet file and read one of its columns by byte ranges, as every table is read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    key, expected = f"{probe.key}.parquet", pa.table({"x": range(_PARQUET_ROWS), "y": range(_PARQUET_ROWS)})
+    encoded = pa.BufferOutputStream()
+    pq.write_table(expected, encoded, compression="none", use_dictionary=False)
+    probe.writer.create(key, encoded.getvalue().to_pybytes())
+    try:
+        size_bytes = probe.writer.stat(key).size_bytes
+        fetched = _Fetched(probe.writer, key, size_bytes)
+        footer_bytes = int.from_bytes(fetched.read(size_bytes - 8, size_bytes - 4), "little")
+        fetched.read(size_bytes - 8 - footer_bytes, size_bytes)
+        column = pq.read_metadata(fetched.file()).row_group(0).column(0)
+        fetched.read(column.data_page_offset, column.data_page_offset + column.total_compressed_size)
+        if pq.ParquetFile(fetched.file()).read_row_group(0, ["x"]) != expected.select(["x"]):
+            raise CorruptError("a column of a Parquet file differs from the one written")
+    finally:
+        with suppress(WarpError):
+            probe.writer.delete(key)
+    return Finding("parquet", "ok", f"a column read in {fetched.count} ranges, {fetched.size_bytes:,} bytes")
+
+
+class _Fetched:
+    """The byte ranges of an object that were read. All other bytes are zero."""
+
+    def __init__(self, reader: Reader, key: str, size_bytes: int) -> None:
+        self._reader, self._key = reader, key
+        self._data = bytearray(size_bytes)
+        self.count = self.size_bytes = 0
+
+    def read(self, start: int, end: int) -> bytes:
+        self._data[start:end] = data = bytes(self._reader.read_range(self._key, ByteRange(start, end)))
+        self.count += 1
+        self.size_bytes += len(data)
+        return data
+
+    def file(self) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+
+def _read_published(probe: StoreProbe) -> Finding:
+    """Read a row of a published table, the only Parquet files that a read-only store may have."""
+    try:
+        read = probe.read_table()
+    except UnsupportedError as error:
+        return Finding("parquet", "skipped", error.message)
+    return Finding("parquet", "ok" if read else "skipped", read or "no table is published there yet")
 
 
 def _read_marker(reader: Writer) -> Finding:

@@ -1,11 +1,13 @@
 """The end of a run: exit codes by error class, error messages, and Ctrl-C.
 
-A failure prints one `error:` line and, if the error has a hint, one `hint:` line. A traceback needs `--debug`.
+A failure prints one `error:` line and, if the error has a hint, one `hint:` line. With `--json` it prints the
+document of `ERROR_KEYS` instead. A traceback needs `--debug`.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import sys
@@ -13,10 +15,12 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from types import FrameType
 from typing import TextIO
 
 import click
 
+from warpdata.cli.terminal import clear_error_line, escape_json, is_json, mute_warnings, write_error
 from warpdata.errors import (
     BadInputError,
     ConflictError,
@@ -31,6 +35,7 @@ from warpdata.errors import (
 
 __all__ = [
     "CORRUPT",
+    "ERROR_KEYS",
     "EXIT_CODES",
     "INTERRUPTED",
     "NOT_FOUND",
@@ -61,6 +66,17 @@ EXIT_CODES: Mapping[int, str] = {
     INTERRUPTED: "interrupted",
 }
 
+ERROR_KEYS: Mapping[str, str] = {
+    "kind": "the exact reason, as in the errors reference; usage for an invalid command line, unexpected for a bug",
+    "type": "class of the exception",
+    "message": "what is wrong",
+    "hint": "one next step, or null",
+    "problems": "list of every finding in a corrupt document, often empty",
+    "txn_id": "id of the transaction if the outcome of a publish is unknown, else null",
+    "exit_code": "the exit code, as listed above",
+}
+"""Keys of the object `error`, the only key of the document that a failure prints with `--json`."""
+
 _FAMILIES: tuple[tuple[type[WarpError], int], ...] = (
     (NotFoundError, NOT_FOUND),
     (ConflictError, 4),
@@ -73,30 +89,37 @@ _FAMILIES: tuple[tuple[type[WarpError], int], ...] = (
 _LISTED_PROBLEMS = 10
 
 _INTERRUPT_GRACE_S = 1.0
-_CLEAR_LINE_AND_SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"
 _interrupt_printed = threading.Lock()
 
 
-def report_error(error: BaseException, *, debug: bool = False) -> int:
-    """Print the error on stderr and return the exit code."""
+def report_error(error: BaseException, *, debug: bool = False, as_json: bool = False) -> int:
+    """Print the error on stderr, for people or as a JSON document, and return the exit code."""
     if isinstance(error, BrokenPipeError):
         _redirect_to_null(sys.stdout, sys.stderr)
         return OK
     if isinstance(error, KeyboardInterrupt | click.Abort):
         _redirect_to_null(sys.stdout)
     try:
-        _print_error_and_hint(error, debug)
+        if debug:
+            _print_traceback(error)
+        if as_json and not isinstance(error, KeyboardInterrupt | click.Abort):
+            write_error(_document(error))
+        else:
+            _print_error_and_hint(error, debug)
     except BrokenPipeError:
         _redirect_to_null(sys.stdout, sys.stderr)
     return _exit_code(error)
 
 
 def print_error(text: str) -> None:
-    click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
+    """Print an error of a command that also prints a result. With `--json` the result says it."""
+    if not is_json():
+        write_error(text, "error", "red")
 
 
 def print_hint(text: str) -> None:
-    click.echo(click.style("hint: ", fg="cyan", bold=True) + text, err=True)
+    if not is_json():
+        write_error(text, "hint", "cyan")
 
 
 def exit_on_interrupt() -> None:
@@ -106,10 +129,17 @@ def exit_on_interrupt() -> None:
     network would delay it. A thread receives the signal, waits a moment for the main thread to exit, and then
     ends the process. This is safe at any point: an interrupted publish leaves the previous version as it was.
     """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _mute_and_interrupt)
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     threading.Thread(target=_exit_after_signal, args=(read_end,), name="warp-interrupt", daemon=True).start()
+
+
+def _mute_and_interrupt(number: int, frame: FrameType | None) -> None:
+    mute_warnings()
+    signal.default_int_handler(number, frame)
 
 
 def _exit_after_signal(read_end: int) -> None:
@@ -117,8 +147,7 @@ def _exit_after_signal(read_end: int) -> None:
         pass
     time.sleep(_INTERRUPT_GRACE_S)
     with suppress(OSError, ValueError):
-        if sys.stderr.isatty():
-            sys.stderr.write(_CLEAR_LINE_AND_SHOW_CURSOR)
+        clear_error_line()
         _print_interrupted()
         sys.stderr.flush()
     atexit._run_exitfuncs()  # noqa: SLF001 - removes staging directories without joining threads
@@ -133,45 +162,65 @@ def _exit_code(error: BaseException) -> int:
     return next((code for family, code in _FAMILIES if isinstance(error, family)), UNEXPECTED)
 
 
-def _print_error_and_hint(error: BaseException, debug: bool) -> None:
-    if debug:
-        import traceback
+def _print_traceback(error: BaseException) -> None:
+    import traceback
 
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    write_error("".join(traceback.format_exception(error)).rstrip())
+
+
+def _document(error: BaseException) -> str:
+    """Return the document of `ERROR_KEYS` on one line."""
+    known = error if isinstance(error, WarpError) else None
+    is_usage = isinstance(error, click.ClickException)
+    message, hint = _message_and_hint(error)
+    facts = {
+        "kind": str(known.kind) if known else "usage" if is_usage else "unexpected",
+        "type": type(error).__name__,
+        "message": message,
+        "hint": hint,
+        "problems": list(getattr(error, "problems", ())),
+        "txn_id": getattr(error, "txn_id", None),
+        "exit_code": _exit_code(error),
+    }
+    return escape_json(json.dumps({"error": facts}, ensure_ascii=False).encode()).decode()
+
+
+def _print_error_and_hint(error: BaseException, debug: bool) -> None:
     if isinstance(error, KeyboardInterrupt | click.Abort):
         _print_interrupted()
-    elif isinstance(error, click.ClickException):
-        _print_usage_error(error)
-    elif isinstance(error, WarpError):
-        _print_warp_error(error)
-    else:
-        print_error(f"unexpected {type(error).__name__}: {error}")
-        if not debug:
-            print_hint("Run the command again with --debug for a traceback, and please report it.")
-
-
-def _print_warp_error(error: WarpError) -> None:
-    print_error("\n".join(error.message.strip().splitlines()[:_LISTED_PROBLEMS]))
+        return
+    message, hint = _message_and_hint(error)
+    write_error("\n".join(message.strip().splitlines()[:_LISTED_PROBLEMS]), "error", "red")
     if isinstance(error, ManifestCorruptedError):
         for problem in error.problems[:_LISTED_PROBLEMS]:
-            click.echo(f"  {problem}", err=True)
+            write_error(f"  {problem}")
         if len(error.problems) > _LISTED_PROBLEMS:
-            click.echo(f"  and {len(error.problems) - _LISTED_PROBLEMS} more", err=True)
-    if error.hint:
-        print_hint(error.hint)
+            write_error(f"  and {len(error.problems) - _LISTED_PROBLEMS} more")
+    if hint and not (debug and _is_unexpected(error)):
+        write_error(hint, "hint", "cyan")
 
 
-def _print_usage_error(error: click.ClickException) -> None:
-    print_error(error.format_message())
-    context = getattr(error, "ctx", None)
-    if context is not None:
-        print_hint(f"Run `{context.command_path} --help` for usage.")
+def _message_and_hint(error: BaseException) -> tuple[str, str | None]:
+    if isinstance(error, WarpError):
+        return error.message, error.hint
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        hint = getattr(error, "hint", None)
+        return error.format_message(), hint or (context and f"Run `{context.command_path} --help` for usage.")
+    return (
+        f"unexpected {type(error).__name__}: {error}",
+        "Run the command again with --debug for a traceback, and please report it.",
+    )
+
+
+def _is_unexpected(error: BaseException) -> bool:
+    return not isinstance(error, WarpError | click.ClickException)
 
 
 def _print_interrupted() -> None:
     """Print "interrupted", once per process."""
     if _interrupt_printed.acquire(blocking=False):
-        click.echo(click.style("interrupted", fg="yellow", bold=True), err=True)
+        write_error("interrupted", colour="yellow")
 
 
 def _redirect_to_null(*streams: TextIO) -> None:

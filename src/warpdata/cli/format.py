@@ -10,6 +10,8 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from warpdata.cli.terminal import escape, escape_json
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -143,15 +145,6 @@ def cell_text(value: Any) -> str:
     return escape(str(value))
 
 
-def escape(text: str) -> str:
-    """Escape line breaks and control characters."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text
-    )
-
-
 def plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return the rows as dicts with values that `to_json` can encode, with or without pandas installed."""
     import pyarrow as pa
@@ -172,10 +165,10 @@ def plain_values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def to_json(value: Any, *, indent: int = 0) -> bytes:
-    """Encode as JSON. Decimals become text, bytes base64, and NaN null."""
+    """Encode as JSON that is safe on a terminal. Decimals become text, bytes base64, and NaN null."""
     import msgspec
 
-    encoded = msgspec.json.encode(value, enc_hook=str)
+    encoded = escape_json(msgspec.json.encode(value, enc_hook=str))
     return msgspec.json.format(encoded, indent=indent) if indent else encoded
 
 

@@ -8,7 +8,8 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.parameters import ADDRESS, DATASET_ID, STORE_URL
+from warpdata.cli.parameters import ADDRESS, DATASET_ID, STORE_URL, EntryType
+from warpdata.cli.terminal import write_text
 from warpdata.primitives.suggest import suggest
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "fail_unknown_command",
     "filter_option",
     "group",
+    "names_option",
     "split_names",
     "table_option",
 ]
@@ -59,9 +61,12 @@ class WarpGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def fail_unknown_command(ctx: click.Context, name: str, known: Iterable[str]) -> NoReturn:
-    """Fail with a usage error that names a similar command."""
-    ctx.fail(" ".join(filter(None, (f"unknown command {name!r}.", suggest(name, known, count=1)))))
+def fail_unknown_command(
+    ctx: click.Context, name: str, known: Iterable[str], meanings: Mapping[str, str] | None = None
+) -> NoReturn:
+    """Fail with a usage error. The next step is by meaning, or else a command with a similar name."""
+    hint = (meanings or {}).get(name.lower()) or suggest(name, known, count=1)
+    ctx.fail(" ".join(filter(None, (f"unknown command {name!r}.", hint))))
 
 
 def group(name: str) -> Callable[[Callable[..., Any]], WarpGroup]:
@@ -71,7 +76,7 @@ def group(name: str) -> Callable[[Callable[..., Any]], WarpGroup]:
         @click.pass_context
         def show_help(ctx: click.Context) -> None:
             if ctx.invoked_subcommand is None:
-                click.echo(ctx.get_help())
+                write_text(ctx.get_help())
 
         return WarpGroup(name, callback=show_help, help=function.__doc__, invoke_without_command=True)
 
@@ -120,11 +125,13 @@ def dataset_argument() -> Callable[[_F], _F]:
 
 
 def table_option(text: str = 'Table to read. Default: the only table, or "main".') -> Callable[[_F], _F]:
-    return click.option("--table", metavar="NAME", help=text)
+    return click.option("--table", type=EntryType("tables"), metavar="NAME", help=text)
 
 
 def artifact_option() -> Callable[[_F], _F]:
-    return click.option("--artifact", metavar="NAME", help="Artifact to read. Default: the only one.")
+    return click.option(
+        "--artifact", type=EntryType("artifacts"), metavar="NAME", help="Artifact to read. Default: the only one."
+    )
 
 
 def episodes_option() -> Callable[[_F], _F]:
@@ -132,15 +139,19 @@ def episodes_option() -> Callable[[_F], _F]:
 
 
 def columns_option() -> Callable[[_F], _F]:
-    return click.option(
-        "--columns", multiple=True, metavar="A,B", callback=split_names, help="Read only these columns, in this order."
-    )
+    return names_option("--columns", "Read only these columns, in this order.")
 
 
 def filter_option() -> Callable[[_F], _F]:
     return click.option(
         "--filter", "expression", metavar="SQL", help='Keep only the rows that match, such as "fare > 20".'
     )
+
+
+def names_option(option: str, text: str) -> Callable[[_F], _F]:
+    """Add an option that takes `A,B` and may be repeated. Its name is a section of the manifest, or `--columns`."""
+    names = EntryType(option.removeprefix("--"), is_list=True)
+    return click.option(option, type=names, multiple=True, metavar="A,B", callback=split_names, help=text)
 
 
 def split_names(_ctx: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Output on stdout: tables, rows and facts for people, one JSON document for programs.
 
-Colour and width follow the terminal. Without a terminal, output is plain and 120 columns wide.
+Colour and width follow the terminal. Without a terminal, output is plain, rows of data are 120 columns wide, and
+lists are as wide as their text.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from warpdata.cli.format import cell_text, escape, plain_values, to_json, type_text
+from warpdata.cli.format import cell_text, plain_values, to_json, type_text
+from warpdata.cli.terminal import escape, is_json, write_error, write_rendered, write_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +38,9 @@ _GAP = 2
 _MIN_COLUMN_WIDTH, _MAX_COLUMN_WIDTH = 12, 48
 _MAX_TYPE_WIDTH = 16
 _NAMED_COLUMNS = 8
+_MIN_FACT_WIDTH = 20
+_MAX_WORD_WIDTH = 32
+"""Longer words, such as paths, may be broken. A shortened hash is not."""
 
 
 def console() -> Console:
@@ -51,33 +54,46 @@ def console() -> Console:
 
 
 def show(renderable: Any, *, style: str = "", soft_wrap: bool = False) -> None:
-    """Print to stdout. The text is captured first, because rich exits the process on a closed pipe."""
-    out = console()
-    with out.capture() as captured:
-        out.print(renderable, style=style or None, soft_wrap=soft_wrap)
-    sys.stdout.write(captured.get())
+    write_rendered(console(), renderable, style=style, soft_wrap=soft_wrap)
 
 
 def print_json(document: Any) -> None:
-    click.echo(to_json(document, indent=2))
+    write_text(to_json(document, indent=2).decode())
 
 
 def print_line(text: str = "", style: str = "") -> None:
-    show(text, style=style, soft_wrap=True)
+    """Print one line. Line breaks in the text are escaped."""
+    show(escape(text), style=style, soft_wrap=True)
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print one fact per line, its name on the left. Facts that are None are skipped."""
+    """Print one fact per line, its name on the left. Facts that are None are skipped.
+
+    On a narrow terminal, the values are below their names. Long values wrap.
+    """
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in facts.items():
-        if value is not None:
-            grid.add_row(name, value if isinstance(value, Text) else Text(escape(str(value))))
-    show(grid)
+    shown = {
+        escape(name): value if isinstance(value, Text) else Text(escape(str(value)))
+        for name, value in facts.items()
+        if value is not None
+    }
+    out = console()
+    grid = Table.grid(padding=(0, _GAP))
+    if out.width < max(map(_cell_length, shown), default=0) + _GAP + _MIN_FACT_WIDTH:
+        grid.add_column(overflow="fold")
+        for name, value in shown.items():
+            if name:
+                grid.add_row(Text(name, style="dim"))
+            grid.add_row(Padding(value, (0, 0, 0, _GAP)))
+    else:
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, value in shown.items():
+            grid.add_row(name, value)
+    write_rendered(out, grid)
 
 
 def make_table(*columns: str) -> Table:
@@ -88,24 +104,68 @@ def make_table(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), border_style="dim")
     table.header_style = "dim"
     for name in columns:
-        table.add_column(
-            name.removeprefix(">"), justify="right" if name.startswith(">") else "left", overflow="ellipsis"
-        )
+        justify = "right" if name.startswith(">") else "left"
+        table.add_column(escape(name.removeprefix(">")), justify=justify, overflow="fold")  # type: ignore[arg-type]
     return table
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows under their headings. Nothing is cut.
+
+    On a narrow terminal, text wraps between words. If even words do not fit side by side, each row becomes a
+    list of facts.
+    """
     from rich.text import Text
 
+    cells = [[cell if isinstance(cell, Text) else Text(escape(str(cell))) for cell in row] for row in rows]
+    headings = [escape(name.removeprefix(">")) for name in columns]
+    texts = [[heading, *(row[place].plain for row in cells)] for place, heading in enumerate(headings)]
+    out = console()
+    gaps = _GAP * (len(columns) - 1)
+    whole = [max(map(_cell_length, column)) for column in texts]
+    words = [max(map(_longest_word, column)) for column in texts]
+    if not out.is_terminal:
+        out.width = max(out.width, sum(whole) + gaps)
+    if sum(words) + gaps > out.width:
+        for position, row in enumerate(cells):
+            if position:
+                print_line()
+            print_facts(dict(zip((heading.strip() for heading in headings), row, strict=True)))
+        return
     table = make_table(*columns)
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(escape(str(cell))) for cell in row))
-    show(table)
+    for column, width in zip(table.columns, _widen(words, whole, out.width - gaps), strict=True):
+        column.width = width
+    for row in cells:
+        table.add_row(*row)
+    write_rendered(out, table)
+
+
+def _widen(least: Sequence[int], wanted: Sequence[int], available: int) -> list[int]:
+    """Share the available width: every column gets its least width, and the narrowest needs are met first."""
+    widths = list(least)
+    spare = available - sum(least)
+    places = sorted(range(len(widths)), key=lambda place: wanted[place] - least[place])
+    for done, place in enumerate(places):
+        more = min(wanted[place] - least[place], spare // (len(places) - done))
+        widths[place] += more
+        spare -= more
+    return widths
+
+
+def _cell_length(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _longest_word(text: str) -> int:
+    return min(max(map(_cell_length, text.split()), default=0), _MAX_WORD_WIDTH)
 
 
 def note(text: str) -> None:
-    """Print a remark on stderr."""
-    click.echo(click.style(text, dim=True), err=True)
+    """Print a remark on stderr, except with `--json`."""
+    if not is_json():
+        write_error(text, dim=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +177,10 @@ class _Column:
 
     @property
     def width(self) -> int:
-        from rich.cells import cell_len
-
-        return max(*map(cell_len, (self.name, *self.cells)), min(cell_len(self.kind), _MAX_TYPE_WIDTH))
+        return max(
+            *map(_cell_length, (self.name, *self.cells)),
+            min(_cell_length(self.kind), _MAX_TYPE_WIDTH),
+        )
 
 
 def fit_widths(wanted: Sequence[tuple[int, bool]], available: int) -> list[int]:
@@ -135,11 +196,14 @@ def fit_widths(wanted: Sequence[tuple[int, bool]], available: int) -> list[int]:
     return [min(wanted[0][0], max(available, _MIN_COLUMN_WIDTH))] if wanted else []
 
 
-def print_rows(rows: pa.Table) -> None:
-    """Print rows with a header of names and types. Columns that do not fit are named below the table."""
+def print_rows(rows: pa.Table, kinds: Mapping[str, str] | None = None) -> None:
+    """Print rows with a header of names and types. Columns that do not fit are named below the table.
+
+    `kinds` replaces the type of columns by name.
+    """
     from rich.text import Text
 
-    columns = _columns(rows)
+    columns = _columns(rows, kinds or {})
     widths = fit_widths([(column.width, not column.is_number) for column in columns], console().width)
     table = make_table()
     table.header_style = ""
@@ -165,7 +229,7 @@ def _narrow(wanted: Sequence[tuple[int, bool]], available: int) -> list[int] | N
     return None
 
 
-def _columns(rows: pa.Table) -> list[_Column]:
+def _columns(rows: pa.Table, kinds: Mapping[str, str]) -> list[_Column]:
     import pyarrow as pa
 
     found = []
@@ -173,7 +237,8 @@ def _columns(rows: pa.Table) -> list[_Column]:
         kind = field.type
         texts = tuple(cell_text(value) for value in plain_values(column))
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        found.append(_Column(escape(field.name), type_text(kind), texts, is_number))
+        shown_kind = escape(kinds[field.name]) if field.name in kinds else type_text(kind)
+        found.append(_Column(escape(field.name), shown_kind, texts, is_number))
     return found
 
 

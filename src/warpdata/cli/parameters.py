@@ -1,12 +1,12 @@
 """Types of command-line values: dataset names, pairs, ranks, sizes, slices, artifacts and bindings.
 
-Dataset names are completed from the store. Completion makes few requests with short timeouts, and offers
-nothing on failure. The library validates the names.
+Dataset names are completed from the store, and names of tables and columns from the manifest. Completion makes few
+requests with short timeouts, reads no data, and offers nothing on failure. The library validates the names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from warpdata.errors import BadInputError
 from warpdata.primitives.sizes import parse_size
 
 if TYPE_CHECKING:
+    from warpdata.repository.manifest import Manifest
     from warpdata.session import Session
 
     ParameterType = click.ParamType[Any]
@@ -32,6 +33,7 @@ __all__ = [
     "AddressType",
     "ArtifactType",
     "BindingType",
+    "EntryType",
     "MediaType",
     "PairType",
     "ParameterType",
@@ -85,6 +87,46 @@ def _connect_for_completion(store: str | None) -> Session:
     return warpdata.connect(store, settings)
 
 
+class EntryType(ParameterType):
+    """The name of a table, column, artifact or set in the dataset of the command line.
+
+    `section` is a section of the manifest, or "columns". With `is_list`, names are separated by commas.
+    """
+
+    name = "text"
+
+    def __init__(self, section: str, *, is_list: bool = False) -> None:
+        self._section = section
+        self._is_list = is_list
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            return [CompletionItem(text) for text in self._complete(ctx, incomplete)][:_MAX_COMPLETIONS]
+        except Exception:  # noqa: BLE001 - completion must never print an error
+            return []
+
+    def _complete(self, ctx: click.Context, incomplete: str) -> Iterator[str]:
+        from warpdata.repository.catalog import parse_address
+
+        session = _connect_for_completion(ctx.ensure_object(CliContext).store)
+        # Click leaves positional words in `args` when the last option has no value yet.
+        address = ctx.params.get("address") or next(word for word in ctx.args if "/" in word)
+        _, manifest = session.catalog.open(parse_address(address))
+        before, comma, word = incomplete.rpartition(",") if self._is_list else ("", "", incomplete)
+        used = set(before.split(","))
+        for name in self._names(manifest, ctx.params.get("table")):
+            # A shell would split other names, and a list has no way to quote a comma.
+            if name.startswith(word) and name not in used and name.isprintable() and not set(name) & set(" ,'\"\\$`"):
+                yield f"{before}{comma}{name}"
+
+    def _names(self, manifest: Manifest, table: str | None) -> Sequence[str]:
+        if self._section != "columns":
+            return sorted(manifest.sections()[self._section])
+        entries = manifest.tables
+        chosen = table or ("main" if len(entries) != 1 else next(iter(entries)))
+        return entries[chosen].column_names or ()
+
+
 class StoreType(ParameterType):
     """A URL or a path, completed as a directory."""
 
@@ -131,13 +173,17 @@ class ShardType(ParameterType):
 
 
 class SizeType(ParameterType):
-    """`200GB`, `128MiB` or plain bytes, converted to a number of bytes."""
+    """`200GB` or `128MiB`, converted to a number of bytes. A plain number has the given unit."""
 
     name = "size"
 
+    def __init__(self, unit: str = "") -> None:
+        self._unit = unit
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        is_plain = isinstance(value, str) and value.replace(".", "", 1).strip().isdecimal()
         try:
-            return parse_size(value)
+            return parse_size(f"{value.strip()}{self._unit}" if is_plain else value)
         except BadInputError as error:
             self.fail(f"{error.message}. {error.hint or ''}".strip(), param, ctx)
 

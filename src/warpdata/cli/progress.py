@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from warpdata.cli.format import bytes_text, rows_text, seconds_text
+from warpdata.cli.terminal import escape
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +31,7 @@ class ProgressLine:
     """A spinner that becomes a bar once the total is known. Thread-safe."""
 
     def __init__(self, title: str, *, is_visible: bool, delay_s: float = _DELAY_S) -> None:
-        self._title = title
+        self._title = escape(title)
         self._lock = threading.Lock()
         self._timer = threading.Timer(delay_s, self._show) if is_visible else None
         self._shown: tuple[Progress, TaskID] | None = None
@@ -61,7 +62,7 @@ class ProgressLine:
             title = f"{title} {event.done_files:,} of {event.total_files:,}"
         if event.stage != self._stage:
             self._stage, self._began = event.stage, time.monotonic()
-        self._update(title, event.done_bytes, event.total_bytes)
+        self._update(escape(title), event.done_bytes, event.total_bytes)
 
     def count_rows(self, batches: Iterable[pa.RecordBatch], total: int) -> Iterator[pa.RecordBatch]:
         """Yield the batches and count their rows. A `total` of 0 means unknown."""

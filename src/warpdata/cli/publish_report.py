@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,12 +15,12 @@ from warpdata.cli.options import apply_options
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
 from warpdata.cli.parameters import PairType, SizeType
 from warpdata.cli.progress import ProgressLine
-from warpdata.kinds import payload_kind
-from warpdata.kinds.artifacts import ShardSpec
 from warpdata.primitives.hashing import is_digest
-from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
 from warpdata.repository.catalog import Address
-from warpdata.session import Session
+
+if TYPE_CHECKING:
+    from warpdata.publish import DatasetBuilder, PlannedFile, Published, PublishPlan
+    from warpdata.session import Session
 
 __all__ = [
     "DRY_RUN_KEYS",
@@ -67,6 +67,7 @@ class PublishRequest:
     label: str | None
     message: str
     branch: str
+    set_latest: bool
     author: str | None
     metadata: tuple[tuple[str, str], ...]
     expected: str | None
@@ -82,6 +83,11 @@ def publish_options(function: _F) -> _F:
         click.option("--label", metavar="NAME", help="Permanent name for this version."),
         click.option("-m", "--message", default="", metavar="TEXT", help="Message for the log."),
         click.option("--branch", default="main", show_default=True, metavar="NAME", help="Branch to publish to."),
+        click.option(
+            "--set-latest",
+            is_flag=True,
+            help='Make the new version the newest on the branch "main". This is the default without --branch.',
+        ),
         click.option("--author", metavar="NAME", help="Author of the commit. Default: WARP_AUTHOR, or the user."),
         click.option(
             "--metadata",
@@ -126,6 +132,8 @@ def run_publish(
     builder: DatasetBuilder, session: Session, request: PublishRequest, progress: ProgressLine
 ) -> Published | PublishPlan:
     """Publish, or only plan in a dry run."""
+    if request.set_latest and request.branch != "main":
+        raise click.UsageError('--set-latest moves the branch "main"; omit --branch')
     if request.dry_run:
         return builder.plan(branch=request.branch, replace=request.replace, keep=request.keep, progress=progress)
     expected = request.expected
@@ -147,6 +155,8 @@ def run_publish(
 
 def print_result(cli: CliContext, session: Session, request: PublishRequest, done: Published | PublishPlan) -> None:
     """Print the result of a publish or of a dry run."""
+    from warpdata.publish import PublishPlan
+
     if cli.as_json:
         print_json(result_document(session, request, done))
     elif isinstance(done, PublishPlan):
@@ -157,6 +167,8 @@ def print_result(cli: CliContext, session: Session, request: PublishRequest, don
 
 def result_document(session: Session, request: PublishRequest, done: Published | PublishPlan) -> dict[str, Any]:
     """Return the JSON document with `PUBLISH_KEYS`, and in a dry run also `DRY_RUN_KEYS`."""
+    from warpdata.publish import PublishPlan
+
     if isinstance(done, PublishPlan):
         return _plan_document(session, done)
     return {
@@ -184,6 +196,8 @@ def _show_published(request: PublishRequest, done: Published) -> None:
 
 
 def _show_plan(session: Session, plan: PublishPlan) -> None:
+    from warpdata.kinds import payload_kind
+
     kept = len(plan.files) - plan.upload_files
     print_facts(
         {
@@ -245,4 +259,6 @@ def _path(session: Session, file: PlannedFile) -> Path:
 
 
 def _packed_count(file: PlannedFile) -> int | None:
+    from warpdata.kinds.artifacts import ShardSpec
+
     return len(file.content.sources) if isinstance(file.content, ShardSpec) and file.content.is_archive else None

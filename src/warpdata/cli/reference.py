@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import click
 
 from warpdata.cli.app import SECTIONS, warp
-from warpdata.cli.exit_codes import EXIT_CODES
+from warpdata.cli.exit_codes import ERROR_KEYS, EXIT_CODES
 from warpdata.cli.options import WarpCommand, WarpGroup
 
 __all__ = ["render_reference"]
@@ -26,6 +26,9 @@ Data goes to stdout; progress, notes and errors go to stderr. Progress appears o
 half a second. Commands that use a store take `--store`, commands that read a version take `--mode`, and
 commands that list take `--json`. `--json` prints one JSON document with the keys listed below. New keys may
 be added; existing keys are never renamed or removed. Sizes are written as `200GB`, `128MiB` or plain bytes.
+
+Text from a dataset cannot control the terminal: characters that are not printable appear as escapes, such as
+`\\x1b`. In JSON they are `\\u` escapes. `stream` and `cat` write data unchanged to a pipe or a file.
 
 A dataset is named `WORKSPACE/NAME`. Add `@REF` to select a version (by at least 8 digits of its hash), a
 label or a branch. The default is the newest version on the branch `main`.
@@ -76,6 +79,18 @@ def _exit_codes() -> Iterator[str]:
     for code, meaning in EXIT_CODES.items():
         yield f"| {code} | {meaning} |"
     yield ""
+    yield "## Errors as JSON\n"
+    yield (
+        "With `--json`, a command that fails prints one JSON document on a single line of stderr, and no message for "
+        "people. It has one key, `error`, with these keys:\n"
+    )
+    for key, meaning in ERROR_KEYS.items():
+        yield f"- `{key}`: {meaning}"
+    yield ""
+    yield (
+        "A command that prints a result and exits with another code than 0 (`verify`, `cache verify`, `doctor`, "
+        "`find-commit`) prints the result on stdout and nothing on stderr. An interrupt prints `interrupted`.\n"
+    )
 
 
 def _entry(command: click.Command, ctx: click.Context) -> Iterator[str]:

@@ -7,7 +7,10 @@ from typing import Any
 
 from warpdata.errors import MissingExtraError
 
-__all__ = ["require"]
+__all__ = ["DISTRIBUTION", "require"]
+
+DISTRIBUTION = "warpdata-lake"
+"""Name of this project on a package index, where `warpdata` is another project. A test compares pyproject.toml."""
 
 _DISTRIBUTIONS = {"PIL": "Pillow", "av": "PyAV", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}
 """Names on PyPI, where the module has another."""
@@ -17,10 +20,11 @@ def require(module: str, *, purpose: str, extra: str | None = None, install: str
     """Import an optional module, such as `PIL.Image`, or raise `MissingExtraError`.
 
     `purpose` begins the message: "`purpose` needs Pillow, which is not installed". The hint installs
-    `warpdata[extra]`, or else the requirement `install`, or else the library itself.
+    `DISTRIBUTION[extra]`, or else the requirement `install`, or else the library itself.
     """
     try:
-        return importlib.import_module(module)  # waits for another thread's import; sys.modules has unfinished ones
+        # Not sys.modules: it has a module while another thread still executes it.
+        return importlib.import_module(module)
     except MissingExtraError:
         raise
     except (ImportError, OSError) as error:  # OSError: a shared library of the module does not load
@@ -28,5 +32,5 @@ def require(module: str, *, purpose: str, extra: str | None = None, install: str
         library = _DISTRIBUTIONS.get(package, package)
         is_absent = isinstance(error, ModuleNotFoundError) and error.name in (None, package, module)
         state = "is not installed" if is_absent else f"cannot be imported: {error}"
-        wanted = f"'warpdata[{extra}]'" if extra else install or library
+        wanted = f"'{DISTRIBUTION}[{extra}]'" if extra else install or library
         raise MissingExtraError(f"{purpose} needs {library}, which {state}", hint=f"pip install {wanted}") from error

@@ -38,7 +38,7 @@ def explain(error: Exception, key: str, url: str) -> WarpError:
         _denied(type(error).__name__, text, key, url)
         or _missing_bucket(text, url)
         or _too_short(text, key, url)
-        or _unsupported(type(error).__name__, text, url)
+        or _unsupported(type(error).__name__, text, key, url)
         or _unreachable(text, fact)
         or StorageError(fact)
     )
@@ -95,10 +95,18 @@ def _too_short(text: str, key: str, url: str) -> CorruptError | None:
     return CorruptError(f"{key!r} in {url} ends before the requested bytes")
 
 
-def _unsupported(name: str, text: str, url: str) -> UnsupportedError | None:
+def _unsupported(name: str, text: str, key: str, url: str) -> UnsupportedError | None:
     """Return an error for operations of plain web servers: listings, and ranges on some of them."""
     if "performing PROPFIND" in text and ("501 Not Implemented" in text or "405 Method Not Allowed" in text):
-        return UnsupportedError(f"{url} cannot be listed", hint="Name the version or the object you want.")
+        return UnsupportedError(
+            f"{url} cannot be listed: a web server has no list of its files",
+            hint="Open a dataset by its name with a label, a branch or a whole version hash; history needs a limit.",
+        )
+    if name == "NotSupportedError" and "Range request" in text:
+        return UnsupportedError(
+            f"{url} does not answer range requests; {key!r} was not read",
+            hint="Serve the files with a server that does, such as nginx or Caddy; `python -m http.server` does not.",
+        )
     if name == "NotSupportedError":
         return UnsupportedError(f"{url}: {text.splitlines()[0]}")
     return None

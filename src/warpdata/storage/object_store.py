@@ -308,7 +308,11 @@ class ObjectStore:
         A refusal is an answer only to the first attempt: an earlier one may have succeeded and lost its reply.
         """
         if self._read_only:
-            raise DeniedError(f"{self._url} is read-only; {key!r} was not written", kind=ErrorKind.READ_ONLY_STORE)
+            raise DeniedError(
+                f"{self._url} is read-only; {key!r} was not written",
+                kind=ErrorKind.READ_ONLY_STORE,
+                hint="Publish to the directory or bucket behind it.",
+            )
         try:
             with self._translated(key):
                 yield

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from warpdata.errors import MissingExtraError, StoreUnavailableError, WarpError
+from warpdata.primitives.extras import DISTRIBUTION
 from warpdata.settings import S3Settings, Settings
 from warpdata.storage import open_store
 
@@ -235,7 +236,7 @@ def _find_weed() -> Path:
     """Return the path of the program, which the wheel installs beside the interpreter."""
     found = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
     if found is None:
-        raise MissingExtraError("the S3 server `weed` is not installed", hint="pip install 'warpdata[dev]'")
+        raise MissingExtraError("the S3 server `weed` is not installed", hint=f"pip install '{DISTRIBUTION}[test]'")
     return Path(found)
 
 

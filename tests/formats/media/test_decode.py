@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import av
 import numpy as np
+import PIL
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -126,7 +127,8 @@ def test_every_colour_mode_becomes_grey_rgb_or_rgba() -> None:
     assert shape(encode_test_image(RAMP, "PNG", "LA")) == (12, 20, 4)
     assert shape(encode_test_image(COLOUR, "PNG", "P")) == (12, 20, 3)
     assert shape(encode_test_image(COLOUR, "GIF", "P")) == (12, 20, 3)
-    assert shape(encode_test_image(COLOUR, "TIFF", "YCbCr")) == (12, 20, 3)
+    if int(PIL.__version__.partition(".")[0]) >= 13:  # older versions write it, but cannot read it
+        assert shape(encode_test_image(COLOUR, "TIFF", "YCbCr")) == (12, 20, 3)
     assert shape(encode_test_image(COLOUR, "TIFF", "LAB")) == (12, 20, 3)
     assert shape(encode_test_image(COLOUR, "JPEG", "L")) == (12, 20)
     assert shape(encode_test_image(COLOUR, "AVIF")) == (12, 20, 3)
@@ -383,6 +385,9 @@ def test_placeholder_size_of_a_pipe_is_accepted() -> None:
     np.testing.assert_array_equal(decoded, WHOLE["WAV"][0])
 
 
+@pytest.mark.skipif(
+    not hasattr(av.AudioCodecContext, "global_quality"), reason="this PyAV cannot write MP3 files of variable rate"
+)
 def test_audio_of_unknown_length_is_refused() -> None:
     loud, silent = melody(200_000, rate=44_100), np.zeros((200_000, 1), np.float32)
     for data in (flac_that_claims(0), mp3_without_length(np.concatenate([loud, silent]), varies=True)):
@@ -821,7 +826,7 @@ def test_missing_library_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=f"decoding m needs {library}") as caught:
         act()
-    assert caught.value.hint == f"pip install 'warpdata[{extra}]'"
+    assert caught.value.hint == f"pip install 'warpdata-lake[{extra}]'"
 
 
 def test_libraries_are_imported_on_first_use() -> None:

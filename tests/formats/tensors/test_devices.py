@@ -309,7 +309,7 @@ def test_without_torch_a_device_is_a_missing_extra(tmp_path: Path) -> None:
         "print(art['a'].numpy().sum())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.splitlines() == ["missing_extra pip install 'warpdata[torch]'", "15"], done.stderr
+    assert done.stdout.splitlines() == ["missing_extra pip install 'warpdata-lake[torch]'", "15"], done.stderr
     assert issubclass(MissingExtraError, ImportError)
 
 

@@ -37,6 +37,7 @@ ALLOWED = {
     "cffi",
     "_cffi_backend",
     "_version",
+    "cython_runtime",  # not a library: Cython registers it in older builds
 }
 
 

@@ -177,5 +177,5 @@ def test_missing_library_is_named(
     path = tmp_path / "a.wshard"
     save_wshard(load_wshard(made(tmp_path)), path, compression=compression, per_block={"signal/s": "none"})
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingExtraError, match=r"warpdata\[wshard\]"):
+    with pytest.raises(MissingExtraError, match=r"warpdata-lake\[wshard\]"):
         save_wshard(load_wshard(made(tmp_path)), path, per_block={"meta/channels": compression})

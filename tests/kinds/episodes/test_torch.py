@@ -24,7 +24,7 @@ from warpdata.storage import IOMetrics, MeteredReader
 from warpdata.testing import S3Endpoint
 from warpdata.wshard import Channel, Episode
 
-torch = pytest.importorskip("torch", reason="the extra warpdata[torch] is not installed")
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 KEYWORDS: dict[str, Any] = {
     "keys": {"rgb": (-3, 1), "imu": (0, 2), "ctrl": (0, 4)},

@@ -8,9 +8,7 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
-from warpdata.datasets import open_dataset
 from warpdata.repository.catalog import Address, parse_address
-from warpdata.session import Session
 
 __all__ = ["branch"]
 
@@ -36,9 +34,8 @@ def branch(cli: CliContext, address: str, name: str | None, lists: bool) -> None
     if name is not None and lists:
         raise click.UsageError("--list takes no NAME")
     with cli.progress(f"Branches of {address}"):
-        session = cli.connect()
         wanted = parse_address(address)
-        found = _list(session, wanted) if name is None else {name: open_dataset(session, wanted).branch(name).version}
+        found = _list(cli, address, wanted) if name is None else {name: cli.open(address).branch(name).version}
     if cli.as_json:
         listed = [{"name": one, "version": version} for one, version in found.items()]
         print_json({"dataset_id": wanted.dataset_id, "branches": listed})
@@ -48,9 +45,10 @@ def branch(cli: CliContext, address: str, name: str | None, lists: bool) -> None
         print_table(("branch", "version"), ((one, short(version)) for one, version in found.items()))
 
 
-def _list(session: Session, wanted: Address) -> dict[str, str]:
+def _list(cli: CliContext, address: str, wanted: Address) -> dict[str, str]:
     """Return the version of each branch. Without branches there is no dataset, and opening it raises the error."""
+    session = cli.connect()
     names = session.catalog.branches(wanted.dataset_id)
     if not names:
-        open_dataset(session, wanted)
+        cli.open(address)
     return {name: session.catalog.resolve(Address(wanted.dataset_id, name)).version for name in names}

@@ -15,6 +15,7 @@ from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import command, group
 from warpdata.cli.output import note, print_facts, print_json, print_line
 from warpdata.cli.parameters import SizeType
+from warpdata.cli.terminal import escape
 from warpdata.session import open_cache
 from warpdata.storage.cache import BlobCache, EvictionResult, read_totals, reclaim_staging
 
@@ -90,7 +91,10 @@ def _stats(cli: CliContext) -> None:
 
 @command("gc", json_keys=_COLLECTED_KEYS, uses_store=False)
 @click.option(
-    "--limit", type=SizeType(), metavar="SIZE", help="Size to keep, such as 500GB. Default: WARP_CACHE_SIZE_GB."
+    "--limit",
+    type=SizeType("GB"),
+    metavar="SIZE",
+    help="Size to keep, such as 500GB or 64MiB. A plain number is in GB. Default: WARP_CACHE_SIZE_GB.",
 )
 @click.pass_obj
 def _gc(cli: CliContext, limit: int | None) -> None:
@@ -167,7 +171,7 @@ def _may_clear(opened: BlobCache) -> bool:
         raise click.UsageError("no terminal to ask for confirmation; add --yes to clear the cache")
     found = opened.stats()
     question = f"Remove {count_text(found.entries, 'file')}, {bytes_text(found.bytes)} in {opened.directory}?"
-    return click.confirm(question, err=True)
+    return click.confirm(escape(question), err=True)
 
 
 def _print_evicted(cli: CliContext, opened: BlobCache, done: EvictionResult) -> None:

@@ -12,6 +12,7 @@ from click.shell_completion import get_completion_class
 from warpdata.cli.app import warp
 from warpdata.cli.options import command
 from warpdata.cli.output import note, print_line
+from warpdata.cli.terminal import write_text
 from warpdata.errors import BadInputError, UnsupportedError
 
 __all__ = ["SHELLS", "Installation", "completion", "completion_script", "install_completion", "login_shell"]
@@ -34,12 +35,13 @@ _PREAMBLES = {
 def completion(action: str, shell: str | None) -> None:
     """Set up shell completion.
 
-    Completes commands, options, and the names of datasets, labels and branches in the store. `install` writes
+    Completes commands, options, and names in the store: of datasets, labels and branches, and of the tables,
+    columns and artifacts of the dataset on the command line. `install` writes
     the completion script and makes the shell load it; repeating it is safe. `show` prints the script.
     """
     shell = shell or login_shell()
     if action == "show":
-        click.echo(completion_script(shell), nl=False)
+        write_text(completion_script(shell))
         return
     done = install_completion(shell, Path.home())
     for path in done.changed:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 import click
 
-from warpdata.cli.context import CliContext
+from warpdata.cli.commands.schema import table_bindings
+from warpdata.cli.context import CliContext, python_command, warp_command
 from warpdata.cli.demo_data import digit_files, digits_table, draw_images, measure_accuracy, train
 from warpdata.cli.format import bytes_text, count_text, rate_text, seconds_text, short
 from warpdata.cli.options import command
@@ -72,7 +74,8 @@ def _open(session: Session) -> Dataset:
     for line in draw_images(rows["image"].to_pylist()):
         print_line(f"  {line}", style="cyan")
     print_line()
-    print_rows(rows.slice(0, _SHOWN_ROWS))
+    bound = table_bindings(opened.manifest, "main")
+    print_rows(rows.slice(0, _SHOWN_ROWS), {name: f"ref<{binding.ref_type}>" for name, binding in bound.items()})
     print_line()
     return opened
 
@@ -113,17 +116,19 @@ def _train(cli: CliContext, opened: Dataset, training: Table) -> None:
 
 
 def _print_next_steps(cli: CliContext) -> None:
-    store = f" --store {cli.store}" if cli.store else ""
+    """Print commands that run as printed: `warp` may not be on the path."""
+    warp = warp_command()
+    store = f" --store {shlex.quote(cli.store)}" if cli.store else ""
     print_line()
     print_line("Next steps:")
     for line in (
-        f"warp info {_NAME}{store}",
-        f'warp head {_NAME}{store} --columns label,caption --filter "label = 7"',
-        f"warp stream {_NAME}{store} --columns label,split --limit 3",
-        f"warp cat {_NAME}{store} --ref 3/0003.png > three.png",
-        f"warp init {_NAME}{store}",
-        f"warp publish me/mine{store} --table main='my/*.parquet'",
-        f"warp ingest imagefolder me/images{store} my/images/",
+        f"{warp} info {_NAME}{store}",
+        f'{warp} head {_NAME}{store} --columns label,caption --filter "label = 7"',
+        f"{warp} stream {_NAME}{store} --columns label,split --limit 3",
+        f"{warp} cat {_NAME}{store} --ref 3/0003.png > three.png",
+        f"{warp} init {_NAME}{store} --output digits.py --force && {python_command()} digits.py",
+        f"{warp} publish --help",
+        f"{warp} ingest imagefolder --help",
     ):
         print_line(f"  {line}", style="cyan")
 

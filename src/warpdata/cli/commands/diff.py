@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,14 +11,15 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, section_noun, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line, print_table
-from warpdata.datasets import open_dataset
-from warpdata.repository.catalog import parse_address
-from warpdata.repository.manifest import EntryChange
+from warpdata.repository.manifest import EntryChange, Manifest, compare
+
+if TYPE_CHECKING:
+    from warpdata.datasets import Dataset
 
 __all__ = ["diff"]
 
 _KEYS = {
-    "older": "{dataset_id, version}",
+    "older": "{dataset_id, version}, or null if the version has no parent",
     "newer": "{dataset_id, version}",
     "changes": (
         "list of {section, name, change, shards_added, shards_removed, rows_added, rows_removed, "
@@ -27,34 +29,34 @@ _KEYS = {
 
 
 @command("diff", json_keys=_KEYS)
-@address_argument("older", metavar="ID[@REF]")
-@address_argument("newer", metavar="[ID[@REF]]", required=False)
+@address_argument("first", metavar="ID[@REF]")
+@address_argument("second", metavar="[ID[@REF]]", required=False)
 @click.pass_obj
-def diff(cli: CliContext, older: str, newer: str | None) -> None:
+def diff(cli: CliContext, first: str, second: str | None) -> None:
     """Show the changes between two versions.
 
-    Compares the hashes of stored files and reads no data. Without a second version, compares with the
-    newest version on the branch "main".
+    Compares the hashes of stored files and reads no data. The second version is compared with the first. With
+    one version, shows what it changed: it is compared with its parent.
 
     \b
-      warp diff acme/trips@v1
+      warp diff acme/trips
       warp diff acme/trips@v1 acme/trips@experiment
     """
     with cli.progress("Comparing"):
-        session = cli.connect()
-        before = open_dataset(session, parse_address(older))
-        after = open_dataset(session, parse_address(newer or before.id))
-        changes = after.diff(before).changes
+        after = cli.open(second or first)
+        before = _parent(cli, after) if second is None else cli.open(first)
+        changes = _compare(before, after)
     if cli.as_json:
         print_json(
             {
-                "older": {"dataset_id": before.id, "version": before.version},
+                "older": before and {"dataset_id": before.id, "version": before.version},
                 "newer": {"dataset_id": after.id, "version": after.version},
                 "changes": [asdict(change) for change in changes],
             }
         )
         return
-    print_line(f"{before.id} {short(before.version)} → {after.id} {short(after.version)}", style="dim")
+    origin = "no parent" if before is None else f"{before.id} {short(before.version)}"
+    print_line(f"{origin} → {after.id} {short(after.version)}", style="dim")
     if not changes:
         print_line("no difference")
         return
@@ -74,6 +76,18 @@ def diff(cli: CliContext, older: str, newer: str | None) -> None:
     )
     print_line()
     print_line(_summary(changes), style="dim")
+
+
+def _parent(cli: CliContext, version: Dataset) -> Dataset | None:
+    """Return the version that was published before this one, or None for the first."""
+    revisions = version.history(limit=2)
+    return None if len(revisions) < 2 else cli.open(f"{version.id}@{revisions[1].version}")
+
+
+def _compare(before: Dataset | None, after: Dataset) -> tuple[EntryChange, ...]:
+    if before is None:
+        return compare(Manifest(after.id), after.manifest, after.load_page).changes
+    return after.diff(before).changes
 
 
 def _signed(added: int, removed: int) -> str:

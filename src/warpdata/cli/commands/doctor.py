@@ -13,13 +13,15 @@ from warpdata.cli.doctor_checks import Finding, StoreProbe, check_cache, check_c
 from warpdata.cli.exit_codes import STORAGE
 from warpdata.cli.options import command
 from warpdata.cli.output import print_facts, print_json, print_line
+from warpdata.cli.terminal import escape
 from warpdata.errors import WarpError
 from warpdata.primitives.redaction import redact
+from warpdata.session import Session
 from warpdata.settings import Settings
 from warpdata.storage import normalize_url
 from warpdata.storage.cache import Mode
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "read_table"]
 
 _KEYS = {
     "store": "URL of the checked store, or null if the settings are invalid",
@@ -28,6 +30,7 @@ _KEYS = {
 }
 _MARKS = {"ok": ("✓", "green"), "note": ("•", "yellow"), "failed": ("✗", "red"), "skipped": ("–", "dim")}
 _MAX_TIMEOUT_S = 5.0
+_TRIED_DATASETS = 10
 
 
 @command("doctor", json_keys=_KEYS)
@@ -36,8 +39,9 @@ _MAX_TIMEOUT_S = 5.0
 def doctor(ctx: click.Context, cli: CliContext) -> None:
     """Check settings, credentials, store, cache and clock.
 
-    Writes a small object under doctor/ in the store, tests byte ranges and create-only puts with it, and
-    removes it. A read-only store passes. Exits with code 7 if a check failed.
+    Sends a request with the credentials. Writes two small objects under doctor/ in the store, tests byte ranges,
+    Parquet and create-only puts with them, and removes them. A read-only store passes; there the first row of a
+    published table is read. Exits with code 7 if a check failed.
     """
     store: str | None = None
     findings: list[Finding] = []
@@ -76,18 +80,32 @@ def _run_checks(store: str, settings: Settings) -> Iterator[Finding]:
         retry_timeout_s=min(settings.retry_timeout_s, _MAX_TIMEOUT_S),
         max_retries=min(settings.max_retries, 1),
     )
-    yield check_credentials(store, limited)
-    yield check_duckdb(limited)
-    yield check_cache(limited.cache_dir)
     try:
         session = warpdata.connect(store, limited)
     except WarpError as error:
+        yield check_credentials(store, limited)
         yield Finding("store", "failed", error.message, error.hint or "Check the store's URL.")
         return
     if session.mode is Mode.LOCAL and not session.is_local:
+        yield check_duckdb(limited)
+        yield check_cache(limited.cache_dir)
         yield Finding("store", "skipped", f"mode local uses no network, so {redact(store)} is not asked")
         return
-    yield from check_store(StoreProbe(session.writer, f"doctor/{session.new_id()}", session.clock))
+    yield check_credentials(store, limited, session.writer)
+    yield check_duckdb(limited)
+    yield check_cache(limited.cache_dir)
+    probe = StoreProbe(session.writer, f"doctor/{session.new_id()}", session.clock, lambda: read_table(session))
+    yield from check_store(probe)
+
+
+def read_table(session: Session) -> str | None:
+    """Read the first row of a published table and describe it. None if there is no table."""
+    for name in session.catalog.datasets()[:_TRIED_DATASETS]:
+        opened = warpdata.dataset(name, store=session.reader.url, settings=session.settings, mode="remote")
+        for table in opened.tables[:1]:
+            opened.table(table).raw().head(1)
+            return f"the first row of {name}, by byte ranges"
+    return None
 
 
 def _print(findings: list[Finding], failed: int) -> None:
@@ -96,9 +114,11 @@ def _print(findings: list[Finding], failed: int) -> None:
     rows: dict[str, Text] = {}
     for finding in findings:
         mark, style = _MARKS[finding.status]
-        text = Text.assemble((f"{mark} ", style), (finding.detail, "dim" if finding.status == "skipped" else ""))
+        text = Text.assemble(
+            (f"{mark} ", style), (escape(finding.detail), "dim" if finding.status == "skipped" else "")
+        )
         if finding.next_step:
-            text.append(f"\n  → {finding.next_step}", style="cyan")
+            text.append(f"\n  → {escape(finding.next_step)}", style="cyan")
         rows[finding.check] = text
     print_facts(rows)
     print_line()

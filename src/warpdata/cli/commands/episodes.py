@@ -250,6 +250,11 @@ def convert_episodes(
     """
     from warpdata.formats.convert import convert
 
+    if is_address(source) and not Path(source).exists():
+        raise BadInputError(
+            f"{source} is no file or directory; convert does not read datasets",
+            hint="In Python, save_wshard(episode.load(), path) writes an episode of a dataset to a file.",
+        )
     with cli.progress("Converting"):
         report = convert(source, target, source_format=source_format, target_format=target_format)
     if cli.as_json:

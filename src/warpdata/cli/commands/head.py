@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from warpdata.cli.commands.schema import column_document, table_bindings
 from warpdata.cli.context import CliContext
 from warpdata.cli.format import plain_rows
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
@@ -15,7 +16,7 @@ _KEYS = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
     "table": "name of the table",
-    "columns": "list of {name, type}",
+    "columns": "list of {name, type, refers_to}, as in `warp schema`",
     "rows": "list of objects with values as in `warp stream --format jsonl`",
 }
 
@@ -49,17 +50,18 @@ def head(
         if expression is not None:
             source = source.filter(expression)
         rows = source.head(count)
+    bound = table_bindings(opened.manifest, name)
     if cli.as_json:
         print_json(
             {
                 "dataset_id": opened.id,
                 "version": opened.version,
                 "table": name,
-                "columns": [{"name": field.name, "type": str(field.type)} for field in rows.schema],
+                "columns": [column_document(field, bound.get(field.name)) for field in rows.schema],
                 "rows": [row for batch in rows.to_batches() for row in plain_rows(batch)],
             }
         )
         return
-    print_rows(rows)
+    print_rows(rows, {column: f"ref<{binding.ref_type}>" for column, binding in bound.items()})
     if not rows.num_rows:
         note("no rows" if expression is None else "no row matches the filter")

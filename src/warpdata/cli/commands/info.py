@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -12,9 +12,11 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short_id, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
-from warpdata.datasets import Dataset, DatasetInfo, Revision
 from warpdata.errors import NotCachedError
-from warpdata.kinds import EntryInfo, PayloadKind, payload_kind
+
+if TYPE_CHECKING:
+    from warpdata.datasets import Dataset, DatasetInfo, Revision
+    from warpdata.kinds import EntryInfo, PayloadKind
 
 __all__ = ["info"]
 
@@ -106,6 +108,8 @@ def _print(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> None
             **opened.manifest.metadata,
         }
     )
+    from warpdata.kinds import payload_kind
+
     for section, described in facts.entries.items():
         print_line()
         _print_section(payload_kind(section), described, facts)
@@ -130,6 +134,8 @@ def _cell(field: str, value: object) -> str:
 
 def _amounts(facts: DatasetInfo) -> list[str]:
     """Return the number of items of each kind, and the size. An empty version has 0 rows."""
+    from warpdata.kinds import payload_kind
+
     amounts = []
     for section, described in facts.entries.items() or [("tables", ())]:
         kind = payload_kind(section)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+import warpdata
 from warpdata.cli.context import CliContext
 from warpdata.cli.format import count_text, escape
 from warpdata.cli.options import WarpCommand, apply_options, command, dataset_argument, group
@@ -24,8 +25,10 @@ from warpdata.cli.publish_report import (
     result_document,
     run_publish,
 )
-from warpdata.ingest import IngestReport, Media, Packing, audiofolder, csv, imagefolder, webdataset
-from warpdata.publish import DatasetBuilder
+
+if TYPE_CHECKING:
+    from warpdata.ingest import IngestReport, Packing
+    from warpdata.publish import DatasetBuilder
 
 __all__ = ["ingest"]
 
@@ -94,7 +97,7 @@ def _imagefolder(cli: CliContext, /, source: str, table: str, **given: Any) -> N
       warp ingest imagefolder acme/pets pets/ --label v1
     """
     packing, request = _packing(given), PublishRequest(**given)
-    _run(cli, request, partial(imagefolder, request.dataset_id, source, table=table, packing=packing))
+    _run(cli, request, partial(warpdata.ingest.imagefolder, request.dataset_id, source, table=table, packing=packing))
 
 
 @_format("audiofolder", "DIRECTORY", _kind_option, packing_options)
@@ -107,7 +110,7 @@ def _audiofolder(cli: CliContext, /, source: str, table: str, **given: Any) -> N
       warp ingest audiofolder acme/birds recordings/
     """
     packing, request = _packing(given), PublishRequest(**given)
-    _run(cli, request, partial(audiofolder, request.dataset_id, source, table=table, packing=packing))
+    _run(cli, request, partial(warpdata.ingest.audiofolder, request.dataset_id, source, table=table, packing=packing))
 
 
 @_format("webdataset", "TARS")
@@ -123,7 +126,8 @@ def _webdataset(cli: CliContext, /, source: str, table: str, **given: Any) -> No
       warp ingest webdataset acme/web 'shards/*.tar'
     """
     follow_links, request = given.pop("follow_links"), PublishRequest(**given)
-    _run(cli, request, partial(webdataset, request.dataset_id, source, table=table, follow_links=follow_links))
+    ingest_tars = partial(warpdata.ingest.webdataset, table=table, follow_links=follow_links)
+    _run(cli, request, partial(ingest_tars, request.dataset_id, source))
 
 
 @_format("csv", "FILE", _media_option, _kind_option, packing_options)
@@ -137,15 +141,19 @@ def _csv(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
     \b
       warp ingest csv acme/pets pets.csv --media photo=photos/
     """
-    media = {column: Media(directory, ref_type) for column, directory, ref_type in given.pop("media")}
+    media = {column: warpdata.ingest.Media(directory, ref_type) for column, directory, ref_type in given.pop("media")}
     packing, request = _packing(given), PublishRequest(**given)
-    _run(cli, request, partial(csv, request.dataset_id, source, table=table, media=media, packing=packing))
+    _run(
+        cli,
+        request,
+        partial(warpdata.ingest.csv, request.dataset_id, source, table=table, media=media, packing=packing),
+    )
 
 
 def _packing(given: dict[str, Any]) -> Packing:
     """Remove the packing options from `given` and return them."""
     names = ("kind", "compression", "shard_bytes", "follow_links")
-    return Packing(**{name: given.pop(name) for name in names})
+    return warpdata.ingest.Packing(**{name: given.pop(name) for name in names})
 
 
 def _run(cli: CliContext, request: PublishRequest, prepare: Callable[..., DatasetBuilder]) -> None:

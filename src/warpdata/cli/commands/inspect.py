@@ -13,8 +13,6 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, section_noun, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
-from warpdata.datasets import open_dataset
-from warpdata.repository.catalog import parse_address
 from warpdata.repository.manifest import LoadPage, Manifest, ManifestEntry, Payload, iter_shards
 
 __all__ = ["inspect"]
@@ -52,8 +50,8 @@ def inspect(cli: CliContext, address: str, shown: int) -> None:
     A shard is one stored file; its name is the SHA-256 of its content.
     """
     with cli.progress(f"Opening {address}"):
-        session = cli.connect()
-        opened = open_dataset(session, parse_address(address))
+        opened = cli.open(address)
+        session = opened.session
         entries = list(_entries(opened.manifest, session.catalog.load_page, shown))
     document = {
         "dataset_id": opened.id,

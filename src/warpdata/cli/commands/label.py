@@ -10,9 +10,7 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_line, print_table
-from warpdata.datasets import open_dataset
 from warpdata.repository.catalog import Address, Label, parse_address
-from warpdata.session import Session
 
 __all__ = ["label"]
 
@@ -41,9 +39,8 @@ def label(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
     if name is not None and lists:
         raise click.UsageError("--list takes no NAME")
     with cli.progress(f"Labels of {address}"):
-        session = cli.connect()
         wanted = parse_address(address)
-        found = _list(session, wanted) if name is None else [open_dataset(session, wanted).snapshot(name)]
+        found = _list(cli, address, wanted) if name is None else [cli.open(address).snapshot(name)]
     if cli.as_json:
         print_json({"dataset_id": wanted.dataset_id, "labels": [_document(one) for one in found]})
     elif name is not None:
@@ -55,11 +52,12 @@ def label(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
         note(f"{wanted.dataset_id} has no labels")
 
 
-def _list(session: Session, wanted: Address) -> list[Label]:
+def _list(cli: CliContext, address: str, wanted: Address) -> list[Label]:
     """Return the labels. Without labels and branches there is no dataset, and opening it raises the error."""
+    session = cli.connect()
     found = session.catalog.labels(wanted.dataset_id)
     if not found and not session.catalog.branches(wanted.dataset_id):
-        open_dataset(session, wanted)
+        cli.open(address)
     return found
 
 

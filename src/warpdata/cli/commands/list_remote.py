@@ -8,6 +8,7 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import count_text
 from warpdata.cli.options import command
 from warpdata.cli.output import note, print_json
+from warpdata.cli.terminal import write_data_line
 
 __all__ = ["list_remote"]
 
@@ -34,7 +35,7 @@ def list_remote(cli: CliContext, workspace: str | None) -> None:
         print_json({"store": session.reader.url, "datasets": found, "skipped": list(listed.skipped)})
         return
     for name in found:
-        click.echo(name)
+        write_data_line(name)
     if listed.skipped:
         note(f"skipped {count_text(len(listed.skipped), 'directory', 'directories')} with names of no dataset")
     if not found:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +14,10 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import escape, short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_table
-from warpdata.datasets import Revision, open_dataset
 from warpdata.errors import NotCachedError
-from warpdata.repository.catalog import parse_address
+
+if TYPE_CHECKING:
+    from warpdata.datasets import Revision
 
 __all__ = ["REVISION_KEYS", "log"]
 
@@ -33,8 +35,8 @@ _KEYS = {
 def log(cli: CliContext, address: str, count: int) -> None:
     """Show the history of a version, newest commit first."""
     with cli.progress(f"Reading the history of {address}"):
-        session = cli.connect()
-        opened = open_dataset(session, parse_address(address))
+        opened = cli.open(address)
+        session = opened.session
         revisions = opened.history(limit=count + 1)
         labels = defaultdict(list)
         with suppress(NotCachedError):  # mode local cannot list labels
@@ -57,7 +59,7 @@ def _print(revisions: Sequence[Revision], labels: Mapping[str, list[str]]) -> No
     for revision in revisions:
         message = Text(escape(revision.message.partition("\n")[0]))
         for label in labels[revision.commit]:
-            message = Text.assemble((label, "green"), "  ", message)
+            message = Text.assemble((escape(label), "green"), "  ", message)
         rows.append(
             (
                 Text(short(revision.version), style="yellow"),

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.format import bytes_text, escape, to_json
+from warpdata.cli.format import bytes_text, to_json
 from warpdata.cli.options import address_argument, artifact_option, command
 from warpdata.cli.output import note
+from warpdata.cli.terminal import write_data_line
 
 if TYPE_CHECKING:
     from warpdata.kinds.artifacts import Member
@@ -55,7 +56,7 @@ def members(cli: CliContext, address: str, artifact: str | None, prefix: str, li
         return
     for member in listed:
         size = bytes_text(member.size_bytes)
-        click.echo(f"{size:>{_SIZE_WIDTH}}  {member.shard:>{_SHARD_WIDTH}}  {escape(member.path)}")
+        write_data_line(f"{size:>{_SIZE_WIDTH}}  {member.shard:>{_SHARD_WIDTH}}  {member.path}")
     if first is None and limit != 0:
         note(f"no path in {wanted.name} begins with {prefix!r}" if prefix else f"{wanted.name} has no files")
 

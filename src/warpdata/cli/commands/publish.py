@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+import warpdata
 from warpdata.cli.context import CliContext
 from warpdata.cli.options import command, dataset_argument
 from warpdata.cli.parameters import ArtifactType, BindingType, PairType
@@ -20,8 +21,11 @@ from warpdata.cli.publish_report import (
     publish_options,
     run_publish,
 )
-from warpdata.publish import DatasetBuilder
-from warpdata.session import Session
+from warpdata.cli.table_sources import check_table_source
+
+if TYPE_CHECKING:
+    from warpdata.publish import DatasetBuilder
+    from warpdata.session import Session
 
 __all__ = ["publish"]
 
@@ -124,9 +128,10 @@ def publish(cli: CliContext, /, dataset_id: str, **given: Any) -> None:
 
 
 def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBuilder:
-    builder = DatasetBuilder(dataset_id, session)
+    builder = warpdata.DatasetBuilder(dataset_id, session)
     sources: dict[str, list[str]] = {}
     for name, source in content.tables:
+        check_table_source(dataset_id, name, source)
         sources.setdefault(name, []).append(source)
     for name, globs in sources.items():
         add = builder.append_table if content.append else builder.add_table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import count_text, type_text
 from warpdata.cli.options import address_argument, command, table_option
 from warpdata.cli.output import print_json, print_line, print_table
-from warpdata.repository.manifest import Binding
+from warpdata.repository.manifest import Binding, Manifest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["schema"]
+__all__ = ["column_document", "schema", "table_bindings"]
 
 _KEYS = {
     "dataset_id": "workspace/name",
@@ -41,12 +42,9 @@ def schema(cli: CliContext, address: str, table: str | None) -> None:
         opened = cli.open(address)
         names = opened.tables if table is None else (table,)
         schemas = {name: opened.table(name).raw().schema() for name in names}
-    bound = {(binding.table, binding.column): binding for binding in opened.manifest.bindings}
-    columns = {
-        name: [_Column(field, bound.get((name, field.name))) for field in fields] for name, fields in schemas.items()
-    }
+    columns = {name: _columns(fields, table_bindings(opened.manifest, name)) for name, fields in schemas.items()}
     if cli.as_json:
-        listed = [{"name": name, "columns": [column.document() for column in found]} for name, found in columns.items()]
+        listed = [{"name": name, "columns": [_document(column) for column in found]} for name, found in columns.items()]
         print_json({"dataset_id": opened.id, "version": opened.version, "tables": listed})
         return
     for position, (name, found) in enumerate(columns.items()):
@@ -57,23 +55,33 @@ def schema(cli: CliContext, address: str, table: str | None) -> None:
         _print(found)
 
 
+def table_bindings(manifest: Manifest, table: str) -> dict[str, Binding]:
+    """Return the bindings of a table by column."""
+    return {binding.column: binding for binding in manifest.bindings if binding.table == table}
+
+
+def column_document(field: pa.Field, binding: Binding | None) -> dict[str, Any]:
+    """Return the keys of a column that `head` and `schema` share. The type is the stored Arrow type."""
+    refers_to = binding and {"artifact": binding.artifact, "ref_type": binding.ref_type}
+    return {"name": field.name, "type": str(field.type), "refers_to": refers_to}
+
+
+def _columns(fields: pa.Schema, bound: Mapping[str, Binding]) -> list[_Column]:
+    return [_Column(field, bound.get(field.name)) for field in fields]
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     field: pa.Field
     binding: Binding | None
 
-    def document(self) -> dict[str, Any]:
-        binding = self.binding
-        return {
-            "name": self.field.name,
-            "type": str(self.field.type),
-            "nullable": self.field.nullable,
-            "refers_to": binding and {"artifact": binding.artifact, "ref_type": binding.ref_type},
-        }
-
     def type_text(self) -> str:
         binding = self.binding
         return type_text(self.field.type) if binding is None else f"ref<{binding.ref_type}> → {binding.artifact}"
+
+
+def _document(column: _Column) -> dict[str, Any]:
+    return {**column_document(column.field, column.binding), "nullable": column.field.nullable}
 
 
 def _print(columns: list[_Column]) -> None:

@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -15,10 +15,12 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import plain_column, plain_rows, to_json
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
 from warpdata.cli.parameters import ShardType
-from warpdata.kinds.tables import Table
+from warpdata.cli.terminal import Sink, TerminalSink, data_sink, escape_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from warpdata.kinds.tables import Table
 
 __all__ = ["FORMATS", "WriteBatches", "stream"]
 
@@ -85,7 +87,7 @@ def stream(cli: CliContext, /, **given: Any) -> None:
     with cli.progress(f"Streaming {request.address}", writes_data=True) as progress:
         batches = table.batches(request.batch_size, shard=request.shard, limit=request.limit)
         counted = progress.count_rows(batches, _expected_rows(table, request))
-        write(counted, schema, sys.stdout.buffer)
+        write(counted, schema, data_sink())
 
 
 def _open_table(cli: CliContext, request: _Request) -> Table:
@@ -102,10 +104,10 @@ def _expected_rows(table: Table, request: _Request) -> int:
     return table.count() if request.limit is None else min(table.count(), request.limit)
 
 
-WriteBatches: TypeAlias = Callable[["Iterable[pa.RecordBatch]", "pa.Schema", BinaryIO], None]
+WriteBatches: TypeAlias = Callable[["Iterable[pa.RecordBatch]", "pa.Schema", Sink], None]
 
 
-def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Sink) -> None:
     import pyarrow as pa
 
     encoded = io.BytesIO()
@@ -117,17 +119,18 @@ def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Bin
     _write_encoded(encoded, sink)
 
 
-def _write_jsonl(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: BinaryIO) -> None:
+def _write_jsonl(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: Sink) -> None:
     import msgspec
 
     encoder = msgspec.json.Encoder(enc_hook=str)
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS_PER_WRITE):
-            sink.write(encoder.encode_lines(plain_rows(batch.slice(start, _ROWS_PER_WRITE))))
+            encoded = encoder.encode_lines(plain_rows(batch.slice(start, _ROWS_PER_WRITE)))
+            sink.write(escape_json(encoded) if isinstance(sink, TerminalSink) else encoded)
             sink.flush()
 
 
-def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO) -> None:
+def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Sink) -> None:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -141,7 +144,7 @@ def _write_csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Binar
     _write_encoded(encoded, sink)
 
 
-def _write_encoded(encoded: io.BytesIO, sink: BinaryIO) -> None:
+def _write_encoded(encoded: io.BytesIO, sink: Sink) -> None:
     """Write the buffer to the sink and clear it.
 
     If Arrow wrote to a full pipe directly, Ctrl-C could not interrupt it.

@@ -235,7 +235,7 @@ def _verify(ctx: click.Context, cli: CliContext, target: str, name: str | None) 
         print_json({**facts, "ok": not damaged, "size_bytes": size, "damaged": [asdict(one) for one in damaged]})
     else:
         for one in damaged:
-            click.echo(str(one))
+            print_line(str(one))
         if not damaged:
             count = count_text(len(opened.tensors), "tensor")
             print_line(f"{opened.title} is valid: {count}, {bytes_text(size)} read and hashed")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import click
 
+import warpdata
 from warpdata.cli.context import CliContext
 from warpdata.cli.exit_codes import CORRUPT, print_error, print_hint
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_json, print_line
-from warpdata.datasets import open_dataset
-from warpdata.publish import verify as verify_dataset
-from warpdata.repository.catalog import parse_address
 
 __all__ = ["verify"]
 
@@ -39,8 +37,8 @@ def verify(ctx: click.Context, cli: CliContext, address: str, repair: bool) -> N
     `warp publish --repair`.
     """
     with cli.progress(f"Opening {address}") as progress:
-        opened = open_dataset(cli.connect(), parse_address(address))
-        result = verify_dataset(opened, repair=repair, progress=progress)
+        opened = cli.open(address)
+        result = warpdata.verify(opened, repair=repair, progress=progress)
     name = f"{opened.id} {short(opened.version)}"
     if cli.as_json:
         print_json(
@@ -60,7 +58,7 @@ def verify(ctx: click.Context, cli: CliContext, address: str, repair: bool) -> N
     if result.repaired and not cli.as_json:
         print_line(f"{count_text(len(result.repaired), 'file')} restored from the cache")
     for problem in result.problems if not cli.as_json else ():
-        click.echo(problem)
+        print_line(problem)
     if result.problems:
         _fail(ctx, name, len(result.problems))
 

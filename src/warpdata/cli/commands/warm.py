@@ -9,7 +9,7 @@ import click
 
 from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, short
-from warpdata.cli.options import address_argument, command, split_names
+from warpdata.cli.options import address_argument, command, names_option
 from warpdata.cli.output import note, print_json, print_line
 from warpdata.cli.parameters import SizeType, SliceType
 
@@ -27,14 +27,10 @@ _KEYS = {
 
 @command("warm", json_keys=_KEYS)
 @address_argument()
-@click.option("--tables", multiple=True, metavar="A,B", callback=split_names, help="Download only these tables.")
-@click.option("--artifacts", multiple=True, metavar="A,B", callback=split_names, help="Download only these artifacts.")
-@click.option(
-    "--episodes", multiple=True, metavar="A,B", callback=split_names, help="Download only these sets of episodes."
-)
-@click.option(
-    "--tensors", multiple=True, metavar="A,B", callback=split_names, help="Download only these sets of tensors."
-)
+@names_option("--tables", "Download only these tables.")
+@names_option("--artifacts", "Download only these artifacts.")
+@names_option("--episodes", "Download only these sets of episodes.")
+@names_option("--tensors", "Download only these sets of tensors.")
 @click.option(
     "--shards", type=SliceType(), metavar="FROM:TO", help="Download only the shards with these numbers, of each part."
 )

@@ -1,4 +1,4 @@
-"""WShard: one episode in one file. The format knows nothing of datasets; it needs the extra `warpdata[wshard]`.
+"""WShard: one episode in one file. The format knows nothing of datasets; it needs the extra `wshard`.
 
 docs/specs/wshard.md is the normative text.
 """

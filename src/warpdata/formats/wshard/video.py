@@ -1,7 +1,7 @@
 """Frames of encoded blocks: indexing of video and images without re-encoding, and decoding of single frames.
 
-Encoded bytes are stored unchanged; nothing here encodes. Decoding is in `formats.media` (`warpdata[video]`,
-`warpdata[image]`). Implements "Reading frames" of docs/specs/wshard.md.
+Encoded bytes are stored unchanged; nothing here encodes. Decoding is in `formats.media` (extras `video`
+and `image`). Implements "Reading frames" of docs/specs/wshard.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Episode sets: WShard files as blobs, an index that opens them without a request, and windows for training.
 
 Reads manifest entries with a `Reader`, and knows no catalog. docs/specs/episodes.md is the normative text. Reading
-needs the extra `warpdata[wshard]`.
+needs the extra `wshard`.
 """
 
 from warpdata.kinds.episodes.camera import CameraReader
