@@ -199,6 +199,7 @@ def test_clock_and_chance_are_arguments() -> None:
     owners = {"session.py", "storage/local.py", "primitives/atomic_file.py", "primitives/parallel.py"}
     owners |= {"storage/cache/staging.py", "datasets/ref_columns.py"}
     owners |= {"formats/tensors/source_health.py"}  # back-off of sources, below the session
+    owners |= {"primitives/concurrency.py"}  # throughput of the process
     for path in modules():
         relative = path.relative_to(SOURCE).as_posix()
         if relative in owners or unit_of(path) in ("cli", "testing"):

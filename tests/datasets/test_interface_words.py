@@ -95,7 +95,7 @@ def test_to_torch_takes_the_batch_size_first(published: str) -> None:
     assert len(batch["id"]) == 16
     assert len(next(iter(dataset.to_torch(8, "main")))["id"]) == 8
     assert len(next(iter(dataset.to_torch(batch_size=4, table="main")))["id"]) == 4
-    with pytest.raises(BadInputError, match=r"batch_size='main'(.|\n)*table="):
+    with pytest.raises(BadInputError, match="batch_size must be int"):
         dataset.to_torch("main")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="batch_size"):
         dataset.to_torch(8, batch_size=8)

@@ -11,7 +11,7 @@ import pytest
 import warpdata as wd
 from tests.cli.scenes import run
 from tests.ingest.scenes import png, write_tar
-from warpdata.errors import InvalidSourceError
+from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.ingest import Media, Packing, audiofolder, csv, imagefolder, webdataset
 
 SECRET = b"root:x:0:0:root:/root:/bin/bash\n"
@@ -131,7 +131,7 @@ def test_the_command_line_refuses_and_follows(command: tuple[str, ...], inside: 
 
 
 def refuse(value: Any) -> None:
-    with pytest.raises(InvalidSourceError, match="cannot be made from"):
+    with pytest.raises(BadInputError, match="cannot be made from|source must be"):
         wd.DatasetBuilder("a/b").add_artifact("raw", value).publish()
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import inspect
 import numbers
+import operator
 import reprlib
 import sys
 import types
@@ -134,7 +135,10 @@ def _is_bool(value: Any) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not _is_bool(value) and abs(int(value)) <= _MAX_INTEGER
+    try:
+        return not _is_bool(value) and abs(operator.index(value)) <= _MAX_INTEGER
+    except TypeError:
+        return False
 
 
 def _is_number(value: Any) -> bool:

@@ -17,7 +17,9 @@ _WILDCARDS = frozenset("*?[")
 def check_path(source: object) -> Path:
     """Return a path. `InvalidSourceError` for other types, and for text with NUL or with lone surrogates."""
     if not isinstance(source, str | os.PathLike):
-        raise InvalidSourceError(f"a path is text or a Path, not a {type(source).__name__}: {str(source)[:40]}")
+        raise InvalidSourceError(
+            f"{str(source)[:40]!r} is not a path: a path is text or a Path, not a {type(source).__name__}"
+        )
     try:
         path = Path(os.fspath(source))
         is_valid = b"\0" not in os.fsencode(path)

@@ -62,7 +62,7 @@ from warpdata.repository.manifest import ENTRY_NAME, Binding, JsonObject, Manife
 from warpdata.session import Session, connect
 from warpdata.settings import Settings
 from warpdata.storage import Reader, verify_blob
-from warpdata.storage.cache import StagingDirectory
+from warpdata.storage.cache import OfflineStore, StagingDirectory
 
 if TYPE_CHECKING:
     from warpdata.kinds.tensors import TensorsInput
@@ -336,6 +336,8 @@ class DatasetBuilder:
 
     def _find_head(self, branch: str) -> Head | None:
         """Return the head of the branch, or None for a new dataset. Only `main` is created by a publish."""
+        if isinstance(self._session.writer, OfflineStore):
+            self._session.writer.refuse_change(self._dataset_id)
         head = find_head(self._session.writer, self._dataset_id, branch)
         if head is None and branch != MAIN:
             raise NotFoundError(

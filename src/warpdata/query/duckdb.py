@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -130,9 +131,19 @@ def connect_open(store_url: str, settings: Settings) -> DuckDBPyConnection:
         database = _open_databases[0]
         if scheme in ("s3", "http", "https"):
             database.load_httpfs()
-        if scheme == "s3":
-            database.add_secret(store_url, settings)
-        return database.cursor()
+        has_new_secret = scheme == "s3" and database.add_secret(store_url, settings)
+        cursor = database.cursor()
+    if has_new_secret:
+        _end_transaction(cursor)  # an open transaction does not see the secret
+    return cursor
+
+
+def _end_transaction(cursor: DuckDBPyConnection) -> None:
+    """End the transaction that a result which was not read to its end, or a failure, left open."""
+    import duckdb
+
+    with suppress(duckdb.TransactionException):  # "no transaction is active" now
+        cursor.rollback()
 
 
 class _OpenDatabase:
@@ -151,15 +162,17 @@ class _OpenDatabase:
             self._connection.execute(f"LOAD {quoted(str(httpfs_path()))}")
             self._has_httpfs = True
 
-    def add_secret(self, store_url: str, settings: Settings) -> None:
-        """Have DuckDB use these credentials for the store's objects, and for no other."""
+    def add_secret(self, store_url: str, settings: Settings) -> bool:
+        """Have DuckDB use these credentials for the store's objects, and for no other. False: it did already."""
         options = _s3_options(settings)
-        if self._secrets.get(store_url) != options:
-            self._secrets.setdefault(store_url, "")
-            number = list(self._secrets).index(store_url)
-            scope = quoted(store_url.rstrip("/") + "/")
-            self._connection.execute(f"CREATE OR REPLACE SECRET store_{number} (TYPE s3, SCOPE {scope}, {options})")
-            self._secrets[store_url] = options
+        if self._secrets.get(store_url) == options:
+            return False
+        self._secrets.setdefault(store_url, "")
+        number = list(self._secrets).index(store_url)
+        scope = quoted(store_url.rstrip("/") + "/")
+        self._connection.execute(f"CREATE OR REPLACE SECRET store_{number} (TYPE s3, SCOPE {scope}, {options})")
+        self._secrets[store_url] = options
+        return True
 
     def cursor(self) -> DuckDBPyConnection:
         cursor: DuckDBPyConnection | None = getattr(self._local, "cursor", None)
@@ -194,7 +207,11 @@ def read_files(connection: DuckDBPyConnection, sources: list[str], schema: pa.Sc
     empty = schema.empty_table()
     if not sources:
         return connection.from_arrow(empty)
-    relation = connection.read_parquet(sources)
+    try:
+        relation = connection.read_parquet(sources)
+    except duckdb.TransactionException:  # an earlier failure of this connection
+        _end_transaction(connection)
+        relation = connection.read_parquet(sources)
     try:
         wanted = run_sealed(lambda cursor: [str(each) for each in cursor.from_arrow(empty.__arrow_c_stream__()).types])
     except (duckdb.Error, NotImplementedError):  # a type that filters cannot use either

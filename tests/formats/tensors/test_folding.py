@@ -15,6 +15,7 @@ from warpdata.formats.tensors.spec import Bound
 from warpdata.tensors import (
     Crop,
     Narrow,
+    Transpose,
     crop,
     encode_index,
     narrow,
@@ -154,11 +155,11 @@ def test_every_integer_of_numpy_is_an_integer() -> None:
     [
         [narrow(0, 0, 1), narrow(0, 0, 2)],
         [narrow(2, 1, 3), transpose(0, 2), narrow(0, 3, 1)],
-        [narrow(0, True, 1)],
-        [narrow(0, 0.0, 1)],  # type: ignore[arg-type]
-        [narrow(0, np.float64(0), 1)],  # type: ignore[arg-type]
-        [narrow(0, np.bool_(False), 1)],  # type: ignore[arg-type]
-        [transpose("0", 1)],  # type: ignore[arg-type]
+        [Narrow(0, True, 1)],
+        [Narrow(0, 0.0, 1)],  # type: ignore[arg-type]
+        [Narrow(0, np.float64(0), 1)],  # type: ignore[arg-type]
+        [Narrow(0, np.bool_(False), 1)],  # type: ignore[arg-type]
+        [Transpose("0", 1)],  # type: ignore[arg-type]
         [crop(slice(None, "2"))],
         [crop(slice(0, 1)), "narrow"],
     ],

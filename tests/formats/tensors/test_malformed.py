@@ -132,7 +132,7 @@ INDEX = pack_index({"s": ("torch.int8", ()), "t": ("torch.float32", (4, 5)), "z"
         {"t": narrow(0, 4, 1)},
         {"t": narrow(0, -5, 1)},
         {"t": narrow(0, 3, 2)},
-        {"t": narrow(True, 0, 1)},
+        {"t": Narrow(True, 0, 1)},
         {"t": Narrow(0, 0.0, 1)},  # type: ignore[arg-type]
         {"t": Narrow("0", 0, 1)},  # type: ignore[arg-type]
         {"t": [narrow(0, 0, 2), narrow(0, 2, 1)]},

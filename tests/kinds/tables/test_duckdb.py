@@ -7,11 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import warpdata as wd
+from warpdata.query import connect_open
+from warpdata.settings import load_settings
 from warpdata.testing import S3Endpoint
 
 PEOPLE = pa.table({"id": range(6), "city": ["oslo", "rome"] * 3})
@@ -50,6 +53,16 @@ def test_relations_of_a_bucket_and_a_directory_can_be_joined(
     remote, local = wd.dataset("a/people", store=s3_url, settings=settings), publish("a/visits", main=VISITS)
     joined = remote.table().duckdb().join(local.table().duckdb(), "id").order("day")
     assert [row[1] for row in joined.fetchall()] == ["rome", "rome", "oslo"]
+
+
+def test_a_failure_beside_an_unfinished_result_affects_no_other_relation(tmp_path: Path) -> None:
+    """A result that was not read to its end keeps a transaction open, which a failure then aborts."""
+    large = pa.table({"n": range(3_000_000)})
+    table = publish("a/large", main=large).table()
+    assert table.duckdb().fetchone() == (0,)
+    with pytest.raises(duckdb.Error):
+        connect_open(tmp_path.as_uri(), load_settings()).read_parquet(str(tmp_path / "none.parquet"))
+    assert table.duckdb().count("n").fetchall() == [(3_000_000,)]
 
 
 def test_threads_have_connections_of_their_own() -> None:

@@ -74,5 +74,5 @@ def test_a_missing_manifest_of_a_head_is_corruption() -> None:
     with pytest.raises(NotFoundError) as unknown:
         Catalog(store).manifest(VersionRef("a/b", "0" * 64))
     assert not isinstance(unknown.value, ManifestCorruptedError)
-    replace(link(store, 3), 0)
+    wd.DatasetBuilder("a/b", link(store, 3)).add_table("main", rows(0)).publish(replace=True)
     assert numbers(link(store)) == [0, 1, 2, 3]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -363,6 +364,7 @@ def _serve(cli: CliContext, /, target: str, name: str | None, host: str, port: i
     available = sum(part.end - part.start for part in art.replica.extents.parts)
     token: str | None = given["token"] or None
     with ExitStack() as stack:
+        wait_for_end = stack.enter_context(_end_signals())
         views = [stack.enter_context(open_tensors(path)) for path in given["views"]]
         stack.enter_context(art)
         server = stack.enter_context(serve_tensors(art, host=host, port=port, token=token, views=views, limits=limits))
@@ -378,22 +380,26 @@ def _serve(cli: CliContext, /, target: str, name: str | None, host: str, port: i
             note("Press Ctrl-C to stop.")
         sys.stdout.flush()
         try:
-            _wait_for_signal()
+            wait_for_end()
         finally:
             served = server.stats()
     if not cli.as_json:
         note(f"Served {count_text(served.requests, 'request')}, {bytes_text(served.bytes_sent)}.")
 
 
-def _wait_for_signal() -> None:
-    """Return when the process is asked to end, by Ctrl-C or SIGTERM."""
+@contextmanager
+def _end_signals() -> Iterator[Callable[[], None]]:
+    """Yield a function that returns when the process is asked to end, by Ctrl-C or SIGTERM, since this call."""
     done = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: done.set())
+
+    def wait() -> None:
+        with suppress(KeyboardInterrupt):
+            while not done.wait(0.2):  # in short waits, so that the signal handler runs on every system
+                pass
+
     try:
-        while not done.wait(0.2):  # in short waits, so that the signal handler runs on every system
-            pass
-    except KeyboardInterrupt:
-        pass
+        yield wait
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -139,6 +139,10 @@ class OfflineStore(OfflineReader):
     def delete(self, key: str) -> None:
         raise self._denied(key)
 
+    def refuse_change(self, name: str) -> None:
+        """Raise `DeniedError` for a change of `name`, before any work for it is done."""
+        raise self._denied(name)
+
     def _denied(self, key: str) -> DeniedError:
         return DeniedError(
             f"mode 'local' uses no network, so {key!r} was not written to {self._url}",
