@@ -17,9 +17,7 @@ _WILDCARDS = frozenset("*?[")
 def check_path(source: object) -> Path:
     """Return a path. `InvalidSourceError` for other types, and for text with NUL or with lone surrogates."""
     if not isinstance(source, str | os.PathLike):
-        raise InvalidSourceError(
-            f"{str(source)[:40]!r} is not a path: a path is text or a Path, not a {type(source).__name__}"
-        )
+        raise InvalidSourceError(f"{str(source)[:40]!r} is not a path: it is a {type(source).__name__}, not text")
     try:
         path = Path(os.fspath(source))
         is_valid = b"\0" not in os.fsencode(path)

@@ -207,7 +207,7 @@ class DatasetBuilder:
         check_commit_texts(author or self._session.settings.author, message)
         _check_names(branch, label)
         encode_manifest(Manifest(self._dataset_id, metadata=metadata or {}))  # fails early for invalid metadata
-        mode = self._mode(replace=replace, keep=keep)
+        mode = self._mode(replace=replace or not (set_latest or keep or self._appends), keep=keep)
         session = self._session
         head = self._find_head(branch)
         check_expected(self._dataset_id, head.version if head else None, expected_version)
