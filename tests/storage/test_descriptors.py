@@ -10,7 +10,7 @@ import pytest
 
 import warpdata as wd
 from tests.storage.cache.scenes import run_python
-from warpdata.primitives.descriptors import descriptor_share
+from warpdata.primitives.concurrency import descriptor_share
 from warpdata.testing import S3Endpoint
 
 FILES = {f"{n:02}.bin": bytes([n]) * 700 for n in range(31)}

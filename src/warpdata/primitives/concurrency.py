@@ -1,4 +1,4 @@
-"""Limits that follow the machine and the network: usable cores, memory for reads, and requests in flight.
+"""Limits that follow the machine and the network: cores, memory for reads, open files, and requests in flight.
 
 Cores and memory are those that the container may use. The number of requests follows measured throughput: it doubles
 while throughput grows with it, and returns when it does not. No value is fitted to a machine.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,10 @@ from pathlib import Path
 from warpdata.limits import MIB
 from warpdata.primitives.fork import register_after_fork
 
-__all__ = ["AdaptiveLimit", "read_ahead_bytes", "usable_cores"]
+if sys.platform != "win32":
+    import resource
+
+__all__ = ["AdaptiveLimit", "descriptor_share", "read_ahead_bytes", "usable_cores"]
 
 _MIN_GAIN = 1.15
 """Less throughput than this, for twice the requests, does not pay."""
@@ -150,6 +154,15 @@ def _usable_memory(root: Path) -> int:
         with contextlib.suppress(OSError, ValueError):  # "max"
             limits.append(int((root / name).read_text()))
     return min(limits)
+
+
+def descriptor_share(fraction: float, most: int) -> int:
+    """Return a fraction of the soft limit of open files, at least 8 and at most `most`. One system call."""
+    if sys.platform == "win32":
+        return most
+    else:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return most if soft == resource.RLIM_INFINITY else max(8, min(most, int(soft * fraction)))
 
 
 class _Quota:

@@ -41,7 +41,7 @@ from warpdata.limits import (
 )
 from warpdata.primitives.atomic_file import AtomicFile, make_directories, sync_directory
 from warpdata.primitives.byte_lru import ByteLRU
-from warpdata.primitives.descriptors import descriptor_share
+from warpdata.primitives.concurrency import descriptor_share
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange, check_ranges
 from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key

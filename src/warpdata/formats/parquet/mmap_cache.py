@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from warpdata.limits import GIB
 from warpdata.primitives.byte_lru import ByteLRU
-from warpdata.primitives.descriptors import descriptor_share
+from warpdata.primitives.concurrency import descriptor_share
 
 if TYPE_CHECKING:
     import pyarrow as pa

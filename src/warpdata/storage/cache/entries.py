@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from warpdata.errors import AccessDeniedError, CorruptError
 from warpdata.limits import MIB
-from warpdata.primitives.descriptors import descriptor_share
+from warpdata.primitives.concurrency import descriptor_share
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.live_objects import LiveObjects

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from warpdata.errors import ErrorKind, StorageError, WarpError
 from warpdata.primitives.byte_lru import ByteLRU
-from warpdata.primitives.descriptors import descriptor_share
+from warpdata.primitives.concurrency import descriptor_share
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.primitives.live_objects import LiveObjects
