@@ -21,6 +21,7 @@ from tests.formats.convert.scenes import check_export, check_return, episodes, l
 from tests.kinds.artifacts.media import Scene, encode_test_image
 from warpdata.conversion import export_lerobot, import_lerobot
 from warpdata.errors import BadInputError, InvalidSourceError, SchemaMismatchError
+from warpdata.formats.wshard import ChannelSpec, DType, Origin
 from warpdata.wshard import (
     Channel,
     Episode,
@@ -328,3 +329,15 @@ def test_incompatible_episodes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no episodes"):
         export_lerobot([], tmp_path / "ds")
     assert not (tmp_path / "ds").exists()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,)])
+def test_endings_in_bf16_come_back_as_float32(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    bits = np.arange(3 * int(np.prod(shape)), dtype=np.uint16).reshape(3, *shape) << 8
+    spec = ChannelSpec("done", DType.BF16, shape, "done")
+    episode = Episode("ep", 3, terminations=bits, origin=Origin(series={"done": spec}))
+    export_lerobot([saved(episode, tmp_path)], tmp_path / "ds", fps=10)
+    (back,) = import_lerobot(tmp_path / "ds", tmp_path / "back").written
+    found = load_wshard(back).terminations
+    assert found is not None
+    np.testing.assert_array_equal(found, (bits.astype(np.uint32) << 16).view(np.float32), strict=True)

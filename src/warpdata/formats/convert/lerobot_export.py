@@ -287,7 +287,7 @@ class _Writer:
             elif name.endswith(".attributes") and name.removesuffix(".attributes") not in paths:
                 self.log.lost(name, "with its block")
             elif self._is_widened_series(file, name):
-                self.log.lost(name, "its type is that of the format now, which needs no declaration")
+                self.log.lost(name, "bf16 became float32, which has a declaration of its own or needs none")
             else:
                 self.log.kept(name, "in the column wshard of the episodes")
 

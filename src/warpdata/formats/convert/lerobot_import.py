@@ -175,7 +175,8 @@ class _Dataset:
             if episode.timebase.type == "timestamps_ns" and "timestamps_ns" not in parts.series:
                 raise InvalidSourceError(f"episode {number} lacks the timestamps that its timebase needs")
         if parts.declared:
-            episode = replace(episode, origin=Origin(series=parts.declared))
+            stated = episode.origin.series if episode.origin else {}
+            episode = replace(episode, origin=Origin(series={**stated, **parts.declared}))
         groups = {_GROUPS[lane]: channels for lane, channels in parts.channels.items()}
         return replace(episode, extra=parts.extra, **groups, **parts.series)  # type: ignore[arg-type]
 
@@ -237,6 +238,9 @@ class _Dataset:
         shaped = values.reshape(len(values), *entry.shape)
         if block in _MEMBERS:
             parts.series[_MEMBERS[block]] = shaped
+            if entry.dtype is DType.BF16:  # float32 here
+                dtype = DType.of(shaped.dtype)
+                parts.declared[block] = ChannelSpec(entry.channel_id or block, dtype, entry.shape, block, {})
         elif lane in _GROUPS:
             dtype = None if entry.dtype is DType.BF16 else entry.dtype
             parts.channels[lane][rest] = Channel(entry.channel_id or rest, shaped, dtype, entry.attributes)
