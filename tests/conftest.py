@@ -19,9 +19,9 @@ pytest.register_assert_rewrite("warpdata.testing.store_suite")
 
 from warpdata.testing import S3Endpoint, S3Server  # noqa: E402
 
-hypothesis.settings.register_profile("warp", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, max_examples=60)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "warp"))
+hypothesis.settings.register_profile("warp", deadline=None, print_blob=True, max_examples=50)
+hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "warp")
 
 _OURS_TO_CLEAR = ("AWS_", "WARP_", "SLURM_", "OMPI_", "PMI_")
 _RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import warpdata as wd
 from warpdata.errors import BadInputError, UnsupportedError
 
-unhurried = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+unhurried = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 SHARDS = 9
 ROWS = 13
 

@@ -23,7 +23,7 @@ from warpdata.streaming import ShuffleBuffer
 from warpdata.testing import S3Endpoint
 
 ROWS = 137
-unhurried = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+unhurried = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

@@ -239,8 +239,8 @@ class _Dataset:
         if block in _MEMBERS:
             parts.series[_MEMBERS[block]] = shaped
             if entry.dtype is DType.BF16:  # float32 here
-                dtype = DType.of(shaped.dtype)
-                parts.declared[block] = ChannelSpec(entry.channel_id or block, dtype, entry.shape, block, {})
+                widened = DType.of(shaped.dtype)
+                parts.declared[block] = ChannelSpec(entry.channel_id or block, widened, entry.shape, block, {})
         elif lane in _GROUPS:
             dtype = None if entry.dtype is DType.BF16 else entry.dtype
             parts.channels[lane][rest] = Channel(entry.channel_id or rest, shaped, dtype, entry.attributes)

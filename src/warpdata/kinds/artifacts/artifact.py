@@ -116,6 +116,11 @@ class Artifact:
 
     def member(self, path: str) -> Member:
         """Return the location of a member. Raise `ObjectNotFoundError` with similar paths if there is none."""
+        return self._find(path)
+
+    def _find(self, path: str) -> Member:
+        if not isinstance(path, str):  # cheap: one for each row
+            raise BadInputError(f"a member of artifact {self.name!r} is found by its path, not by {path!r}")
         found = self._index.find(path)
         if found is None:
             raise ObjectNotFoundError(
@@ -180,11 +185,11 @@ class Artifact:
         return mine.shards == its.shards or [*self.shards()] == [*other.shards()]
 
     def size_of(self, locator: Locator) -> int:
-        return self.member(locator).size_bytes if isinstance(locator, str) else locator.length
+        return self._find(locator).size_bytes if isinstance(locator, str) else locator.length
 
     def shard_of(self, locator: Locator) -> Blob:
         """Return the blob that contains a member."""
-        return self._shard_under(self.member(locator)) if isinstance(locator, str) else self._shard(locator.shard)
+        return self._shard_under(self._find(locator)) if isinstance(locator, str) else self._shard(locator.shard)
 
     def signed_url(self, locator: Locator, expires_s: int) -> str:
         """Return a URL for a browser. Only artifacts of kind `files` have one object for each member."""
@@ -204,7 +209,7 @@ class Artifact:
                 f"members of artifact {self.name!r} ({self.entry.kind}) are not separate objects",
                 hint="Publish it with kind='files' if members need a URL.",
             )
-        return self._shard_under(self.member(locator))
+        return self._shard_under(self._find(locator))
 
     def _fetch(self, ranges: Sequence[MemberRange]) -> list[bytes]:
         self._check_expansion(ranges)
@@ -235,7 +240,7 @@ class Artifact:
         """Return the ranges to fetch: one, or the chunks of a large member."""
         if isinstance(locator, ByteLocation):
             return [self._direct_range(locator)]
-        member = self.member(locator)
+        member = self._find(locator)
         blob = self._shard_under(member)
         if member.chunk_table:
             return _chunk_ranges(member, self._index.chunks(member), blob)

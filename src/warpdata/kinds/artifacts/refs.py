@@ -43,13 +43,16 @@ __all__ = ["REF_CLASSES", "AudioRef", "FileRef", "ImageRef", "VideoRef", "read_a
 _T = TypeVar("_T")
 
 
-@check_arguments
 class FileRef:
     """A reference to any file. `size` costs an index look-up, `read_bytes` one verified range read."""
 
     ref_type: ClassVar[str] = "file"
 
     def __init__(self, artifact: Artifact, locator: Locator) -> None:
+        if not isinstance(artifact, Artifact) or not isinstance(locator, str | ByteLocation):  # cheap: one for each row
+            raise BadInputError(
+                f"a reference needs an artifact and a path, not {type(artifact).__name__} and {locator!r}"
+            )
         self._artifact = artifact
         self._locator = locator
 
@@ -112,6 +115,7 @@ class FileRef:
         """
         return content
 
+    @check_arguments
     def signed_url(self, expires_s: int = 3600) -> str:
         """Return a URL for a browser. Needs an artifact of kind `files`, and a store that can sign URLs."""
         return self._artifact.signed_url(self._locator, expires_s)
@@ -124,7 +128,6 @@ class FileRef:
         return self._artifact.reopen, self._locator
 
 
-@check_arguments
 class ImageRef(FileRef):
     """A reference to an image."""
 
@@ -145,6 +148,7 @@ class ImageRef(FileRef):
         """Return pixels: height × width for grey, × 3 for colour, × 4 with transparency."""
         return image_to_array(self.read_bytes(), self.path)
 
+    @check_arguments
     def decode(self, content: bytes, reserve: Reserve = reserve_nothing) -> np.ndarray[Any, Any]:
         """Return pixels like `as_numpy`."""
         return image_to_array(content, self.path, reserve)
@@ -155,7 +159,6 @@ class ImageRef(FileRef):
         return image_size(self.read_bytes(), self.path)
 
 
-@check_arguments
 class AudioRef(FileRef):
     """A reference to an audio file."""
 
@@ -170,6 +173,7 @@ class AudioRef(FileRef):
     def sample_rate(self) -> int:
         return self.info.sample_rate
 
+    @check_arguments
     def as_array(self, start_s: float = 0.0, duration_s: float | None = None) -> np.ndarray[Any, Any]:
         """Return float32 samples, frames × channels. Decodes only the given part."""
         with self.open() as file:
@@ -179,12 +183,12 @@ class AudioRef(FileRef):
         """Return samples like `as_array`."""
         return self.as_array()
 
+    @check_arguments
     def decode(self, content: bytes, reserve: Reserve = reserve_nothing) -> np.ndarray[Any, Any]:
         """Return samples like `as_array`."""
         return decode_audio(io.BytesIO(content), self.path, reserve=reserve)[0]
 
 
-@check_arguments
 class VideoRef(FileRef):
     """A reference to a video. Each call opens the file; use `reader` to read many frames."""
 
@@ -199,16 +203,19 @@ class VideoRef(FileRef):
         """Return a decoder that stays open, for a `with` block."""
         return VideoReader(self.open(), self.path)
 
+    @check_arguments
     def frame(self, index: int) -> np.ndarray[Any, Any]:
         """Return a frame by its number from 0: height × width × 3, uint8."""
         with self.reader() as video:
             return video.frame(index)
 
+    @check_arguments
     def frame_at(self, seconds: float) -> np.ndarray[Any, Any]:
         """Return the frame that is shown at this time."""
         with self.reader() as video:
             return video.frame_at(seconds)
 
+    @check_arguments
     def frames(self, start: int = 0, stop: int | None = None, step: int = 1) -> Iterator[np.ndarray[Any, Any]]:
         """Yield frames in order, decoded on demand."""
         with self.reader() as video:
