@@ -17,8 +17,8 @@ from tests.architecture.call_paths import CALLS
 ROOT = Path(__file__).parents[2]
 LIMITS = {
     "wd.dataset(name)": 32,  # argument types are checked, and secrets stay out of reprs
-    "ds.table().filter().batches()": 38,  # footers are parsed, and extension types that a file claims are removed
-    "ds.stream(shuffle=True)": 49,  # the memory of media is bounded
+    "ds.table().filter().batches()": 37,  # footers are parsed, and extension types that a file claims are removed
+    "ds.stream(shuffle=True)": 48,  # the memory of media is bounded
     "ds.episodes().windows()": 51,
     "builder.publish()": 50,  # references are carried over, staging has a lock, text is validated
 }
