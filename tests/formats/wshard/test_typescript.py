@@ -76,7 +76,11 @@ class Driver:
         assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(10)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:  # a busy machine
+            self._process.kill()
+            self._process.wait()
 
 
 @pytest.fixture(scope="session")
