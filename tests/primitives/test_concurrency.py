@@ -42,7 +42,7 @@ class Network:
 
 
 def make(network: Network, first: int = 16) -> AdaptiveLimit:
-    return AdaptiveLimit(first, 4, 256, clock=lambda: network.now)
+    return AdaptiveLimit(first, 256, clock=lambda: network.now)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
@@ -51,7 +51,6 @@ def test_the_limit_grows_to_the_bandwidth_of_a_distant_store(noise: float) -> No
     limit = make(network)
     network.run(limit, 2_000, 8 << 20)
     assert network.run(limit, 3_000, 8 << 20) > 0.75 * 2.6e9
-    assert limit.rate > 0.6 * 2.6e9
 
 
 def test_many_small_requests_are_worth_more_connections() -> None:
@@ -87,14 +86,6 @@ def test_the_limit_follows_a_network_that_becomes_faster() -> None:
     network.total_rate = 2.6e9
     network.run(limit, 20_000, 8 << 20)
     assert limit.value > before
-
-
-def test_a_refusal_halves_the_limit_down_to_a_floor() -> None:
-    network = Network(0.03, 90e6, 2.6e9)
-    limit = make(network, 64)
-    for expected in (32, 16, 8, 4, 4):
-        limit.slow_down()
-        assert limit.value == expected
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from warpdata.errors import BadInputError
-from warpdata.primitives.ranges import ByteRange, RangeSet, coalesce, split_reply
+from warpdata.primitives.ranges import ByteRange, RangeSet, coalesce, split_range, split_reply
 
 SIZE = 60
 DATA = bytes(range(SIZE))
@@ -105,3 +106,15 @@ def test_ranges_that_descend_are_refused() -> None:
     for span in (ByteRange(3, 2), ByteRange(-1, 2)):
         with pytest.raises(BadInputError, match="not ascending"):
             coalesce([ByteRange(0, 1), span], 0)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**4), st.integers(1, 3000))
+def test_parts_of_a_range_cover_it_once_and_are_nearly_equal(start: int, size: int, most: int) -> None:
+    parts = split_range(ByteRange(start, start + size), most)
+    assert parts[0].start == start
+    assert parts[-1].end == start + size
+    assert all(before.end == after.start for before, after in itertools.pairwise(parts))
+    sizes = [part.size_bytes for part in parts]
+    assert max(sizes) <= most
+    assert max(sizes) - min(sizes) <= 1
+    assert len(parts) == max(1, -(-size // most))

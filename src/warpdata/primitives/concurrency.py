@@ -43,11 +43,10 @@ class AdaptiveLimit:
     windows in which requests waited for a slot count: throughput of an idle network says nothing.
     """
 
-    def __init__(self, first: int, lowest: int, highest: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._first, self._lowest, self._highest = first, lowest, highest
+    def __init__(self, first: int, highest: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._first, self._highest = first, highest
         self._clock = clock
         self._value = first
-        self._rate = 0.0
         self._before: tuple[int, float] | None = None
         """The previous limit and its throughput, while another limit is tried; None while the limit holds."""
         self._settling = self._bytes = self._requests = self._saturated = 0
@@ -60,11 +59,6 @@ class AdaptiveLimit:
     def value(self) -> int:
         """The most requests to have in flight now."""
         return self._value
-
-    @property
-    def rate(self) -> float:
-        """Bytes a second in the last window that counted; 0.0 before the first."""
-        return self._rate
 
     def record(self, size_bytes: int, *, is_saturated: bool) -> None:
         """Count a request that has ended. `is_saturated`: others waited for its slot."""
@@ -81,14 +75,8 @@ class AdaptiveLimit:
             if self._requests < self._value or elapsed_s < _MIN_WINDOW_S:
                 return
             if 2 * self._saturated >= self._requests:
-                self._rate = self._bytes / elapsed_s
                 self._decide((self._bytes + _REQUEST_WORK_BYTES * self._requests) / elapsed_s)
             self._begin_window()
-
-    def slow_down(self) -> None:
-        """Halve the limit: the server refused a request, or a request timed out."""
-        with self._lock:
-            self._hold(max(self._lowest, self._value // 2))
 
     def _decide(self, throughput: float) -> None:
         if self._before is None:  # holding
@@ -126,7 +114,6 @@ class AdaptiveLimit:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._value = self._first
-        self._rate = 0.0
         self._settling = 0
         self._before = None
         self._hold_windows = self._windows_held = _FIRST_HOLD_WINDOWS  # the first window decides

@@ -29,7 +29,7 @@ __all__ = ["CPU_POOL", "IO_POOL", "REQUEST_LIMIT", "BoundedExecutor", "WorkerPoo
 
 _IDLE_S = 2.0
 _EXIT_S = 1.0
-_FIRST_REQUESTS, _MIN_REQUESTS, _MAX_REQUESTS = 32, 8, 256
+_FIRST_REQUESTS, _MAX_REQUESTS = 32, 256
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -413,7 +413,7 @@ def _shut_down_patiently(executor: BoundedExecutor) -> None:
         raise
 
 
-REQUEST_LIMIT = AdaptiveLimit(_FIRST_REQUESTS, _MIN_REQUESTS, _MAX_REQUESTS)
+REQUEST_LIMIT = AdaptiveLimit(_FIRST_REQUESTS, _MAX_REQUESTS)
 """The requests that the process has in flight. Stores report every request here."""
 
 IO_POOL = WorkerPool("io", lambda: REQUEST_LIMIT.value)
