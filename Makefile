@@ -10,7 +10,7 @@ PIP_INSTALL := -m pip --disable-pip-version-check install --no-compile --progres
 # One line for each package instead of pip's several; pip prints errors on stderr.
 SHOW_PACKAGES := awk '/^Collecting/ { print "  fetching " $$2 } /^Installing collected/ { print "  unpacking" } { fflush() }'
 
-.PHONY: demo test test-oldest test-gpu check format bench soak docs wshard-js clean
+.PHONY: demo test test-oldest test-gpu check format bench soak docs wshard-go wshard-js clean
 
 # Installs only what the demo needs; `make test` adds the rest to the same environment.
 demo: $(DEMO_STAMP)
@@ -49,6 +49,10 @@ test-gpu:
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# The Go library: `make test` builds and tests it too, in a directory of its own, where go is.
+wshard-go:
+	packages/wshard-go/build.sh build
 
 # The TypeScript library: `make test` builds and tests it too, in a directory of its own, where node is.
 wshard-js:

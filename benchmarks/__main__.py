@@ -1,6 +1,7 @@
 """Command line: `python -m benchmarks SCENARIO… [--rounds N] [--smoke] [--json]`, `--list`, `report`.
 
-A run stores each finished scenario as `benchmarks/results/SCENARIO.json`. `report` writes RESULTS.md and the plots
+A run stores each finished scenario as `benchmarks/results/SCENARIO.json`, or in a directory such as
+`benchmarks/results/16-cores` if the stored one has another number of cores. `report` writes RESULTS.md and the plots
 from these files.
 """
 
@@ -18,7 +19,7 @@ from benchmarks.harness.machine import current_commit, describe_machine, install
 from benchmarks.harness.timing import RunOptions, ScenarioUnavailableError
 from benchmarks.promises import SCENARIOS, judge
 from benchmarks.report import format_measurements, write_report
-from benchmarks.results import RESULTS_DIR, Outcome, ScenarioResult, render_json
+from benchmarks.results import Outcome, ScenarioResult, render_json, result_path
 
 _DEFAULT_ROUNDS = 5
 
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="scenario such as tables.scan, package such as tables, 'all', or 'report' to write RESULTS.md",
     )
     parser.add_argument("--rounds", type=int, help=f"smallest number of rounds (default {_DEFAULT_ROUNDS})")
+    parser.add_argument("--latency-ms", type=float, default=30.0, help="latency of `cloud` scenarios (default 30)")
+    parser.add_argument("--connection-mbps", type=float, help="MB/s of a connection (default: 4 for each core)")
     parser.add_argument("--smoke", action="store_true", help="use tiny data and one round, and store nothing")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -51,7 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     selected = _select(parsed.names)
     if not selected:
         parser.error(f"no scenario matches {' '.join(parsed.names) or 'an empty selection'}; --list shows all")
-    options = RunOptions(parsed.rounds or (1 if parsed.smoke else _DEFAULT_ROUNDS), parsed.smoke)
+    rate = parsed.connection_mbps
+    options = RunOptions(
+        parsed.rounds or (1 if parsed.smoke else _DEFAULT_ROUNDS),
+        parsed.smoke,
+        parsed.latency_ms / 1000,
+        None if rate is None else rate * 1e6,
+    )
     for name in selected:
         _run(name, options, as_json=parsed.json)
     return 0
@@ -80,8 +89,9 @@ def _run(name: str, options: RunOptions, *, as_json: bool) -> None:
     for line in result.skipped:
         print(f"{name}: skipped: {line}", file=sys.stderr)
     if not options.is_smoke:
-        RESULTS_DIR.mkdir(exist_ok=True)
-        (RESULTS_DIR / f"{name}.json").write_text(render_json(result), encoding="utf-8")
+        path = result_path(result)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render_json(result), encoding="utf-8")
     elif not as_json:
         print("A smoke run on tiny data: the numbers mean nothing.")
     print(render_json(result) if as_json else f"{result.title}\n\n{format_measurements(result)}\n", flush=True)

@@ -31,6 +31,7 @@ SCENARIOS = (
     "tensors.cpu",
     "tensors.gpu",
     "streams.throughput",
+    "streams.decode",
     "streams.first_batch",
     "streams.selective_read",
     "streams.resume",
@@ -40,6 +41,7 @@ SCENARIOS = (
     "episodes.open",
     "episodes.remote_read",
     "episodes.recorder",
+    "cloud.reads",
 )
 """Module names below `benchmarks`, in the order of the report."""
 
@@ -122,6 +124,16 @@ PROMISES = (
     ),
     Promise("scan-s3-arrow", "tables.scan", "A full scan over S3.", Target("≥", 1.0), "pyarrow.dataset"),
     Promise("scan-s3-duckdb", "tables.scan", "A full scan over S3.", Target("≥", 2.0), "DuckDB"),
+    *(
+        Promise(f"cloud-{name}", "cloud.reads", words, Target("≥", 0.7), "a bare client")
+        for name, words in {
+            "scan": "A scan over a slow network.",
+            "stream": "A cold shuffled stream over a slow network.",
+            "tensors": "Verified tensors over a slow network.",
+            "references": "Random references over a slow network.",
+            "upload": "A publish over a slow network.",
+        }.items()
+    ),
     Promise("scan-local", "tables.scan", "A full scan of local files.", Target("≥", 0.95), "the faster peer"),
     Promise("filter-s3", "tables.filters", "A filter over S3.", Target("≥", 1.0), "DuckDB"),
     Promise("filter-local", "tables.filters", "A filter over local files.", Target("≥", 1.0), "DuckDB"),
@@ -239,6 +251,20 @@ PROMISES = (
     ),
     Promise("epoch-cold", "streams.throughput", "A cold shuffled epoch of images.", Target("≥", 1.0), "the best peer"),
     Promise("epoch-warm", "streams.throughput", "A warm shuffled epoch of images.", Target("≥", 1.0), "the best peer"),
+    Promise(
+        "decode-same",
+        "streams.decode",
+        "Images decoded and resized by Pillow.",
+        Target("≥", 1.0),
+        "the best peer",
+    ),
+    Promise(
+        "decode-fastest",
+        "streams.decode",
+        "Images decoded and resized by the fastest libraries installed.",
+        Target("≥", 1.3),
+        "the best peer with Pillow",
+    ),
     Promise("first-batch-time", "streams.first_batch", "Time to the first batch.", Target("≥", 2.0), "the best peer"),
     Promise(
         "first-batch-requests",
@@ -330,6 +356,7 @@ REASONS: Mapping[str, str] = {
     "media.packing": "Publishing reads every file twice, to learn the version and to send it, and hashes each member.",
     "tensors.remote_read": "A verified slice fetches whole hash leaves.",
     "tensors.cpu": "safetensors maps the file and sums it in place; warpdata copies it into memory of its own first.",
+    "streams.decode": "Bare threads read a list of files: they neither verify samples nor keep an order to resume.",
     "streams.first_batch": "WebDataset receives a list of URLs. A name costs one round trip more than a version, then "
     "follow the manifest, the pages of shards, and four places of the data.",
     "streams.selective_read": "At 50% warpdata fetches whole shards; Lance requests each row.",
@@ -341,6 +368,8 @@ REASONS: Mapping[str, str] = {
     "episodes.remote_read": "The whole file is one request. From a name, warpdata sends six, several of them in "
     "sequence.",
     "episodes.recorder": "h5py receives 64 steps per call, without rewards, validation or a journal.",
+    "cloud.reads": "The bare client knows all ranges in advance, and neither verifies nor decodes. warpdata resolves a "
+    "name, a manifest, pages and footers first, and begins with 32 requests at a time.",
 }
 """Why warpdata is slower, by scenario; shown if the scenario has a loss."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.charts import Bar, BarGroup, draw_chart
 from benchmarks.promises import COSTS, PROMISES, REASONS, SCENARIOS, Promise, find_promise
-from benchmarks.results import Measurement, ScenarioResult, load_results
+from benchmarks.results import Measurement, ScenarioResult, load_other_cores, load_results
 
 __all__ = ["find_losses", "format_measurements", "render_plots", "render_report", "write_report"]
 
@@ -22,6 +22,7 @@ _GROUPS = {
     "tensors": "Tensors",
     "streams": "Training streams",
     "episodes": "Episodes",
+    "cloud": "Slow networks",
 }
 _INTRODUCTION = """\
 # Results
@@ -66,11 +67,15 @@ def write_report(directory: Path = _HERE) -> None:
     plots.mkdir(exist_ok=True)
     for name, svg in render_plots(results).items():
         (plots / name).write_text(svg, encoding="utf-8")
-    (directory / "RESULTS.md").write_text(render_report(results), encoding="utf-8")
+    (directory / "RESULTS.md").write_text(render_report(results, load_other_cores()), encoding="utf-8")
 
 
-def render_report(results: Mapping[str, ScenarioResult]) -> str:
+def render_report(
+    results: Mapping[str, ScenarioResult], other_cores: Mapping[int, Mapping[str, ScenarioResult]] | None = None
+) -> str:
+    """Return the page. `other_cores` are results of machines with other numbers of cores, by that number."""
     parts = [_INTRODUCTION, *_plot_section(results), *_promise_section(results), *_loss_section(results)]
+    parts += _cores_section(results, other_cores or {})
     setups = list(dict.fromkeys(_describe_setup(results[name]) for name in SCENARIOS if name in results))
     for package, title in _GROUPS.items():
         parts.append(f"## {title}")
@@ -181,11 +186,39 @@ def _loss_section(results: Mapping[str, ScenarioResult]) -> Iterator[str]:
     yield "\n".join(f"- **{name}**: {REASONS[name]}" for name in SCENARIOS if name in lost and name in REASONS)
 
 
+def _cores_section(
+    results: Mapping[str, ScenarioResult], other_cores: Mapping[int, Mapping[str, ScenarioResult]]
+) -> Iterator[str]:
+    """Show the cases that were measured with several numbers of cores, side by side."""
+    rows = []
+    for name in SCENARIOS:
+        by_cores = {cores: found[name] for cores, found in other_cores.items() if name in found}
+        if name in results and by_cores:
+            by_cores[results[name].cores or 0] = results[name]
+            rows += list(_case_rows(name, by_cores))
+    if not rows:
+        return
+    yield "## By number of cores"
+    yield "The same cases on machines with different numbers of cores. Ratios compare within a machine."
+    yield _table(("scenario", "case", "cores", "ours", "peer", "ratio (range)", ""), rows)
+
+
+def _case_rows(name: str, by_cores: Mapping[int, ScenarioResult]) -> Iterator[tuple[str, ...]]:
+    cases = dict.fromkeys((each.case, each.peer_name) for result in by_cores.values() for each in result.measurements)
+    for case in cases:
+        for cores, result in sorted(by_cores.items()):
+            for each in result.measurements:
+                if (each.case, each.peer_name) == case:
+                    is_met = {None: "", True: "met", False: "**missed**"}[each.is_met]
+                    yield name, each.case, str(cores), _ours(each, with_detail=True), _peer(each), _ratio(each), is_met
+
+
 def _scenario_section(result: ScenarioResult, setup: int) -> str:
     rounds = "counted once" if result.rounds is None else f"at least {result.rounds} rounds"
     commit = f", commit {result.commit}" if result.commit else ""
     recorded = f"; {result.recorded}" if result.recorded else ""
-    circumstances = f"*{result.scenario}; {result.date}{commit}; {rounds}; setup {setup}{recorded}.*"
+    cores = "" if result.cores is None else f"; {result.cores} cores"
+    circumstances = f"*{result.scenario}; {result.date}{commit}; {rounds}{cores}; setup {setup}{recorded}.*"
     parts = [f"### {result.title}", result.method, circumstances, format_measurements(result)]
     remarks = [*result.notes, *result.skipped]
     if remarks:

@@ -1,19 +1,31 @@
 """Typed results of a scenario and their canonical JSON under `benchmarks/results/`.
 
 A measurement compares warpdata with a peer or with a baseline of its own. The ratio of a peer comparison
-is always oriented so that more than 1 means that warpdata does better. The module needs only the standard library,
-so that the tensor scenarios run on a GPU machine without the dependencies of warpdata.
+is always oriented so that more than 1 means that warpdata does better. Results of machines with another number of
+cores than the stored one are beside it, in a directory for each number. The module needs only the standard library, so
+that the tensor scenarios run on a GPU machine without the dependencies of warpdata.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS_DIR", "Measurement", "Outcome", "ScenarioResult", "load_results", "parse_result", "render_json"]
+__all__ = [
+    "RESULTS_DIR",
+    "Measurement",
+    "Outcome",
+    "ScenarioResult",
+    "load_other_cores",
+    "load_results",
+    "parse_result",
+    "render_json",
+    "result_path",
+]
 
 RESULTS_DIR = Path(__file__).parent / "results"
 _SIGNIFICANT_DIGITS = 6
@@ -88,6 +100,12 @@ class ScenarioResult:
     recorded: str = ""
     """Origin of the numbers, if `python -m benchmarks` did not write the file."""
 
+    @property
+    def cores(self) -> int | None:
+        """Number of cores of the machine; None if it is not recorded."""
+        found = re.search(r"\b(\d+) cores?\b", self.machine)
+        return int(found[1]) if found else None
+
     def find(self, promise: str) -> list[Measurement]:
         return [measurement for measurement in self.measurements if measurement.promise == promise]
 
@@ -111,6 +129,20 @@ def load_results(directory: Path = RESULTS_DIR) -> dict[str, ScenarioResult]:
     """Return the stored results by scenario."""
     results = [parse_result(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.json"))]
     return {result.scenario: result for result in results}
+
+
+def load_other_cores(directory: Path = RESULTS_DIR) -> dict[int, dict[str, ScenarioResult]]:
+    """Return the results of machines with other numbers of cores, by number and scenario."""
+    found = {int(path.name.removesuffix("-cores")): load_results(path) for path in directory.glob("*-cores")}
+    return dict(sorted(found.items()))
+
+
+def result_path(result: ScenarioResult, directory: Path = RESULTS_DIR) -> Path:
+    """Return the file of a new result: that of the scenario, unless it is about another number of cores."""
+    stored = directory / f"{result.scenario}.json"
+    if not stored.exists() or parse_result(stored.read_text(encoding="utf-8")).cores == result.cores:
+        return stored
+    return directory / f"{result.cores}-cores" / stored.name
 
 
 def _parse_measurement(document: dict[str, Any]) -> Measurement:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+if sys.dont_write_bytecode:
+    # The tests start more than a thousand processes; without cached bytecode each of them compiles all libraries.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parents[1] / "build" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
 pytest.register_assert_rewrite("warpdata.testing.store_suite")
 
@@ -26,15 +38,32 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "warp")
 _OURS_TO_CLEAR = ("AWS_", "WARP_", "SLURM_", "OMPI_", "PMI_")
 _RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _PATIENCE_S = 90
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def test_directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The parent of the directories of all tests. Each has a number, because `mktemp` lists all to find a name."""
+    return tmp_path_factory.mktemp("tests")
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, test_directories: Path) -> Path:
+    """An empty directory. Its path is never used again: caches of the process would answer for the older one."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    path = test_directories / f"{next(_NUMBERS)}-{name}"
+    path.mkdir()
+    return path
 
 
 @pytest.fixture(autouse=True)
-def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def isolated_environment(monkeypatch: pytest.MonkeyPatch, test_directories: Path) -> None:
     """No test sees the developer's credentials, launcher, store or cache, nor those of another test."""
     for name in [*os.environ]:
         if name.startswith(_OURS_TO_CLEAR) or name in _RANKS:
             monkeypatch.delenv(name)
-    home = tmp_path_factory.mktemp("environment")
+    home = test_directories / f"{next(_NUMBERS)}-environment"
+    home.mkdir()
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(home / "no-aws-config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "no-aws-credentials"))
@@ -65,6 +94,8 @@ def s3_url(s3_server: S3Endpoint) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
+    # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -42,6 +42,8 @@ class WebServer(ThreadingHTTPServer):
         self.required_query = ""
         """Requests without this query are refused, as with a signed URL."""
         self.requests: list[str] = []
+        self.fetched: list[tuple[str, str | None]] = []
+        """The path and the range of each request."""
         self.sent_bytes = 0
 
     @property
@@ -66,6 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.server.requests.append(self.command)
+        self.server.fetched.append((self.path, self.headers.get("Range")))
         location, _, query = self.path.partition("?")
         if query != self.server.required_query:
             return self._send(403, b"", {})

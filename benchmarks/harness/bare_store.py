@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from warpdata.testing import S3Endpoint
@@ -11,7 +13,7 @@ from warpdata.testing import S3Endpoint
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-__all__ = ["ByteRange", "open_bare_store", "read_ranges", "upload_in_one_part"]
+__all__ = ["ByteRange", "open_bare_store", "put_files", "read_ranges", "upload_in_one_part"]
 
 _MULTIPART_BYTES = 4 << 20
 
@@ -38,6 +40,14 @@ def open_bare_store(s3: S3Endpoint, prefix: str = "") -> S3Store:
 def read_ranges(store: S3Store, batches: Sequence[Sequence[ByteRange]], concurrency: int) -> int:
     """Read batch by batch with a bounded number of requests in flight, and return the number of bytes."""
     return asyncio.run(_read_all(store, batches, concurrency))
+
+
+def put_files(store: S3Store, paths: Sequence[Path], concurrency: int) -> None:
+    """Upload files under their names, with a bounded number of files at once. The library sends parts in parallel."""
+    import obstore
+
+    with ThreadPoolExecutor(concurrency) as pool:
+        list(pool.map(lambda path: obstore.put(store, path.name, path), paths))
 
 
 def upload_in_one_part(s3: S3Endpoint) -> None:

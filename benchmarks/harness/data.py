@@ -99,17 +99,17 @@ def make_doubles_file(size_bytes: int) -> Path:
     return _files(make_once(f"doubles-{size_bytes}", make))[0]
 
 
-def make_media_files(file_count: int) -> Path:
-    """Return a directory of distinct incompressible files of 5 to 15 kB, a thousand per subdirectory."""
+def make_media_files(file_count: int, sizes: tuple[int, int] = (5_000, 15_000)) -> Path:
+    """Return a directory of distinct incompressible files of such sizes, a thousand per subdirectory."""
 
     def make(directory: Path) -> None:
         rng = random.Random(3)
         for number in range(file_count):
             path = directory / f"{number // 1000:04d}" / f"{number:06d}.bin"
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(rng.randbytes(rng.randrange(5_000, 15_000)))
+            path.write_bytes(rng.randbytes(rng.randrange(*sizes)))
 
-    return make_once(f"media-{file_count}", make)
+    return make_once(f"media-{file_count}x{sizes[0]}-{sizes[1]}", make)
 
 
 def make_once(name: str, make: Callable[[Path], None]) -> Path:

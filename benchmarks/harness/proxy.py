@@ -1,8 +1,9 @@
 """Reverse proxies on loopback that add the latency and the bandwidth of a real object store.
 
 A server without latency rewards the wrong design, such as one request per sample. A proxy forwards a request
-after `delay_s` and paces the responses of a connection to `bytes_per_s`. It forwards bytes unchanged, headers
-included, so that signatures made for the proxy's address stay valid. `S3Proxy` also counts requests and bytes.
+after `delay_s` and paces the bodies of a connection to `bytes_per_s`, in both directions. It forwards bytes
+unchanged, headers included, so that signatures made for the proxy's address stay valid. `S3Proxy` also counts requests
+and bytes, and may answer SlowDown to requests beyond a number in flight.
 `CloudProxy` runs in several processes that share a port, so that it is not the limit itself.
 """
 
@@ -30,6 +31,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _BODILESS = {204, 304}
 _CONNECTIONS_PER_PROCESS = 16
+_SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
 
 
 @dataclass(slots=True)
@@ -46,9 +48,21 @@ class S3Proxy:
     """Context manager; clients send requests for `upstream_url` to `endpoint_url`."""
 
     def __init__(
-        self, upstream_url: str, *, delay_s: float = 0.0, bytes_per_s: float = math.inf, shared_port: int = 0
+        self,
+        upstream_url: str,
+        *,
+        delay_s: float = 0.0,
+        bytes_per_s: float = math.inf,
+        max_in_flight: int | None = None,
+        shared_port: int = 0,
     ) -> None:
-        """Listen on a free port, or on `shared_port`, which other processes may share."""
+        """Listen on a free port, or on `shared_port`, which other processes may share.
+
+        With `max_in_flight`, requests beyond that number are refused.
+        """
+        self.max_in_flight = max_in_flight
+        self._in_flight = 0
+        self._lock = threading.Lock()
         self.delay_s = delay_s
         self.bytes_per_s = bytes_per_s
         upstream = urlsplit(upstream_url)
@@ -89,13 +103,46 @@ class S3Proxy:
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             requests, responses = HttpReader(client), HttpReader(upstream)
             while (request := requests.head()) is not None:
-                time.sleep(self.delay_s)
-                upstream.sendall(request)
-                for piece in requests.body(request):
-                    upstream.sendall(piece)
-                if not self._respond(request, responses, client):
-                    break
+                with self._counted() as is_refused:
+                    time.sleep(self.delay_s)
+                    if is_refused:
+                        self._refuse(request, requests, client)
+                        continue
+                    upstream.sendall(request)
+                    for piece in self._paced(requests.body(request)):
+                        upstream.sendall(piece)
+                    if not self._respond(request, responses, client):
+                        break
         self._open.discard(client)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[bool]:
+        """Count a request in flight. Yield True if it is one too many."""
+        with self._lock:
+            self._in_flight += 1
+            is_refused = self.max_in_flight is not None and self._in_flight > self.max_in_flight
+        try:
+            yield is_refused
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+
+    def _refuse(self, request: bytes, requests: HttpReader, client: socket.socket) -> None:
+        for _ in requests.body(request):
+            pass
+        method, path, _ = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
+        self._exchanges.append(Exchange(method, path, 503))
+        client.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: %d\r\n\r\n%b" % (len(_SLOW_DOWN), _SLOW_DOWN))
+
+    def _paced(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the pieces of one body, no faster than the bandwidth allows."""
+        start, sent_bytes = time.perf_counter(), 0
+        for piece in pieces:
+            ahead_s = sent_bytes / self.bytes_per_s - (time.perf_counter() - start)
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+            sent_bytes += len(piece)
+            yield piece
 
     def _respond(self, request: bytes, responses: HttpReader, client: socket.socket) -> bool:
         method, path, _ = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
@@ -108,12 +155,8 @@ class S3Proxy:
         exchange = Exchange(method, path, int(head[9:12]))
         self._exchanges.append(exchange)
         client.sendall(head)
-        start = time.perf_counter()
         if method != "HEAD" and exchange.status not in _BODILESS:
-            for piece in responses.body(head):
-                ahead_s = exchange.body_bytes / self.bytes_per_s - (time.perf_counter() - start)
-                if ahead_s > 0:
-                    time.sleep(ahead_s)
+            for piece in self._paced(responses.body(head)):
                 exchange.body_bytes += len(piece)  # before sending: the client may look as soon as it has the body
                 client.sendall(piece)
         return True

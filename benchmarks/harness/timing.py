@@ -47,6 +47,10 @@ class RunOptions:
 
     rounds: int = 5
     is_smoke: bool = False
+    latency_s: float = 0.03
+    """Latency of the slow network of `cloud` scenarios."""
+    connection_bytes_per_s: float | None = None
+    """Bandwidth of each of its connections; None for one that suits the cores."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,44 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "warpdata": ("errors", "ingest"),
-    "warpdata.datasets": ("Dataset", "dataset", "diff", "find_commit", "list_datasets", "mix"),
+    "warpdata.datasets": (
+        "Dataset",
+        "dataset",
+        "diff",
+        "find_commit",
+        "list_datasets",
+        "mix",
+        "remove",
+        "sql",
+        "sql_reader",
+    ),
+    "warpdata.exporters": ("ExportReport", "export"),
     "warpdata.formats.tensors": ("SourcePolicy", "narrow", "open_tensors", "transpose"),
     "warpdata.kinds.artifacts": ("Artifact", "AudioRef", "FileRef", "ImageRef", "VideoRef", "read_many"),
     "warpdata.kinds.episodes": ("Episodes", "StoredEpisode"),
     "warpdata.kinds.tables": ("Table",),
-    "warpdata.publish": ("DatasetBuilder", "verify"),
+    "warpdata.edit": ("Edit", "MergeConflict"),
+    "warpdata.maintenance": ("copy", "gc", "pin", "pins", "rename", "unpin", "verify"),
+    "warpdata.publish": ("DatasetBuilder",),
+    "warpdata.query": ("expr",),
+    "warpdata.samples": (
+        "Audio",
+        "Boolean",
+        "Categorical",
+        "DatasetWriter",
+        "Embedding",
+        "File",
+        "Float",
+        "Image",
+        "Integer",
+        "Schema",
+        "Tags",
+        "Text",
+        "Timestamp",
+        "Video",
+        "create",
+        "open_writer",
+    ),
     "warpdata.session": ("connect",),
     "warpdata.settings": ("Settings", "load_settings"),
     "warpdata.streaming": ("Shuffle", "Stream"),
@@ -41,6 +73,13 @@ if TYPE_CHECKING:
     from warpdata.datasets import find_commit as find_commit
     from warpdata.datasets import list_datasets as list_datasets
     from warpdata.datasets import mix as mix
+    from warpdata.datasets import remove as remove
+    from warpdata.datasets import sql as sql
+    from warpdata.datasets import sql_reader as sql_reader
+    from warpdata.edit import Edit as Edit
+    from warpdata.edit import MergeConflict as MergeConflict
+    from warpdata.exporters import ExportReport as ExportReport
+    from warpdata.exporters import export as export
     from warpdata.formats.tensors import SourcePolicy as SourcePolicy
     from warpdata.formats.tensors import narrow as narrow
     from warpdata.formats.tensors import open_tensors as open_tensors
@@ -54,8 +93,31 @@ if TYPE_CHECKING:
     from warpdata.kinds.episodes import Episodes as Episodes
     from warpdata.kinds.episodes import StoredEpisode as StoredEpisode
     from warpdata.kinds.tables import Table as Table
+    from warpdata.maintenance import copy as copy
+    from warpdata.maintenance import gc as gc
+    from warpdata.maintenance import pin as pin
+    from warpdata.maintenance import pins as pins
+    from warpdata.maintenance import rename as rename
+    from warpdata.maintenance import unpin as unpin
+    from warpdata.maintenance import verify as verify
     from warpdata.publish import DatasetBuilder as DatasetBuilder
-    from warpdata.publish import verify as verify
+    from warpdata.query import expr as expr
+    from warpdata.samples import Audio as Audio
+    from warpdata.samples import Boolean as Boolean
+    from warpdata.samples import Categorical as Categorical
+    from warpdata.samples import DatasetWriter as DatasetWriter
+    from warpdata.samples import Embedding as Embedding
+    from warpdata.samples import File as File
+    from warpdata.samples import Float as Float
+    from warpdata.samples import Image as Image
+    from warpdata.samples import Integer as Integer
+    from warpdata.samples import Schema as Schema
+    from warpdata.samples import Tags as Tags
+    from warpdata.samples import Text as Text
+    from warpdata.samples import Timestamp as Timestamp
+    from warpdata.samples import Video as Video
+    from warpdata.samples import create as create
+    from warpdata.samples import open_writer as open_writer
     from warpdata.session import connect as connect
     from warpdata.settings import Settings as Settings
     from warpdata.settings import load_settings as load_settings

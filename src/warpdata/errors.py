@@ -9,6 +9,7 @@
     │       └── NotCachedError           not on this machine, and mode "local" forbids fetching
     ├── ConflictError            another writer was first: look, then try again
     │   ├── AlreadyExistsError
+    │   ├── MergeConflictError       both sides changed a sample; `conflicts` lists them
     │   └── CommitUnknownError       the outcome is unknown: ask find_commit(txn_id)
     ├── BadInputError            the caller's value cannot work
     │   ├── InvalidSourceError       a file or frame that cannot be published
@@ -55,6 +56,7 @@ __all__ = [
     "LimitExceededError",
     "ManifestCorruptedError",
     "MediaDecodeError",
+    "MergeConflictError",
     "MissingExtraError",
     "NotCachedError",
     "NotFoundError",
@@ -78,6 +80,7 @@ class ErrorKind(StrEnum):
     NOT_FOUND = "not_found"
     DATASET_NOT_FOUND = "dataset_not_found"
     REF_NOT_FOUND = "ref_not_found"
+    VERSION_COLLECTED = "version_collected"
     TABLE_NOT_FOUND = "table_not_found"
     COLUMN_NOT_FOUND = "column_not_found"
     ARTIFACT_NOT_FOUND = "artifact_not_found"
@@ -97,6 +100,7 @@ class ErrorKind(StrEnum):
     LARGE_EXPORT = "large_export"
     LIMIT_EXCEEDED = "limit_exceeded"
     WOULD_REMOVE = "would_remove"
+    INVALID_QUERY = "invalid_query"
     DENIED = "denied"
     AUTHENTICATION = "authentication"
     ACCESS_DENIED = "access_denied"
@@ -112,6 +116,7 @@ class ErrorKind(StrEnum):
     MEDIA_DECODE = "media_decode"
     UNSUPPORTED = "unsupported"
     MISSING_EXTRA = "missing_extra"
+    MERGE_CONFLICT = "merge_conflict"
 
 
 class WarpError(Exception):
@@ -172,6 +177,16 @@ class ConflictError(WarpError, RuntimeError):
 
 class AlreadyExistsError(ConflictError, FileExistsError):
     kind = ErrorKind.ALREADY_EXISTS
+
+
+class MergeConflictError(ConflictError):
+    """Both sides of a merge changed the same samples. `conflicts` lists them with the values of each side."""
+
+    kind = ErrorKind.MERGE_CONFLICT
+
+    def __init__(self, message: str, *, conflicts: tuple[Any, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.conflicts = conflicts
 
 
 class CommitUnknownError(ConflictError):

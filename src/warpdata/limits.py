@@ -30,6 +30,15 @@ PAGE_MAX_ENTRIES = 2048
 MAX_TOP_PAGES = 256
 MAX_PAGE_BYTES = 1 * MIB
 MAX_PAGE_LEVELS = 8
+INLINE_RUNS = 16
+INLINE_POSITIONS = 16
+"""Longer runs of sample ids and lists of deleted rows are blobs."""
+MAX_COLUMN_FILES = 256
+MAX_SCHEMA_CHANGES = 1024
+MAX_GENERATIONS = 1024
+MAX_URI_LENGTH = 2048
+MAX_ROWS_BLOB_BYTES = 256 * MIB
+"""A stored bitmap of deleted rows, or a stored sequence of sample ids."""
 
 # Pointers: hint, heads, labels, commits (docs/specs/catalog.md)
 MAX_RECORD_BYTES = 64 * KIB
@@ -49,6 +58,7 @@ MAX_SIGNED_URL_S = 7 * 24 * 3600
 # Tables
 MAX_FOOTER_BYTES = 256 * MIB
 MAX_FILTER_LENGTH = 64 * KIB
+MAX_QUERY_LENGTH = 256 * KIB
 MAX_THRIFT_DEPTH = 32
 MAX_SCHEMA_DEPTH = 128
 MAX_ROW_GROUP_ROWS = 2**31 - 1
@@ -124,3 +134,8 @@ MAX_REPLICA_EXTENTS = 1_000_000
 # Conversion
 MAX_NPZ_BYTES = 16 * GIB
 MAX_LEROBOT_FILE_BYTES = 16 * GIB
+
+# Import of other libraries' datasets
+MAX_FOREIGN_INDEX_BYTES = 256 * MIB
+MAX_FOREIGN_SHARD_BYTES = 4 * GIB
+"""One decompressed shard of MDS or chunk of LitData. Both address bytes by 32 bits."""

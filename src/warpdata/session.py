@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -17,8 +18,10 @@ from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.redaction import redact
 from warpdata.primitives.reprs import short_repr
 from warpdata.repository.catalog import Address, Catalog, VersionRef, is_valid, key_policy
-from warpdata.settings import Settings, load_settings
+from warpdata.repository.gc import Lease, LeaseClock, LeaseTerms, acquire_lease
+from warpdata.settings import Settings, apply_budgets, load_settings
 from warpdata.storage import (
+    GenerationReader,
     IOMetrics,
     MetadataCache,
     MetadataCacheFiles,
@@ -39,13 +42,22 @@ from warpdata.storage.cache import (
     shared_entries,
 )
 
-__all__ = ["Session", "VersionAddress", "connect", "open_cache", "open_metadata_files"]
+__all__ = ["Session", "VersionAddress", "connect", "keyed_id", "open_cache", "open_metadata_files"]
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
 _WITHOUT_CACHE = ("file://", "memory://")
 _MAX_SECRET_URLS = 64
 _OFFLINE = "Run `warp warm DATASET` while online, or open it in another mode."
+
+
+_KEYS = uuid.UUID("6a1d3f0e-8a52-4f5e-9c57-5a6b7e880d1c")
+"""The namespace of ids that are made from keys, see docs/specs/publish.md."""
+
+
+def keyed_id(key: str) -> str:
+    """Return the id that follows from a key, so that work with the same key is recognized."""
+    return str(uuid.uuid5(_KEYS, key))
 
 
 def _now() -> datetime:
@@ -71,6 +83,8 @@ class Session:
     media: Reader | None = None
     counters: IOMetrics = field(default_factory=IOMetrics)
     cache: BlobCache | None = None
+    wrap: Callable[[Reader], tuple[Reader, Reader | None]] = lambda reader: (reader, None)
+    """Puts the caches of this session in front of a reader of the store. Returns `reader` and `media`."""
 
     def __repr__(self) -> str:
         return short_repr("Session", self.reader.url, mode=self.mode.value)
@@ -84,6 +98,11 @@ class Session:
         return self.media or self.reader
 
     @property
+    def reads_directly(self) -> bool:
+        """No cache is between the session and its store."""
+        return self.reader is self.writer or isinstance(self.reader, GenerationReader)
+
+    @property
     def is_local(self) -> bool:
         """The store is a local directory."""
         return self.reader.url.startswith("file://")
@@ -94,6 +113,21 @@ class Session:
     def new_id(self) -> str:
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
+    def new_generation(self) -> str:
+        return f"{self.rng.getrandbits(32):08x}"
+
+    def lease(self, purpose: str, txn_id: str | None = None) -> AbstractContextManager[Lease]:
+        """Hold a lease while something is made reachable, so that no collection deletes what it needs."""
+        terms = LeaseTerms(txn_id or self.new_id(), self.settings.author, purpose)
+        return acquire_lease(self.writer, terms, LeaseClock(self.clock, self.timer), self.pause)
+
+    def at_generations(self, generations: Mapping[str, str]) -> Session:
+        """Return a session that reads these blobs at the keys of their generations. Caches stay keyed by content."""
+        if not generations:
+            return self
+        reader, media = self.wrap(GenerationReader(self.writer, generations))
+        return replace(self, reader=reader, media=media)
+
     def pause(self, attempt: int) -> None:
         """Sleep before a retry: exponential back-off with full jitter."""
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 16))
@@ -102,8 +136,12 @@ class Session:
 
 @check_arguments
 def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Session:
-    """Open a store, by default that of the settings. Makes no request."""
+    """Open a store, by default that of the settings. Makes no request.
+
+    Budgets of the settings (`io_concurrency`, `threads`, `read_memory_bytes`) become those of the process.
+    """
     settings = settings or load_settings()
+    apply_budgets(settings)
     url, cache_mode = _complete_url(normalize_url(store or settings.store_url)), parse_mode(mode or settings.mode)
     counters = IOMetrics()
     cache = open_cache(settings, counters)
@@ -112,18 +150,27 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
         small = open_metadata_files(settings, url)
         reader = OfflineReader(small.url, cache, small, _OFFLINE)
         offline = OfflineStore(small.url, cache, small, _OFFLINE)
-        return Session(offline, reader, settings, mode=cache_mode, counters=counters, cache=cache)
+        return Session(
+            offline, reader, settings, mode=cache_mode, counters=counters, cache=cache, wrap=lambda _: (reader, None)
+        )
     writer = open_store(url, settings)
     session = Session(writer, writer, settings, mode=cache_mode, counters=counters, cache=cache)
     if not is_remote:
         return session
-    metered = MeteredReader(writer, counters)
-    if cache_mode is Mode.REMOTE:
-        return replace(session, reader=metered, cache=None)
-    is_hybrid = cache_mode is Mode.HYBRID
-    tables, media = (FetchPolicy.EAGER,) * 2 if is_hybrid else (FetchPolicy.TABLES, FetchPolicy.MEDIA)
-    cached = CachedReader(MetadataCache(metered, settings.cache_dir / "metadata", key_policy, is_valid), cache, tables)
-    return replace(session, reader=cached, media=cached.with_policy(media))
+
+    def wrap(store: Reader) -> tuple[Reader, Reader | None]:
+        metered = MeteredReader(store, counters)
+        if cache_mode is Mode.REMOTE:
+            return metered, None
+        is_hybrid = cache_mode is Mode.HYBRID
+        tables, media = (FetchPolicy.EAGER,) * 2 if is_hybrid else (FetchPolicy.TABLES, FetchPolicy.MEDIA)
+        small = MetadataCache(metered, settings.cache_dir / "metadata", key_policy, is_valid)
+        cached = CachedReader(small, cache, tables)
+        return cached, cached.with_policy(media)
+
+    remote, media = wrap(writer)
+    used = None if cache_mode is Mode.REMOTE else cache
+    return replace(session, reader=remote, media=media, cache=used, wrap=wrap)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,24 @@ from pathlib import Path
 from warpdata.errors import BadInputError
 from warpdata.limits import MEDIA_MEMORY_BYTES
 from warpdata.primitives.arguments import check_arguments
+from warpdata.primitives.parallel import (
+    MAX_CONCURRENCY,
+    MAX_READ_MEMORY_BYTES,
+    MIN_READ_MEMORY_BYTES,
+    configure,
+)
 from warpdata.primitives.redaction import redact
 
-__all__ = ["S3Settings", "Settings", "detect_rank", "load_settings", "peer_token", "provider_variables"]
+__all__ = [
+    "S3Settings",
+    "Settings",
+    "apply_budgets",
+    "detect_rank",
+    "load_settings",
+    "local_world_size",
+    "peer_token",
+    "provider_variables",
+]
 
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
@@ -67,6 +82,12 @@ class Settings:
     cache_limit_bytes: int = 100_000_000_000
     media_memory_bytes: int = MEDIA_MEMORY_BYTES
     """Memory for the media of one batch of a stream, and for those of all prefetched batches of the process."""
+    io_concurrency: int | None = None
+    """Requests in flight of the process; None follows the throughput of the network."""
+    threads: int | None = None
+    """Threads of the process that compute; None for the cores that it may use."""
+    read_memory_bytes: int | None = None
+    """Memory of the process for requests and for bytes read ahead; None for a part of the usable memory."""
     s3: S3Settings = S3Settings()
 
     def __repr__(self) -> str:
@@ -96,8 +117,24 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         prefetch=_prefetch(env),
         cache_limit_bytes=int(_number(env, "WARP_CACHE_SIZE_GB", 100.0) * 1e9),
         media_memory_bytes=int(_number(env, "WARP_MEDIA_MEMORY_GB", MEDIA_MEMORY_BYTES / 1e9) * 1e9),
+        io_concurrency=_count(env, "WARP_IO_CONCURRENCY"),
+        threads=_count(env, "WARP_THREADS"),
+        read_memory_bytes=_read_memory(env),
         s3=_load_s3(env),
     )
+
+
+def apply_budgets(settings: Settings | None = None) -> None:
+    """Set the budgets of this process, by default those of the environment. A budget of None stays as it is.
+
+    Sessions call it, and so do tensors that need no session. `BadInputError` if a value is out of range.
+    """
+    if settings is None:
+        env = os.environ
+        given = _count(env, "WARP_IO_CONCURRENCY"), _count(env, "WARP_THREADS"), _read_memory(env)
+    else:
+        given = settings.io_concurrency, settings.threads, settings.read_memory_bytes
+    configure(io_concurrency=given[0], threads=given[1], read_memory_bytes=given[2])
 
 
 def provider_variables(environ: Mapping[str, str] | None = None) -> frozenset[tuple[str, str]]:
@@ -132,6 +169,18 @@ def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
             continue
         return _parse_rank(rank_name, rank, world_name, world)
     return 0, 1
+
+
+def local_world_size(environ: Mapping[str, str] | None = None) -> int:
+    """Return the number of processes that torchrun started on this machine, which share its cores; else 1.
+
+    Slurm and Open MPI bind each process to cores of its own, so their processes do not share.
+    """
+    env = os.environ if environ is None else environ
+    found = env.get("LOCAL_WORLD_SIZE", "1")
+    if not found.isascii() or not found.isdigit() or int(found) < 1:
+        raise BadInputError(f"LOCAL_WORLD_SIZE={found!r} is not a positive integer")
+    return int(found)
 
 
 def _parse_rank(rank_name: str, rank: str, world_name: str, world: str) -> tuple[int, int]:
@@ -193,6 +242,30 @@ def _prefetch(env: Mapping[str, str]) -> int | str:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadInputError(f"WARP_PREFETCH={text!r} is neither 'auto' nor a count of batches")
     return int(text)
+
+
+def _count(env: Mapping[str, str], name: str) -> int | None:
+    text = env.get(name) or "auto"
+    if text == "auto":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_CONCURRENCY):
+        raise BadInputError(
+            f"{name}={text!r} is neither 'auto' nor a number within 1 … {MAX_CONCURRENCY:,}",
+            hint="Unset it, and `warp doctor` prints the number that is used.",
+        )
+    return int(text)
+
+
+def _read_memory(env: Mapping[str, str]) -> int | None:
+    name = "WARP_READ_MEMORY_GB"
+    text = env.get(name) or "auto"
+    if text == "auto":
+        return None
+    size_bytes = int(_number(env, name, 0.0) * 1e9)
+    if not MIN_READ_MEMORY_BYTES <= size_bytes <= MAX_READ_MEMORY_BYTES:
+        least, most = MIN_READ_MEMORY_BYTES / 1e9, MAX_READ_MEMORY_BYTES / 1e9
+        raise BadInputError(f"{name}={text!r} is neither 'auto' nor a number within {least:g} … {most:,g}")
+    return size_bytes
 
 
 def _flag(env: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -16,11 +16,11 @@ from tests.architecture.call_paths import CALLS
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {
-    "wd.dataset(name)": 32,  # argument types are checked, and secrets stay out of reprs
-    "ds.table().filter().batches()": 37,  # footers are parsed, and extension types that a file claims are removed
-    "ds.stream(shuffle=True)": 48,  # the memory of media is bounded
-    "ds.episodes().windows()": 51,
-    "builder.publish()": 50,  # references are carried over, staging has a lock, text is validated
+    "wd.dataset(name)": 33,  # argument types are checked, secrets stay out of reprs, budgets
+    "ds.table().filter().batches()": 41,  # footers are parsed, claimed extension types removed, memory shared
+    "ds.stream(shuffle=True)": 54,  # the memory of media and of reads is bounded; edited shards, row selections
+    "ds.episodes().windows()": 55,  # requests and memory have budgets
+    "builder.publish()": 59,  # references are carried over, staging has a lock, leases, generations, budgets
 }
 STREAM_MODULES = 13
 """Modules of `datasets` and `streaming` between `ds.stream()` and its batches."""

@@ -23,16 +23,20 @@ ALLOWED: dict[str, set[str]] = {
     "storage": FOUNDATION,
     "storage.cache": FOUNDATION | {"storage"},
     "repository.manifest": FOUNDATION,
+    "repository.rows": FOUNDATION | {"repository.manifest"},
     "repository.catalog": FOUNDATION | {"storage", "repository.manifest"},
-    "session": FOUNDATION | {"storage", "storage.cache", "repository.catalog"},
+    "repository.gc": FOUNDATION | {"storage", "repository.manifest", "repository.catalog"},
+    "session": FOUNDATION | {"storage", "storage.cache", "repository.catalog", "repository.gc"},
     "formats.media": {"errors", "limits", "primitives"},
     "formats.wshard": {"errors", "limits", "primitives", "storage", "formats.media"},
     "formats.convert": {"errors", "limits", "primitives", "formats.media", "formats.wshard"},
+    "formats.huggingface": {"errors"},
     "formats.tensors": FOUNDATION | {"storage"},
     "query": FOUNDATION | {"storage"},
-    "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "query"},
+    "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "query"},
     "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog"},
-    "kinds.tables": FOUNDATION | {"storage", "repository.manifest", "formats.parquet", "query", "kinds"},
+    "kinds.tables": FOUNDATION
+    | {"storage", "repository.manifest", "repository.rows", "formats.parquet", "query", "kinds"},
     "kinds.artifacts": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "formats.media", "kinds"},
     "kinds.tensors": FOUNDATION
@@ -41,16 +45,28 @@ ALLOWED: dict[str, set[str]] = {
     "kinds.episodes": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
     | {"kinds", "kinds.tables", "streaming"},
-    "datasets": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "streaming"}
-    | {"formats.parquet", "formats.tensors"}
-    | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "publish": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "datasets"}
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
+    "edit": FOUNDATION
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.rows"}
+    | {"query", "formats.parquet", "kinds", "kinds.tables", "publish"},
+    "datasets": FOUNDATION
+    | {"session", "storage", "storage.cache"}
+    | {"repository.manifest", "repository.rows", "repository.catalog", "repository.gc"}
+    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit"}
+    | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
+    "samples": FOUNDATION
+    | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
+    | {"kinds", "kinds.artifacts", "publish", "edit", "datasets"},
+    "maintenance": FOUNDATION
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
+    | {"kinds", "publish", "datasets"},
     "ingest": FOUNDATION
-    | {"session", "storage", "repository.manifest", "formats.parquet"}
+    | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
+    "exporters": FOUNDATION
+    | {"formats.parquet", "formats.media", "formats.huggingface", "kinds.tables", "kinds.artifacts", "datasets"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},
@@ -58,8 +74,8 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Units that each unit may import, besides itself. The command line may import everything."""
 
-DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming"}
-"""Units that load NumPy. `Dataset` imports them inside methods, so that opening a dataset stays fast."""
+DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming", "edit"}
+"""Large units. `Dataset` imports them inside methods, so that opening a dataset stays fast."""
 
 POWERS: dict[str, tuple[str, ...]] = {
     "obstore": ("storage/",),
@@ -74,7 +90,11 @@ POWERS: dict[str, tuple[str, ...]] = {
     "h5py": ("formats/convert/",),
     "gymnasium": ("formats/convert/",),
     "mcap": ("formats/convert/",),
-    "torch": ("streaming/torch.py", "formats/tensors/cuda/torch_interop.py"),
+    "simplejpeg": ("formats/media/jpeg.py",),
+    "torch": ("streaming/torch.py", "formats/tensors/cuda/torch_interop.py", "formats/media/jpeg.py"),
+    "torchvision": ("formats/media/jpeg.py",),
+    "lance": ("ingest/lance.py",),
+    "datasets": ("exporters/huggingface.py",),
     "fastapi": (),
     "pickle": ("streaming/worker_pickle.py",),
 }
@@ -196,10 +216,11 @@ def test_only_the_command_line_prints_or_exits() -> None:
 
 def test_clock_and_chance_are_arguments() -> None:
     """The session owns the clock and the unseeded generator. Names of temporary files and tokens are random too."""
-    owners = {"session.py", "storage/local.py", "primitives/atomic_file.py", "primitives/parallel.py"}
+    owners = {"session.py", "storage/local.py", "primitives/atomic_file.py", "primitives/worker_pool.py"}
     owners |= {"storage/cache/staging.py", "datasets/ref_columns.py"}
     owners |= {"formats/tensors/source_health.py"}  # back-off of sources, below the session
-    owners |= {"primitives/concurrency.py"}  # throughput of the process
+    owners |= {"primitives/adaptive_limit.py", "primitives/concurrency.py"}  # throughput and quotas of the process
+    owners |= {"primitives/backoff.py"}  # pauses between requests, with jitter
     for path in modules():
         relative = path.relative_to(SOURCE).as_posix()
         if relative in owners or unit_of(path) in ("cli", "testing"):

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import importlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import main
 from benchmarks.promises import PROMISES, SCENARIOS, Target, find_promise, judge
 from benchmarks.report import find_losses, render_plots, render_report
-from benchmarks.results import RESULTS_DIR, Measurement, load_results, parse_result, render_json
+from benchmarks.results import (
+    RESULTS_DIR,
+    Measurement,
+    load_other_cores,
+    load_results,
+    parse_result,
+    render_json,
+    result_path,
+)
 
 HOME = RESULTS_DIR.parent
 RESULTS = load_results()
@@ -19,7 +28,7 @@ RESULT_FILES = sorted(RESULTS_DIR.glob("*.json"))
 
 def test_page_is_generated_from_the_results() -> None:
     page = (HOME / "RESULTS.md").read_text(encoding="utf-8")
-    assert page == render_report(RESULTS), "run `python -m benchmarks report`"
+    assert page == render_report(RESULTS, load_other_cores()), "run `python -m benchmarks report`"
 
 
 def test_plots_are_generated_from_the_results() -> None:
@@ -64,6 +73,23 @@ def test_promises_are_unique_and_belong_to_scenarios() -> None:
         for measurement in result.measurements:
             if measurement.promise:
                 assert find_promise(measurement.promise).scenario == result.scenario
+
+
+def test_cores_stand_side_by_side(tmp_path: Path) -> None:
+    two = RESULTS["tables.scan"]
+    sixteen = replace(two, machine=two.machine.replace(f"{two.cores} cores", "16 cores"))
+    assert (two.cores, sixteen.cores) == (2, 16)
+    page = render_report(RESULTS, {16: {"tables.scan": sixteen}})
+    section = page.partition("## By number of cores")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| tables.scan \| S3 \| (\d+) \|", section, re.MULTILINE) == ["2", "16", "2", "16"]
+    assert "## By number of cores" not in render_report(RESULTS)
+    for result, name in ((two, "tables.scan.json"), (sixteen, "16-cores/tables.scan.json")):
+        path = result_path(result, tmp_path)
+        assert path == tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(render_json(result), encoding="utf-8")
+    assert load_other_cores(tmp_path) == {16: {"tables.scan": sixteen}}
+    assert load_results(tmp_path) == {"tables.scan": two}
 
 
 def test_losses_contain_every_miss_and_every_slower_case() -> None:

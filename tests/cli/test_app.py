@@ -117,7 +117,8 @@ def test_every_command_takes_shared_options(name: str) -> None:
         "episodes convert",
     )
     assert ("--store" in options) is needs_store
-    reads = {"info", "schema", "head", "inspect", "stream", "members", "cat", "episodes ls", "episodes show"}
+    reads = {"info", "schema", "head", "inspect", "stream", "members", "cat", "sql", "export"}
+    reads |= {"episodes ls", "episodes show"}
     reads |= {f"tensors {below}" for below in ("ls", "show", "view", "export", "serve")}
     assert ("--mode" in options) is (name in reads)
 
@@ -158,8 +159,8 @@ def test_alias_is_shown_completed_and_run() -> None:
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
-        ("rm", "cannot be deleted"),
-        ("delete", "cannot be deleted"),
+        ("delete", "`warp rm`"),
+        ("rollback", "`warp restore`"),
         ("pull", "`warp warm`"),
         ("push", "`warp publish`"),
         ("history", "`warp log`"),

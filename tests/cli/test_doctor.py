@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,10 +22,15 @@ from warpdata.cli.doctor_checks import (
     StoreProbe,
     check_cache,
     check_credentials,
+    check_images,
+    check_machine,
     check_store,
     run_check,
 )
 from warpdata.errors import AuthenticationError, DeniedError, ErrorKind
+from warpdata.formats.media import JpegDecoder
+from warpdata.primitives.concurrency import set_threads, usable_cores
+from warpdata.primitives.parallel import READ_MEMORY, REQUEST_LIMIT
 from warpdata.settings import load_settings
 from warpdata.storage import ByteRange, ObjectInfo, open_store
 from warpdata.testing import FaultyStore
@@ -92,8 +98,12 @@ def test_working_setup_passes(tmp_path: Path) -> None:
     assert {check["status"] for check in shown["checks"]} == {"ok"}
     assert [check["check"] for check in shown["checks"]] == [
         "settings",
+        "threads",
+        "requests",
+        "memory",
         "credentials",
         "DuckDB",
+        "images",
         "cache",
         "store",
         "write",
@@ -110,6 +120,16 @@ def test_working_setup_passes(tmp_path: Path) -> None:
     assert ask("doctor")["ok"] is True
 
 
+def test_the_image_decoder_and_its_reason_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_images().detail.startswith("JPEG by ")
+    pillow = JpegDecoder("Pillow", "13.0", "simplejpeg is not installed", True, None)
+    monkeypatch.setattr("warpdata.cli.doctor_checks.choose_jpeg_decoder", lambda: pillow)
+    assert check_images().status == "note"
+    assert "JPEG by Pillow 13.0: simplejpeg is not installed; pip install" in check_images().detail
+    monkeypatch.setattr("warpdata.cli.doctor_checks.choose_jpeg_decoder", lambda: replace(pillow, version=""))
+    assert check_images().detail.startswith("no decoder is installed")
+
+
 def test_memory_store_passes() -> None:
     assert ask("doctor", "--store", "memory://doctor")["ok"] is True
     assert {finding.status for finding in examine(FaultyStore, "working").values()} == {"ok"}
@@ -120,7 +140,8 @@ def test_s3_server_passes(s3_url: str, s3_environment: None) -> None:
     shown = ask("doctor", "--store", s3_url)
     assert {check["check"]: check["status"] for check in shown["checks"]} == dict.fromkeys(
         [
-            *("settings", "credentials", "DuckDB", "cache", "store", "write"),
+            *("settings", "threads", "requests", "memory", "credentials", "DuckDB", "images", "cache"),
+            *("store", "write"),
             *("read", "parquet", "create-only", "clock", "delete"),
         ],
         "ok",
@@ -205,7 +226,7 @@ def test_wrong_parquet_range_fails() -> None:
 
 
 def test_unsupported_store_format_fails() -> None:
-    open_store("memory://newer", load_settings()).create("warp-store.json", b'{"format":2}')
+    open_store("memory://newer", load_settings()).create("warp-store.json", b'{"format":3}')
     found = examine(FaultyStore, "newer")
     assert (found["store"].status, found["store"].next_step) == ("failed", "Upgrade warpdata.")
 
@@ -320,3 +341,32 @@ def test_unwritable_cache_fails(tmp_path: Path) -> None:
     found = check_cache(blocked / "cache")
     assert found.status == "failed"
     assert "WARP_CACHE_DIR" in (found.next_step or "")
+
+
+# The machine
+
+
+def budget_lines() -> dict[str, str]:
+    return {finding.check: finding.detail for finding in check_machine()}
+
+
+def test_doctor_shows_what_the_machine_gives_and_why() -> None:
+    lines = budget_lines()
+    assert lines["threads"].startswith(f"{usable_cores()}: ")
+    assert "up to 256 while throughput grows" in lines["requests"]
+    assert " for reads: a part of the " in lines["memory"]
+
+
+def test_doctor_shows_what_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WARP_THREADS": "3", "WARP_IO_CONCURRENCY": "7", "WARP_READ_MEMORY_GB": "0.25"}.items():
+        monkeypatch.setenv(name, value)
+    try:
+        document = ask("doctor", "--store", str(tmp_path / "store"))
+        found = {check["check"]: check["detail"] for check in document["checks"]}
+        assert found["threads"] == "3: set by WARP_THREADS"
+        assert found["requests"] == "7 at a time: set by WARP_IO_CONCURRENCY"
+        assert found["memory"].endswith("for reads: set by WARP_READ_MEMORY_GB")
+    finally:
+        REQUEST_LIMIT.fix(None)
+        READ_MEMORY.resize(None)
+        set_threads(None)

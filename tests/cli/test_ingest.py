@@ -11,6 +11,7 @@ import warpdata as wd
 from tests.cli.scenes import ask, run
 from tests.cli.test_app import loaded
 from tests.ingest.scenes import bound, plant, png, rows, wav, write_tar
+from tests.ingest.test_warpdata3 import Root
 
 
 @pytest.fixture
@@ -97,3 +98,43 @@ def test_branch_and_expect_options(sources: dict[str, list[str]]) -> None:
     moved = run("ingest", "audiofolder", "acme/pets", *sources["audiofolder"], "--expect", "0" * 64)
     assert moved.exit_code == 4
     assert wd.dataset("acme/pets").version == version
+
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "changed"),
+    [("mds", ["--media", "raw=file"], {"d", "i", "j", "lst", "pil"}), ("litdata", [], {"pil", "nest.b", "nest.c"})],
+)
+def test_datasets_of_other_libraries_are_published_with_a_report(
+    name: str, options: list[str], changed: set[str]
+) -> None:
+    """The document lists every field, and the output those that have another form."""
+    args = ("ingest", name, "acme/new", str(GOLDEN / name / "plain"), *options)
+    done = ask(*args)
+    assert (done["rows"], done["changed"]) == (3, True)
+    assert changed <= {item["field"] for item in done["fields"]["changed"]}
+    assert "changed: pil: 3 files in artifact raw_pil, pixels as PNG" in run(*args).stderr
+    refused = run("ingest", name, "acme/new", str(GOLDEN / name / "pickled"))
+    assert refused.exit_code != 0
+    assert "which is pickled" in refused.stderr
+
+
+def test_a_dataset_of_warpdata_3_needs_its_name_and_a_word_for_files_outside(tmp_path: Path) -> None:
+    manifest = Root(tmp_path / "root")
+    root = str(manifest.publish(manifest.registered()))
+    assert "--follow-links" in run("ingest", "warpdata3", "acme/pets", root, "--name", "vision/pets").stderr
+    done = ask("ingest", "warpdata3", "acme/pets", root, "--name", "vision/pets", "--follow-links")
+    assert (done["rows"], done["members"]) == (2, 2)
+
+
+def test_a_directory_of_hugging_face_is_published(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"label": datasets.ClassLabel(names=["a", "b"])})
+    datasets.Dataset.from_dict({"label": [1, 0]}, features).to_parquet(tmp_path / "train-00000-of-00001.parquet")
+    ask("ingest", "huggingface", "acme/new", str(tmp_path), "--splits", "tables")
+    assert wd.dataset("acme/new").table("train").to_arrow().to_pylist() == [
+        {"label": "b", "label_id": 1},
+        {"label": "a", "label_id": 0},
+    ]

@@ -38,7 +38,8 @@ def publish_two() -> tuple[str, str]:
 )
 def test_json_has_exactly_the_documented_keys(name: str, args: list[str]) -> None:
     publish_two()
-    assert list(ask(name, *args)) == list(loaded(name).json_keys)
+    documented = [key for key, text in loaded(name).json_keys.items() if not text.startswith("with --by sample")]
+    assert list(ask(name, *args)) == documented
     human = run(name, *args)
     assert human.exit_code == 0
     assert human.stdout.strip()

@@ -63,6 +63,12 @@ def episode(number: int) -> Episode:
     return Episode(id=f"episode-{number}", length=300, observations=lanes | {"camera": camera}, extra=extra)
 
 
+FIELDS = (
+    *(wd.Image(), wd.Audio(), wd.Video(), wd.File(), wd.Text(), wd.Categorical(), wd.Tags(), wd.Timestamp()),
+    *(wd.Embedding(4), wd.Integer(), wd.Float(), wd.Boolean()),
+)
+
+
 @pytest.fixture(scope="module")
 def objects(dataset: wd.Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     directory = tmp_path_factory.mktemp("files")
@@ -86,6 +92,7 @@ def objects(dataset: wd.Dataset, tmp_path_factory: pytest.TempPathFactory) -> li
     frames = wshard.FrameReader(file, "signal/camera")
     loaded = wshard.load_wshard(directory / "e.wshard")
     outcome = FieldOutcome("a", "kept", 1)
+    writer = wd.open_writer("a/x", store=dataset.session.reader.url)
     return [
         *(dataset, dataset.session, dataset.manifest, dataset.info(), dataset.context, dataset.version_ref),
         *(dataset.history()[0], dataset.io_stats, dataset.diff(dataset), dataset.session.catalog),
@@ -105,6 +112,9 @@ def objects(dataset: wd.Dataset, tmp_path_factory: pytest.TempPathFactory) -> li
         *(file.info.channels.values() if file.info else ()),
         wshard.WShardStreamWriter(directory / "s.wshard", "e", []),
         wshard.Recovery(directory / "s", "e", 1, True, 0, 0, None),
+        *(writer, writer.append(), writer.schema, *writer.schema.fields.values(), *FIELDS),
+        *(dataset.edit(), wd.MergeConflict("main", 1, ("x",), {"x": 1}, {"x": 2}, None)),
+        wd.export("a/x", directory / "exported", dry_run=True, store=dataset.session.reader.url),
         *(outcome, ConversionReport("a", "b", 1, 1, (), (outcome,) * 500, (), (), ())),
     ]
 

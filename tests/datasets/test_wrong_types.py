@@ -58,7 +58,7 @@ SKIPPED = {
     "Episodes.open_windows",
     "Artifact.submit",
 }
-CALLBACKS = {"progress", "report", "transform"}
+CALLBACKS = {"progress", "report", "transform", "make"}
 """Functions of the caller, whose own errors pass through."""
 DEFAULTS: dict[str, Any] = {
     "address": "a/b",
@@ -127,6 +127,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "ImageRef": lambda: wd.ImageRef(ref.artifact, ref.locator),
         "AudioRef": lambda: wd.AudioRef(ref.artifact, ref.locator),
         "VideoRef": lambda: wd.VideoRef(ref.artifact, ref.locator),
+        "Edit": dataset.edit,
+        "Schema": lambda: wd.Schema(n=wd.Integer()),
+        "DatasetWriter": lambda: wd.open_writer("a/b", store=store),
     }
 
 
@@ -193,8 +196,14 @@ def problem_of(call: Callable[[], Any]) -> str | None:
 
 @pytest.mark.parametrize(("owner", "function", "parameter"), CALLS)
 def test_wrong_values_raise_typed_errors(
-    scene: dict[str, Any], owner: str | None, function: Callable[..., Any], parameter: str, tmp_path: Path
+    scene: dict[str, Any],
+    owner: str | None,
+    function: Callable[..., Any],
+    parameter: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # some texts are names of new directories
     problems = []
     for kind, make in WRONG.items():
         if parameter in CALLBACKS and kind in ("class", "function"):

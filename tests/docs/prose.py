@@ -15,6 +15,7 @@ import sys
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from tests.docs.pages import ROOT, strip_code
@@ -70,18 +71,22 @@ class Finding:
         return f"{self.path.relative_to(ROOT)}:{self.line}: {self.word!r} in: {self.text[:140]}"
 
 
-def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the prose of a file as (line, text)."""
+@lru_cache(maxsize=1)
+def texts(path: Path) -> list[tuple[int, str]]:
+    """Return the prose of a file as (line, text)."""
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
-        yield from enumerate(strip_code(source).splitlines(), start=1)
-        return
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT and not token.string.startswith(("# noqa", "# type:")):
-            yield token.start[0], token.string.lstrip("# ")
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
-            yield node.lineno, node.value
+        return list(enumerate(strip_code(source).splitlines(), start=1))
+    comments = [
+        (token.start[0], token.string.lstrip("# "))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# noqa", "# type:"))
+    ]
+    return comments + [
+        (node.lineno, node.value)
+        for node in _nodes(path)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
+    ]
 
 
 def findings(path: Path) -> list[Finding]:
@@ -97,9 +102,8 @@ def findings(path: Path) -> list[Finding]:
 
 def banned_names(path: Path) -> list[Finding]:
     """Return identifiers defined in a Python file that use a banned word."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     defined: list[tuple[int, str]] = []
-    for node in ast.walk(tree):
+    for node in _nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             defined.append((node.lineno, node.name))
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -113,13 +117,19 @@ def word_count(path: Path) -> int:
     return sum(len(_WORD.findall(text)) for _, text in texts(path))
 
 
+@lru_cache(maxsize=1)
+def _nodes(path: Path) -> list[ast.AST]:
+    """Return all nodes of a Python file. The checks of one file come one after the other, so they share the nodes."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def _words(name: str) -> list[str]:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")
 
 
 def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the docstrings of a file, and the strings that document a constant."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _nodes(path):
         body = getattr(node, "body", None)
         if not isinstance(body, list):
             continue

@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from warpdata.testing import S3Endpoint
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/guides/*.md"))]
 BASH = shutil.which("bash")
+HAS_WIDER_TABLES = tuple(map(int, version("rich").split(".")[:2])) < (14, 3)
+"""Whether the installed release of rich puts more space between columns than the one that the pages show."""
 
 SHIMS = {
     "warp": f'exec "{sys.executable}" -m warpdata.cli "$@"\n',
@@ -135,6 +138,8 @@ def matches(output: str, shown: str) -> bool:
 
 
 def tidy(text: str) -> str:
+    if HAS_WIDER_TABLES:
+        text = re.sub(r"(?<=\S)  +|^ +|─+", " ", text, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 

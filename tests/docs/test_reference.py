@@ -29,7 +29,9 @@ ANSWERS = {
     "warpdata.kinds.tables": ("TableInfo",),
     "warpdata.kinds.tensors": ("TensorsInfo",),
     "warpdata.repository.manifest": ("VersionDiff", "EntryChange", "Manifest"),
-    "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published", "Verification"),
+    "warpdata.repository.gc": ("Garbage", "GarbageReport"),
+    "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published"),
+    "warpdata.maintenance": ("Verification",),
 }
 """Results of public functions, by package."""
 

@@ -15,7 +15,6 @@ from warpdata.repository.catalog import parse_address
 from warpdata.settings import load_settings
 from warpdata.storage import open_store
 
-COMMITS = 10
 WRITER = """
 import random, sys
 import pyarrow as pa
@@ -51,14 +50,15 @@ def race(url: str, processes: int, commits: int, environ: dict[str, str] | None 
 
 
 @pytest.mark.timeout(300)
-def test_eight_processes_of_ten_commits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("commits", [4, pytest.param(10, marks=pytest.mark.soak)])
+def test_eight_processes_of_many_commits(tmp_path: Path, commits: int) -> None:
     url = (tmp_path / "store").as_uri()
-    race(url, processes=8, commits=COMMITS)
+    race(url, processes=8, commits=commits)
     dataset = open_dataset(link(open_store(url, load_settings())), parse_address("a/b"))
     messages = [entry.message for entry in dataset.history()]
-    assert sorted(messages) == sorted(f"{process}/{step}" for process in range(8) for step in range(COMMITS))
+    assert sorted(messages) == sorted(f"{process}/{step}" for process in range(8) for step in range(commits))
     seen = dataset.table().to_arrow()["n"].to_pylist()
-    assert sorted(seen) == sorted(process * 1000 + step for process in range(8) for step in range(COMMITS))
+    assert sorted(seen) == sorted(process * 1000 + step for process in range(8) for step in range(commits))
     for process in range(8):
         mine = [n for n in seen if n // 1000 == process]
         assert mine == sorted(mine), "one writer's commits stay in its order"

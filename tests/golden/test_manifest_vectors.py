@@ -1,6 +1,6 @@
 """If this fails, the same content no longer gives the same version, and pinned versions cannot be found.
 
-The vectors under `manifests/` must never change within format 1. `python -m tests.golden.test_manifest_vectors` adds a
+The vectors under `manifests/` must never change. `python -m tests.golden.test_manifest_vectors` adds a
 vector and refuses to change existing ones.
 """
 
@@ -14,17 +14,23 @@ from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
 from tests.reference import manifest_reader as reference
 from warpdata.primitives.hashing import Blob, sha256_hex
 from warpdata.repository.manifest import (
     Binding,
+    ColumnFile,
+    Deletes,
+    External,
     Footer,
+    Ids,
     JsonObject,
     Manifest,
     Page,
     Payload,
+    SchemaChange,
     Shard,
     ShardList,
     TableEntry,
@@ -129,12 +135,51 @@ def unicode() -> Built:
     return manifest, {}
 
 
+def edited() -> Built:
+    """Format 2: every form of ids and deletes, column files, a place outside, schema changes and a generation."""
+    footer = Footer(byte_size=64, xxh3="00000000deadbeef")
+    many = Blob(digest("bitmap"), 96)
+    shards = (
+        Shard(digest("plain"), 1000, 100, footer),
+        Shard(digest("few deletes"), 1000, 97, footer, deletes=Deletes(3, positions=(0, 7, 99))),
+        Shard(digest("bitmap deletes"), 1000, 50, deletes=Deletes(50, hash=many.hash, byte_size=many.byte_size)),
+        Shard(digest("patch"), 200, 4, footer, revision=2, ids=Ids(runs=((7, 1), (99, 1), (103, 2)))),
+        Shard(digest("compacted"), 900, 80, ids=Ids(hash=digest("ids"), byte_size=800)),
+        Shard(
+            digest("wide"),
+            500,
+            10,
+            footer,
+            ids=Ids(first=300),
+            files=(ColumnFile(digest("emb"), 4000, footer, revision=1), ColumnFile(digest("score"), 90)),
+        ),
+        Shard(digest("outside"), 700, 5, revision=2, external=External("s3://bucket/x.parquet", etag="abc")),
+    )
+    entry = TableEntry(
+        ShardList(shards),
+        schema={"columns": ["id", "b", "emb", "score"]},
+        changes=(SchemaChange("tmp"), SchemaChange("a", renamed_to="b")),
+        next_id=310,
+    )
+    return Manifest("acme/edited", {"main": entry}, generations={digest("plain"): "0123abcd"}), {}
+
+
+def edited_paged() -> Built:
+    """Format 2 in one of two pages, and in the reference to it."""
+    shards = [Shard(page_end(str(n)) if n == 70 else digest(f"row {n}"), 10 + n, 5) for n in range(80)]
+    shards[3] = msgspec.structs.replace(shards[3], row_count=3, deletes=Deletes(2, positions=(1, 4)))
+    laid_out = page_shards(shards)
+    return Manifest("acme/edited-long", {"main": TableEntry(laid_out.shards)}), laid_out.new_pages
+
+
 VECTORS: dict[str, Callable[[], Built]] = {
     "minimal": minimal,
     "several_tables": several_tables,
     "bindings_and_artifacts": bindings_and_artifacts,
     "paged": paged,
     "unicode": unicode,
+    "edited": edited,
+    "edited_paged": edited_paged,
 }
 
 
@@ -210,6 +255,21 @@ def test_a_second_reader_walks_a_tree_of_two_levels() -> None:
     walked = list(reference.walk(encode_manifest(manifest), lambda hash_: laid_out.new_pages[hash_]))
     assert [item.hash for item in walked] == [shard.hash for shard in shards]
     assert walked == _listed(manifest, lambda page: laid_out.new_pages[page.hash])
+
+
+def test_a_version_without_edits_has_format_1() -> None:
+    assert {name: build()[0].format for name, build in VECTORS.items() if build()[0].format != 1} == {
+        "edited": 2,
+        "edited_paged": 2,
+    }
+
+
+def test_every_blob_of_an_edited_table_is_kept_alive() -> None:
+    kept = {blob.hash for blob in kept_blobs(edited()[0], load_golden_page)}
+    outside = {digest("outside")}
+    assert kept == {digest(word) for word in ("bitmap", "ids", "emb", "score")} | {
+        shard.hash for shard in edited()[0].tables["main"].shards.shards if shard.hash not in outside
+    }
 
 
 def test_pages_are_kept_alive_with_their_shards() -> None:

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import warpdata as wd
 from tests.cli.scenes import run
 from tests.ingest.scenes import png, write_tar
 from warpdata.errors import BadInputError, InvalidSourceError
+from warpdata.formats.wshard import Channel, ChunkedEpisodeWriter, Episode, save_wshard
 from warpdata.ingest import Media, Packing, audiofolder, csv, imagefolder, webdataset
 
 SECRET = b"root:x:0:0:root:/root:/bin/bash\n"
@@ -25,6 +29,10 @@ def outside(tmp_path: Path) -> Path:
     (directory / "passwd").write_bytes(SECRET)
     (directory / "passwd.png").write_bytes(png(1))
     write_tar(directory / "passwd.tar", [("0001.txt", SECRET)])
+    pq.write_table(pa.table({"word": ["secret"]}), directory / "passwd.parquet")
+    save_wshard(
+        Episode(id="secret", length=2, observations={"x": Channel("x", np.arange(2))}), directory / "passwd.wshard"
+    )
     return directory
 
 
@@ -56,6 +64,31 @@ INGESTS: dict[str, tuple[str, str, Make]] = {
         ),
     ),
     "webdataset": ("x.tar", "passwd.tar", lambda at, follow: webdataset("a/b", at, follow_links=follow)),
+    "add_table": (
+        "deep/x.parquet",
+        "passwd.parquet",
+        lambda at, follow: wd.DatasetBuilder("a/b").add_table("main", at, follow_links=follow),
+    ),
+    "add_table by glob": (
+        "x.parquet",
+        "passwd.parquet",
+        lambda at, follow: wd.DatasetBuilder("a/b").add_table("main", [f"{at}/*.parquet"], follow_links=follow),
+    ),
+    "append_table": (
+        "x.parquet",
+        "passwd.parquet",
+        lambda at, follow: wd.DatasetBuilder("a/b").append_table("main", at, follow_links=follow),
+    ),
+    "add_episodes": (
+        "deep/x.wshard",
+        "passwd.wshard",
+        lambda at, follow: wd.DatasetBuilder("a/b").add_episodes("demos", at, follow_links=follow),
+    ),
+    "add_episodes by glob": (
+        "x.wshard",
+        "passwd.wshard",
+        lambda at, follow: wd.DatasetBuilder("a/b").add_episodes("demos", f"{at}/*.wshard", follow_links=follow),
+    ),
     "add_artifact": (
         "x",
         "passwd",
@@ -108,9 +141,25 @@ def test_a_directory_that_is_a_link_itself_may_be_named(inside: Path, tmp_path: 
 
 
 def test_files_named_one_by_one_are_read(outside: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(outside / "passwd")
-    wd.DatasetBuilder("a/b").add_artifact("raw", [tmp_path / "link"]).publish()
+    for suffix in ("", ".parquet", ".wshard"):
+        (tmp_path / f"link{suffix}").symlink_to(outside / f"passwd{suffix}")
+    builder = wd.DatasetBuilder("a/b").add_artifact("raw", [tmp_path / "link"])
+    builder.add_table("main", tmp_path / "link.parquet").add_episodes("demos", [tmp_path / "link.wshard"]).publish()
     assert wd.dataset("a/b").artifact().read("link") == SECRET
+    assert wd.dataset("a/b").table().head(1)["word"].to_pylist() == ["secret"]
+
+
+def test_a_chunk_that_a_manifest_names_stays_in_its_directory(inside: Path, outside: Path) -> None:
+    episode = Episode(id="e", length=4, observations={"x": Channel("x", np.arange(4))})
+    writer = ChunkedEpisodeWriter(inside, "e", chunk_size_t=4)
+    writer.write_chunk(episode)
+    writer.finalize_manifest()
+    (manifest,), (chunk,) = inside.glob("*_manifest.wshard"), inside.glob("*_chunk_*")
+    chunk.rename(outside / chunk.name)
+    chunk.symlink_to(outside / chunk.name)
+    with pytest.raises(InvalidSourceError, match="outside of"):
+        wd.DatasetBuilder("a/b").add_episodes("demos", manifest).publish()
+    assert wd.DatasetBuilder("a/b").add_episodes("demos", manifest, follow_links=True).publish().changed
 
 
 @pytest.mark.parametrize(
@@ -118,11 +167,14 @@ def test_files_named_one_by_one_are_read(outside: Path, tmp_path: Path) -> None:
     [
         ("ingest", "imagefolder", "a/b", "{}"),
         ("publish", "a/b", "--artifact", "raw={}"),
+        ("publish", "a/b", "--table", "main={}"),
+        ("publish", "a/b", "--episodes", "demos={}"),
     ],
-    ids=lambda command: command[0],
+    ids=lambda command: command[-1],
 )
 def test_the_command_line_refuses_and_follows(command: tuple[str, ...], inside: Path, outside: Path) -> None:
-    (inside / "x.png").symlink_to(outside / "passwd.png")
+    for suffix in ("png", "parquet", "wshard"):
+        (inside / f"x.{suffix}").symlink_to(outside / f"passwd.{suffix}")
     args = [part.format(inside) for part in command]
     refused = run(*args)
     assert refused.exit_code != 0
@@ -136,5 +188,5 @@ def refuse(value: Any) -> None:
 
 
 def test_what_is_no_source_of_an_artifact_is_refused() -> None:
-    for value in (5, None, object(), [5], {"a": 5}, b"bytes"):
+    for value in (5, object(), [5], {"a": 5}, b"bytes"):
         refuse(value)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.ingest.scenes import bound, plant, png, rows, wav
 from warpdata.errors import InvalidSourceError, WarpError
+from warpdata.formats.media import REF_TYPE_BY_SUFFIX
 from warpdata.ingest import IngestReport, Packing, audiofolder, imagefolder
 from warpdata.ingest.media_dir import _SPLITS as SPLITS
 from warpdata.ingest.media_dir import _directory_columns as directory_columns
-from warpdata.ingest.source_files import REF_TYPE_BY_SUFFIX
 
 NAMES = st.sampled_from(["train", "test", "VAL", "cat", "dog", "é", "a b", "x"])
 ENDINGS = st.sampled_from([".png", ".PNG", ".jpg", ".txt", "", ".wav"])

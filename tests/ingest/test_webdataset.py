@@ -181,3 +181,17 @@ def test_a_tar_that_changes_between_the_walks_is_refused(tmp_path: Path) -> None
     write_tar(path, [("1.cls", b"x")])
     with pytest.raises(InvalidSourceError, match="changed while it was ingested"):
         builder.publish()
+
+
+def test_gzipped_tars_are_read_like_plain_ones(tmp_path: Path) -> None:
+    plain = write_tar(tmp_path / "plain" / "0.tar", [("1.png", png(1)), ("1.cls", b"1"), ("1.seg.png", png(2))])
+    for name in ("0.tar.gz", "1.tgz"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_bytes(gzip.compress(plain.read_bytes()))
+        webdataset("acme/packed", tmp_path / name).publish()
+        webdataset("acme/plain", plain.parent).publish()
+        assert rows("acme/packed") == rows("acme/plain")
+        assert wd.dataset("acme/packed").artifact().read("1.seg.png") == png(2)
+    (tmp_path / "0.tar.gz" / "0.tar.gz").write_bytes(gzip.compress(plain.read_bytes())[:-9])
+    with pytest.raises(InvalidSourceError, match=r"0\.tar\.gz cannot be decompressed"):
+        webdataset("acme/packed", tmp_path / "0.tar.gz")

@@ -108,7 +108,116 @@ SHARD = ("tables", "main", "shards", 0)
 PAGES = ("tables", "long", "shard_pages")
 TENSOR = ("tensors", "w")
 
+
+def spoil_rows(*more: Callable[[Document], None]) -> Callable[[Document], None]:
+    """Make a valid document of format 2, with a member of each kind, then spoil it."""
+
+    def spoil(document: Document) -> None:
+        document["format"] = 2
+        main = document["tables"]["main"]
+        main["schema_changes"] = [{"column": "tmp"}]
+        main["shards"][0] |= {
+            "revision": 1,
+            "ids": {"runs": [[5, 4], [0, 5]]},
+            "deletes": {"row_count": 2, "positions": [0, 8]},
+            "files": [{"hash": D, "byte_size": 20, "footer": {"byte_size": 10, "xxh3": "0123456789abcdef"}}],
+        }
+        document["stats"]["total_bytes"] += 20
+        document["generations"] = {A: "00000001"}
+        for each in more:
+            each(document)
+
+    return spoil
+
+
+def test_the_edited_document_is_valid() -> None:
+    document = valid()
+    spoil_rows()(document)
+    CHECKER.validate(json.loads(sealed(document)))
+    assert parse_manifest(sealed(document)).tables["main"].shards.deleted_count == 2
+
+
+SPOT = "$.tables.main.shards[0]"
 CASES = [
+    # Rows, format 2
+    Case("a version without edits has format 1", put("format", value=2), "$.format", beyond_schema=True),
+    Case("edits need format 2", spoil_rows(put("format", value=1)), "$.format", beyond_schema=True),
+    Case(
+        "revisions are counted",
+        spoil_rows(put(*SHARD, "revision", value=2)),
+        f"{SPOT}.revision",
+        beyond_schema=True,
+    ),
+    Case("ids have one form", spoil_rows(put(*SHARD, "ids", "first", value=1)), f"{SPOT}.ids"),
+    Case("ids have a form", spoil_rows(put(*SHARD, "ids", value={})), f"{SPOT}.ids"),
+    Case(
+        "ids count the rows",
+        spoil_rows(put(*SHARD, "ids", "runs", 0, 1, value=9)),
+        f"{SPOT}.ids",
+        beyond_schema=True,
+    ),
+    Case(
+        "runs are not cut",
+        spoil_rows(put(*SHARD, "ids", "runs", value=[[0, 4], [4, 5]])),
+        f"{SPOT}.ids",
+        beyond_schema=True,
+    ),
+    Case("one run is written as first", spoil_rows(put(*SHARD, "ids", "runs", value=[[0, 9]])), f"{SPOT}.ids"),
+    Case(
+        "deleted rows ascend",
+        spoil_rows(put(*SHARD, "deletes", "positions", value=[8, 0])),
+        f"{SPOT}.deletes",
+        beyond_schema=True,
+    ),
+    Case(
+        "deleted rows are in the file",
+        spoil_rows(put(*SHARD, "deletes", "positions", value=[0, 9])),
+        f"{SPOT}.deletes",
+        beyond_schema=True,
+    ),
+    Case(
+        "deleted rows are counted",
+        spoil_rows(put(*SHARD, "deletes", "positions", value=[0])),
+        f"{SPOT}.deletes",
+        beyond_schema=True,
+    ),
+    Case(
+        "many deleted rows are a blob",
+        spoil_rows(put(*SHARD, "deletes", value={"row_count": 2})),
+        f"{SPOT}.deletes",
+    ),
+    Case("column files are blobs", spoil_rows(put(*SHARD, "files", 0, "hash", value="x")), f"{SPOT}.files[0]"),
+    Case(
+        "a column file has its footer",
+        spoil_rows(put(*SHARD, "files", 0, "footer", "byte_size", value=21)),
+        f"{SPOT}.files[0].footer",
+        beyond_schema=True,
+    ),
+    Case("no member of a column file is unknown", spoil_rows(put(*SHARD, "files", 0, "uri", value="x")), SPOT),
+    Case(
+        "an external shard is not a blob",
+        spoil_rows(put(*SHARD, "external", value={"uri": "s3://b/k"})),
+        f"{SPOT}.uri",
+        beyond_schema=True,
+    ),
+    Case(
+        "schema changes name columns",
+        spoil_rows(put("tables", "main", "schema_changes", 0, "column", value="")),
+        "$.tables.main.schema_changes[0]",
+    ),
+    Case(
+        "a rename changes the name",
+        spoil_rows(put("tables", "main", "schema_changes", 0, "renamed_to", value="tmp")),
+        "$.tables.main.schema_changes[0]",
+        beyond_schema=True,
+    ),
+    Case("generations have 8 digits", spoil_rows(put("generations", A, value="1")), f"$.generations.{A}"),
+    Case("generations are of blobs", spoil_rows(put("generations", "x", value="00000001")), "$.generations key"),
+    Case(
+        "a payload has no row edits",
+        put("artifacts", "media", "shards", 0, "revision", value=1),
+        "$.artifacts.media.shards[0].revision",
+    ),
     # The root
     Case("the format is present", drop("format"), "$.format"),
     Case("the format is a number", put("format", value="1"), "$.format"),
@@ -301,8 +410,8 @@ def test_bytes_that_are_no_document_are_refused(data: bytes, fact: str) -> None:
 
 def test_a_newer_format_is_not_called_damage() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        parse_manifest(sealed({**valid(), "format": 2, "something_new": {}}))
-    assert "2" in caught.value.message
+        parse_manifest(sealed({**valid(), "format": 3, "something_new": {}}))
+    assert "3" in caught.value.message
 
 
 # Documents that are well formed, but not what was promised

@@ -1,91 +1,29 @@
-"""If this fails, readers leave the network idle, flood a server that is full, or use cores they do not have."""
+"""If this fails, readers use cores or memory they do not have, or leave those idle that they have."""
 
 from __future__ import annotations
 
-import heapq
-import random
+import os
 from pathlib import Path
 
 import pytest
 
+from warpdata.primitives import concurrency
 from warpdata.primitives.concurrency import (
-    AdaptiveLimit,
+    _cgroup_directories,
+    _find_memory,
     _read_quota,
-    _usable_memory,
-    read_ahead_bytes,
+    core_limit,
+    default_read_memory,
+    memory_limit,
+    set_threads,
     usable_cores,
 )
 
 
-class Network:
-    """Requests with a latency, a bandwidth for each connection and one for all. Time is simulated."""
-
-    def __init__(self, latency_s: float, connection_rate: float, total_rate: float, *, noise: float = 0.0) -> None:
-        self.latency_s, self.connection_rate, self.total_rate = latency_s, connection_rate, total_rate
-        self.noise = noise
-        self.now = 0.0
-        self.in_flight = 0
-        self._chance = random.Random(3)
-
-    def run(self, limit: AdaptiveLimit, requests: int, size_bytes: int, *, backlog: int = 10_000) -> float:
-        """Keep as many requests in flight as the limit and the backlog allow. Return bytes a second."""
-        start, done, ends = self.now, 0, list[float]()
-        while done < requests:
-            while len(ends) < min(limit.value, backlog):
-                rate = min(self.connection_rate, self.total_rate / (len(ends) + 1))
-                took = (self.latency_s + size_bytes / rate) * (1 + self.noise * self._chance.uniform(-1, 1))
-                heapq.heappush(ends, self.now + took)
-            self.now = heapq.heappop(ends)
-            done += 1
-            limit.record(size_bytes, is_saturated=backlog > limit.value)
-        return requests * size_bytes / (self.now - start)
-
-
-def make(network: Network, first: int = 16) -> AdaptiveLimit:
-    return AdaptiveLimit(first, 256, clock=lambda: network.now)
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.3])
-def test_the_limit_grows_to_the_bandwidth_of_a_distant_store(noise: float) -> None:
-    network = Network(0.03, 90e6, 2.6e9, noise=noise)
-    limit = make(network)
-    network.run(limit, 2_000, 8 << 20)
-    assert network.run(limit, 3_000, 8 << 20) > 0.75 * 2.6e9
-
-
-def test_many_small_requests_are_worth_more_connections() -> None:
-    network = Network(0.03, 90e6, 2.6e9)
-    limit = make(network)
-    network.run(limit, 5_000, 40_000)
-    assert limit.value >= 128
-
-
-def test_a_server_at_its_limit_is_not_flooded() -> None:
-    network = Network(0.0002, 2e9, 2e9)
-    limit = make(network)
-    seen = set()
-    for _ in range(300):
-        network.run(limit, 200, 8 << 20)
-        seen.add(limit.value)
-    assert max(seen) <= 32, "twice the requests were tried, and given up"
-    assert limit.value == 16
-
-
-def test_without_a_backlog_nothing_changes() -> None:
-    network = Network(0.03, 90e6, 2.6e9)
-    limit = make(network)
-    network.run(limit, 3_000, 1 << 20, backlog=8)
-    assert limit.value == 16
-
-
-def test_the_limit_follows_a_network_that_becomes_faster() -> None:
-    network = Network(0.03, 90e6, 200e6)
-    limit = make(network)
-    network.run(limit, 3_000, 8 << 20)
-    before = limit.value
-    network.total_rate = 2.6e9
-    network.run(limit, 20_000, 8 << 20)
-    assert limit.value > before
+def write(directory: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -94,27 +32,66 @@ def test_the_limit_follows_a_network_that_becomes_faster() -> None:
         ({"cpu.max": "max 100000\n"}, None),
         ({"cpu.max": "150000 100000\n"}, 2),
         ({"cpu.max": "400000 100000\n"}, 4),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+        ({"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"}, 1),
         ({"cpu.max": "nonsense\n"}, None),
         ({}, None),
     ],
 )
 def test_the_quota_of_a_container_bounds_the_cores(tmp_path: Path, files: dict[str, str], cores: int | None) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write(tmp_path, files)
     found = _read_quota(tmp_path)
     assert found == cores if cores else found > 4096
 
 
-def test_cores_are_at_least_one() -> None:
-    assert usable_cores() >= 1
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/\n", {"cpu.max": "300000 100000"}, 3),
+        ("0::/a/b\n", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "500000 100000"}, 2),
+        ("0::/a/b\n", {"a/b/cpu.max": "100000 100000", "cpu.max": "max 100000"}, 1),
+        ("3:cpu,cpuacct:/x\n0::/\n", {"cpu/x/cpu.cfs_quota_us": "400000", "cpu/x/cpu.cfs_period_us": "100000"}, 4),
+        ("nonsense\n", {"cpu.max": "600000 100000"}, 6),
+        ("0::/gone\n", {}, None),
+    ],
+)
+def test_every_group_around_the_process_counts(
+    tmp_path: Path, own: str, files: dict[str, str], cores: int | None
+) -> None:
+    write(tmp_path / "cgroup", files)
+    (tmp_path / "own").write_text(own)
+    found = min(map(_read_quota, _cgroup_directories("cpu", tmp_path / "cgroup", tmp_path / "own")))
+    assert found == cores if cores else found > 4096
 
 
-def test_reads_ahead_hold_a_small_part_of_the_memory(tmp_path: Path) -> None:
-    (tmp_path / "memory.max").write_text("17179869184\n")
-    assert _usable_memory(tmp_path) <= 16 << 30
-    (tmp_path / "memory.max").write_text("max\n")
-    assert _usable_memory(tmp_path) == _usable_memory(tmp_path / "none")
-    assert 128 << 20 <= read_ahead_bytes() <= 1 << 30
+def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
+    write(tmp_path, {"a/memory.max": "1073741824\n", "a/b/memory.max": "max\n", "a/b/memory.high": "536870912\n"})
+    found = _find_memory(iter([tmp_path / "a/b", tmp_path / "a", tmp_path]))
+    assert (found.value, found.reason) == (512 << 20, "of the container")
+    whole = _find_memory(iter([tmp_path / "none"]))
+    assert (whole.value, whole.reason) == (memory_limit().value, memory_limit().reason) or whole.value > 1 << 29
+
+
+def test_reads_hold_a_small_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for memory, expected in ((1 << 30, 256 << 20), (16 << 30, 1 << 30), (1 << 40, 4 << 30)):
+        default_read_memory.cache_clear()
+        monkeypatch.setattr(concurrency, "memory_limit", lambda memory=memory: concurrency.MachineLimit(memory, "made"))
+        assert default_read_memory() == expected
+    default_read_memory.cache_clear()
+
+
+def test_cores_follow_the_affinity_and_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(concurrency._quota, "cores", lambda: 1 << 20)
+    assert usable_cores() == core_limit().value == 3
+    assert "affinity" in core_limit().reason
+    monkeypatch.setattr(concurrency._quota, "cores", lambda: 2)
+    assert usable_cores() == core_limit().value == 2
+    assert "quota" in core_limit().reason
+    set_threads(5)
+    try:
+        assert usable_cores() == core_limit().value == 5
+        assert core_limit().reason == "set by WARP_THREADS"
+    finally:
+        set_threads(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import signal
 import subprocess
@@ -19,7 +20,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.primitives.test_fork import run_in_fork
-from warpdata.primitives import parallel
+from warpdata.errors import BadInputError
+from warpdata.primitives import parallel, worker_pool
+from warpdata.primitives.concurrency import set_threads
 from warpdata.primitives.parallel import BoundedExecutor, WorkerPool, usable_cores
 
 WAIT_S = 10.0
@@ -148,7 +151,7 @@ def test_look_ahead_is_bounded(pool: WorkerPool) -> None:
 
 
 def test_threads_start_when_needed_and_end_when_idle(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_IDLE_S", 0.05)
+    monkeypatch.setattr(worker_pool, "_IDLE_S", 0.05)
     await_true(lambda: not threads_of_tests())
     meeting = threading.Barrier(4, timeout=WAIT_S)
     pool.run_all([meeting.wait] * 4)
@@ -171,15 +174,119 @@ def test_the_budget_can_be_changed(pool: WorkerPool) -> None:
     assert gauge.most == 2
 
 
-def test_the_process_sets_its_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    io, cpu = WorkerPool("a", lambda: 5), WorkerPool("b", usable_cores)
-    monkeypatch.setattr(parallel, "IO_POOL", io)
-    monkeypatch.setattr(parallel, "CPU_POOL", cpu)
-    assert (io.size, cpu.size) == (5, usable_cores())
-    parallel.configure(io_threads=3)
-    assert (io.size, cpu.size) == (3, usable_cores())
-    parallel.configure(cpu_threads=2)
-    assert (io.size, cpu.size) == (3, 2)
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Give the process its own budgets back."""
+    yield
+    parallel.REQUEST_LIMIT.fix(None)
+    parallel.READ_MEMORY.resize(None)
+    set_threads(None)
+
+
+@pytest.mark.usefixtures("restored")
+def test_the_process_sets_its_budgets() -> None:
+    parallel.configure(io_concurrency=30)
+    assert (parallel.IO_POOL.size, parallel.CPU_POOL.size) == (30, usable_cores())
+    parallel.configure(io_concurrency=3)
+    assert (parallel.REQUEST_LIMIT.value, parallel.IO_POOL.size) == (3, 8), "other tasks have threads"
+    parallel.configure(threads=2)
+    assert (parallel.CPU_POOL.size, parallel.disk_threads()) == (2, 4)
+    parallel.configure(read_memory_bytes=1 << 20)
+    assert parallel.READ_MEMORY.limit_bytes == 1 << 20
+    assert parallel.request_slots(1 << 18) == 2
+    assert parallel.request_slots(1 << 30) == 1
+    assert parallel.request_slots(1) == 3
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("name", ["io_concurrency", "threads", "read_memory_bytes"])
+@pytest.mark.parametrize("value", [0, -1, 1 << 60])
+def test_a_budget_out_of_range_changes_nothing(name: str, value: int) -> None:
+    before = parallel.IO_POOL.size, parallel.CPU_POOL.size, parallel.READ_MEMORY.limit_bytes
+    with pytest.raises(BadInputError, match=name):
+        parallel.configure(**{name: value})
+    assert (parallel.IO_POOL.size, parallel.CPU_POOL.size, parallel.READ_MEMORY.limit_bytes) == before
+
+
+def test_a_call_keeps_nothing_alive() -> None:
+    """Callers close mappings as soon as a call has ended, without a garbage collection."""
+    for is_elastic in (False, True):
+        pool = WorkerPool("tests", lambda: 3, is_elastic=is_elastic)
+        gc.disable()
+        try:
+            with mmap.mmap(-1, 4096) as mapped:
+                pool.map_all(memoryview(mapped).__getitem__, range(40))
+        finally:
+            gc.enable()
+
+
+def test_a_call_follows_the_size_of_an_elastic_pool() -> None:
+    """The size changes while a long call runs, as it does for reads over a network."""
+    pool = WorkerPool("tests", lambda: 2, is_elastic=True)
+    running, seen = [0], dict[str, int]()
+    lock = threading.Lock()
+
+    def work(item: int) -> None:
+        if item in (100, 200):
+            pool.resize(8 if item == 100 else 3)
+        with lock:
+            running[0] += 1
+            phase = "small" if item < 100 else "large" if 120 <= item < 200 else "medium" if item >= 240 else ""
+            seen[phase] = max(seen.get(phase, 0), running[0])
+        time.sleep(0.002)
+        with lock:
+            running[0] -= 1
+
+    pool.map_all(work, range(400))
+    assert (seen["small"], seen["large"], seen["medium"]) == (2, 8, 3)
+
+
+def test_lent_threads_are_missing_in_the_pool(pool: WorkerPool) -> None:
+    pool.resize(8)
+    gauge = Gauge()
+    with pool.lend(100) as lent, pool.lend(100) as lent_again:
+        assert (lent, lent_again) == (4, 2), "half of the free threads each"
+        executor = pool.executor()
+        for _ in range(20):
+            executor.submit(gauge)
+        await_true(lambda: gauge.calls == 20)
+    assert gauge.most == 2
+    meeting = threading.Barrier(8, timeout=WAIT_S)
+    assert len(pool.run_all([meeting.wait] * 8)) == 8
+
+
+def test_a_pool_that_lent_everything_still_works(pool: WorkerPool) -> None:
+    pool.resize(1)
+    with pool.lend(5) as lent:
+        assert lent == 0
+        assert pool.map_all(abs, range(9)) == list(range(9))
+
+
+def test_a_caller_with_many_calls_gets_no_more_turns(pool: WorkerPool) -> None:
+    """A reader that splits its work into many nested calls shares the pool equally with a reader that does not."""
+    pool.resize(2)
+    order: list[str] = []
+    gate, begun = threading.Event(), threading.Event()
+
+    def many() -> None:
+        nested = [pool.executor() for _ in range(10)]
+        for executor in nested:
+            executor.submit(order.append, "many")
+        begun.set()
+        gate.wait(WAIT_S)
+
+    blocked = pool.executor().submit(gate.wait, WAIT_S)
+    await_true(blocked.running)
+    parent = pool.executor()
+    parent.submit(many)
+    assert begun.wait(WAIT_S)
+    other = pool.executor()
+    for _ in range(5):
+        other.submit(order.append, "other")
+    pool.resize(1)
+    gate.set()
+    await_true(lambda: len(order) == 15)
+    assert order[:8].count("other") == 4, order
 
 
 def test_cores_are_those_the_process_may_use() -> None:
@@ -396,7 +503,7 @@ def test_an_interrupt_leaves_no_thread_at_work(pool: WorkerPool) -> None:
 
 
 def test_results_are_not_kept_by_idle_threads(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_IDLE_S", 2 * WAIT_S)
+    monkeypatch.setattr(worker_pool, "_IDLE_S", 2 * WAIT_S)
 
     class Large:
         pass

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpdata as wd
+from warpdata.errors import InvalidSourceError
 from warpdata.formats.parquet import WriteOptions, describe_parquet, write_parquet
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.progress import ProgressEvent
@@ -26,6 +27,22 @@ TABLE = pa.table({"n": pa.array([1, 2, 3], pa.int64()), "s": ["a", None, "c"]})
 def through(source: Any, **options: Any) -> pa.Table:
     wd.DatasetBuilder("a/b").add_table("main", source, **options).publish()
     return wd.dataset("a/b").table().to_arrow()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([None], pa.month_day_nano_interval()),
+        pa.RunEndEncodedArray.from_arrays([1], ["a"]),
+        pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])]),
+    ],
+    ids=["interval", "runs", "union"],
+)
+def test_a_type_that_parquet_lacks_is_refused_with_its_column(column: pa.Array) -> None:
+    with pytest.raises(InvalidSourceError, match=r"column 'odd' of main.* cannot be written") as caught:
+        through(pa.table({"n": [1], "odd": column}))
+    assert "Cast" in str(caught.value.hint)
+    assert wd.list_datasets() == []
 
 
 @pytest.mark.parametrize(

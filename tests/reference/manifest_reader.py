@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["ListedShard", "canonical", "cut_pages", "seal", "version_of", "walk"]
+__all__ = ["ListedShard", "canonical", "cut_pages", "seal", "shards_of", "version_of", "walk"]
 
 SECTIONS = ("tables", "artifacts", "episodes", "tensors", "indexes")
 
@@ -47,7 +47,7 @@ def walk(data: bytes, load: Callable[[str], bytes]) -> Iterator[ListedShard]:
     document = json.loads(data.decode())
     for section in SECTIONS:
         for name, entry in sorted(document.get(section, {}).items()):
-            for shard in _shards(entry, load):
+            for shard in shards_of(entry, load):
                 yield ListedShard(section, name, shard["hash"], shard["byte_size"], shard.get("row_count"))
 
 
@@ -85,11 +85,18 @@ def _drop_uri(reference: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in reference.items() if key != "uri"}
 
 
-def _shards(entry: dict[str, Any], load: Callable[[str], bytes]) -> Iterator[dict[str, Any]]:
+def shards_of(entry: dict[str, Any], load: Callable[[str], bytes]) -> Iterator[dict[str, Any]]:
+    """The shards of an entry, in order, as the manifest or its pages have them."""
     yield from entry["shards"]
     tree = entry.get("shard_pages", {"levels": 0, "pages": []})
     for page in tree["pages"]:
         yield from _page(page, tree["levels"] - 1, load)
+
+
+def _deleted(entry: dict[str, Any]) -> int:
+    """Sections "Rows" and "Deleted rows": of a shard, or of a page reference."""
+    count: int = entry.get("deleted_count", entry.get("deletes", {}).get("row_count", 0))
+    return count
 
 
 def _page(reference: dict[str, Any], level: int, load: Callable[[str], bytes]) -> Iterator[dict[str, Any]]:
@@ -97,8 +104,10 @@ def _page(reference: dict[str, Any], level: int, load: Callable[[str], bytes]) -
     if len(data) != reference["byte_size"] or hashlib.sha256(data).hexdigest() != reference["hash"]:
         raise ValueError(f"page {reference['hash']} is not what its name promises")
     page = json.loads(data.decode())
-    if page["format"] != 1 or page["level"] != level:
+    if page["format"] != reference.get("format", 1) or page["level"] != level:
         raise ValueError(f"page {reference['hash']} is at the wrong level")
+    if sum(_deleted(entry) for entry in page["entries"]) != reference.get("deleted_count", 0):
+        raise ValueError(f"page {reference['hash']} has other deleted rows than its reference")
     for entry in page["entries"]:
         if level == 0:
             yield entry

@@ -21,10 +21,15 @@ from warpdata.repository.catalog import Commit, Head, Hint, Label, parse_address
 from warpdata.repository.catalog.records import decode_commit, decode_record, encode_commit, encode_record
 from warpdata.repository.manifest import (
     Binding,
+    ColumnFile,
+    Deletes,
+    External,
     Footer,
+    Ids,
     Manifest,
     Page,
     Payload,
+    SchemaChange,
     Shard,
     ShardList,
     TableEntry,
@@ -86,28 +91,44 @@ def test_a_pointer_is_refused_or_read_back(record: Head | Label | Hint) -> None:
 
 COUNTS = st.just(7) | st.integers(-2, 2**54)
 DIGESTS = st.just(D) | TEXTS
+FOOTERS = st.none() | st.builds(Footer, COUNTS, st.just("0" * 16) | TEXTS)
+REVISIONS = st.sampled_from([0, 0, 0, 1, 2, -1])
+RUNS = st.lists(st.tuples(COUNTS, COUNTS), max_size=3).map(tuple) | st.just(((9, 3), (0, 4)))
+IDS = st.builds(Ids, first=COUNTS) | st.builds(Ids, runs=RUNS) | st.builds(Ids, first=st.none() | COUNTS, runs=RUNS)
+IDS |= st.builds(Ids, hash=DIGESTS, byte_size=COUNTS)
+POSITIONS = st.lists(COUNTS, max_size=3).map(tuple) | st.just((0, 3))
+DELETES = st.builds(Deletes, st.just(2) | COUNTS, positions=POSITIONS)
+DELETES |= st.builds(Deletes, COUNTS, hash=DIGESTS, byte_size=COUNTS)
 SHARDS = st.builds(
     Shard,
     hash=DIGESTS,
     byte_size=COUNTS,
     row_count=st.none() | COUNTS,
-    footer=st.none() | st.builds(Footer, COUNTS, st.just("0" * 16) | TEXTS),
+    footer=FOOTERS,
+    revision=REVISIONS,
+    ids=st.none() | IDS,
+    deletes=st.none() | DELETES,
+    files=st.lists(st.builds(ColumnFile, DIGESTS, COUNTS, FOOTERS, REVISIONS), max_size=2).map(tuple),
+    external=st.none() | st.builds(External, TEXTS, st.none() | TEXTS),
 )
-PAGES = st.builds(Page, DIGESTS, COUNTS, COUNTS, COUNTS, COUNTS)
+PAGES = st.builds(Page, DIGESTS, COUNTS, COUNTS, COUNTS, COUNTS, st.just(0) | COUNTS, st.sampled_from([1, 1, 2, 3]))
 SHARD_LISTS = st.builds(ShardList, shards=st.lists(SHARDS, max_size=2).map(tuple)) | st.builds(
     ShardList, pages=st.lists(PAGES, max_size=2).map(tuple), levels=st.integers(-1, 9)
 )
+CHANGES = st.lists(st.builds(SchemaChange, TEXTS, st.none() | TEXTS), max_size=2).map(tuple)
+TABLES = st.builds(TableEntry, SHARD_LISTS, schema=st.none() | OBJECTS, changes=CHANGES, next_id=st.none() | COUNTS)
 NAMES = st.sampled_from(["main", "main", "main", "a" * 129, "", "no/slash"])
 KINDS = st.sampled_from(["files", "files", "scrolls", ""])
 MANIFESTS = st.builds(
     Manifest,
     dataset_id=st.sampled_from(["a/b", "a/b", "a/b", "A/b", "ab"]),
-    tables=st.dictionaries(NAMES, st.builds(TableEntry, SHARD_LISTS, schema=st.none() | OBJECTS), max_size=1),
+    tables=st.dictionaries(NAMES, TABLES, max_size=1),
     artifacts=st.dictionaries(NAMES, st.builds(Payload, KINDS, SHARD_LISTS, attributes=OBJECTS), max_size=1),
     bindings=st.lists(
         st.builds(Binding, NAMES, NAMES, NAMES, st.sampled_from(["image", "image", "smell"])), max_size=1
     ).map(tuple),
     metadata=METADATA,
+    generations=st.just({}) | st.dictionaries(DIGESTS, st.just("0" * 8) | TEXTS, max_size=2),
 )
 
 
@@ -126,7 +147,7 @@ def test_a_manifest_is_refused_or_read_back(manifest: Manifest) -> None:
 def test_a_page_is_refused_or_read_back(shards: list[Shard]) -> None:
     try:
         paged = page_shards(shards, inline_limit=0)
-        encode_manifest(Manifest("a/b", artifacts={"raw": Payload("files", paged.shards)}))
+        encode_manifest(Manifest("a/b", {"raw": TableEntry(paged.shards)}))
     except BadInputError:
         return
     assert list(iter_shards(paged.shards, lambda page: paged.new_pages[page.hash])) == shards

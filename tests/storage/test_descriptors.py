@@ -71,6 +71,40 @@ def test_many_remote_datasets_fit_into_a_low_limit(
     assert used < 192
 
 
+KEPT_FILES = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+import numpy as np
+from pathlib import Path
+from warpdata.tensors import narrow, open_tensors, write_tensors
+from warpdata.wshard import Channel, Episode, open_wshard, save_wshard
+directory, count, kind = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+kept, shared = [], [directory / str(number) for number in range(8)]
+rows = np.arange(4096, dtype=np.float32).reshape(1024, 4)
+for path in shared:
+    if kind == "tensors":
+        write_tensors(path, {"x": rows}).close()
+    else:
+        save_wshard(Episode(id="e", length=1024, observations={"x": Channel("x", rows)}), path)
+for number in range(count):
+    kept.append((open_tensors if kind == "tensors" else open_wshard)(shared[number % 8]))
+found = []
+for opened in [*kept[:300], *kept[-300:]]:
+    if kind == "tensors":
+        found.append(opened.view({"x": [narrow(1, 1, 2)]}).materialize()["x"])  # strided, so the file is mapped
+        assert np.array_equal(found[-1], rows[:, 1:3])
+    else:
+        found.append(opened["signal/x"].window(5, 9))
+        assert np.array_equal(found[-1], rows[5:9])
+print(len(os.listdir("/proc/self/fd")))
+"""
+
+
+@pytest.mark.parametrize("kind", ["tensors", "episodes"])
+def test_many_open_files_fit_into_a_low_limit(tmp_path: Path, kind: str) -> None:
+    assert int(run_python(KEPT_FILES, tmp_path, 2000, kind, timeout_s=120)) < 192
+
+
 def test_views_of_one_file_share_a_descriptor(tmp_path: Path) -> None:
     from warpdata.primitives.hashing import blob_key, sha256_hex
     from warpdata.storage import ByteRange, LocalStore

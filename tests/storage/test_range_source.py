@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from warpdata.storage import (
     ObjectRangeSource,
     RangeSource,
 )
+from warpdata.storage.local import OPEN_FILES
 
 DATA = bytes(range(256)) * 40
 
@@ -88,3 +90,33 @@ def test_storage_imports_no_third_party_module() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_file_that_was_closed_for_others_is_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    with closing(FileRangeSource(path)) as source:
+        OPEN_FILES.clear()
+        assert bytes(source.read_range(2, 5)) == b"234"
+        mapped = source.map()
+        OPEN_FILES.clear()
+        assert bytes(mapped[2:5]) == bytes(source.map()[2:5]) == b"234"
+
+
+def test_a_file_that_was_replaced_is_not_taken_for_the_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    with closing(FileRangeSource(path)) as source:
+        path.rename(tmp_path / "older")
+        path.write_bytes(b"abcdefghij")
+        assert bytes(source.read_range(2, 5)) == b"234", "the open file is the older one"
+        OPEN_FILES.clear()
+        with pytest.raises(StorageError, match="changed since it was opened"):
+            source.read_range(2, 5)
+        path.unlink()
+        with pytest.raises(ObjectNotFoundError, match="does not exist"):
+            source.read_range(2, 5)
+        (tmp_path / "older").rename(path)
+        assert bytes(source.read_range(2, 5)) == b"234"
+    with pytest.raises(StorageError, match="closed"):
+        source.read_range(2, 5)

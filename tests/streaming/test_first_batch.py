@@ -67,10 +67,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A table whose shards fill several pages of the manifest."""
     directory = tmp_path_factory.mktemp("shards")
     url = f"memory://{directory.name}"
-    for n in range(SHARDS):
-        pq.write_table(pa.table({"id": range(n * 4, n * 4 + 4), "x": [n] * 4}), directory / f"{n:04d}.parquet")
-    wd.DatasetBuilder("a/b", url).add_table("main", str(directory / "*.parquet")).publish()
-    return url
+    for salt in range(20):  # pages are cut by content, and Arrow writes the number of its release into every file
+        for n in range(SHARDS):
+            rows = pa.table({"id": range(n * 4, n * 4 + 4), "x": [n] * 4, "salt": [salt] * 4})
+            pq.write_table(rows, directory / f"{n:04d}.parquet")
+        wd.DatasetBuilder("a/b", url).add_table("main", str(directory / "*.parquet")).publish()
+        if len(wd.dataset("a/b", store=url).manifest.tables["main"].shards.pages) > 1:
+            return url
+    pytest.fail("one page held all shards, 20 times")
 
 
 def opened(far: FaultyStore, url: str) -> wd.Dataset:

@@ -148,7 +148,7 @@ def test_compressed_members_are_prefetched_as_stored(zeros: str) -> None:
 
 def test_a_window_is_fetched_ahead_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members above the average size must not be held all at once. The rest is read when its batch is made."""
-    monkeypatch.setattr("warpdata.kinds.artifacts.member_fetch._AHEAD_BYTES", 3 * MB)
+    monkeypatch.setattr("warpdata.kinds.artifacts.member_fetch._MAX_AHEAD_BYTES", 3 * MB)
     publish(tmp_path, {str(n): bytes([n]) * MB for n in range(9)}, "file")
     with serving(tmp_path) as server:
         settings = Settings(server.url, tmp_path / "cache")

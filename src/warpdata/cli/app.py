@@ -26,7 +26,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Start": {
         "demo": "Publish a small dataset, open it, and train on it.",
         "init": "Write a Python module that loads a dataset.",
-        "doctor": "Check settings, credentials, store, cache and clock.",
+        "doctor": "Check settings, credentials, libraries, store, cache and clock.",
         "completion": "Set up shell completion.",
     },
     "Read": {
@@ -35,17 +35,37 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "head": "Show the first rows of a table.",
         "inspect": "Show tables, artifacts, bindings and shards.",
         "stream": "Write the rows of a table to stdout.",
+        "sql": "Run an SQL query over published tables.",
         "members": "List the files in an artifact.",
         "cat": "Write files of an artifact to stdout.",
+        "export": "Write a table and its files into a directory.",
         "episodes": "List, show, verify, recover and convert recorded episodes.",
         "tensors": "Show, verify, import, export and serve tensors.",
         "list-remote": "List the datasets in a store or in one workspace.",
     },
     "Publish": {
         "publish": "Publish tables, files, episodes and tensors.",
-        "ingest": "Publish images, audio, WebDataset tars or CSV files.",
+        "ingest": "Publish media, CSV files and datasets of other libraries.",
         "label": "Give a version a permanent name, or list labels.",
         "branch": "Create a branch at a version, or list branches.",
+        "restore": "Make an earlier version the head of a branch again.",
+        "copy": "Copy a version or a history to another store or name.",
+        "rename": "Give a dataset another name.",
+        "rm": "Remove a label, a branch or a dataset.",
+        "pin": "Keep versions from garbage collection.",
+    },
+    "Edit": {
+        "append": "Append rows to tables.",
+        "delete": "Delete rows of a table.",
+        "update": "Set columns of rows of a table.",
+        "upsert": "Replace rows by key, and append the others.",
+        "add-column": "Add a column that an SQL expression computes.",
+        "drop-column": "Drop a column of a table.",
+        "rename-column": "Rename a column of a table.",
+        "cast": "Change the type of a column.",
+        "add-files": "Add files to an artifact.",
+        "merge": "Merge the changes of another branch into a branch.",
+        "compact": "Join small stored files, and leave out deleted rows.",
     },
     "Cache": {
         "warm": "Download a version to the cache of this machine.",
@@ -56,24 +76,28 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "diff": "Show the changes between two versions.",
         "verify": "Read and hash every stored file of a version.",
         "find-commit": "Look up the outcome of an interrupted publish.",
+        "gc": "Delete objects of a store that no version needs.",
     },
 }
 ALIASES: Mapping[str, str] = {"ls": "list-remote", "list": "list-remote"}
 """Other names of commands, shown beside the command in the help."""
 
-_NOT_DELETED = (
-    "Published versions cannot be deleted yet. `warp cache clear` frees the disk space of this machine's cache."
-)
+_NOT_DELETED = "`warp gc --keep RULE` deletes old versions of a store; `warp cache clear` empties the cache."
 _MEANINGS: Mapping[str, str] = {
-    "rm remove del delete drop unpublish": _NOT_DELETED,
+    "remove del drop unpublish": (
+        "`warp rm` removes a label, a branch or a dataset; `warp delete` deletes rows, `warp drop-column` a column."
+    ),
     "pull download fetch get clone sync": (
         "Nothing has to be downloaded before it is read: try `warp head`. `warp warm` downloads a version to the cache."
     ),
-    "push upload put add commit save": "`warp publish` makes a new version of files.",
+    "push upload put commit save": "`warp publish` makes a new version of files.",
+    "add insert": "`warp append` adds rows, `warp add-files` files, `warp add-column` a column.",
+    "edit set modify relabel": "`warp update` sets columns of rows; `warp upsert` replaces rows by key.",
     "new create import load": (
-        "`warp publish` takes Parquet files and directories; `warp ingest` takes images, audio, CSV files and tars."
+        "`warp publish` takes Parquet files and directories; `warp ingest` takes media and datasets of other libraries."
     ),
-    "export dump query sql select": "`warp stream` writes rows to stdout, with --filter and --columns.",
+    "dump": "`warp stream` writes rows to stdout, with --filter and --columns.",
+    "query select": "`warp sql` runs a query over published tables.",
     "show describe stat details": "`warp info` shows the contents of a version.",
     "preview sample peek tail rows": "`warp head` shows the first rows.",
     "columns types fields": "`warp schema` shows columns and types.",
@@ -82,13 +106,17 @@ _MEANINGS: Mapping[str, str] = {
     "history versions commits": "`warp log` shows the history of a version.",
     "tag tags": "`warp label` gives a version a permanent name.",
     "branches checkout switch": "`warp branch` creates and lists branches. Read one as ID@BRANCH.",
-    "revert rollback restore undo reset": "Every version stays readable as ID@VERSION; `warp log` lists them.",
-    "merge rebase update": "Branches cannot be merged and rows cannot be updated yet.",
-    "mv rename cp copy": "Datasets cannot be renamed or copied yet. Publish the same files under another name.",
+    "revert rollback undo reset": "`warp restore` makes an earlier version the head again; `warp log` lists them.",
+    "rebase cherry-pick": "`warp merge` adds the changes of another branch.",
+    "optimize defragment": "`warp compact` joins small stored files.",
+    "mv move": "`warp rename` gives a dataset another name.",
+    "cp mirror backup": "`warp copy` copies versions to another store or name.",
     "compare changes status": "`warp diff` shows the changes between two versions.",
     "check fsck validate": "`warp verify` hashes every stored file; `warp doctor` checks this machine.",
     "repair fix": "Publish the same files again with `warp publish --repair`.",
-    "gc clean prune du": "`warp cache stats`, `warp cache gc` and `warp cache clear` manage the cache.",
+    "collect vacuum expire prune clean": "`warp gc` deletes garbage of a store; `warp cache gc` shrinks the cache.",
+    "du usage": "`warp cache stats` shows the size of the cache; `warp gc --dry-run` that of a store.",
+    "lock keep hold": "`warp pin` keeps versions from garbage collection.",
     "login auth config configure setup": "`warp doctor` checks settings and credentials.",
     "train loader": "`warp init` writes a Python module that loads a dataset.",
     "convert record recover": "`warp episodes convert` and `warp episodes recover` work on recorded episodes.",
@@ -192,8 +220,8 @@ def _replace_unencodable_characters() -> None:
 def warp(ctx: click.Context) -> None:
     """Publish a dataset once; open, query and stream it anywhere.
 
-    A dataset is named WORKSPACE/NAME. Add @REF to select a version, a label or a branch. The default is
-    the newest version on the branch "main".
+    A dataset is named WORKSPACE/NAME. Add @REF to select a version, a label or a branch, @REF~2 for an
+    earlier commit, or @2026-11-01T12:00Z for a time. The default is the newest version on the branch "main".
     """
     if ctx.invoked_subcommand is None:
         write_text(ctx.get_help())

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 import warpdata
 from warpdata.cli.progress import ProgressLine
+from warpdata.cli.terminal import escape
 
 if TYPE_CHECKING:
     from warpdata.datasets import Dataset
@@ -51,6 +54,14 @@ class CliContext:
         """
         is_visible = sys.stderr.isatty() and not (writes_data and sys.stdout.isatty())
         return ProgressLine(title, is_visible=is_visible and not self.quiet)
+
+    def confirm(self, question: str, *, yes: bool) -> bool:
+        """Ask on the terminal, unless `--yes` was given. Without a terminal, `--yes` is required."""
+        if yes:
+            return True
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise click.UsageError("no terminal to ask for confirmation; add --yes")
+        return click.confirm(escape(question), err=True)
 
 
 def warp_command() -> str:

@@ -28,9 +28,13 @@ from warpdata.errors import (
     UnsupportedError,
     WarpError,
 )
+from warpdata.formats.media import choose_jpeg_decoder
+from warpdata.primitives.concurrency import core_limit, memory_limit
+from warpdata.primitives.extras import DISTRIBUTION
+from warpdata.primitives.parallel import READ_MEMORY, REQUEST_LIMIT
 from warpdata.primitives.redaction import redact
 from warpdata.query import connect_open
-from warpdata.repository.catalog import STORE_MARKER
+from warpdata.repository.catalog import STORE_MARKER, read_marker
 from warpdata.settings import S3Settings, Settings
 from warpdata.storage import ByteRange, Reader, Writer, resolve_s3
 from warpdata.storage.cache import reclaim_staging
@@ -42,6 +46,8 @@ __all__ = [
     "check_cache",
     "check_credentials",
     "check_duckdb",
+    "check_images",
+    "check_machine",
     "check_store",
     "run_check",
 ]
@@ -131,6 +137,38 @@ def check_duckdb(settings: Settings) -> Finding:
     return run_check("DuckDB", check, "Reinstall duckdb and duckdb-extension-httpfs in the same version.")
 
 
+def check_images() -> Finding:
+    """Name the decoder of JPEG images, and the reason for it. A missing library is no failure: tables need none."""
+
+    def check() -> Finding:
+        chosen = choose_jpeg_decoder()
+        if not chosen.version:
+            return Finding("images", "note", f"no decoder is installed; pip install '{DISTRIBUTION}[image]'")
+        detail = f"JPEG by {chosen.name} {chosen.version}: {chosen.reason}"
+        if chosen.name != "Pillow":
+            return Finding("images", "ok", detail)
+        faster = f"; pip install '{DISTRIBUTION}[image-fast]' decodes faster"
+        return Finding("images", "note", detail + faster)
+
+    return run_check("images", check, f"pip install '{DISTRIBUTION}[image]'")
+
+
+def check_machine() -> Iterator[Finding]:
+    """Describe the budgets of this process: threads, requests and memory, each with its reason."""
+    cores = core_limit()
+    yield Finding("threads", "ok", f"{cores.value}: {cores.reason}")
+    if REQUEST_LIMIT.is_fixed:
+        yield Finding("requests", "ok", f"{REQUEST_LIMIT.value} at a time: set by WARP_IO_CONCURRENCY")
+    else:
+        first, most = REQUEST_LIMIT.value, REQUEST_LIMIT.highest
+        yield Finding("requests", "ok", f"{first} at a time, up to {most} while throughput grows, fewer on errors")
+    memory, shown = memory_limit(), bytes_text(READ_MEMORY.limit_bytes)
+    reason = "set by WARP_READ_MEMORY_GB"
+    if not READ_MEMORY.is_fixed:
+        reason = f"a part of the {bytes_text(memory.value)} {memory.reason}"
+    yield Finding("memory", "ok", f"{shown} for reads: {reason}")
+
+
 def check_cache(directory: Path) -> Finding:
     def check() -> Finding:
         directory.mkdir(parents=True, exist_ok=True)
@@ -189,13 +227,12 @@ def check_store(probe: StoreProbe) -> Iterator[Finding]:
 
 def _reach(writer: Writer) -> Finding:
     try:
-        marker = writer.read(STORE_MARKER).data
+        writer.read(STORE_MARKER)
     except ObjectNotFoundError as error:
         if error.hint:  # the bucket itself is missing
             raise
         return Finding("store", "ok", f"{writer.url} responds; nothing is published there yet")
-    if marker.replace(b" ", b"").strip() != b'{"format":1}':
-        raise UnsupportedError(f"{writer.url} has an unsupported store format", hint="Upgrade warpdata.")
+    read_marker(writer)
     return Finding("store", "ok", f"{writer.url} responds")
 
 

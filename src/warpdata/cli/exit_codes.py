@@ -13,10 +13,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from types import FrameType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -27,11 +28,15 @@ from warpdata.errors import (
     CorruptError,
     DeniedError,
     ManifestCorruptedError,
+    MergeConflictError,
     NotFoundError,
     StorageError,
     UnsupportedError,
     WarpError,
 )
+
+if TYPE_CHECKING:
+    from warpdata.edit import MergeConflict
 
 __all__ = [
     "CORRUPT",
@@ -43,6 +48,7 @@ __all__ = [
     "STORAGE",
     "UNEXPECTED",
     "USAGE",
+    "conflict_lines",
     "exit_on_interrupt",
     "print_error",
     "print_hint",
@@ -73,6 +79,7 @@ ERROR_KEYS: Mapping[str, str] = {
     "hint": "one next step, or null",
     "problems": "list of every finding in a corrupt document, often empty",
     "txn_id": "id of the transaction if the outcome of a publish is unknown, else null",
+    "conflicts": "list of {table, sample_id, columns, base, ours, theirs} if a merge found some, else empty",
     "exit_code": "the exit code, as listed above",
 }
 """Keys of the object `error`, the only key of the document that a failure prints with `--json`."""
@@ -87,6 +94,7 @@ _FAMILIES: tuple[tuple[type[WarpError], int], ...] = (
     (UnsupportedError, 9),
 )
 _LISTED_PROBLEMS = 10
+_LISTED_CONFLICTS = 20
 
 _INTERRUPT_GRACE_S = 1.0
 _interrupt_printed = threading.Lock()
@@ -180,9 +188,10 @@ def _document(error: BaseException) -> str:
         "hint": hint,
         "problems": list(getattr(error, "problems", ())),
         "txn_id": getattr(error, "txn_id", None),
+        "conflicts": [asdict(conflict) for conflict in getattr(error, "conflicts", ())],
         "exit_code": _exit_code(error),
     }
-    return escape_json(json.dumps({"error": facts}, ensure_ascii=False).encode()).decode()
+    return escape_json(json.dumps({"error": facts}, ensure_ascii=False, default=str).encode()).decode()
 
 
 def _print_error_and_hint(error: BaseException, debug: bool) -> None:
@@ -196,8 +205,35 @@ def _print_error_and_hint(error: BaseException, debug: bool) -> None:
             write_error(f"  {problem}")
         if len(error.problems) > _LISTED_PROBLEMS:
             write_error(f"  and {len(error.problems) - _LISTED_PROBLEMS} more")
+    if isinstance(error, MergeConflictError):
+        _print_conflicts(error)
     if hint and not (debug and _is_unexpected(error)):
         write_error(hint, "hint", "cyan")
+
+
+def _print_conflicts(error: MergeConflictError) -> None:
+    """Print both values of each conflict, and the one that both sides began with."""
+    for conflict in error.conflicts[:_LISTED_CONFLICTS]:
+        for line in conflict_lines(conflict):
+            write_error(f"  {line}")
+    if len(error.conflicts) > _LISTED_CONFLICTS:
+        write_error(f"  and {len(error.conflicts) - _LISTED_CONFLICTS:,} more; --json lists all")
+
+
+def conflict_lines(conflict: MergeConflict) -> Iterator[str]:
+    """Yield a line for each column of a sample that both sides changed."""
+    from warpdata.cli.format import cell_text
+
+    sample = f"table {conflict.table}, sample {conflict.sample_id}"
+    if conflict.ours is None or conflict.theirs is None:
+        side = "ours" if conflict.ours is None else "theirs"
+        yield f"{sample}: deleted by {side}, changed by {'theirs' if side == 'ours' else 'ours'}"
+        return
+    for name in conflict.columns:
+        base, ours, theirs = (
+            cell_text((row or {}).get(name)) for row in (conflict.base, conflict.ours, conflict.theirs)
+        )
+        yield f"{sample}, {name}: ours {ours}, theirs {theirs}, before {base}"
 
 
 def _message_and_hint(error: BaseException) -> tuple[str, str | None]:

@@ -37,6 +37,7 @@ __all__ = [
     "MediaType",
     "PairType",
     "ParameterType",
+    "RefType",
     "ShardType",
     "SizeType",
     "SliceType",
@@ -45,6 +46,7 @@ __all__ = [
 _COMPLETION_TIMEOUT_S = 1.0
 _MAX_WORKSPACES = 20
 _MAX_COMPLETIONS = 200
+_MAX_ANCESTORS = 10
 
 
 class AddressType(ParameterType):
@@ -67,13 +69,44 @@ class AddressType(ParameterType):
         dataset_id, at, ref = incomplete.partition("@")
         if at:
             if self._takes_ref:
-                names = [*catalog.branches(dataset_id), *(label.name for label in catalog.labels(dataset_id))]
-                yield from (f"{dataset_id}@{name}" for name in sorted(names) if name.startswith(ref))
+                yield from (f"{dataset_id}@{name}" for name in _complete_ref(session, dataset_id, ref))
             return
         workspace, slash, _ = incomplete.partition("/")
         workspaces = [workspace] if slash else session.reader.list_folders("datasets")
         for found in [name for name in workspaces if name.startswith(workspace)][:_MAX_WORKSPACES]:
             yield from (name for name in catalog.datasets(found) if name.startswith(incomplete))
+
+
+class RefType(ParameterType):
+    """A version, label or branch of the dataset on the command line, perhaps with steps back or a time."""
+
+    name = "ref"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            session = _connect_for_completion(ctx.ensure_object(CliContext).store)
+            found = list(_complete_ref(session, ctx.params["dataset_id"], incomplete))
+        except Exception:  # noqa: BLE001 - completion must never print an error
+            return []
+        return [CompletionItem(text) for text in found[:_MAX_COMPLETIONS]]
+
+
+def _complete_ref(session: Session, dataset_id: str, incomplete: str) -> Iterator[str]:
+    """Yield branches and labels; after `~` the numbers of earlier commits, and after `@` their times."""
+    from warpdata.repository.catalog import Address
+
+    catalog = session.catalog
+    name, tilde, _ = incomplete.partition("~")
+    name, at, _ = name.partition("@")
+    if not tilde and not at:
+        names = [*catalog.branches(dataset_id), *(label.name for label in catalog.labels(dataset_id))]
+        yield from (found for found in sorted(names) if found.startswith(incomplete))
+        return
+    resolved = catalog.resolve(Address(dataset_id, name))
+    for back, entry in enumerate(catalog.history(resolved, _MAX_ANCESTORS)):
+        found = f"{name}~{back}" if tilde else f"{name}@{entry.commit.time}"
+        if found.startswith(incomplete) and (back or at):
+            yield found
 
 
 def _connect_for_completion(store: str | None) -> Session:
@@ -110,7 +143,8 @@ class EntryType(ParameterType):
 
         session = _connect_for_completion(ctx.ensure_object(CliContext).store)
         # Click leaves positional words in `args` when the last option has no value yet.
-        address = ctx.params.get("address") or next(word for word in ctx.args if "/" in word)
+        given = ctx.params.get("address") or ctx.params.get("dataset_id")
+        address = given or next(word for word in ctx.args if "/" in word)
         _, manifest = session.catalog.open(parse_address(address))
         before, comma, word = incomplete.rpartition(",") if self._is_list else ("", "", incomplete)
         used = set(before.split(","))
@@ -142,18 +176,19 @@ STORE_URL = StoreType()
 
 
 class PairType(ParameterType):
-    """`KEY=VALUE`, converted to a tuple."""
+    """`KEY=VALUE`, converted to a tuple. With `allows_empty`, the value may be empty text."""
 
     name = "pair"
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, *, allows_empty: bool = False) -> None:
         self._form = form
+        self._allows_empty = allows_empty
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
             return value
         key, equals, rest = str(value).partition("=")
-        if not (key and equals and rest):
+        if not (key and equals and (rest or self._allows_empty)):
             self.fail(f"{value!r} is not of the form {self._form}", param, ctx)
         return key, rest
 

@@ -24,7 +24,18 @@ __all__ = ["ProgressLine"]
 
 _DELAY_S = 0.5
 _BAR_WIDTH = 24
-_STAGES = {"hash": "Reading files", "upload": "Uploading", "verify": "Verifying", "warm": "Downloading"}
+_STAGES = {
+    "hash": "Reading files",
+    "upload": "Uploading",
+    "copy": "Copying",
+    "verify": "Verifying",
+    "warm": "Downloading",
+    "list": "Listing blobs",
+    "wait": "Waiting for publishes",
+    "delete": "Deleting",
+    "export": "Exporting",
+    "rows": "Computing",
+}
 
 
 class ProgressLine:
@@ -56,11 +67,12 @@ class ProgressLine:
                 self._shown[0].stop()
 
     def __call__(self, event: ProgressEvent) -> None:
-        """Show an event of publish, verify or warm."""
+        """Show an event of publish, edit, verify or warm."""
         title = _STAGES.get(event.stage, event.stage)
         if event.total_files > 1:
             title = f"{title} {event.done_files:,} of {event.total_files:,}"
         if event.stage != self._stage:
+            self._text = rows_text if event.stage == "rows" else bytes_text
             self._stage, self._began = event.stage, time.monotonic()
         self._update(escape(title), event.done_bytes, event.total_bytes)
 

@@ -33,7 +33,8 @@ Text from a dataset cannot control the terminal: characters that are not printab
 A dataset is named `WORKSPACE/NAME`. Add `@REF` to select a version (by at least 8 digits of its hash), a
 label or a branch. The default is the newest version on the branch `main`.
 
-The [media guide](../guides/media.md) goes from a directory of images to training.
+The [media guide](../guides/media.md) goes from a directory of images to training. The
+[editing guide](../guides/editing.md) changes a dataset over the years.
 """
 
 _SHARED = ("as_json", "store", "mode", "quiet", "debug")

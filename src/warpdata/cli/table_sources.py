@@ -1,20 +1,29 @@
-"""Sources of `warp publish --table` that hold no Parquet files, and the command that publishes them.
+"""Sources of tables on a command line.
 
-The library accepts Parquet files and objects. A person who names a CSV file, a directory of images or a dataset
-of Hugging Face gets the next step instead of a remark about Parquet.
+`warp publish --table` accepts Parquet files. A person who names a CSV file, a directory of images or a dataset of
+Hugging Face gets the next step instead of a remark about Parquet. `warp append` and `warp upsert` know the types of
+the table, so they also read CSV, TSV and JSON lines.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from warpdata.errors import InvalidSourceError
+from warpdata.errors import InvalidSourceError, SchemaMismatchError
 from warpdata.primitives.paths import is_glob
 
-__all__ = ["check_table_source"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from warpdata.datasets import Dataset
+    from warpdata.kinds.tables import TableInput
+
+__all__ = ["check_table_source", "read_table_source"]
 
 _LISTED_FILES = 10_000
 _PARQUET = (".parquet", ".pq")
@@ -73,3 +82,32 @@ def _file_hint(dataset_id: str, table: str, source: str, suffix: str) -> str | N
     if suffix in (".arrow", ".feather", ".json", ".xlsx", ".pkl", ".npy", ".npz"):
         return "Write it as Parquet first, for example with the to_parquet method of a pandas or polars frame."
     return None
+
+
+def read_table_source(dataset: Dataset, table: str, sources: Sequence[str]) -> TableInput:
+    """Return the rows to add to a table: Parquet files as they are, or other files read with the table's types."""
+    from warpdata.ingest import list_files, read_tables
+
+    paths = list_files(sources, (*_PARQUET, *_ROWS))
+    if all(path.suffix.lower() in _PARQUET for path in paths):
+        return [str(path) for path in paths]
+    found = dataset.find_table(table)
+    rows = read_tables(paths)
+    return rows if found is None else _cast_columns(rows, found.schema(), table)
+
+
+def _cast_columns(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
+    """Give the columns of a text file the types of the table. Columns that it lacks stay as they are."""
+    import pyarrow as pa
+
+    for position, name in enumerate(rows.column_names):
+        if name not in schema.names:
+            continue
+        field = schema.field(name)
+        try:
+            rows = rows.set_column(position, field, rows.column(position).cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatchError(
+                f"column {name!r} of table {table!r} is {field.type}, and the file has other values: {error}"
+            ) from error
+    return rows

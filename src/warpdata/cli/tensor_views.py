@@ -1,4 +1,4 @@
-"""Arguments and options of `warp tensors` that select tensors and a view of them."""
+"""Arguments and options of `warp tensors` that select tensors and a view of them, and the facts that name them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,25 @@ from warpdata.primitives.suggest import suggest
 if TYPE_CHECKING:
     from warpdata.formats.tensors import Narrow, TensorSet, Transpose, View
 
-__all__ = ["OpenTensors", "build_view", "name_option", "open_target", "target_argument", "view_options"]
+__all__ = [
+    "TARGET_KEYS",
+    "OpenTensors",
+    "build_view",
+    "identity_facts",
+    "name_option",
+    "open_target",
+    "readable_facts",
+    "target_argument",
+    "view_options",
+]
+
+TARGET_KEYS = {
+    "dataset_id": "workspace/name; for a file or directory, path instead",
+    "version": "64 hex digits; only for a dataset",
+    "name": "name of the set of tensors; only for a dataset",
+    "artifact_id": "id of the tensors by content; null if it is not known without reading all data",
+    "index_multihash": "hash of the index",
+}
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -32,6 +50,17 @@ class OpenTensors:
     tensors: TensorSet
     title: str
     facts: Mapping[str, Any]
+
+
+def identity_facts(art: Any, view: View | None = None) -> dict[str, Any]:
+    """Return the ids. The artifact id is None if computing it would read all data."""
+    named = {"artifact_id": art.known_artifact_id, "index_multihash": art.index_multihash}
+    return named if view is None else {**named, "view_id": view.view_id, "size_bytes": view.size}
+
+
+def readable_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    words = {"dataset_id": "dataset", "artifact_id": "artifact id", "index_multihash": "index", "view_id": "view id"}
+    return {words.get(key, key): value for key, value in facts.items() if key != "size_bytes"}
 
 
 class TensorsTargetType(ParameterType):

@@ -21,17 +21,17 @@ _DENSE_SHARE = 0.25
 
 
 def open_for_stream(
-    dataset: Dataset, table: str, columns: Collection[str] | None, condition: str | None
+    dataset: Dataset, table: str, columns: Collection[str] | None, *, is_part: bool
 ) -> tuple[dict[str, tuple[Artifact, str]], OnSelectivity | None]:
     """Open the artifacts bound to a table, each with its reference type, over a reader that suits a stream.
 
-    The reader fetches as much of a shard at a time as the stream will use. With a filter, it learns that from the
-    share of rows that the filter keeps, through the function returned.
+    The reader fetches as much of a shard at a time as the stream will use. For a part of the rows, it learns that from
+    their share, through the function returned.
     """
     bound = dataset.bound_artifacts(table)
     used = {artifact.name: artifact for name, (artifact, _) in bound.items() if columns is None or name in columns}
     size_bytes = sum(artifact.entry.shards.data_bytes for artifact in used.values())
-    if condition is None:
+    if not is_part:
         session, on_selectivity = _for_epochs(dataset.session, size_bytes), None
     else:
         member_bytes = size_bytes / max(sum(map(len, used.values())), 1)

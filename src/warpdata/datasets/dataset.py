@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, Unpack
 
-from warpdata.datasets.info import DatasetInfo, describe
+from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
+from warpdata.datasets.refs import Restored, RestoreRequest, check_uncollected, refuse_offline, restore
 from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener, plain_rows
 from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
@@ -24,13 +24,12 @@ from warpdata.primitives.sizes import parse_size
 from warpdata.repository.catalog import (
     MAIN,
     Address,
-    HistoryEntry,
     Label,
+    Transaction,
     VersionRef,
-    check_dataset_id,
+    check_ref_name,
     create_branch,
     create_label,
-    find_transaction,
     parse_address,
 )
 from warpdata.repository.manifest import LoadPage, Manifest, ShardList, VersionDiff, compare, iter_shards, kept_blobs
@@ -42,28 +41,15 @@ from warpdata.storage.cache import CachedReader, Mode
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from warpdata.edit import Compacted, Edit, MergePolicy, SampleDiff
     from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
-    from warpdata.streaming import Collate, RowKeywords, Stop, Stream, TorchLoader
+    from warpdata.streaming import Collate, RowKeywords, Stream, TorchLoader
 
-__all__ = ["Dataset", "Revision", "dataset", "diff", "find_commit", "list_datasets", "mix", "open_dataset"]
+__all__ = ["Dataset", "dataset", "open_dataset"]
 
 _CACHED_PAGES = 64
 _ENTRY_COLUMNS = ("kind", "name", "items", "bytes")
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """One commit of a dataset's history."""
-
-    commit: str
-    version: str
-    parents: tuple[str, ...]
-    operation: str
-    author: str
-    message: str
-    time: datetime
-    txn_id: str
 
 
 @check_arguments
@@ -71,6 +57,7 @@ class Dataset:
     """One immutable version of a dataset. Open the name again to see newer versions."""
 
     def __init__(self, session: Session, version_ref: VersionRef, manifest: Manifest) -> None:
+        session = session.at_generations(manifest.generations)
         self._session = session
         self._version_ref = version_ref
         self._manifest = manifest
@@ -78,6 +65,7 @@ class Dataset:
         self._episodes: dict[str | None, Episodes] = {}
         self._ref_columns: dict[str, SchemaTransform] = {}
         self._shards = ShardOpener(session.reader)
+        self._tables: dict[str, Table] = {}
         self._load_page: LoadPage = functools.lru_cache(maxsize=_CACHED_PAGES)(session.catalog.load_page)
         self._context = VersionContext(session, version_ref, manifest, self._load_page)
 
@@ -145,15 +133,17 @@ class Dataset:
     def table(self, name: str | None = None) -> Table:
         """Open a table. Without a name, open the only table or the one called "main"."""
         name, entry = pick_entry(TABLES, self._manifest, name)
-        return Table(
-            name,
-            entry,
-            self._shards,
-            self._load_page,
-            self._session.settings,
-            schema_transform=self._ref_transform(name),
-            on_lookahead=self._prefetcher(name),
-        )
+        if name not in self._tables:
+            self._tables[name] = Table(
+                name,
+                entry,
+                self._shards,
+                self._load_page,
+                self._session.settings,
+                schema_transform=self._ref_transform(name),
+                on_lookahead=self._prefetcher(name),
+            )
+        return self._tables[name]
 
     @property
     def artifacts(self) -> tuple[str, ...]:
@@ -206,33 +196,45 @@ class Dataset:
         place = PublishedTensors(self.id, name, entry, self._session, self._load_page)
         return open_published(place, sources=sources, engine=engine)
 
+    def sample(self, count: int, *, by: str | None = None, seed: int = 0, table: str | None = None) -> Table:
+        """Return a table of `count` random rows, uniform or stratified by a column; see `Table.sample`.
+
+        `stream` accepts it in place of the name of a table. Sample a filtered table with `table().filter(…).sample(…)`.
+        """
+        return self.table(table).sample(count, by=by, seed=seed)
+
     def stream(
-        self, table: str | None = None, *, collate: Collate = "numpy", **keywords: Unpack[RowKeywords]
+        self, table: str | Table | None = None, *, collate: Collate = "numpy", **keywords: Unpack[RowKeywords]
     ) -> Stream:
         """Stream batches for training: the same global order on any number of ranks, with exact resume.
 
-        `columns` and an SQL `filter` select from the table. `batch_size` is per rank, and `shard` is
+        `table` is a name, or a `Table` of this dataset with columns, filters or a sample of its rows. `columns` and
+        an SQL `filter` select from it. `batch_size` is per rank, and `shard` is
         `(rank, world_size)` or "auto". `remainder` says what happens to samples left over at the end of an epoch:
         split evenly ("partial"), filled up ("pad") or left out ("drop"). References are read and decoded unless
         `decode` is False; `on_error="substitute"` replaces samples that cannot be decoded. `transform` receives
-        each sample as a dict. `progress` writes a live line to a file, or to standard error.
+        each sample as a dict. `resize` scales images to (height, width), or to a shorter side of this length, as RGB;
+        a mapping gives a size for each column. `progress` writes a live line to a file, or to standard error.
         """
         from warpdata.datasets.streaming import StreamRequest, open_stream  # needs NumPy
 
         keywords.setdefault("prefetch", self._session.settings.prefetch)
-        return open_stream(self, StreamRequest.parse(table or self.main_table(), keywords, collate=collate))
+        return open_stream(self, StreamRequest.parse(self, table, keywords, collate=collate))
 
     def to_torch(
         self,
         batch_size: int | None = None,
         /,
-        table: str | None = None,
+        table: str | Table | None = None,
         *,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
         **keywords: Unpack[RowKeywords],
     ) -> TorchLoader:
-        """Stream batches of tensors from worker processes of a PyTorch loader. `shard` is "auto" by default."""
+        """Stream batches of tensors from worker processes of a PyTorch loader. `shard` is "auto" by default.
+
+        `num_workers="auto"` starts workers where more cores are usable than threads keep busy, and memory allows.
+        """
         from warpdata.datasets.streaming import StreamRequest, TorchLoader, open_stream, reopen_later
 
         if batch_size is not None:
@@ -241,7 +243,7 @@ class Dataset:
             keywords["batch_size"] = batch_size
         keywords.setdefault("shard", "auto")
         keywords.setdefault("prefetch", self._session.settings.prefetch)
-        request = StreamRequest.parse(table or self.main_table(), keywords, collate="torch")
+        request = StreamRequest.parse(self, table, keywords, collate="torch")
         stream, reopen = open_stream(self, request), reopen_later(self, request)
         return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=self.is_local)
 
@@ -277,7 +279,7 @@ class Dataset:
         wanted, skipped_bytes = choose_blobs(self._shards_of(named, shards), limit)
         counter = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._session, wanted, counter)
-        if self._session.reader is not self._session.writer:
+        if not self._session.reads_directly:
             self._session.catalog.fetch_history(self._version_ref)
         return replace(done, skipped_bytes=done.skipped_bytes + skipped_bytes)
 
@@ -292,27 +294,151 @@ class Dataset:
                 yield from self._part(entry.shards, part)
 
     def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
-        listed = (shard.blob for shard in iter_shards(shards, self._load_page))
-        return listed if part is None else iter(list(listed)[part])
+        listed = iter_shards(shards, self._load_page)
+        for shard in listed if part is None else list(listed)[part]:
+            yield from shard.blobs()
 
     def history(self, limit: int | None = None) -> list[Revision]:
         """Return the commits that led to this version, newest first."""
-        return [_revision(entry) for entry in self._session.catalog.history(self._version_ref, limit)]
+        return [to_revision(entry) for entry in self._session.catalog.history(self._version_ref, limit)]
 
     def snapshot(self, label: str) -> Label:
         """Give this version a label, which never moves."""
         session = self._session
-        return create_label(session.writer, self._version_ref, label, session.timestamp(), session.pause)
+        refuse_offline(session, self.id)
+        with session.lease(f"label {self.id}@{label}") as lease:
+            check_uncollected(session, self._version_ref, self._manifest, lease)
+            return create_label(
+                session.writer, self._version_ref, label, session.timestamp(), session.pause, check_lease=lease.check
+            )
 
     def branch(self, name: str) -> Dataset:
         """Start a branch at this version and open it."""
         session = self._session
-        create_branch(session.writer, self._version_ref, name, session.new_id(), session.pause)
+        refuse_offline(session, self.id)
+        with session.lease(f"branch {self.id}@{name}") as lease:
+            check_uncollected(session, self._version_ref, self._manifest, lease)
+            create_branch(
+                session.writer, self._version_ref, name, session.new_id(), session.pause, check_lease=lease.check
+            )
         return open_dataset(session, Address(self.id, name))
+
+    def edit(
+        self,
+        message: str = "",
+        *,
+        branch: str | None = None,
+        author: str | None = None,
+        key: str | None = None,
+        progress: Progress = silent,
+    ) -> Edit:
+        """Begin an edit of this version: `with ds.edit("relabel") as e: …` commits once at the end, or not at all.
+
+        The branch is the one that the dataset was opened by. If it has moved on, the edit is merged into its head.
+        With a `key`, the edit is committed at most once, also if the program is started again.
+        """
+        from warpdata.edit import Edit, EditOptions
+
+        author = author or self._session.settings.author
+        options = EditOptions(message, author, self._target_branch(branch), key, progress)
+        return Edit(self._context, options, self._ref_transform)
+
+    def merge(
+        self,
+        source: str | Dataset,
+        *,
+        policy: MergePolicy = "fail",
+        branch: str | None = None,
+        message: str = "",
+        author: str | None = None,
+        progress: Progress = silent,
+    ) -> Dataset:
+        """Merge the changes of another branch or label into this branch, and open the result.
+
+        Samples are merged by sample and column. `policy` says what happens where both sides changed the same value:
+        "fail" lists all conflicts in a `MergeConflictError`, "ours" keeps the values of this branch, "theirs" takes
+        those of the source, and a function receives each `MergeConflict` and returns the row to keep, or None.
+        """
+        from warpdata.edit import MergeRequest, merge_branch
+
+        target = self._target_branch(branch)
+        other = source if isinstance(source, Dataset) else open_dataset(self._session, Address(self.id, source))
+        if other.id != self.id:
+            raise BadInputError(f"{other.id} cannot be merged into {self.id}", hint="Merge branches of one dataset.")
+        text = message or f"merge {other.version_ref.branch or other.version[:12]}"
+        author = author or self._session.settings.author
+        request = MergeRequest(other.version_ref, target, text, author, policy, progress)
+        merge_branch(self._session, request, self._ref_transform)
+        return open_dataset(self._session, Address(self.id, target))
+
+    def compact(
+        self,
+        tables: Sequence[str] | None = None,
+        *,
+        target_bytes: int | str = "256MiB",
+        max_deleted: float = 0.1,
+        branch: str | None = None,
+        author: str | None = None,
+    ) -> Compacted:
+        """Rewrite shards of this branch that are small, or of which more than a part is deleted. Rows and ids stay."""
+        from warpdata.edit import CompactionOptions, compact_branch
+
+        session = self._session
+        author = author or session.settings.author
+        target = self._target_branch(branch)
+        txn = Transaction(self.id, target, session.new_id(), "compact", author, "compact", session.timestamp())
+        options = CompactionOptions(parse_size(target_bytes), max_deleted)
+        return compact_branch(session, txn, tables, options, self._ref_transform)
+
+    def _target_branch(self, branch: str | None) -> str:
+        """Return the branch that a change of this dataset goes to."""
+        target = branch or self._version_ref.branch
+        if target is None:
+            raise BadInputError(
+                f"{self.id} was opened by a version or label, which cannot be changed",
+                hint="Pass branch='main', or another branch, to commit the change there.",
+            )
+        return check_ref_name(target, "branch")
+
+    def restore(
+        self,
+        ref: str | None = None,
+        *,
+        branch: str | None = None,
+        expected_version: str | None = None,
+        message: str | None = None,
+        author: str | None = None,
+    ) -> Restored:
+        """Make an earlier version the head of a branch, as a new commit. Without `ref`, restore this version.
+
+        The branch is the one that this dataset was opened by, else `main`. If the branch has another version than this
+        dataset, or than `expected_version`, it is a `ConflictError`: another writer was first. A dataset that was
+        opened by a version or label expects the head at the time of the call. A removed dataset comes back.
+        """
+        seen = self.version if branch in (None, self._version_ref.branch) and self._version_ref.branch else None
+        request = RestoreRequest(
+            address=parse_address(f"{self.id}@{self.version if ref is None else ref}"),
+            branch=branch or self._version_ref.branch or MAIN,
+            expected_version=expected_version or seen,
+            message=message,
+            author=author,
+        )
+        return restore(self._session, request)
 
     def blobs(self) -> Iterator[Blob]:
         """Yield every blob of this version, including pages of the manifest."""
         return kept_blobs(self._manifest, self._load_page)
+
+    def diff_samples(self, older: Dataset) -> SampleDiff:
+        """Compare the samples of this version with those of an older one, by sample id."""
+        from warpdata.edit import SampleDiff
+
+        names = sorted({*self.tables, *older.tables})
+        return SampleDiff({name: (older.find_table(name), self.find_table(name)) for name in names})
+
+    def find_table(self, name: str) -> Table | None:
+        """Open a table, with references as they are stored; None if the version has no table of this name."""
+        return self.table(name).raw() if name in self._manifest.tables else None
 
     def diff(self, older: Dataset) -> VersionDiff:
         """Compare this version with an older one."""
@@ -353,57 +479,3 @@ def dataset(
 def open_dataset(session: Session, address: Address) -> Dataset:
     """Open a dataset over an existing session, with at most three small reads."""
     return Dataset(session, *session.catalog.open(address))
-
-
-@check_arguments
-def mix(streams: Mapping[Stream, float], *, seed: int = 0, stop: Stop = "first_exhausted") -> Stream:
-    """Mix streams over tables by weight, in one deterministic order that can be resumed.
-
-    Batch size, ranks and collation are those of the first stream. An epoch ends when one stream runs out
-    ("first_exhausted"), or when all streams have returned every sample ("all_exhausted").
-    """
-    from warpdata.datasets.streaming import mix_streams
-
-    return mix_streams(streams, seed, stop)
-
-
-@check_arguments
-def diff(older: str, newer: str, *, store: str | None = None, settings: Settings | None = None) -> VersionDiff:
-    """Compare two addresses, usually of one dataset."""
-    session = connect(store, settings)
-    return open_dataset(session, parse_address(newer)).diff(open_dataset(session, parse_address(older)))
-
-
-@check_arguments
-def list_datasets(
-    workspace: str | None = None, *, store: str | None = None, settings: Settings | None = None
-) -> list[str]:
-    """List published datasets. Only directories are listed. `workspace` may end in a slash."""
-    return connect(store, settings).catalog.datasets(workspace.rstrip("/") if workspace else None)
-
-
-@check_arguments
-def find_commit(
-    dataset_id: str, txn_id: str, *, branch: str = MAIN, store: str | None = None, settings: Settings | None = None
-) -> Revision | None:
-    """Find the commit of a publish that ended in `CommitUnknownError`. None if the branch does not have it.
-
-    None is final once the branch has a later commit; until then a delayed request may still create it.
-    """
-    session = connect(store, settings)
-    found = find_transaction(session.writer, check_dataset_id(dataset_id), branch, txn_id)
-    return None if found is None else _revision(found)
-
-
-def _revision(entry: HistoryEntry) -> Revision:
-    commit = entry.commit
-    return Revision(
-        commit=entry.commit_id,
-        version=commit.version,
-        parents=commit.parents,
-        operation=commit.operation,
-        author=commit.author,
-        message=commit.message,
-        time=datetime.fromisoformat(commit.time),
-        txn_id=commit.txn_id,
-    )

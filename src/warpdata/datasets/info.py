@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from warpdata.kinds import EntryInfo, entries_by_kind
 from warpdata.primitives.reprs import short_repr
-from warpdata.repository.catalog import VersionRef
+from warpdata.repository.catalog import HistoryEntry, VersionRef
 from warpdata.repository.manifest import Binding, Manifest
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from warpdata.kinds.tables import TableInfo
     from warpdata.kinds.tensors import TensorsInfo
 
-__all__ = ["DatasetInfo", "describe"]
+__all__ = ["DatasetInfo", "Revision", "describe", "to_revision"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +74,32 @@ def describe(manifest: Manifest, ref: VersionRef, store: str) -> DatasetInfo:
         bindings=manifest.bindings,
         rows=manifest.row_count,
         size_bytes=manifest.data_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One commit of a dataset's history."""
+
+    commit: str
+    version: str
+    parents: tuple[str, ...]
+    operation: str
+    author: str
+    message: str
+    time: datetime
+    txn_id: str
+
+
+def to_revision(entry: HistoryEntry) -> Revision:
+    commit = entry.commit
+    return Revision(
+        commit=entry.commit_id,
+        version=commit.version,
+        parents=commit.parents,
+        operation=commit.operation,
+        author=commit.author,
+        message=commit.message,
+        time=datetime.fromisoformat(commit.time),
+        txn_id=commit.txn_id,
     )

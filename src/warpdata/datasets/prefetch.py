@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardPrefetcher", "Warmed", "choose_blobs", "warm_blobs"]
 
-_WARM_THREADS = 4
-
 
 class ShardPrefetcher:
     """A lookahead hook of a table: prefetches the artifact shards of each batch before the batch is returned.
@@ -63,7 +61,7 @@ def choose_blobs(blobs: Iterable[Blob], max_bytes: int | None) -> tuple[list[Blo
 
 def warm_blobs(session: Session, blobs: Sequence[Blob], progress: ProgressCounter) -> Warmed:
     """Fetch the blobs into the cache. The blobs of a local store count as present."""
-    if session.reader is session.writer:
+    if session.reads_directly:
         return Warmed(len(blobs), 0, sum(blob.byte_size for blob in blobs), 0)
     reader = session.media_reader
     if not isinstance(reader, CachedReader):
@@ -77,7 +75,7 @@ def warm_blobs(session: Session, blobs: Sequence[Blob], progress: ProgressCounte
         return outcome
 
     sizes = dict.fromkeys(Filled, 0)
-    for blob, outcome in zip(blobs, IO_POOL.map_all(fill, blobs, limit=_WARM_THREADS), strict=True):
+    for blob, outcome in zip(blobs, IO_POOL.map_all(fill, blobs), strict=True):
         sizes[outcome] += blob.byte_size
     return Warmed(len(blobs), sizes[Filled.FETCHED], sizes[Filled.PRESENT], sizes[Filled.NO_ROOM])
 

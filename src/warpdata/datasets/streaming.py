@@ -6,14 +6,18 @@ NumPy; `Dataset` therefore imports this module when a stream is opened.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from warpdata.datasets.artifacts import open_for_stream
 from warpdata.datasets.dataset import Dataset, open_dataset
 from warpdata.datasets.ref_columns import RefColumns
 from warpdata.datasets.table_source import open_table_source
-from warpdata.kinds.tables import check_column_names
+from warpdata.errors import BadInputError, UnsupportedError
+from warpdata.kinds.artifacts import resolve_resize
+from warpdata.kinds.tables import Table, check_column_names
 from warpdata.repository.catalog import Address
+from warpdata.repository.rows import RowSelection
 from warpdata.session import VersionAddress
 from warpdata.streaming import (
     Collate,
@@ -37,34 +41,58 @@ class StreamRequest:
     columns: tuple[str, ...] | None
     filter: str | None
     options: StreamOptions
+    rows: RowSelection | None = None
+    """The rows that a given table is restricted to; None for all."""
 
     @staticmethod
-    def parse(table: str, keywords: RowKeywords, *, collate: Collate) -> StreamRequest:
-        """Check the keyword arguments of `Dataset.stream`."""
+    def parse(dataset: Dataset, table: str | Table | None, keywords: RowKeywords, *, collate: Collate) -> StreamRequest:
+        """Check the arguments of `Dataset.stream`. A given `Table` brings its columns, filters and rows."""
         options = StreamOptions.parse(keywords, RowKeywords.__annotations__, collate=collate)
         columns = keywords.get("columns")
         names = None if columns is None else check_column_names(columns)
-        return StreamRequest(table, names, keywords.get("filter"), options)
+        if not isinstance(table, Table):
+            return StreamRequest(table or dataset.main_table(), names, keywords.get("filter"), options)
+        if table.entry != dataset.manifest.tables.get(table.name):
+            raise BadInputError(
+                f"table {table.name!r} is not of this version of {dataset.id}",
+                hint="Take it from the same dataset object: ds.stream(ds.sample(…)).",
+            )
+        given = keywords.get("filter")
+        filters = [text for text in (table.filter_text, given) if text]
+        joined = " AND ".join(f"({text})" for text in filters) if len(filters) > 1 else None
+        condition = joined or (filters[0] if filters else None)
+        return StreamRequest(table.name, table.columns if names is None else names, condition, options, table.rows)
 
 
 def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     """Open a stream. Reads at most the schema of the table, and with `shuffle=True` a footer."""
-    bound, on_selectivity = open_for_stream(dataset, request.table, request.columns, request.filter)
-    table = replace(dataset.table(request.table), schema_transform=RefColumns(bound) if bound else None)
+    is_part = request.filter is not None or request.rows is not None
+    bound, on_selectivity = open_for_stream(dataset, request.table, request.columns, is_part=is_part)
+    table = replace(
+        dataset.table(request.table), schema_transform=RefColumns(bound) if bound else None, rows=request.rows
+    )
     table.check_row_counts()
     if request.filter is not None:
         table = table.filter(request.filter)
     if request.columns is not None:
         table = table.select(request.columns)
+    names: Collection[str] = bound if request.columns is None else request.columns
+    images = [name for name in names if name in bound and bound[name][1] == "image"]
+    options = replace(request.options, resize=resolve_resize(request.options.resize, images))
     artifacts = {column: artifact for column, (artifact, _) in bound.items()}
-    source = open_table_source(table, (dataset.id, dataset.version), artifacts, request.options, on_selectivity)
+    source = open_table_source(table, (dataset.id, dataset.version), artifacts, options, on_selectivity)
 
     def at_version(version: str) -> Stream:
+        if request.rows is not None and version != dataset.version:
+            raise UnsupportedError(
+                "a stream over a sample cannot go on with another version",
+                hint="Take a sample of the other version, or stream with a filter.",
+            )
         return open_stream(open_dataset(dataset.session, Address(dataset.id, version)), request)
 
     session = dataset.session
     context = StreamContext(session.timer, session.counters.snapshot, at_version, session.settings.media_memory_bytes)
-    return Stream(source, request.options, context)
+    return Stream(source, options, context)
 
 
 def reopen_later(dataset: Dataset, request: StreamRequest) -> OpenStream:

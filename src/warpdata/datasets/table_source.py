@@ -10,7 +10,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,7 +22,9 @@ from warpdata.kinds.artifacts import Artifact, FutureBytes, read_ahead
 from warpdata.kinds.tables import Table, TakeRows
 from warpdata.limits import GIB, MAX_SHUFFLE_BLOCKS, MIB
 from warpdata.primitives.cached_property import cached_property
-from warpdata.repository.manifest import iter_rows
+from warpdata.primitives.hashing import sha256_hex
+from warpdata.repository.manifest import iter_located
+from warpdata.repository.rows import RowSelection
 from warpdata.streaming import (
     Columns,
     ConsumedSegment,
@@ -57,8 +59,8 @@ _MAX_BLOCKS = MAX_SHUFFLE_BLOCKS // 4
 _OPENING_BLOCKS = 4
 _CACHED_ROW_BYTES = 256 * MIB
 
-_ConsumedRows: TypeAlias = dict[str, "NDArray[np.int64]"]
-"""For each shard, by hash, the number of times that each of its rows was consumed."""
+_ConsumedRows: TypeAlias = list[tuple[Table, "NDArray[np.int64]"]]
+"""The rows that were consumed of each segment, ascending, with their table."""
 
 
 @dataclass(frozen=True)
@@ -69,25 +71,23 @@ class TableSource(VersionedSource):
     on_selectivity: OnSelectivity | None = field(default=None, kw_only=True, compare=False)
 
     @cached_property
-    def selection(self) -> NDArray[np.int64] | None:
-        """The rows that the filters keep, or None for all. Scans the columns of the filters."""
-        if not self.table.filters:
-            return None
-        rows = self.table.row_numbers()
+    def selection(self) -> RowSelection:
+        """The rows that the filters keep. Scans the columns of the filters."""
+        rows = self.table.select_rows()
         if self.on_selectivity is not None:
-            self.on_selectivity(len(rows) / max(self.max_samples, 1))
+            self.on_selectivity(len(rows) / max(self.table.entry.shards.row_count, 1))
         return rows
 
     @cached_property
     def identity(self) -> TableIdentity:
-        selection = self.selection
-        return self._table_identity(self.max_samples if selection is None else len(selection))
+        return self._table_identity(len(self.selection))
 
     def _table_identity(self, sample_count: int) -> TableIdentity:
         return TableIdentity(
             dataset_id=self.dataset_id,
             version=self.version,
             table=self.table.name,
+            rows="" if self.table.rows is None else sha256_hex(self.table.rows.numbers.astype("<i8").tobytes()),
             filter=self.table.filter_text,
             sample_count=sample_count,
             seed=self.seed,
@@ -101,7 +101,7 @@ class TableSource(VersionedSource):
 
     @property
     def max_samples(self) -> int:
-        return self.table.entry.shards.row_count
+        return self.table.unfiltered_count
 
     @property
     def media_bytes(self) -> float:
@@ -144,18 +144,15 @@ class TableSource(VersionedSource):
         return [(0, row) for row in self.rows_at(start, stop, epoch).tolist()]
 
     def position_of(self, location: SampleLocation, epoch: int) -> int:
-        row, selection = location[1], self.selection
-        sample = row
-        if selection is not None:
-            sample = int(np.searchsorted(selection, row))
-            if sample >= len(selection) or selection[sample] != row:
-                raise BadInputError(f"row {row} is not kept by the filter")
-        return self.identity.order(epoch).position_of(sample)
+        row = location[1]
+        if row not in self.selection:
+            raise BadInputError(f"row {row} is not kept by the filter")
+        return self.identity.order(epoch).position_of(self.selection.rank(row))
 
     def rebased(
         self, epoch: int, consumed: Sequence[ConsumedSegment], source_at: Callable[[str], VersionedSource]
     ) -> VersionedSource:
-        rows: _ConsumedRows = {}
+        rows: _ConsumedRows = []
         for number, segment in enumerate(consumed):
             base = source_at(segment.version)
             assert isinstance(base, TableSource), "the same source at another version"
@@ -166,7 +163,7 @@ class TableSource(VersionedSource):
                     f"the token has {segment.samples_done} samples done of version {segment.version[:12]}, "
                     f"which has {before.identity.sample_count}"
                 )
-            _count_rows(rows, base.table, before.rows_at(0, segment.samples_done, epoch))
+            rows.append((base.table, np.sort(before.rows_at(0, segment.samples_done, epoch))))
         return _without(self, rows, epoch, consumed)
 
     @cached_property
@@ -178,7 +175,7 @@ class TableSource(VersionedSource):
         return LoadedRows(rows, {} if media is None else _fetch_media(rows, needed, media))
 
     def _rows(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        return samples if self.selection is None else self.selection[samples]
+        return self.selection.select(samples)
 
 
 class _RowReader:
@@ -203,17 +200,16 @@ class _RowReader:
 class _RebasedSource(TableSource):
     """The rows of a version that remain of an epoch begun on other versions.
 
-    A row is identified by its shard and its position there. If a table has a shard several times, as many of its
-    copies of a row are left out as were consumed.
+    A row is identified by its sample id if one of the versions was edited, else by its shard and its position there.
+    If a table has a shard several times, as many of its copies of a row are left out as were consumed.
     """
 
     epoch: int = field(kw_only=True)
-    consumed_rows: NDArray[np.int64] = field(kw_only=True, compare=False)
+    consumed_rows: RowSelection = field(kw_only=True, compare=False)
 
     @cached_property
-    def selection(self) -> NDArray[np.int64]:
-        kept = self.table.row_numbers()
-        return kept[~np.isin(kept, self.consumed_rows, assume_unique=True)]
+    def selection(self) -> RowSelection:
+        return self.table.select_rows() - self.consumed_rows
 
     @cached_property
     def identity(self) -> RebasedIdentity:
@@ -245,7 +241,7 @@ def open_table_source(
 ) -> TableSource:
     """Return the source of a table. `version` is (dataset id, version); `artifacts` are those of its columns."""
     shards = table.entry.shards
-    row_bytes = shards.data_bytes / max(shards.row_count, 1)
+    row_bytes = shards.data_bytes / max(shards.stored_count, 1)
     media_bytes = sum(
         artifact.entry.shards.data_bytes / max(len(artifact), 1)
         for column, artifact in artifacts.items()
@@ -273,7 +269,7 @@ def choose_shuffle(table: Table, sample_bytes: float, row_bytes: float) -> Shuff
     of very many rows has longer blocks: their number bounds the memory of an order.
     """
     shards = table.entry.shards
-    count = shards.row_count
+    count = table.unfiltered_count
     rows = int(min(max(_BLOCK_BYTES / max(sample_bytes, 1.0), 1), _MAX_BLOCK_ROWS))
     if count * row_bytes > _CACHED_ROW_BYTES:
         rows = max(rows, table.group_rows())
@@ -314,22 +310,21 @@ def _fetch_media(
     return contents
 
 
-def _count_rows(consumed: _ConsumedRows, table: Table, rows: NDArray[np.int64]) -> None:
-    """Count rows of a table as consumed from its shards."""
-    ordered, shards = np.sort(rows), table.entry.shards
-    for first_row, shard in iter_rows(shards, table.load_page, 0, shards.row_count):
-        count = shard.row_count or 0
-        low, high = np.searchsorted(ordered, (first_row, first_row + count))
-        if low < high:
-            counts = consumed.setdefault(shard.hash, np.zeros(count, np.int64))
-            counts[ordered[low:high] - first_row] += 1
-
-
-def _find_rows(consumed: _ConsumedRows, table: Table) -> NDArray[np.int64]:
-    """Return the rows of a table that were consumed, ascending."""
-    found, seen, shards = [np.empty(0, np.int64)], Counter[str](), table.entry.shards
-    for first_row, shard in iter_rows(shards, table.load_page, 0, shards.row_count):
-        if shard.hash in consumed:
-            found.append(first_row + np.flatnonzero(consumed[shard.hash] > seen[shard.hash]))
-        seen[shard.hash] += 1
-    return np.concatenate(found)
+def _find_rows(consumed: _ConsumedRows, table: Table) -> RowSelection:
+    """Return the rows of a table that were consumed."""
+    if any(each.entry.manifest_format > 1 for each in (table, *(base for base, _ in consumed))):
+        ids = [part.ids for base, rows in consumed for part in base.locate(rows)]
+        everything = replace(table, filters=(), rows=None).sample_ids()
+        return RowSelection.of_numbers(np.flatnonzero(np.isin(everything, np.concatenate([[], *ids]))))
+    counts: dict[str, NDArray[np.int64]] = {}
+    for base, rows in consumed:
+        for part in base.locate(rows):
+            known = counts.setdefault(part.shard.hash, np.zeros(part.shard.stored_count, np.int64))
+            known[part.positions] += 1
+    found, seen = [np.empty(0, np.int64)], Counter[str]()
+    for located in iter_located(table.entry.shards, table.load_page):
+        digest = located.shard.hash
+        if digest in counts:
+            found.append(located.first_row + np.flatnonzero(counts[digest] > seen[digest]))
+        seen[digest] += 1
+    return RowSelection.of_numbers(np.concatenate(found))

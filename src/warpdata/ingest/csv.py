@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import ColumnNotFoundError, InvalidSourceError
+from warpdata.formats.media import ref_type_of
 from warpdata.formats.parquet import describe_all
 from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
 from warpdata.ingest.source_files import (
@@ -17,7 +18,6 @@ from warpdata.ingest.source_files import (
     list_files,
     read_first,
     read_tables,
-    ref_type_of,
 )
 from warpdata.kinds.artifacts import list_sources
 from warpdata.primitives.arguments import check_arguments

@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from warpdata.errors import InvalidSourceError
+from warpdata.formats.media import REF_TYPE_BY_SUFFIX, ref_type_of
 from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
-from warpdata.ingest.source_files import REF_TYPE_BY_SUFFIX, count_suffixes, read_rows, ref_type_of
+from warpdata.ingest.source_files import count_suffixes, read_rows
 from warpdata.kinds.artifacts import MemberSource, list_sources
 from warpdata.primitives.arguments import check_arguments
 from warpdata.publish import DatasetBuilder

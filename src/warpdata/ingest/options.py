@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from warpdata.kinds.artifacts import ArtifactInput
+from warpdata.primitives.outcomes import FieldOutcomes
 from warpdata.publish import DatasetBuilder
 
 __all__ = ["IngestReport", "OnReport", "Packing", "log_report"]
@@ -39,7 +40,8 @@ class Packing:
 class IngestReport:
     """The files that an ingest found.
 
-    `ignored` counts skipped files by suffix. `undescribed` counts media files without a row of metadata.
+    `ignored` counts skipped files by suffix. `undescribed` counts media files without a row of metadata. `fields` has
+    the outcome of every column and split of a dataset of another library.
     """
 
     source: str
@@ -47,6 +49,7 @@ class IngestReport:
     members: int
     ignored: Mapping[str, int] = field(default_factory=dict)
     undescribed: int = 0
+    fields: FieldOutcomes = field(default_factory=FieldOutcomes)
 
 
 class OnReport(Protocol):
@@ -62,3 +65,5 @@ def log_report(report: IngestReport) -> None:
         _LOG.warning("%s: skipped files of other types: %s", report.source, dict(report.ignored))
     if report.undescribed:
         _LOG.warning("%s: the metadata does not name %d files", report.source, report.undescribed)
+    for outcome in (*report.fields.changed, *report.fields.lost):
+        _LOG.warning("%s: %s: %s", report.source, outcome.field, outcome.how)

@@ -1,4 +1,4 @@
-"""Files on disk: their types by suffix, and tables in CSV, TSV, JSON lines and Parquet, read as Arrow.
+"""Files on disk: tables in CSV, TSV, JSON lines and Parquet, read as Arrow.
 
 Arrow infers types from a whole file, so memory holds a file while it is read. An empty cell of a text column is an
 empty string.
@@ -6,55 +6,40 @@ empty string.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import InvalidSourceError
+from warpdata.errors import InvalidSourceError, WarpError
+from warpdata.formats.media import suffix_of
 from warpdata.formats.parquet import describe_parquet, plain_rows
-from warpdata.primitives.paths import check_inside, find_files, glob_root, is_glob
+from warpdata.limits import MAX_FOREIGN_INDEX_BYTES
+from warpdata.primitives.paths import find_files, is_glob
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "REF_TYPE_BY_SUFFIX",
     "TABLE_SUFFIXES",
     "FileSource",
+    "check_file_name",
     "count_suffixes",
     "list_files",
     "read_first",
+    "read_json",
     "read_rows",
     "read_tables",
-    "ref_type_of",
+    "source_errors",
+    "split_order",
 ]
 
 FileSource: TypeAlias = str | Path | Iterable[str | Path]
 """A file, a directory, a glob, or a list of these."""
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
-_SUFFIXES = {
-    "image": "jpg jpeg jfif png webp gif tif tiff bmp dib ppm pgm pbm pnm jp2 j2k avif qoi",
-    "audio": "wav flac mp3 ogg oga opus aif aiff aifc au snd caf w64 rf64",
-    "video": "mp4 m4v mov mkv webm avi mpg mpeg ts m2ts flv ogv wmv asf ivf",
-}
-
-REF_TYPE_BY_SUFFIX: Mapping[str, str] = {
-    suffix: ref_type for ref_type, suffixes in _SUFFIXES.items() for suffix in suffixes.split()
-}
-"""Suffixes of files that references can decode, without the dot."""
-
-
-def suffix_of(path: str) -> str:
-    """Return the part of the file name after the last dot, in lower case; "" for `README` and `.profile`."""
-    stem, dot, suffix = path.rpartition("/")[2].rpartition(".")
-    return suffix.lower() if stem and dot else ""
-
-
-def ref_type_of(path: str) -> str | None:
-    """Return "image", "audio" or "video"; None for other files."""
-    return REF_TYPE_BY_SUFFIX.get(suffix_of(path))
 
 
 def count_suffixes(paths: Iterable[str]) -> dict[str, int]:
@@ -70,19 +55,53 @@ def list_files(source: FileSource, suffixes: Sequence[str], *, follow_links: boo
     """
     found: list[Path] = []
     for name in [source] if isinstance(source, str | Path) else source:
-        matches = find_files(name, suffixes, ignore_case=True)
+        matches = find_files(name, suffixes, ignore_case=True, follow_links=follow_links)
         if not matches and is_glob(name):
             raise InvalidSourceError(f"no file matches {str(name)!r}", hint="Check the path; quote globs in a shell.")
         if not matches:
             raise InvalidSourceError(f"{name} contains no file that ends in {' or '.join(suffixes)}")
-        if not follow_links and is_glob(name):
-            check_inside(matches, glob_root(name))
-        elif not follow_links and Path(name).expanduser().is_dir():
-            check_inside(matches, Path(name).expanduser())
         found.extend(matches)
     if not found:
         raise InvalidSourceError("the list of files is empty", hint="Pass a path, a glob, or a list of these.")
     return sorted(dict.fromkeys(found), key=lambda file: str(file).encode("utf-8", "surrogateescape"))
+
+
+def check_file_name(name: object, where: str | Path) -> str:
+    """Return the name of a file of a foreign index. `InvalidSourceError` if it leads out of its directory."""
+    if not isinstance(name, str) or name in ("", ".", "..") or any(mark in name for mark in "/\\\0"):
+        raise InvalidSourceError(f"{where} names {name!r}, which is not a file of its directory")
+    return name
+
+
+def split_order(split: str) -> tuple[int, str]:
+    """Return a key that sorts splits as people list them: training, validation, test, then others by name."""
+    order = ("train", "val", "valid", "validation", "dev", "test")
+    return order.index(split.lower()) if split.lower() in order else len(order), split
+
+
+@contextmanager
+def source_errors(where: str | Path) -> Iterator[None]:
+    """Raise `InvalidSourceError` for errors of a library or of the system while a foreign file is read."""
+    try:
+        yield
+    except (WarpError, GeneratorExit):
+        raise
+    except OSError as error:
+        raise InvalidSourceError(f"{where} cannot be read: {error.strerror or error}") from error
+    except Exception as error:
+        raise InvalidSourceError(f"{where} is damaged: {type(error).__name__}: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a small JSON object of another library. `InvalidSourceError` if it is missing, large or no object."""
+    with source_errors(path):
+        size_bytes = path.stat().st_size
+        if size_bytes > MAX_FOREIGN_INDEX_BYTES:
+            raise InvalidSourceError(f"{path} has {size_bytes:,} bytes; the limit is {MAX_FOREIGN_INDEX_BYTES:,}")
+        document = json.loads(path.read_bytes())
+    if not isinstance(document, dict):
+        raise InvalidSourceError(f"{path} holds no JSON object")
+    return document
 
 
 def read_tables(paths: Sequence[Path]) -> pa.Table:

@@ -7,17 +7,22 @@ the tars completely.
 
 from __future__ import annotations
 
+import errno
+import gzip
 import re
+import shutil
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpdata.errors import InvalidSourceError
+from warpdata.errors import ErrorKind, InvalidSourceError, StorageError
+from warpdata.formats.media import REF_TYPE_BY_SUFFIX
 from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
-from warpdata.ingest.source_files import REF_TYPE_BY_SUFFIX, FileSource, list_files
+from warpdata.ingest.source_files import FileSource, list_files
 from warpdata.kinds.artifacts import check_member_path
 from warpdata.limits import MIB
 from warpdata.primitives.arguments import check_arguments
@@ -35,9 +40,11 @@ _TEXTS = frozenset({"txt", "text", "transcript", "cls", "cls2", "class", "count"
 _JSON = frozenset({"json", "jsn"})
 _INTEGER = re.compile(r"\s*(?:0|-?[1-9][0-9]{0,18})\s*", re.ASCII)
 _INT64 = range(-(2**63), 2**63)
+_GZIP_SUFFIXES = (".tar.gz", ".tgz")
 _MAX_TEXT_BYTES = 1 * MIB
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 16 * MIB
+_COPY_BYTES = 1 * MIB
 
 
 @check_arguments
@@ -55,13 +62,14 @@ def webdataset(
 
     `__key__` is the common part of the names of a sample's files. Each suffix is a column. Image, audio, video and
     other files are bound to the artifact. `.cls`, `.id`, `.txt`, `.json` and similar files become values: integers if
-    all of them are, else text. If a sample lacks a file, its cell is null. Links that leave the directory are refused,
-    or with `follow_links` followed.
+    all of them are, else text. If a sample lacks a file, its cell is null. Tars that end in `.tar.gz` or `.tgz` are
+    decompressed first. Links that leave the directory are refused, or with `follow_links` followed.
     """
     import pyarrow as pa
 
     builder = DatasetBuilder(dataset_id, store)
-    paths = list_files(source, (".tar",), follow_links=follow_links)
+    listed = list_files(source, (".tar", *_GZIP_SUFFIXES), follow_links=follow_links)
+    paths = _expand_all(listed, builder)
     columns = learn_columns(paths)
     if not columns.sample_count:
         raise InvalidSourceError(f"{source!s} contains no sample", hint="A sample is 0001.jpg and 0001.cls.")
@@ -73,6 +81,31 @@ def webdataset(
     ignored = {"": columns.nameless_count} if columns.nameless_count else {}
     report(IngestReport(str(source), columns.sample_count, columns.member_count, ignored))
     return builder
+
+
+def _expand_all(paths: Sequence[Path], builder: DatasetBuilder) -> list[Path]:
+    """Replace compressed tars by plain ones in the staging directory, so that members can be read by range."""
+    return [_expand(path, number, builder) if _is_gzip(path) else path for number, path in enumerate(paths)]
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.name.lower().endswith(_GZIP_SUFFIXES)
+
+
+def _expand(path: Path, number: int, builder: DatasetBuilder) -> Path:
+    target = builder.staging_dir / f"{number:06d}-{path.name}.tar"
+    try:
+        with gzip.open(path, "rb") as packed, target.open("xb") as file:
+            shutil.copyfileobj(packed, file, _COPY_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(
+                f"{path} does not fit into the staging directory when it is decompressed",
+                hint="Free some space, or set WARP_CACHE_DIR to a directory on a larger disk.",
+                kind=ErrorKind.STORE_FULL,
+            ) from error
+        raise InvalidSourceError(f"{path} cannot be decompressed: {error}") from error
+    return target
 
 
 @dataclass(slots=True)

@@ -4,9 +4,11 @@ This face has the protocol that all kinds implement, and the registry. It import
 """
 
 from warpdata.kinds.payload import (
+    ChooseSide,
     EntryInfo,
     LazyBlob,
     PayloadKind,
+    Side,
     StageContext,
     StagedBlob,
     StagedEntry,
@@ -14,15 +16,18 @@ from warpdata.kinds.payload import (
     copied_blob,
     entries_by_kind,
     hash_file,
+    merge_item,
     payload_kind,
     pick_entry,
     shards_of,
 )
 
 __all__ = [
+    "ChooseSide",
     "EntryInfo",
     "LazyBlob",
     "PayloadKind",
+    "Side",
     "StageContext",
     "StagedBlob",
     "StagedEntry",
@@ -30,6 +35,7 @@ __all__ = [
     "copied_blob",
     "entries_by_kind",
     "hash_file",
+    "merge_item",
     "payload_kind",
     "pick_entry",
     "shards_of",

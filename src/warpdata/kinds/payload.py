@@ -15,9 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from warpdata.errors import InvalidSourceError, NotFoundError
+from warpdata.errors import InvalidSourceError, NotFoundError, UnsupportedError
 from warpdata.primitives.hashing import Blob, Fingerprint, fingerprint_file
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.primitives.reprs import short_repr
@@ -27,9 +27,11 @@ from warpdata.repository.manifest import LoadPage, Manifest, ManifestEntry, Shar
 from warpdata.session import Session
 
 __all__ = [
+    "ChooseSide",
     "EntryInfo",
     "LazyBlob",
     "PayloadKind",
+    "Side",
     "StageContext",
     "StagedBlob",
     "StagedEntry",
@@ -37,6 +39,7 @@ __all__ = [
     "copied_blob",
     "entries_by_kind",
     "hash_file",
+    "merge_item",
     "payload_kind",
     "pick_entry",
     "shards_of",
@@ -50,18 +53,30 @@ _REGISTRY = {
 }
 """The kind of each section, imported on first use: some need NumPy. In the order in which entries are staged."""
 
+Side: TypeAlias = Literal["ours", "theirs"]
+
+ChooseSide: TypeAlias = Callable[[str], Side]
+"""Returns the side to keep of an item that both sides changed, by path or id. May be called twice for an item."""
+
 EntryT = TypeVar("EntryT")
 OpenedT = TypeVar("OpenedT")
 
 
 @dataclass(frozen=True, slots=True)
 class VersionContext:
-    """An opened version, for kinds to open its entries."""
+    """An opened version, for kinds to open its entries. Its session finds blobs of later generations, see `of`."""
 
     session: Session
     ref: VersionRef
     manifest: Manifest
     load_page: LoadPage
+
+    @staticmethod
+    def of(session: Session, ref: VersionRef) -> VersionContext:
+        """Read the manifest of a version, and open a session that finds its blobs."""
+        manifest = session.catalog.manifest(ref)
+        session = session.at_generations(manifest.generations)
+        return VersionContext(session, ref, manifest, session.catalog.load_page)
 
     def __repr__(self) -> str:
         return short_repr("VersionContext", self.ref.dataset_id, version=self.ref.version[:12])
@@ -175,12 +190,46 @@ class PayloadKind(ABC, Generic[EntryT, OpenedT]):
         """
         return staged.entry
 
+    def edit(
+        self, version: VersionContext, name: str, added: Any, removed: Sequence[str], context: StageContext
+    ) -> StagedEntry:
+        """Return the stored entry with items added, and others removed by path or id. `item_count` counts the added.
+
+        `version` may have blobs that are not uploaded yet. By default, `UnsupportedError`.
+        """
+        raise UnsupportedError(f"{self.plural} cannot be edited", hint=f"Publish the {self.noun} again.")
+
+    def added_shards(self, base: ManifestEntry | None, staged: StagedEntry) -> Sequence[Shard]:
+        """Return the shards to add to the entry that `merge` returned. By default, those of the staged entry."""
+        return staged.shards
+
+    def merge_sides(
+        self,
+        name: str,
+        sides: tuple[VersionContext, VersionContext, VersionContext],
+        choose: ChooseSide,
+        context: StageContext,
+    ) -> StagedEntry | None:
+        """Merge an entry that two versions changed, item by item. `sides` are the base, ours and theirs.
+
+        None if items of this entry cannot be merged, as by default. The base may lack the entry.
+        """
+        return None
+
     def check_append(self, version: VersionContext, name: str, staged: StagedEntry) -> None:
         """Raise `SchemaMismatchError` if the staged entry cannot be added to the stored one."""
 
     def locate_corruption(self, version: VersionContext, name: str, corrupt: Collection[Blob]) -> Iterator[str]:
         """Yield which parts of an entry some corrupt blobs affect, for `warp verify`. By default, nothing."""
         return iter(())
+
+
+def merge_item(key: str, contents: tuple[object, object, object], choose: ChooseSide) -> Side:
+    """Return the side that has the merged item. `contents` are those of base, ours and theirs; None for no item."""
+    before, mine, other = contents
+    if other in (before, mine):
+        return "ours"
+    return "theirs" if mine == before else choose(key)
 
 
 def payload_kind(section: str) -> PayloadKind[Any, Any]:

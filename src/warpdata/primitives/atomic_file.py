@@ -100,12 +100,13 @@ def replacing(path: Path, *, is_durable: bool = True) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def staged_path(path: Path) -> Iterator[Path]:
+def staged_path(path: Path, *, replaces_empty: bool = False) -> Iterator[Path]:
     """Yield a free name beside `path` for a new file or directory, renamed when the block ends and else removed.
 
-    `FileExistsError` if `path` exists. Parent directories are made. Nothing is synced.
+    `FileExistsError` if `path` exists; with `replaces_empty`, an empty directory is replaced by a directory. Parent
+    directories are made. Nothing is synced.
     """
-    if path.exists():
+    if path.exists() and not (replaces_empty and path.is_dir() and not any(path.iterdir())):
         raise FileExistsError(f"{path} already exists")
     path.parent.mkdir(parents=True, exist_ok=True)
     staged = _temporary_beside(path)

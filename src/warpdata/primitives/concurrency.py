@@ -1,7 +1,7 @@
-"""Limits that follow the machine and the network: cores, memory for reads, open files, and requests in flight.
+"""The cores, the memory and the open files that this process may use.
 
-Cores and memory are those that the container may use. The number of requests follows measured throughput: it doubles
-while throughput grows with it, and returns when it does not. No value is fitted to a machine.
+Cores and memory are those of the machine, or of the container and the control groups around the process if they allow
+fewer. `WARP_THREADS` replaces the number of cores.
 """
 
 from __future__ import annotations
@@ -10,137 +10,75 @@ import contextlib
 import functools
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from warpdata.limits import MIB
-from warpdata.primitives.fork import register_after_fork
 
 if sys.platform != "win32":
     import resource
 
-__all__ = ["AdaptiveLimit", "descriptor_share", "read_ahead_bytes", "usable_cores"]
+__all__ = [
+    "MachineLimit",
+    "core_limit",
+    "default_read_memory",
+    "descriptor_share",
+    "memory_limit",
+    "set_threads",
+    "usable_cores",
+]
 
-_MIN_GAIN = 1.15
-"""Less throughput than this, for twice the requests, does not pay."""
-_REQUEST_WORK_BYTES = 1_000_000
-"""Work of a request beyond its bytes, so that many small requests count as throughput too."""
-_MIN_WINDOW_S = 0.02
-_FIRST_HOLD_WINDOWS = 16
-_MAX_HOLD_WINDOWS = 256
 _QUOTA_AGE_S = 5.0
 _CGROUP = Path("/sys/fs/cgroup")
-_MEMORY_FRACTION = 64
-_MIN_READ_AHEAD_BYTES, _MAX_READ_AHEAD_BYTES = 128 * MIB, 1024 * MIB
+_OWN_CGROUP = Path("/proc/self/cgroup")
+_MEMORY_FRACTION = 16
+_MIN_READ_BYTES, _MAX_READ_BYTES = 256 * MIB, 4096 * MIB
 
 
-class AdaptiveLimit:
-    """A number of requests in flight that follows throughput. Safe to share between threads.
+@dataclass(frozen=True, slots=True)
+class MachineLimit:
+    """A number, and what it comes from, in words."""
 
-    A limit is judged by as many requests as it allows, after as many that began under the previous limit. Only
-    windows in which requests waited for a slot count: throughput of an idle network says nothing.
-    """
-
-    def __init__(self, first: int, highest: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._first, self._highest = first, highest
-        self._clock = clock
-        self._value = first
-        self._before: tuple[int, float] | None = None
-        """The previous limit and its throughput, while another limit is tried; None while the limit holds."""
-        self._settling = self._bytes = self._requests = self._saturated = 0
-        self._hold_windows = self._windows_held = _FIRST_HOLD_WINDOWS
-        self._since = clock()
-        self._reset()
-        register_after_fork(self._reset)
-
-    @property
-    def value(self) -> int:
-        """The most requests to have in flight now."""
-        return self._value
-
-    def record(self, size_bytes: int, *, is_saturated: bool) -> None:
-        """Count a request that has ended. `is_saturated`: others waited for its slot."""
-        with self._lock:
-            if self._settling:
-                self._settling -= 1
-                if not self._settling:
-                    self._begin_window()
-                return
-            self._bytes += size_bytes
-            self._requests += 1
-            self._saturated += is_saturated
-            elapsed_s = self._clock() - self._since
-            if self._requests < self._value or elapsed_s < _MIN_WINDOW_S:
-                return
-            if 2 * self._saturated >= self._requests:
-                self._decide((self._bytes + _REQUEST_WORK_BYTES * self._requests) / elapsed_s)
-            self._begin_window()
-
-    def _decide(self, throughput: float) -> None:
-        if self._before is None:  # holding
-            self._windows_held += 1
-            if self._windows_held >= self._hold_windows:
-                self._probe(throughput)
-        elif throughput >= _MIN_GAIN * self._before[1]:
-            self._hold_windows = _FIRST_HOLD_WINDOWS
-            self._probe(throughput)
-        else:
-            self._hold_windows = min(2 * self._hold_windows, _MAX_HOLD_WINDOWS)
-            self._hold(self._before[0])
-
-    def _probe(self, throughput: float) -> None:
-        """Try twice the requests."""
-        if self._value >= self._highest:
-            self._hold(self._value)
-            return
-        self._before = (self._value, throughput)
-        self._set(min(2 * self._value, self._highest))
-
-    def _hold(self, value: int) -> None:
-        self._before = None
-        self._windows_held = 0
-        self._set(value)
-
-    def _set(self, value: int) -> None:
-        self._settling = max(self._value, value)
-        self._value = value
-
-    def _begin_window(self) -> None:
-        self._since = self._clock()
-        self._bytes = self._requests = self._saturated = 0
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._value = self._first
-        self._settling = 0
-        self._before = None
-        self._hold_windows = self._windows_held = _FIRST_HOLD_WINDOWS  # the first window decides
-        self._begin_window()
+    value: int
+    reason: str
 
 
 def usable_cores() -> int:
     """Return the number of cores this process may use. It can change while a container runs."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, min(cores, _quota.cores()))
+    if _settings.threads is not None:
+        return _settings.threads
+    return max(1, min(_affinity(), _quota.cores()))
+
+
+def core_limit() -> MachineLimit:
+    """Return the number of threads for computing, and the reason for it."""
+    if _settings.threads is not None:
+        return MachineLimit(_settings.threads, "set by WARP_THREADS")
+    affinity, quota = _affinity(), _quota.cores()
+    if quota < affinity:
+        return MachineLimit(max(1, quota), f"the CPU quota of the container; the process may run on {affinity} cores")
+    machine = os.cpu_count() or affinity
+    if affinity < machine:
+        return MachineLimit(affinity, f"the CPU affinity of the process; the machine has {machine} cores")
+    return MachineLimit(affinity, "all cores of the machine")
+
+
+def memory_limit() -> MachineLimit:
+    """Return the bytes of memory of the machine or of the container, and which of them it is."""
+    return _find_memory(_cgroup_directories("memory", _CGROUP, _OWN_CGROUP))
 
 
 @functools.cache
-def read_ahead_bytes() -> int:
-    """Return how many stored bytes one reader may hold ahead of its caller: a small part of the usable memory."""
-    return min(max(_usable_memory(_CGROUP) // _MEMORY_FRACTION, _MIN_READ_AHEAD_BYTES), _MAX_READ_AHEAD_BYTES)
+def default_read_memory() -> int:
+    """Return the bytes that all readers together may hold: a small part of the usable memory."""
+    return min(max(memory_limit().value // _MEMORY_FRACTION, _MIN_READ_BYTES), _MAX_READ_BYTES)
 
 
-def _usable_memory(root: Path) -> int:
-    """Return the bytes of memory of the machine, or of the container if it has fewer."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-    limits = [machine] if machine > 0 else [_MIN_READ_AHEAD_BYTES * _MEMORY_FRACTION]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # "max"
-            limits.append(int((root / name).read_text()))
-    return min(limits)
+def set_threads(threads: int | None) -> None:
+    """Replace the number of cores; None for those of the machine."""
+    _settings.threads = threads
 
 
 def descriptor_share(fraction: float, most: int) -> int:
@@ -152,8 +90,20 @@ def descriptor_share(fraction: float, most: int) -> int:
         return most if soft == resource.RLIM_INFINITY else max(8, min(most, int(soft * fraction)))
 
 
+class _Settings:
+    threads: int | None = None
+
+
+_settings = _Settings()
+
+
+def _affinity() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 class _Quota:
-    """The cores that the container's CPU quota allows, read again every few seconds."""
+    """The cores that the CPU quota allows, read again every few seconds."""
 
     def __init__(self) -> None:
         self._cores = 0
@@ -162,7 +112,8 @@ class _Quota:
     def cores(self) -> int:
         now = time.monotonic()
         if now - self._read_at >= _QUOTA_AGE_S:
-            self._cores, self._read_at = _read_quota(_CGROUP), now
+            self._cores = min(map(_read_quota, _cgroup_directories("cpu", _CGROUP, _OWN_CGROUP)), default=_UNLIMITED)
+            self._read_at = now
         return self._cores
 
 
@@ -170,14 +121,48 @@ _UNLIMITED = 1 << 20
 _quota = _Quota()
 
 
-def _read_quota(root: Path) -> int:
+def _cgroup_directories(controller: str, root: Path, own: Path) -> Iterator[Path]:
+    """Yield the directories of the control groups that bound this process, the innermost first, for both versions.
+
+    In a container the root is its own group. Elsewhere a group may be several levels below, and each level counts.
+    """
+    paths = {"": "/", controller: "/"}
+    with contextlib.suppress(OSError, ValueError):
+        for line in own.read_text().splitlines():
+            _, names, path = line.split(":", 2)
+            if not names:
+                paths[""] = path
+            elif controller in names.split(","):
+                paths[controller] = path
+    for base, path in ((root, paths[""]), (root / controller, paths[controller])):
+        inner = base / path.strip("/")
+        while inner.is_relative_to(base):
+            yield inner
+            if inner == base:
+                break
+            inner = inner.parent
+
+
+def _find_memory(directories: Iterator[Path]) -> MachineLimit:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    found = [MachineLimit(machine, "of the machine")] if machine > 0 else []
+    for directory in directories:
+        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):  # "max"
+                found.append(MachineLimit(int((directory / name).read_text()), "of the container"))
+    return min(
+        found, key=lambda limit: limit.value, default=MachineLimit(_MIN_READ_BYTES * _MEMORY_FRACTION, "assumed")
+    )
+
+
+def _read_quota(directory: Path) -> int:
     """Return the whole cores of the quota, rounded up. Reads the files of both versions of cgroups."""
     try:
-        limit, period = (root / "cpu.max").read_text().split()
+        limit, period = (directory / "cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            limit = (root / "cpu" / "cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu" / "cpu.cfs_period_us").read_text().strip()
+            limit = (directory / "cpu.cfs_quota_us").read_text().strip()
+            period = (directory / "cpu.cfs_period_us").read_text().strip()
         except OSError:
             return _UNLIMITED
     try:

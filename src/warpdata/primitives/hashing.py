@@ -92,6 +92,10 @@ def fingerprint_file(path: Path, on_bytes: OnBytes = ignore_bytes) -> Fingerprin
     return Fingerprint(Blob(strong.hexdigest(), size), quick.hexdigest())
 
 
-def blob_key(digest: str) -> str:
-    """The key under a store root; two levels of fan-out keep local directories small."""
-    return f"blobs/{digest[:2]}/{digest[2:4]}/{digest}"
+def blob_key(digest: str, generation: str | None = None) -> str:
+    """The key under a store root; two levels of fan-out keep local directories small.
+
+    A generation makes another key for the same content, because the key of a collected blob is not used again.
+    """
+    suffix = "" if generation is None else f".{generation}"
+    return f"blobs/{digest[:2]}/{digest[2:4]}/{digest}{suffix}"

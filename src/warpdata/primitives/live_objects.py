@@ -26,6 +26,9 @@ class LiveObjects(Generic[T]):
         key = id(item)
         self._references[key] = weakref.ref(item, partial(_forget, self._references, key))
 
+    def __len__(self) -> int:
+        return len(self._references)
+
     def __iter__(self) -> Iterator[T]:
         for reference in list(self._references.values()):
             item = reference()

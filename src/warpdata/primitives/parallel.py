@@ -1,438 +1,90 @@
-"""Two thread pools for the whole process: one for I/O, one for the CPU.
+"""The budgets of the whole process: a thread pool for I/O, one for the CPU, requests in flight, and memory for reads.
 
-Threads start when tasks wait for them and end when idle, so a call costs no pool of its own. Every call bounds its
-share of a pool by `limit`, and the pool serves all calls in turn. A thread that waits for a task which has not
-started runs the task itself, so tasks may submit tasks and wait for them: even a full pool cannot deadlock.
-Threads are daemons, and the interpreter waits only briefly for them when it exits.
+Pools, requests and memory follow the machine and the network, unless settings fix them. All readers share them.
 """
-
-# ruff: noqa: SLF001 - the classes of this module share one lock for each pool
 
 from __future__ import annotations
 
 import atexit
-import itertools
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
-from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
-from weakref import WeakSet
 
-from warpdata.primitives.concurrency import AdaptiveLimit, usable_cores
-from warpdata.primitives.fork import register_after_fork
+from warpdata.errors import BadInputError
+from warpdata.primitives.adaptive_limit import AdaptiveLimit
+from warpdata.primitives.concurrency import default_read_memory, set_threads, usable_cores
+from warpdata.primitives.read_memory import ReadMemory
+from warpdata.primitives.worker_pool import BoundedExecutor, WorkerPool
 
-__all__ = ["CPU_POOL", "IO_POOL", "REQUEST_LIMIT", "BoundedExecutor", "WorkerPool", "configure", "usable_cores"]
+__all__ = [
+    "CPU_POOL",
+    "IO_POOL",
+    "MAX_CONCURRENCY",
+    "MAX_READ_MEMORY_BYTES",
+    "MIN_READ_MEMORY_BYTES",
+    "READ_MEMORY",
+    "REQUEST_LIMIT",
+    "BoundedExecutor",
+    "WorkerPool",
+    "configure",
+    "disk_threads",
+    "request_slots",
+    "usable_cores",
+]
 
-_IDLE_S = 2.0
 _EXIT_S = 1.0
 _FIRST_REQUESTS, _MAX_REQUESTS = 32, 256
-
-P = ParamSpec("P")
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-class WorkerPool:
-    """Up to `size()` daemon threads, shared by any number of executors. Safe to share between threads."""
-
-    def __init__(self, name: str, size: Callable[[], int]) -> None:
-        self._name = name
-        self._default_size = size
-        self._fixed_size: int | None = None
-        self._numbers = itertools.count()
-        self._executors: WeakSet[BoundedExecutor] = WeakSet()
-        self._is_exiting = False
-        self._reset()
-        register_after_fork(self._reset_after_fork)
-
-    @property
-    def size(self) -> int:
-        """The most threads of the pool, now."""
-        return max(1, self._default_size() if self._fixed_size is None else self._fixed_size)
-
-    @property
-    def has_backlog(self) -> bool:
-        """True if tasks wait because all threads are busy."""
-        return bool(self._ready) and not self._idle and len(self._threads) >= self.size
-
-    def resize(self, size: int | None) -> None:
-        """Set the number of threads; None for the default. Threads above the number end after their task."""
-        self._fixed_size = size
-
-    def executor(self, limit: int | None = None) -> BoundedExecutor:
-        """Return an executor that uses at most `limit` threads of the pool. It costs nothing and may be dropped."""
-        return BoundedExecutor(self, limit)
-
-    def map_ordered(
-        self, fn: Callable[[T], R], items: Iterable[T], *, limit: int | None = None, ahead: int | None = None
-    ) -> Iterator[R]:
-        """Yield `fn(item)` in the order of the items. At most `limit` run at a time, and `ahead` wait to be yielded.
-
-        Items are taken as needed. An error, or closing the iterator, cancels what has not started and waits for
-        what has.
-        """
-        most = limit or self.size
-        ahead = 2 * most if ahead is None else ahead
-        with _closing(self.executor(most)) as executor:
-            pending: deque[Future[R]] = deque()
-            for item in items:
-                pending.append(executor.submit(fn, item))
-                if len(pending) > ahead:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-
-    def map_all(self, fn: Callable[[T], R], items: Iterable[T], *, limit: int | None = None) -> list[R]:
-        """Return `fn(item)` of all items, in order. Cheaper than `map_ordered` for many small items.
-
-        The first failure stops what has not started. When all have ended, the error of the earliest item is raised.
-        """
-        listed = list(items)
-        out: list[R | None] = [None] * len(listed)
-
-        def run(index: int) -> None:
-            out[index] = fn(listed[index])
-
-        self.for_each(range(len(listed)), lambda: nullcontext(run), limit=limit)
-        return cast("list[R]", out)
-
-    def run_all(self, tasks: Iterable[Callable[[], R]], *, limit: int | None = None) -> list[R]:
-        """Call all tasks and return their results, in order. Errors are those of `map_all`."""
-        return self.map_all(lambda task: task(), tasks, limit=limit)
-
-    def for_each(
-        self,
-        items: Sequence[T],
-        begin: Callable[[], AbstractContextManager[Callable[[T], object]]],
-        *,
-        limit: int | None = None,
-    ) -> None:
-        """Process every item once. Each thread, the caller included, enters `begin()` and applies its value to items.
-
-        Errors are those of `map_all`. No thread works on an item any more when this returns or raises, also after
-        a KeyboardInterrupt. With a limit of 1, items are processed in the calling thread, in order.
-        """
-        threads = min(limit or self.size, len(items))
-        if threads == 1:  # costs no executor
-            with begin() as process_alone:
-                for item in items:
-                    process_alone(item)
-            return
-        waiting = deque(enumerate(items))
-        failures: list[tuple[int, BaseException]] = []
-
-        def work_through() -> None:
-            index = -1
-            try:
-                with begin() as process:
-                    while waiting:
-                        try:
-                            index, item = waiting.popleft()
-                        except IndexError:  # another thread took the last one
-                            return
-                        process(item)
-            except BaseException as error:  # noqa: BLE001 - raised below, by the caller
-                waiting.clear()
-                failures.append((index, error))
-
-        with _closing(self.executor(max(1, threads - 1)), waiting.clear) as helpers:
-            for _ in range(threads - 1):
-                helpers.submit(work_through)
-            if threads:
-                work_through()
-        try:
-            if failures:
-                raise min(failures, key=lambda failure: failure[0])[1]
-        finally:
-            failures.clear()  # else the error and its traceback would refer to each other
-
-    # Below: called with the lock held, unless said otherwise.
-
-    def _reset(self) -> None:
-        # Reentrant, because the garbage collector may close an executor while this thread holds the lock.
-        self.lock = threading.RLock()
-        self.finished = threading.Condition(self.lock)
-        self._submitted = threading.Condition(self.lock)
-        self._ready: deque[BoundedExecutor] = deque()
-        self._threads: set[threading.Thread] = set()
-        self._idle = 0
-
-    def _reset_after_fork(self) -> None:
-        self._reset()
-        for executor in list(self._executors):
-            executor._reset_after_fork()
-
-    def _register(self, executor: BoundedExecutor) -> None:
-        self._executors.add(executor)
-
-    def _offer(self, executor: BoundedExecutor) -> None:
-        """Have a thread take a task of this executor."""
-        self._ready.append(executor)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._idle:
-            self._submitted.notify()
-        elif not self._is_exiting and len(self._threads) < self.size:
-            name = f"warpdata-{self._name}-{next(self._numbers)}"
-            thread = threading.Thread(target=self._work, name=name, daemon=True)
-            # Without a thread, at interpreter exit or where the system has no more, tasks run where they are awaited.
-            with suppress(RuntimeError):
-                thread.start()
-                self._threads.add(thread)
-
-    def _work(self) -> None:
-        """Run tasks until there are none for a while. Called without the lock."""
-        while (task := self._next_task()) is not None:
-            task.run()
-            del task  # an idle thread must not keep its last result alive
-
-    def _next_task(self) -> _Task | None:
-        """Return the next task, or None when the thread is to end. Called without the lock."""
-        with self.lock:
-            is_awake = True
-            while len(self._threads) <= self.size:
-                while self._ready:
-                    task = self._ready.popleft()._take()
-                    if task is not None:
-                        if self._ready:
-                            self._wake()
-                        return task
-                if not is_awake:
-                    break
-                self._idle += 1
-                is_awake = self._submitted.wait(_IDLE_S)
-                self._idle -= 1
-            self._threads.discard(threading.current_thread())
-            if self._ready:
-                self._wake()
-            return None
-
-    def _shut_down(self, timeout_s: float) -> None:
-        """Cancel what has not started and wait a little for the rest. Called without the lock, at exit.
-
-        The interpreter stops daemon threads at any point, perhaps with the lock held. So from here on the
-        threads that are left count no more, and new tasks run where they are awaited.
-        """
-        for executor in list(self._executors):
-            executor.shutdown(wait=False, cancel_futures=True)
-        with self.lock:
-            self.finished.wait_for(lambda: not any(one._running for one in self._executors), timeout_s)
-        self._is_exiting = True
-        self._reset()
-
-
-class BoundedExecutor(Executor):
-    """An executor over some threads of a `WorkerPool`. Use it as a `ThreadPoolExecutor` whose threads cost nothing.
-
-    At most `limit` tasks run at a time. One exception prevents deadlocks: a task that waits for another task of the
-    executor, with `result()` or `exception()`, runs it in its own thread if it has not started. Do not wait by other
-    means, such as `concurrent.futures.wait`, inside of a task.
-    """
-
-    def __init__(self, pool: WorkerPool, limit: int | None) -> None:
-        assert limit is None or limit > 0, limit
-        self._pool = pool
-        self._limit = limit
-        self._waiting: deque[_Task] = deque()
-        self._running: set[_Task] = set()
-        self._is_offered = False
-        self._is_closed = False
-        pool._register(self)
-
-    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        task = _Task(self, partial(fn, *args, **kwargs))
-        with self._pool.lock:
-            if self._is_closed:
-                raise RuntimeError("this executor is shut down")
-            self._waiting.append(task)
-            self._offer()
-        return task
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more tasks. Cancel those that have not started, or run them; wait for those that have."""
-        with self._pool.lock:
-            self._is_closed = True
-            cancelled = list(self._waiting) if cancel_futures else []
-            if cancel_futures:
-                self._waiting.clear()
-        for task in cancelled:
-            task.cancel()
-        while wait and (unstarted := self._take_waiting()):
-            unstarted.run()
-        with self._pool.lock:
-            own = set(_stack.tasks)  # a task, or a finalizer that interrupts it, may close its own executor
-            while wait and (self._waiting or self._running - own) and not self._pool._is_exiting:
-                self._pool.finished.wait()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Wait for all tasks; after an error, cancel those that have not started."""
-        self.shutdown(cancel_futures=error is not None)
-
-    def _offer(self) -> None:
-        if self._waiting and self._has_capacity() and not self._is_offered:
-            self._is_offered = True
-            self._pool._offer(self)
-
-    def _take(self) -> _Task | None:
-        """Return a task to run now. Called with the lock held, by the pool."""
-        self._is_offered = False
-        if not self._waiting or not self._has_capacity():
-            return None
-        task = self._waiting.popleft()
-        self._running.add(task)
-        self._offer()
-        return task
-
-    def _take_waiting(self) -> _Task | None:
-        """Return any task to run in this thread, which waits for all of them."""
-        with self._pool.lock:
-            task = self._waiting[0] if self._waiting else None
-            return task if task is not None and self._take_for_waiter(task) else None
-
-    def _take_for_waiter(self, task: _Task) -> bool:
-        """Take this task, to run it in the thread that waits for it. False: it has started, or has to wait."""
-        with self._pool.lock:
-            if task not in self._waiting or not (_stack.tasks or self._has_capacity()):
-                return False
-            self._waiting.remove(task)
-            self._running.add(task)
-            return True
-
-    def _end(self, task: _Task) -> None:
-        """Forget a task that has run or was cancelled."""
-        if self._pool._is_exiting:
-            return
-        with self._pool.lock:
-            self._running.discard(task)
-            if task.cancelled():
-                with suppress(ValueError):
-                    self._waiting.remove(task)
-            self._offer()
-            if self._is_closed:
-                self._pool.finished.notify_all()
-
-    def _has_capacity(self) -> bool:
-        return self._limit is None or len(self._running) < self._limit
-
-    def _reset_after_fork(self) -> None:
-        """Fail tasks whose threads the child does not have, so that no thread waits for them."""
-        lost = self._running - set(_stack.tasks)
-        self._running -= lost
-        self._is_offered = False
-        for task in self._waiting:
-            task.renew_lock()
-        for task in lost:
-            task.lose()
-
-
-class _Stack(threading.local):
-    """The tasks that run in a thread: one, and those that it waits for and therefore runs itself."""
-
-    def __init__(self) -> None:
-        self.tasks: list[_Task] = []
-
-
-_stack = _Stack()
-
-
-class _Task(Future[Any]):
-    """A future that the thread waiting for it may run."""
-
-    def __init__(self, executor: BoundedExecutor, call: Callable[[], Any]) -> None:
-        super().__init__()
-        self._executor = executor
-        self._call = call
-
-    def run(self) -> None:
-        """Run a task that its executor has taken."""
-        _stack.tasks.append(self)
-        try:
-            if self.set_running_or_notify_cancel():
-                self.set_result(self._call())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is needed
-            with suppress(InvalidStateError):
-                self.set_exception(error)
-        finally:
-            del self._call  # frees its arguments
-            _stack.tasks.pop()
-            self._executor._end(self)
-
-    def result(self, timeout: float | None = None) -> Any:
-        self._help(timeout)
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._help(timeout)
-        return super().exception(timeout)
-
-    def cancel(self) -> bool:
-        is_cancelled = super().cancel()
-        if is_cancelled:
-            self._executor._end(self)
-        return is_cancelled
-
-    def renew_lock(self) -> None:
-        """Replace the lock, after a fork: a thread of the parent may have held it."""
-        self._condition = threading.Condition()
-
-    def lose(self) -> None:
-        """Fail: the thread that ran this task stayed in the parent process."""
-        self.renew_lock()
-        with suppress(InvalidStateError):
-            self.set_exception(BrokenExecutor("the process was forked while this task ran in another thread"))
-
-    def _help(self, timeout: float | None) -> None:
-        if timeout is None and not self.done() and self._executor._take_for_waiter(self):
-            self.run()
-
-
-@contextmanager
-def _closing(executor: BoundedExecutor, stop: Callable[[], object] = lambda: None) -> Iterator[BoundedExecutor]:
-    """End with no task running, whatever happens: callers own the memory that tasks write to."""
-    try:
-        yield executor
-        executor.shutdown(cancel_futures=True)
-    finally:
-        stop()
-        _shut_down_patiently(executor)
-
-
-def _shut_down_patiently(executor: BoundedExecutor) -> None:
-    """Wait for running tasks also through interrupts, and raise the last interrupt afterwards."""
-    try:
-        executor.shutdown(cancel_futures=True)
-    except KeyboardInterrupt:
-        _shut_down_patiently(executor)
-        raise
-
+_MIN_IO_THREADS = 8
+"""Not every task sends requests, and some wait for other tasks."""
+_DISK_WAITERS = 2
+MAX_CONCURRENCY = 1024
+"""The largest number of threads or requests that a process may be set to."""
+MIN_READ_MEMORY_BYTES, MAX_READ_MEMORY_BYTES = 1_000_000, 1_000_000_000_000
 
 REQUEST_LIMIT = AdaptiveLimit(_FIRST_REQUESTS, _MAX_REQUESTS)
-"""The requests that the process has in flight. Stores report every request here."""
+"""The requests that the process has in flight. Stores send every range request in one of its slots."""
 
-IO_POOL = WorkerPool("io", lambda: REQUEST_LIMIT.value)
+IO_POOL = WorkerPool("io", lambda: max(REQUEST_LIMIT.value, _MIN_IO_THREADS), is_elastic=True)
 """For tasks that mostly wait for disks and networks. Its size follows the throughput of the network."""
 
 CPU_POOL = WorkerPool("cpu", usable_cores)
 """For tasks that compute in code that releases the interpreter lock."""
 
+READ_MEMORY = ReadMemory(default_read_memory)
+"""The memory of requests and of bytes that are read ahead."""
 
-def configure(*, io_threads: int | None = None, cpu_threads: int | None = None) -> None:
-    """Set the thread budgets of this process. None leaves a budget as it is, by default derived from the machine."""
-    for pool, threads in ((IO_POOL, io_threads), (CPU_POOL, cpu_threads)):
-        if threads is not None:
-            pool.resize(threads)
+
+def disk_threads() -> int:
+    """Return the threads that read and hash local files: one for each core, and two that wait for the disk."""
+    return usable_cores() + _DISK_WAITERS
+
+
+def request_slots(size_bytes: int) -> int:
+    """Return the most requests of this size to have in flight: what a network may need and the memory allows."""
+    most = REQUEST_LIMIT.value if REQUEST_LIMIT.is_fixed else REQUEST_LIMIT.highest
+    return max(1, min(most, READ_MEMORY.ahead_bytes // max(1, size_bytes)))
+
+
+def configure(
+    *, io_concurrency: int | None = None, threads: int | None = None, read_memory_bytes: int | None = None
+) -> None:
+    """Set the budgets of this process. None leaves a budget as it is, by default derived from the machine."""
+    _check("io_concurrency", io_concurrency, 1, MAX_CONCURRENCY)
+    _check("threads", threads, 1, MAX_CONCURRENCY)
+    _check("read_memory_bytes", read_memory_bytes, MIN_READ_MEMORY_BYTES, MAX_READ_MEMORY_BYTES)
+    if io_concurrency is not None:
+        REQUEST_LIMIT.fix(io_concurrency)
+    if threads is not None:
+        set_threads(threads)
+    if read_memory_bytes is not None:
+        READ_MEMORY.resize(read_memory_bytes)
+
+
+def _check(name: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise BadInputError(f"{name}={value!r} is not within {least:,} … {most:,}")
 
 
 def _exit() -> None:
     for pool in (IO_POOL, CPU_POOL):
-        pool._shut_down(_EXIT_S)
+        pool.shut_down(_EXIT_S)
 
 
 atexit.register(_exit)

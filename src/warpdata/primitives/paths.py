@@ -56,17 +56,28 @@ def check_inside(paths: Iterable[Path], top: Path) -> None:
             )
 
 
-def find_files(source: str | Path, suffixes: Sequence[str], *, ignore_case: bool = False) -> list[Path]:
+def find_files(
+    source: str | Path, suffixes: Sequence[str], *, ignore_case: bool = False, follow_links: bool = True
+) -> list[Path]:
     """Return the files that `source` names, sorted; an empty list if there are none.
 
     Of a directory, these are the files at any depth whose name ends with one of the suffixes. Of a glob, all
-    matching files. Any other path is returned as it is, whether it exists or not.
+    matching files. Any other path is returned as it is, whether it exists or not. Without `follow_links`, a link that
+    leaves the directory, or the directory of the glob, is an `InvalidSourceError`.
     """
     path = check_path(source).expanduser()
     if path.is_dir():
-        found = (file for file in path.rglob("*") if _ends_with(file.name, tuple(suffixes), ignore_case=ignore_case))
-        return sorted(file for file in found if file.is_file())
-    return [file for file in expand_glob(path) if file.is_file()] if is_glob(path) else [path]
+        top = path
+        named = (file for file in path.rglob("*") if _ends_with(file.name, tuple(suffixes), ignore_case=ignore_case))
+        found = sorted(file for file in named if file.is_file())
+    elif is_glob(path):
+        top = glob_root(path)
+        found = [file for file in expand_glob(path) if file.is_file()]
+    else:
+        return [path]
+    if not follow_links:
+        check_inside(found, top)
+    return found
 
 
 def _ends_with(name: str, suffixes: tuple[str, ...], *, ignore_case: bool) -> bool:

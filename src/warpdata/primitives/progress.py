@@ -12,7 +12,10 @@ __all__ = ["Progress", "ProgressCounter", "ProgressEvent", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """`stage` is "hash", "upload", "verify" or "warm"; totals are 0 while unknown."""
+    """A step of long work. Totals are 0 while unknown, and rows count as bytes.
+
+    `stage` is "hash", "upload", "copy", "verify", "warm", "export", "rows", "list", "wait" or "delete".
+    """
 
     stage: str
     done_bytes: int

@@ -5,15 +5,24 @@ Names and values come from files and stores, so text is escaped and every part h
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-__all__ = ["html_image", "html_table", "short_repr", "shorten"]
+__all__ = ["HtmlImage", "html_image", "html_table", "short_repr", "shorten"]
 
 _PART_CHARS = 60
 _CELL_CHARS = 80
 _LISTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlImage:
+    """A cell of `html_table` that shows a PNG image."""
+
+    png: bytes
 
 
 def short_repr(kind: str, /, *values: object, **fields: object) -> str:
@@ -54,6 +63,8 @@ def _part(value: object) -> str:
 
 
 def _cell(value: Any, limit: int = _CELL_CHARS) -> str:
+    if isinstance(value, HtmlImage):
+        return f'<img src="data:image/png;base64,{b64encode(value.png).decode("ascii")}" alt=""/>'
     text = value if isinstance(value, str) else f"{value:,}" if type(value) is int else repr(value)
     printable = "".join(char if char.isprintable() else " " for char in shorten(text, limit))
     return escape(printable)

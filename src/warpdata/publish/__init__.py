@@ -1,23 +1,39 @@
-"""Publishing: builder, plan, upload, commit and verification of a version.
+"""Publishing: builder, plan, upload and commit of a version.
 
 docs/specs/publish.md is the normative text.
 """
 
 from warpdata.kinds.tables import TableInput
 from warpdata.primitives.progress import Progress, ProgressEvent, silent
+from warpdata.publish.bindings import check_cells, check_origin
 from warpdata.publish.builder import DatasetBuilder, Published
-from warpdata.publish.upload import PlannedFile, PublishPlan
-from warpdata.publish.verify import Verification, verify
+from warpdata.publish.change_set import put_page, refuse_removal
+from warpdata.publish.manifest_builder import BuiltManifest, check_entry_name, layout_manifest
+from warpdata.publish.placement import HeadBlobs, Placement, place_blobs
+from warpdata.publish.references import carry_references
+from warpdata.publish.upload import PlannedFile, PublishPlan, StagedUpload, find_present, plan_upload
 
 __all__ = [
+    "BuiltManifest",
     "DatasetBuilder",
+    "HeadBlobs",
+    "Placement",
     "PlannedFile",
     "Progress",
     "ProgressEvent",
     "PublishPlan",
     "Published",
+    "StagedUpload",
     "TableInput",
-    "Verification",
+    "carry_references",
+    "check_cells",
+    "check_entry_name",
+    "check_origin",
+    "find_present",
+    "layout_manifest",
+    "place_blobs",
+    "plan_upload",
+    "put_page",
+    "refuse_removal",
     "silent",
-    "verify",
 ]

@@ -23,7 +23,7 @@ from warpdata.repository.manifest import REF_TYPES, Binding
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_bindings", "check_names", "check_ref_type", "sample_paths"]
+__all__ = ["check_bindings", "check_cells", "check_names", "check_origin", "check_ref_type", "sample_paths"]
 
 _SAMPLE_PATHS = 16
 
@@ -147,6 +147,16 @@ def _stored_parts(table: Table, binding: Binding) -> Iterator[tuple[str, int, li
         first_row += batch.num_rows
 
 
+def check_origin(binding: Binding, table: StagedTable, artifact: Artifact) -> None:
+    """Refuse rows whose references belong to another artifact than the one that the column is bound to."""
+    _check_origin(binding, table, _Target.of_stored(artifact))
+
+
+def check_cells(binding: Binding, parts: Iterable[tuple[str, int, list[Any]]], artifact: Artifact) -> None:
+    """Check values of a bound column. Each part has its source and the number of its first row."""
+    _check_parts(binding, parts, _Target.of_stored(artifact))
+
+
 def _check(binding: Binding, cells: _Cells, target: _Target) -> None:
     if binding.column not in cells.schema.names:
         raise ColumnNotFoundError(
@@ -154,7 +164,11 @@ def _check(binding: Binding, cells: _Cells, target: _Target) -> None:
             hint=suggest(binding.column, cells.schema.names, label="The columns are"),
         )
     check_reference_column(cells.schema.field(binding.column))
-    for source, first_row, values in cells.parts:
+    _check_parts(binding, cells.parts, target)
+
+
+def _check_parts(binding: Binding, parts: Iterable[tuple[str, int, list[Any]]], target: _Target) -> None:
+    for source, first_row, values in parts:
         target.prepare([value for value in values if isinstance(value, str)])
         for number, value in enumerate(values):
             problem = _problem(value, target)

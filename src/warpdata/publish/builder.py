@@ -7,9 +7,10 @@ already stored are not uploaded twice. Implements docs/specs/publish.md.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,23 +29,16 @@ from warpdata.kinds import StageContext, StagedEntry, payload_kind
 from warpdata.kinds.artifacts import ArtifactInput, ArtifactSpec
 from warpdata.kinds.episodes import EpisodesInput, EpisodesSpec
 from warpdata.kinds.tables import TableInput, TableSpec
-from warpdata.limits import MAX_NAME_LENGTH
 from warpdata.primitives.arguments import check_arguments
-from warpdata.primitives.hashing import Blob
-from warpdata.primitives.progress import Progress, ProgressCounter, silent
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.progress import Progress, silent
 from warpdata.primitives.reprs import short_repr
 from warpdata.publish.bindings import check_bindings, check_names, check_ref_type, sample_paths
 from warpdata.publish.change_set import ChangeMode, ChangeSet, check_expected
+from warpdata.publish.manifest_builder import check_entry_name
+from warpdata.publish.placement import Placement
 from warpdata.publish.references import carry_references
-from warpdata.publish.upload import (
-    PublishPlan,
-    delete_corrupt,
-    find_likely_present,
-    find_present,
-    is_copy_of,
-    plan_upload,
-    upload_files,
-)
+from warpdata.publish.upload import PublishPlan, StagedUpload, distinct_blobs, find_present, plan_upload
 from warpdata.repository.catalog import (
     MAIN,
     Head,
@@ -56,12 +50,12 @@ from warpdata.repository.catalog import (
     create_label,
     find_head,
     mark_store,
+    read_marker,
     store_version,
 )
-from warpdata.repository.manifest import ENTRY_NAME, Binding, JsonObject, Manifest, encode_manifest, version_of
+from warpdata.repository.manifest import Binding, JsonObject, Manifest, encode_manifest, version_of
 from warpdata.session import Session, connect
 from warpdata.settings import Settings
-from warpdata.storage import Reader, verify_blob
 from warpdata.storage.cache import OfflineStore, StagingDirectory
 
 if TYPE_CHECKING:
@@ -107,24 +101,29 @@ class DatasetBuilder:
         appends = self._appends or None
         return short_repr("DatasetBuilder", self._dataset_id, store=self._session.reader.url, appends=appends, **added)
 
-    def add_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
+    def add_table(
+        self, name: str, source: TableInput, *, rewrite: bool = False, follow_links: bool = False
+    ) -> DatasetBuilder:
         """Add a table from files (published byte for byte), Arrow data, data frames, or a list of these.
 
         A `Table` of a dataset and Arrow data read from one keep their references: the columns are bound again, and
         the artifacts that they refer to become part of the version. `rewrite` reads the files and writes them again:
-        one schema, even row groups, page checksums.
+        one schema, even row groups, page checksums. Links that leave a directory or the directory of a glob are
+        refused, or with `follow_links` followed.
         """
-        return self._add("tables", name, TableSpec(source, rewrite))
+        return self._add("tables", name, TableSpec(source, rewrite, follow_links=follow_links))
 
-    def append_table(self, name: str, source: TableInput, *, rewrite: bool = False) -> DatasetBuilder:
+    def append_table(
+        self, name: str, source: TableInput, *, rewrite: bool = False, follow_links: bool = False
+    ) -> DatasetBuilder:
         """Append rows to a table of the branch, whose other entries stay. A table that does not exist is created."""
         self._appends = True
-        return self._add("tables", name, TableSpec(source, rewrite, appends=True))
+        return self._add("tables", name, TableSpec(source, rewrite, appends=True, follow_links=follow_links))
 
     def add_artifact(
         self,
         name: str,
-        source: ArtifactInput,
+        source: ArtifactInput | None,
         kind: str = "tar_shards",
         *,
         compression: str | None = None,
@@ -134,6 +133,7 @@ class DatasetBuilder:
     ) -> DatasetBuilder:
         """Add raw files: a directory, a list of files, or a mapping of member paths to files or bytes.
 
+        None makes an artifact without files, for edits to add some.
         An `Artifact` of a dataset is published as it is. Its blobs are copied only to another store.
         `kind` is "tar_shards" (packed deterministically, `shard_bytes` each, or cut by content so that versions
         share most shards), "webdataset_shards" (tar files as they are) or "files" (each a blob of its own).
@@ -144,14 +144,21 @@ class DatasetBuilder:
         return self._add("artifacts", name, ArtifactSpec(source, kind, compression, shard_bytes, prefix, follow_links))
 
     def add_episodes(
-        self, name: str, source: EpisodesInput, *, compression: str = "none", time_chunk_steps: int = 0
+        self,
+        name: str,
+        source: EpisodesInput,
+        *,
+        compression: str = "none",
+        time_chunk_steps: int = 0,
+        follow_links: bool = False,
     ) -> DatasetBuilder:
         """Add episodes: a path, glob or directory of WShard files, `Episode` objects, or a list of these, in order.
 
         Files are validated and published byte for byte, each as one blob. `compression` and `time_chunk_steps`
-        apply to `Episode` objects, which are saved like `save_wshard` does.
+        apply to `Episode` objects, which are saved like `save_wshard` does. Links that leave a directory are refused,
+        or with `follow_links` followed.
         """
-        return self._add("episodes", name, EpisodesSpec(source, compression, time_chunk_steps))
+        return self._add("episodes", name, EpisodesSpec(source, compression, time_chunk_steps, follow_links))
 
     def add_tensors(self, name: str, source: TensorsInput) -> DatasetBuilder:
         """Add tensors: a mapping of arrays (numpy, torch, a `state_dict`), a `.safetensors` file, or a directory.
@@ -178,7 +185,7 @@ class DatasetBuilder:
         """Return what `publish` would do, or raise what it would raise. Reads the store and writes nothing to it."""
         mode = self._mode(replace=replace, keep=keep)
         head = self._find_head(branch)
-        return self._plan(self._change_set(head, mode, {}, progress), head, find_present)
+        return self._plan(self._change_set(head, mode, {}, progress), head)
 
     def publish(
         self,
@@ -199,7 +206,8 @@ class DatasetBuilder:
 
         If the head has entries or bindings that the version lacks, nothing is published and a `BadInputError` lists
         them: `keep` adds them to the version, and `replace` publishes without them. `label` names the version
-        permanently. With `expected_version`, any other head of the branch is a `ConflictError`. `repair` reads blobs
+        permanently. With `expected_version`, any other head of the branch is a `ConflictError`; the empty text expects
+        a branch without a version. `repair` reads blobs
         that are already stored and replaces corrupt ones. `metadata` is free text about the version that does not
         change its hash. With `set_latest=False` the branch does not move, and the version is found by its hash or its
         label. All checks come before the upload.
@@ -209,41 +217,45 @@ class DatasetBuilder:
         encode_manifest(Manifest(self._dataset_id, metadata=metadata or {}))  # fails early for invalid metadata
         mode = self._mode(replace=replace or not (set_latest or keep or self._appends), keep=keep)
         session = self._session
-        head = self._find_head(branch)
+        with IO_POOL.executor(1) as executor:
+            reading = executor.submit(read_marker, session.writer)
+            head = self._find_head(branch)
+        marker = reading.result()
         check_expected(self._dataset_id, head.version if head else None, expected_version)
         change = self._change_set(head, mode, metadata or {}, progress)
         self._check_label(label, version_of(change.build(head).manifest))
-        plan = self._plan(change, head, find_likely_present if not repair else find_present)
-        mark_store(session.writer, session.pause)
-        if repair and self._delete_corrupt(plan):
-            plan = self._plan(change, head, find_present)
-        counter = ProgressCounter(progress, "upload", plan.total_bytes, len(plan.files))
-        with _staging_errors(self._staging_dir()):
-            upload_files(session.writer, plan.files, self._staging_dir(), counter, session.pause)
         txn = change.transaction(branch, author or session.settings.author, message)
-        store = commit if set_latest else store_version
-        done = store(session.writer, txn, change.proposal(expected_version), session.pause)
-        if label is not None:
-            target = VersionRef(self._dataset_id, done.version, done.commit)
-            create_label(session.writer, target, label, session.timestamp(), session.pause)
+        if marker is None:
+            mark_store(session.writer, session.pause)
+        with session.lease(f"publish {self._dataset_id}", txn.txn_id) as lease:
+            change = change.placed(Placement(lease.condemned, session.new_generation, moves_branch=set_latest))
+            upload = StagedUpload(session, list(change.staged.blobs()), self._staging_dir(), progress)
+            with _staging_errors(self._staging_dir()):
+                upload.begin(change.build(head).manifest.generations, repair=repair)
+            propose = change.proposal(expected_version, lambda built: upload.store(built.manifest.generations))
+            if set_latest:
+                release = functools.partial(lease.release, session.pause) if label is None else None
+                done = commit(
+                    session.writer, txn, propose, session.pause, check_lease=lease.check, on_committed=release
+                )
+            else:
+                done = store_version(session.writer, txn, propose, session.pause)
+            if label is not None:
+                target = VersionRef(self._dataset_id, done.version, done.commit)
+                create_label(session.writer, target, label, session.timestamp(), session.pause, check_lease=lease.check)
         return Published(
             dataset_id=self._dataset_id,
             version=done.version,
             commit=done.commit,
             branch=branch,
             changed=done.changed,
-            uploaded_files=plan.upload_files,
-            uploaded_bytes=plan.upload_bytes,
+            uploaded_files=upload.uploaded_files,
+            uploaded_bytes=upload.uploaded_bytes,
         )
 
     def _add(self, section: str, name: str, source: object) -> DatasetBuilder:
         noun = payload_kind(section).noun
-        if not ENTRY_NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
-            raise BadInputError(
-                f"{name[:200]!r} is not a valid name for {noun}",
-                hint="Use letters, digits, underscore, dot and dash.",
-                kind=ErrorKind.INVALID_NAME,
-            )
+        check_entry_name(name, noun)
         if name in self._sources.get(section, {}):
             raise BadInputError(f"{noun} {name!r} was added twice", hint="Pass all sources in one call, as a list.")
         self._sources.setdefault(section, {})[name] = source
@@ -256,29 +268,17 @@ class DatasetBuilder:
             raise BadInputError(f"replace=True does not mix with {kept_by}, which keeps the head", hint="Choose one.")
         return ChangeMode(keeps=keep or self._appends, appends=self._appends, may_remove=replace)
 
-    def _plan(
-        self, change: ChangeSet, head: Head | None, find: Callable[[Reader, Sequence[Blob]], set[str]]
-    ) -> PublishPlan:
+    def _plan(self, change: ChangeSet, head: Head | None) -> PublishPlan:
         """Check the change against the head, then look for the blobs in the store."""
-        version = version_of(change.build(head).manifest)
-        staged = change.staged
-        present = find(self._session.writer, list(dict.fromkeys(blob.fingerprint.blob for blob in staged.blobs())))
+        manifest, staged = change.build(head).manifest, change.staged
+        version, generations = version_of(manifest), manifest.generations
+        present = find_present(self._session.writer, distinct_blobs(staged.blobs()), generations)
         return PublishPlan(
             dataset_id=self._dataset_id,
             version=None if change.mode.keeps else version,
             counts=staged.item_counts(),
-            files=plan_upload(staged.blobs(), present),
+            files=plan_upload(staged.blobs(), present, generations),
         )
-
-    def _delete_corrupt(self, plan: PublishPlan) -> bool:
-        """Delete corrupt blobs that can be uploaded again. Raise `CorruptError` for one that only this store has."""
-        writer, present = self._session.writer, [file for file in plan.files if file.is_present]
-        for file in present:
-            if is_copy_of(writer, file):
-                finding = verify_blob(writer, file.fingerprint.blob)
-                if finding is not None:
-                    raise finding
-        return bool(delete_corrupt(writer, [file.fingerprint.blob for file in present if not is_copy_of(writer, file)]))
 
     def _change_set(self, head: Head | None, mode: ChangeMode, metadata: JsonObject, progress: Progress) -> ChangeSet:
         """Stage the sources, add what their references need, and check all bindings that the head cannot change."""
@@ -319,6 +319,11 @@ class DatasetBuilder:
         bindings, tables = list(self._bindings.values()), done.get("tables", {})
         context = StageContext(self._staging_dir(), progress, lambda artifact: sample_paths(bindings, artifact, tables))
         return payload_kind(section).stage(name, source, context)
+
+    @property
+    def staging_dir(self) -> Path:
+        """A directory for files that importers write before the publish. It is removed with the builder."""
+        return self._staging_dir()
 
     def _staging_dir(self) -> Path:
         """Return a directory that is removed with the builder."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, NotFoundError, ObjectNotFoundError
 from warpdata.kinds import VersionContext, payload_kind
@@ -10,11 +12,12 @@ from warpdata.kinds.artifacts import StagedArtifact
 from warpdata.primitives.hashing import blob_key
 from warpdata.publish.bindings import check_bindings, check_names
 from warpdata.publish.manifest_builder import BuiltManifest, StagedVersion, build_manifest
+from warpdata.publish.placement import HeadBlobs, Placement, place_blobs
 from warpdata.repository.catalog import Head, Propose, Transaction, VersionRef, put_create_only, put_manifest
-from warpdata.repository.manifest import JsonObject, Manifest, Page, version_of
+from warpdata.repository.manifest import JsonObject, Manifest, version_of
 from warpdata.session import Session
 
-__all__ = ["ChangeMode", "ChangeSet", "check_expected", "list_removed"]
+__all__ = ["ChangeMode", "ChangeSet", "check_expected", "list_removed", "put_page", "refuse_removal"]
 
 _LISTED = 8
 
@@ -44,6 +47,7 @@ class ChangeSet:
     staged: StagedVersion
     mode: ChangeMode
     metadata: JsonObject = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
     _built: dict[str | None, BuiltManifest] = field(default_factory=dict)
     """The manifest for each head that was seen, by version. The change applies to these heads."""
 
@@ -58,6 +62,10 @@ class ChangeSet:
             time=self.session.timestamp(),
         )
 
+    def placed(self, placement: Placement) -> ChangeSet:
+        """Return the same change, for a writer that knows the condemned keys."""
+        return replace(self, placement=placement, _built={} if placement.condemned else self._built)
+
     def build(self, head: Head | None) -> BuiltManifest:
         """Return the manifest for this head. Raise a `BadInputError` if the change does not apply to it.
 
@@ -68,12 +76,17 @@ class ChangeSet:
             self._built[version] = self._build(head)
         return self._built[version]
 
-    def proposal(self, expected_version: str | None) -> Propose:
-        """Return the callback for `commit`. It checks the change, builds the manifest and uploads new pages."""
+    def proposal(self, expected_version: str | None, upload: Callable[[BuiltManifest], None]) -> Propose:
+        """Return the callback for `commit`. It checks the change, builds the manifest and uploads new pages.
+
+        `upload` stores the blobs of the manifest where it names them, unless they are there.
+        """
 
         def propose(head: Head | None) -> Manifest | None:
             current = head.version if head else None
             check_expected(self.dataset_id, current, expected_version)
+            if head is None and self._built and None not in self._built:
+                raise ConflictError(f"{self.dataset_id} was removed during this publish", hint="Publish again.")
             try:
                 built = self.build(head)
             except BadInputError as error:
@@ -81,8 +94,9 @@ class ChangeSet:
                     raise
                 hint = error.hint or "Open the new head, then publish again."
                 raise ConflictError(f"another commit was first: {error.message}", hint=hint) from error
+            upload(built)
             for digest, data in built.new_pages.items():
-                self._put_page(digest, data)
+                put_page(self.session, blob_key(digest, built.manifest.generations.get(digest)), data)
             if not self.mode.appends and version_of(built.manifest) == current:
                 put_manifest(self.session.writer, built.manifest, self.session.pause)
                 return None
@@ -92,6 +106,7 @@ class ChangeSet:
 
     def _build(self, head: Head | None) -> BuiltManifest:
         stored = self._open(head) if head is not None and self.mode.keeps else None
+        load_page = self.session.catalog.load_page if stored is None else stored.load_page
         base = stored.manifest if stored is not None else Manifest(self.dataset_id)
         if stored is not None:
             self._check_appends(stored)
@@ -100,23 +115,32 @@ class ChangeSet:
             base.tables.keys() | self.staged.entries.get("tables", {}).keys(),
             base.artifacts.keys() | self.staged.entries.get("artifacts", {}).keys(),
         )
-        built = build_manifest(base, self.staged, self.metadata, self._load_page)
+        built = build_manifest(base, self.staged, self.metadata, load_page)
         if stored is not None or self.mode.keeps:
             check_bindings(built.manifest.bindings, self.staged, stored)
         elif head is not None and not self.mode.may_remove and version_of(built.manifest) != head.version:
-            _refuse_removal(self._read_head(head), built.manifest)
-        return built
+            stored = self._read_head(head)
+            refuse_removal(stored.manifest, built.manifest)
+        return self._place(built, head, stored)
 
-    def _read_head(self, head: Head) -> Manifest:
+    def _place(self, built: BuiltManifest, head: Head | None, opened: VersionContext | None) -> BuiltManifest:
+        """Choose the keys of the blobs. The head is read only if its blobs matter."""
+        if opened is None and head is not None and self.placement.condemned:
+            with suppress(CorruptError, NotFoundError):  # a head that cannot be read keeps nothing
+                opened = self._open(head)
+        known = None if opened is None else HeadBlobs(opened.manifest, opened.load_page, is_base=self.mode.keeps)
+        staged = (blob.fingerprint.blob for blob in self.staged.blobs())
+        return place_blobs(built, staged, known, self.placement)
+
+    def _read_head(self, head: Head) -> VersionContext:
         try:
-            return self._open(head).manifest
+            return self._open(head)
         except (CorruptError, NotFoundError) as error:
             error.hint = "Publish the same content again to repair it, or pass replace=True to publish without it."
             raise
 
     def _open(self, head: Head) -> VersionContext:
-        ref = VersionRef(self.dataset_id, head.version)
-        return VersionContext(self.session, ref, self.session.catalog.manifest(ref), self._load_page)
+        return VersionContext.of(self.session, VersionRef(self.dataset_id, head.version))
 
     def _check_appends(self, stored: VersionContext) -> None:
         for section, staged in self.staged.entries.items():
@@ -132,27 +156,25 @@ class ChangeSet:
                     hint="Call bind(table, column, …) to publish the artifact of the rows under another name.",
                 )
 
-    def _put_page(self, digest: str, data: bytes) -> None:
-        """Store a page, or repair the stored one if it is corrupt."""
-        writer, key = self.session.writer, blob_key(digest)
-        if put_create_only(writer, key, data, self.session.pause):
-            return
-        try:
-            is_valid = writer.read(key).data == data
-        except ObjectNotFoundError:
-            is_valid = False
-        if not is_valid:
-            writer.replace(key, data)
 
-    def _load_page(self, page: Page) -> bytes:
-        return self.session.catalog.load_page(page)
+def put_page(session: Session, key: str, data: bytes) -> None:
+    """Store a page of a shard list, or repair the stored one if it is corrupt."""
+    writer = session.writer
+    if put_create_only(writer, key, data, session.pause):
+        return
+    try:
+        is_valid = writer.read(key).data == data
+    except ObjectNotFoundError:
+        is_valid = False
+    if not is_valid:
+        writer.replace(key, data)
 
 
 def check_expected(dataset_id: str, current: str | None, expected: str | None) -> None:
-    """Raise `ConflictError` if a publish expects another version than the branch has."""
-    if expected is not None and current != expected:
+    """Raise `ConflictError` if a publish expects another version than the branch has. The empty text is none."""
+    if expected is not None and (current or "") != expected:
         raise ConflictError(
-            f"{dataset_id} is at version {current or 'none'}, expected {expected}",
+            f"{dataset_id} is at version {current or 'none'}, expected {expected or 'none'}",
             hint="Compare the versions, then publish against the new one.",
         )
 
@@ -175,7 +197,8 @@ def list_removed(old: Manifest, new: Manifest) -> list[str]:
     return removed
 
 
-def _refuse_removal(old: Manifest, new: Manifest) -> None:
+def refuse_removal(old: Manifest, new: Manifest) -> None:
+    """Raise `BadInputError` with the names of what `old` has and `new` lacks."""
     removed = list_removed(old, new)
     if removed:
         unlisted = len(removed) - _LISTED

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
-from warpdata.errors import LimitExceededError
+from warpdata.errors import BadInputError, ErrorKind, LimitExceededError
 from warpdata.kinds import StagedBlob, StagedEntry, payload_kind
-from warpdata.limits import INLINE_SHARDS, MAX_SECTION_ENTRIES
+from warpdata.limits import INLINE_SHARDS, MAX_NAME_LENGTH, MAX_SECTION_ENTRIES
 from warpdata.repository.manifest import (
+    ENTRY_NAME,
     Binding,
     JsonObject,
     LoadPage,
@@ -25,7 +26,7 @@ from warpdata.repository.manifest import (
     extend_shards,
 )
 
-__all__ = ["BuiltManifest", "StagedVersion", "build_manifest"]
+__all__ = ["BuiltManifest", "StagedVersion", "build_manifest", "check_entry_name", "layout_manifest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,21 @@ def build_manifest(base: Manifest, staged: StagedVersion, metadata: JsonObject, 
         return _build(base, staged, metadata, load_page, 0)
 
 
+def check_entry_name(name: str, noun: str) -> None:
+    """Raise `BadInputError` for a name that no entry of a manifest can have. `noun` says what it would name."""
+    if not ENTRY_NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
+        raise BadInputError(
+            f"{name[:200]!r} is not a valid name for {noun}",
+            hint="Use letters, digits, underscore, dot and dash.",
+            kind=ErrorKind.INVALID_NAME,
+        )
+
+
+def layout_manifest(manifest: Manifest, load_page: LoadPage) -> BuiltManifest:
+    """Page the shard lists of a manifest as its size needs it."""
+    return build_manifest(manifest, StagedVersion({}), manifest.metadata, load_page)
+
+
 def _build(
     base: Manifest, staged: StagedVersion, metadata: JsonObject, load_page: LoadPage, inline_limit: int
 ) -> BuiltManifest:
@@ -97,5 +113,6 @@ def _merge(
     """Return all entries of a section, each with the shards to add."""
     out: dict[str, tuple[ManifestEntry, Sequence[Shard]]] = {name: (entry, ()) for name, entry in stored.items()}
     for name, new in staged.items():
-        out[name] = payload_kind(section).merge(stored.get(name), new), new.shards
+        kind = payload_kind(section)
+        out[name] = kind.merge(stored.get(name), new), kind.added_shards(stored.get(name), new)
     return out

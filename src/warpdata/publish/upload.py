@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,43 +13,41 @@ from warpdata.errors import (
     NotCachedError,
     ObjectNotFoundError,
     StorageError,
-    WriteUnknownError,
 )
 from warpdata.kinds import LazyBlob, StagedBlob
 from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
-from warpdata.primitives.parallel import IO_POOL
-from warpdata.primitives.progress import ProgressCounter
+from warpdata.primitives.parallel import IO_POOL, disk_threads, request_slots
+from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.primitives.reprs import short_repr
-from warpdata.repository.catalog import Pause
-from warpdata.storage import BlobCopy, Reader, Writer, verify_blob
+from warpdata.repository.catalog import Pause, retry_unknown
+from warpdata.session import Session
+from warpdata.storage import BlobCopy, GenerationReader, Reader, Writer, verify_blob
 
 __all__ = [
     "PlannedFile",
     "PublishPlan",
-    "delete_corrupt",
-    "find_likely_present",
+    "StagedUpload",
+    "distinct_blobs",
     "find_present",
-    "is_copy_of",
     "plan_upload",
-    "retry_unknown",
-    "upload_files",
 ]
 
-_UPLOAD_THREADS = 4
-_STAT_THREADS = 16
 _SAMPLE_BLOBS = 8
-_ATTEMPTS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A blob that the store must have. With lazy `content`, the file does not exist and `path` only names it."""
+    """A blob that the store must have. With lazy `content`, the file does not exist and `path` only names it.
+
+    `generation` is that of its key, see docs/specs/gc.md.
+    """
 
     path: Path
     fingerprint: Fingerprint
     is_present: bool
     content: LazyBlob | None = None
+    generation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +97,79 @@ class PublishPlan:
         return sum(file.fingerprint.blob.byte_size for file in self.files if not file.is_present)
 
 
-def plan_upload(blobs: Iterable[StagedBlob], present: Collection[str]) -> tuple[PlannedFile, ...]:
+def plan_upload(
+    blobs: Iterable[StagedBlob], present: Collection[str], generations: Mapping[str, str]
+) -> tuple[PlannedFile, ...]:
     """Return every distinct blob once, in order. Pure."""
     files: dict[str, PlannedFile] = {}
     for blob in blobs:
         digest = blob.fingerprint.blob.hash
-        files.setdefault(digest, PlannedFile(blob.path, blob.fingerprint, digest in present, blob.content))
+        generation = generations.get(digest)
+        planned = PlannedFile(blob.path, blob.fingerprint, digest in present, blob.content, generation)
+        files.setdefault(digest, planned)
     return tuple(files.values())
 
 
-def find_likely_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
+def distinct_blobs(staged: Iterable[StagedBlob]) -> list[Blob]:
+    return list(dict.fromkeys(blob.fingerprint.blob for blob in staged))
+
+
+class StagedUpload:
+    """The staged blobs of one publish on their way into the store.
+
+    Another head may need them at other keys. Then they are uploaded there too.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        staged: Sequence[StagedBlob],
+        staging: Path,
+        progress: Progress,
+        stage: str = "upload",
+    ) -> None:
+        self._session = session
+        self._staged = staged
+        self._staging = staging
+        self._progress = progress
+        self._stage = stage
+        self._stored: Mapping[str, str] | None = None
+        self.uploaded_files = 0
+        self.uploaded_bytes = 0
+
+    def begin(self, generations: Mapping[str, str], *, repair: bool) -> None:
+        """Upload what the store lacks. `repair` reads blobs that are stored, and replaces corrupt ones."""
+        writer, blobs = self._session.writer, distinct_blobs(self._staged)
+        find = find_present if repair else _find_likely_present
+        files = plan_upload(self._staged, find(writer, blobs, generations), generations)
+        if repair and _delete_repairable(writer, files, generations):
+            files = plan_upload(self._staged, find_present(writer, blobs, generations), generations)
+        self._upload(files, generations)
+
+    def store(self, generations: Mapping[str, str]) -> None:
+        """Upload blobs that another head needs at other keys than those of the last call."""
+        assert self._stored is not None, "begin comes first"
+        blobs = [blob for blob in distinct_blobs(self._staged) if self._has_moved(blob, generations)]
+        if blobs:
+            present = find_present(self._session.writer, blobs, generations)
+            wanted = [staged for staged in self._staged if staged.fingerprint.blob in blobs]
+            self._upload(plan_upload(wanted, present, generations), generations)
+
+    def _has_moved(self, blob: Blob, generations: Mapping[str, str]) -> bool:
+        assert self._stored is not None
+        return generations.get(blob.hash) != self._stored.get(blob.hash)
+
+    def _upload(self, files: Sequence[PlannedFile], generations: Mapping[str, str]) -> None:
+        missing = [file for file in files if not file.is_present]
+        total_bytes = sum(file.fingerprint.blob.byte_size for file in files)
+        counter = ProgressCounter(self._progress, self._stage, total_bytes, len(files))
+        _upload_files(self._session.writer, files, self._staging, counter, self._session.pause)
+        self.uploaded_files += len(missing)
+        self.uploaded_bytes += sum(file.fingerprint.blob.byte_size for file in missing)
+        self._stored = generations
+
+
+def _find_likely_present(reader: Reader, blobs: Sequence[Blob], generations: Mapping[str, str]) -> set[str]:
     """Like `find_present`, but skip most small blobs if none of a sample is stored.
 
     An interrupted publish uploaded the first blobs first, so the sample includes those. A stored blob that was
@@ -116,18 +177,20 @@ def find_likely_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
     """
     small = [blob for blob in blobs if blob.byte_size <= SINGLE_PUT_BYTES]
     sample = {*small[:_SAMPLE_BLOBS], *small[:: max(1, len(small) // _SAMPLE_BLOBS)]}
-    found = find_present(reader, [blob for blob in blobs if blob in sample or blob.byte_size > SINGLE_PUT_BYTES])
+    asked = [blob for blob in blobs if blob in sample or blob.byte_size > SINGLE_PUT_BYTES]
+    found = find_present(reader, asked, generations)
     if not any(blob.hash in found for blob in sample):
         return found
-    return found | find_present(reader, [blob for blob in small if blob not in sample])
+    return found | find_present(reader, [blob for blob in small if blob not in sample], generations)
 
 
-def find_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
-    """Return the hashes that are stored with the right size."""
+def find_present(reader: Reader, blobs: Sequence[Blob], generations: Mapping[str, str]) -> set[str]:
+    """Return the hashes that are stored with the right size, at the keys of their generations."""
 
     def is_present(blob: Blob) -> bool:
         try:
-            return reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
+            key = blob_key(blob.hash, generations.get(blob.hash))
+            return reader.stat(key).size_bytes == blob.byte_size
         except NotCachedError as error:
             raise DeniedError(
                 f"mode 'local' uses no network, so the content of {reader.url} is unknown",
@@ -137,11 +200,11 @@ def find_present(reader: Reader, blobs: Sequence[Blob]) -> set[str]:
         except ObjectNotFoundError:
             return False
 
-    present = IO_POOL.map_all(is_present, blobs, limit=_STAT_THREADS)
+    present = IO_POOL.map_all(is_present, blobs)
     return {blob.hash for blob, found in zip(blobs, present, strict=True) if found}
 
 
-def upload_files(
+def _upload_files(
     writer: Writer, files: Sequence[PlannedFile], staging: Path, counter: ProgressCounter, pause: Pause
 ) -> None:
     """Upload the blobs that are missing. Lazy content is written into `staging` and removed after its upload."""
@@ -151,10 +214,11 @@ def upload_files(
             counter.add_bytes(file.fingerprint.blob.byte_size)
         else:
             with _on_disk(file, staging) as (path, fingerprint):
-                _put_file(writer, path, fingerprint, counter, pause)
+                _put_file(writer, path, fingerprint, file.generation, counter, pause)
         counter.finish_file()
 
-    IO_POOL.map_all(upload, files, limit=_UPLOAD_THREADS)
+    is_staged = any(file.content is not None for file in files)  # then the disk holds as many files
+    IO_POOL.map_all(upload, files, limit=disk_threads() if is_staged else request_slots(SINGLE_PUT_BYTES))
 
 
 @contextmanager
@@ -169,19 +233,28 @@ def _on_disk(file: PlannedFile, staging: Path) -> Iterator[tuple[Path, Fingerpri
         written.unlink(missing_ok=True)
 
 
-def _put_file(writer: Writer, path: Path, fingerprint: Fingerprint, counter: ProgressCounter, pause: Pause) -> None:
+def _put_file(
+    writer: Writer,
+    path: Path,
+    fingerprint: Fingerprint,
+    generation: str | None,
+    counter: ProgressCounter,
+    pause: Pause,
+) -> None:
     """Create the blob, or replace a corrupt object under its key. When this returns, the blob is in the store."""
-    key, blob = blob_key(fingerprint.blob.hash), fingerprint.blob
+    blob = fingerprint.blob
+    key = blob_key(blob.hash, generation)
+    reader: Reader = writer if generation is None else GenerationReader(writer, {blob.hash: generation})
 
     def put() -> None:
         if writer.create_file(key, path, fingerprint, counter.add_bytes):
             is_checked = blob.byte_size <= SINGLE_PUT_BYTES  # one conditional request, which the store confirmed
         else:
-            is_checked = _is_intact(writer, blob)
+            is_checked = _is_intact(reader, blob)
             if not is_checked:
                 writer.replace_file(key, path, fingerprint)
         if not is_checked:
-            _check_size(writer, blob, path)
+            _check_size(reader, blob, path)
 
     retry_unknown(put, pause)
 
@@ -204,28 +277,28 @@ def _check_size(reader: Reader, blob: Blob, path: Path) -> None:
         raise StorageError(f"{path} has {blob.byte_size} bytes, but blob {blob.hash} in the store has {stored}")
 
 
-def retry_unknown(write: Callable[[], None], pause: Pause) -> None:
-    """Repeat a write after a lost reply. Its content must depend only on its key."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            return write()
-        except WriteUnknownError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-            pause(attempt)
-    raise AssertionError("unreachable")
-
-
-def is_copy_of(reader: Reader, file: PlannedFile) -> bool:
+def _is_copy_of(reader: Reader, file: PlannedFile) -> bool:
     """Return whether the content of a blob comes from this store, so that it cannot repair the store."""
     return isinstance(file.content, BlobCopy) and file.content.reader.url == reader.url
 
 
-def delete_corrupt(writer: Writer, blobs: Iterable[Blob]) -> set[str]:
+def _delete_repairable(writer: Writer, files: Sequence[PlannedFile], generations: Mapping[str, str]) -> bool:
+    """Delete corrupt blobs that can be uploaded again. Raise `CorruptError` for one that only this store has."""
+    present, reader = [file for file in files if file.is_present], GenerationReader(writer, generations)
+    for file in present:
+        if _is_copy_of(writer, file):
+            finding = verify_blob(reader, file.fingerprint.blob)
+            if finding is not None:
+                raise finding
+    own = [file.fingerprint.blob for file in present if not _is_copy_of(writer, file)]
+    return bool(_delete_corrupt(writer, own, generations))
+
+
+def _delete_corrupt(writer: Writer, blobs: Iterable[Blob], generations: Mapping[str, str]) -> set[str]:
     """Delete stored blobs that do not have their hash, so that they can be uploaded again. Return their hashes."""
-    listed = list(blobs)
-    findings = IO_POOL.map_all(lambda blob: verify_blob(writer, blob), listed, limit=_UPLOAD_THREADS)
+    listed, reader = list(blobs), GenerationReader(writer, generations)
+    findings = IO_POOL.map_all(lambda blob: verify_blob(reader, blob), listed)
     corrupt = [blob for blob, finding in zip(listed, findings, strict=True) if finding is not None]
     for blob in corrupt:
-        writer.delete(blob_key(blob.hash))
+        writer.delete(blob_key(blob.hash, generations.get(blob.hash)))
     return {blob.hash for blob in corrupt}

@@ -1,4 +1,4 @@
-"""Filters: parsing, pruning, and evaluation over Arrow data.
+"""Filters: parsing, pruning, and evaluation over Arrow data. SQL queries over Arrow sources.
 
 Filters are SQL expressions over one row. The package knows Arrow schemas and tables, but neither files nor datasets.
 """
@@ -7,18 +7,27 @@ from warpdata.query.duckdb import connect_open, httpfs_path, quote_identifier, r
 from warpdata.query.evaluator import Evaluator
 from warpdata.query.expr import columns_of
 from warpdata.query.parse import RowFilter, conjunction, parse_filter
+from warpdata.query.projection import Expression, expr, project
 from warpdata.query.pruning import Bounds, can_match
+from warpdata.query.sql import ArrowSource, SqlParameters, list_sources, run_query
 
 __all__ = [
+    "ArrowSource",
     "Bounds",
     "Evaluator",
+    "Expression",
     "RowFilter",
+    "SqlParameters",
     "can_match",
     "columns_of",
     "conjunction",
     "connect_open",
+    "expr",
     "httpfs_path",
+    "list_sources",
     "parse_filter",
+    "project",
     "quote_identifier",
     "read_files",
+    "run_query",
 ]

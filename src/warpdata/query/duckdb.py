@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-__all__ = ["connect_open", "first_line", "httpfs_path", "quote_identifier", "quoted", "read_files", "run_sealed"]
+__all__ = [
+    "connect_open",
+    "first_line",
+    "httpfs_path",
+    "open_sealed",
+    "quote_identifier",
+    "quoted",
+    "read_files",
+    "run_sealed",
+]
 
 _T = TypeVar("_T")
 _MAX_ATTEMPTS = 8
@@ -62,15 +71,26 @@ def run_sealed(work: Callable[[DuckDBPyConnection], _T]) -> _T:
     raise AssertionError("unreachable")
 
 
+def open_sealed(memory_bytes: int, threads: int) -> DuckDBPyConnection:
+    """Return a sealed database of its own, for a query over registered Arrow data. The caller closes it."""
+    return _connect_sealed({"threads": threads, "memory_limit": f"{memory_bytes}B", "temp_directory": ""})
+
+
+def _connect_sealed(config: dict[str, str | bool | int | float | list[str]]) -> DuckDBPyConnection:
+    """Open a database that reads no file, no network and no Python variable, and whose settings are locked."""
+    import duckdb
+
+    connection = duckdb.connect(config={**_OFFLINE, **config, "python_enable_replacements": False})
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
 class _SealedEngine:
     """An engine with one cursor for each thread, because a cursor runs one query at a time."""
 
     def __init__(self) -> None:
-        import duckdb
-
-        self._connection = duckdb.connect(config={**_OFFLINE, **_BOUNDED})
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET lock_configuration = true")
+        self._connection = _connect_sealed(_BOUNDED)
         self._cursors: dict[int, DuckDBPyConnection] = {}
 
     def cursor(self) -> DuckDBPyConnection:

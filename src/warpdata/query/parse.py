@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-__all__ = ["RowFilter", "conjunction", "parse_filter"]
+__all__ = ["RowFilter", "conjunction", "parse_expression", "parse_filter"]
 
 _FORBIDDEN_NODES = {"SUBQUERY", "WINDOW", "STAR", "PARAMETER", "LAMBDA", "DEFAULT"}
 _CACHED_FILTERS = 256
@@ -63,8 +63,13 @@ def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
     return _parse_filter(text, schema.remove_metadata())
 
 
+def parse_expression(text: str, schema: pa.Schema) -> RowFilter:
+    """Parse an expression of any type over one row, like `parse_filter`. The predicate means nothing."""
+    return _parse_filter(text, schema.remove_metadata(), is_boolean=False)
+
+
 @functools.lru_cache(maxsize=_CACHED_FILTERS)
-def _parse_filter(text: str, schema: pa.Schema) -> RowFilter:
+def _parse_filter(text: str, schema: pa.Schema, *, is_boolean: bool = True) -> RowFilter:
     if len(text) > MAX_FILTER_LENGTH:
         raise BadInputError(
             f"the filter has {len(text)} characters; the limit is {MAX_FILTER_LENGTH}", kind=ErrorKind.INVALID_FILTER
@@ -73,7 +78,7 @@ def _parse_filter(text: str, schema: pa.Schema) -> RowFilter:
         row_filter = _translate(text, _parse_sql(text), schema)
     except RecursionError as error:
         raise BadInputError(f"the filter {text[:80]!r}… is nested too deeply", kind=ErrorKind.INVALID_FILTER) from error
-    _check_types(row_filter, schema)
+    _check_types(row_filter, schema, is_boolean=is_boolean)
     return row_filter
 
 
@@ -119,7 +124,7 @@ def _parse_sql(text: str) -> dict[str, Any]:
     return expression
 
 
-def _check_types(row_filter: RowFilter, schema: pa.Schema) -> None:
+def _check_types(row_filter: RowFilter, schema: pa.Schema, *, is_boolean: bool) -> None:
     """Evaluate the filter on no row and on one row of nulls, so that type errors surface before any read.
 
     An aggregate returns a row for an empty table, and some functions return two rows for one.
@@ -150,7 +155,7 @@ def _check_types(row_filter: RowFilter, schema: pa.Schema) -> None:
                 f"{rows.num_rows} rows give {result_count} results",
                 kind=ErrorKind.INVALID_FILTER,
             )
-    if result_type != "BOOLEAN":
+    if is_boolean and result_type != "BOOLEAN":
         raise BadInputError(
             f"the filter {row_filter.sql!r} must be BOOLEAN, but is {result_type}", kind=ErrorKind.INVALID_FILTER
         )

@@ -6,6 +6,7 @@ Knows nothing of datasets. docs/specs/store.md is the normative text.
 from warpdata.primitives.ranges import ByteRange, RangeRequest, coalesce, split_reply
 from warpdata.storage.buffered import BufferedBlob
 from warpdata.storage.from_url import normalize_url, open_store, resolve_s3
+from warpdata.storage.generations import GenerationReader
 from warpdata.storage.local import LocalStore
 from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, MetadataCacheFiles
 from warpdata.storage.metrics import IOMetrics, IOStats, MeteredReader
@@ -37,6 +38,7 @@ __all__ = [
     "ConcurrentSource",
     "DirectSource",
     "FileRangeSource",
+    "GenerationReader",
     "GetResult",
     "IOMetrics",
     "IOStats",

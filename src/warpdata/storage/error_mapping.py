@@ -21,11 +21,15 @@ from warpdata.errors import (
 )
 from warpdata.primitives.redaction import redact
 
-__all__ = ["explain", "is_cut_listing", "is_surely_unsent", "was_retried"]
+__all__ = ["explain", "is_surely_unsent", "is_transient", "is_unreachable", "was_retried"]
 
 _BAD_IDENTITY = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401 Unauthorized")
 _METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "169.254.170.", "metadata.google.internal")
-_UNREACHABLE = ("kind: Connect", "ConnectError", "dns error", "IncompleteMessage", "non-2xx status code: 5")
+_SLOW_DOWN = ("non-2xx status code: 429", "non-2xx status code: 503")
+_NO_CONNECTION = ("kind: Connect", "ConnectError", "dns error")
+_UNREACHABLE = (*_NO_CONNECTION, "IncompleteMessage", "non-2xx status code: 5")
+_NOT_IMPLEMENTED = "non-2xx status code: 501"
+_TRANSIENT = ("non-2xx status code: 5", "non-2xx status code: 429", "HTTP error:")
 _CUT_LISTING = ("Error getting list response body", "Got invalid list response")
 _PAST_THE_END = ("416 Range Not Satisfiable", "Wanted range starting at")
 
@@ -54,9 +58,16 @@ def is_surely_unsent(error: BaseException | None) -> bool:
     return "kind: Connect," in text and "retries: 0," in text
 
 
-def is_cut_listing(error: BaseException) -> bool:
-    """Return whether the reply to a listing ended early, so that another try may succeed."""
-    return any(mark in str(error) for mark in _CUT_LISTING)
+def is_transient(error: BaseException) -> bool:
+    """Return whether another try of a read may succeed: the server or the network failed, or a reply was cut."""
+    text = str(error)
+    return _NOT_IMPLEMENTED not in text and any(mark in text for mark in (*_TRANSIENT, *_CUT_LISTING))
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Return whether no connection could be made."""
+    text = str(error)
+    return any(mark in text for mark in _NO_CONNECTION)
 
 
 def was_retried(error: BaseException | None) -> bool:
@@ -113,6 +124,8 @@ def _unsupported(name: str, text: str, key: str, url: str) -> UnsupportedError |
 
 
 def _unreachable(text: str, fact: str) -> StorageError | None:
+    if any(mark in text for mark in _SLOW_DOWN):
+        return StoreUnavailableError(fact, hint="The store asks for fewer requests; set WARP_IO_CONCURRENCY lower.")
     if any(mark in text for mark in _UNREACHABLE):
         return StoreUnavailableError(fact, hint="Check the endpoint and the network; `warp doctor` tests both.")
     if "TimedOut" in text or "operation timed out" in text or "kind: Timeout" in text:

@@ -16,6 +16,7 @@ from warpdata.primitives.redaction import redact
 from warpdata.settings import S3Settings, Settings, provider_variables
 from warpdata.storage.local import LocalStore
 from warpdata.storage.object_store import ObjectStore
+from warpdata.storage.retries import RetryPolicy
 from warpdata.storage.types import Writer
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["normalize_url", "open_store", "resolve_s3"]
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
-_MAX_CLIENTS = 64
+_MAX_CLIENTS = 128
 _clients: ByteLRU[Hashable, Backend] = ByteLRU(max_entries=_MAX_CLIENTS, clear_after_fork=True)
 _memory_stores: dict[str, MemoryStore] = {}
 """Memory stores live as long as the process. Their name identifies them, as a path identifies a file."""
@@ -83,6 +84,8 @@ class _Client:
     options: dict[str, Any]
     retry: dict[str, Any]
 
+    policy: RetryPolicy
+
     @property
     def key(self) -> str:
         return repr((self.options, self.retry))
@@ -103,6 +106,7 @@ class _Client:
                     "base": 2,
                 },
             },
+            policy=RetryPolicy(settings.max_retries, settings.retry_timeout_s),
         )
 
 
@@ -138,22 +142,29 @@ def _open_s3(url: str, bucket: str, prefix: str, settings: Settings, client: _Cl
         "session_token": s3.session_token,
     }
     config.update({name: value for name, value in given.items() if value is not None})
-    backend = _shared_client(
-        (url, s3, client.key),
-        lambda: S3Store(
+
+    def make(retry: dict[str, Any]) -> Backend:
+        return S3Store(
             bucket,
             prefix=prefix or None,
             config=config,  # type: ignore[arg-type]
             client_options=options,  # type: ignore[arg-type]
-            retry_config=client.retry,  # type: ignore[arg-type]
-        ),
-    )
-    return ObjectStore(url, backend, can_sign=True, max_retries=client.retry["max_retries"])
+            retry_config=retry,  # type: ignore[arg-type]
+        )
+
+    backend, reads = _shared_clients((url, s3, client.key), client, make)
+    return ObjectStore(url, backend, can_sign=True, reads=reads, retries=client.policy)
 
 
-def _shared_client(key: Hashable, make: Callable[[], Backend]) -> Backend:
-    """Return one client for all stores with equal options: each client has connections of its own."""
-    return _clients.get_or_create(key, make)
+def _shared_clients(
+    key: Hashable, client: _Client, make: Callable[[dict[str, Any]], Backend]
+) -> tuple[Backend, Backend]:
+    """Return a client that retries, for writes, and one that does not, for reads.
+
+    All stores with equal options share both, because each client has connections of its own.
+    """
+    writes = _clients.get_or_create((key, True), lambda: make(client.retry))
+    return writes, _clients.get_or_create((key, False), lambda: make({**client.retry, "max_retries": 0}))
 
 
 def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
@@ -163,22 +174,24 @@ def _open_other(url: str, scheme: str, client: _Client) -> ObjectStore:
 
     if scheme in ("http", "https"):
         options = {**client.options, "allow_http": scheme == "http"}
-        http = _shared_client(
-            (url, client.key),
-            lambda: HTTPStore.from_url(url, client_options=options, retry_config=client.retry),  # type: ignore[arg-type]
-        )
-        return ObjectStore(url, http, read_only=True)
+
+        def make_http(retry: dict[str, Any]) -> Backend:
+            return HTTPStore.from_url(url, client_options=options, retry_config=retry)  # type: ignore[arg-type]
+
+        http, reads = _shared_clients((url, client.key), client, make_http)
+        return ObjectStore(url, http, read_only=True, reads=reads, retries=client.policy)
+
+    def make(retry: dict[str, Any]) -> Backend:
+        return from_url(url, client_options=client.options, retry_config=retry)  # type: ignore[call-overload,no-any-return]
+
     try:
-        backend = _shared_client(
-            (url, client.key, provider_variables()),
-            lambda: from_url(url, client_options=client.options, retry_config=client.retry),  # type: ignore[call-overload]
-        )
+        backend, reads = _shared_clients((url, client.key, provider_variables()), client, make)
     except (BaseError, ValueError) as error:
         raise AuthenticationError(
             f"{redact(url)} cannot be opened: {redact(str(error).splitlines()[0])}",
             hint="Set the usual variables: GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, …",
         ) from error
-    return ObjectStore(url, backend, can_sign=True, max_retries=client.retry["max_retries"])
+    return ObjectStore(url, backend, can_sign=True, reads=reads, retries=client.policy)
 
 
 def resolve_s3(s3: S3Settings) -> S3Settings:

@@ -16,6 +16,7 @@ import stat
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,13 +48,13 @@ from warpdata.primitives.ranges import ByteRange, check_ranges
 from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key
 from warpdata.storage.verified_read import read_verified_chunks
 
-__all__ = ["LocalStore"]
+__all__ = ["OPEN_FILES", "LocalStore", "OpenFile", "retry_without_descriptors"]
 
 _TEMPORARY = ".tmp"
 _SMALL_READ_BYTES = 256 * KIB
 """Smaller ranges are copied by one system call, larger ones are mapped."""
 _SHARE = 1 / 8
-"""The share of the process's limit of open files that local stores keep open."""
+"""The share of the process's limit of open files that stay open between reads."""
 _T = TypeVar("_T")
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -89,7 +90,7 @@ class LocalStore:
         return None if fetched.etag == etag else fetched
 
     def read_range(self, key: str, span: ByteRange) -> memoryview:
-        file = _open_files.get(self._prefix + key)
+        file = OPEN_FILES.get(self._prefix + key)
         if file is None or not 0 <= span.start <= span.end <= span.start + _SMALL_READ_BYTES:
             return self.read_ranges(key, [span])[0]
         try:
@@ -109,7 +110,7 @@ class LocalStore:
             for span in spans:
                 if span.end > size:
                     raise CorruptError(f"{key!r} has {size} bytes, so it has no bytes {span.start}…{span.end}")
-            mapped = _retry_without_descriptors(file.map)
+            mapped = retry_without_descriptors(file.map)
             return [mapped[span.start : span.end] for span in spans]
 
     def stream(self, key: str) -> Iterator[memoryview]:
@@ -122,7 +123,7 @@ class LocalStore:
             status = self._path(key).stat()
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, "is a directory")
-        return ObjectInfo(key, status.st_size, _etag(status))
+        return _info(key, status)
 
     def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         base = self._path(prefix) if prefix else self._root
@@ -135,8 +136,7 @@ class LocalStore:
         listed = sorted((path.relative_to(self._root).as_posix(), path) for path in found)
         for key, path in listed[:max_count]:
             with suppress(FileNotFoundError):
-                status = path.stat()
-                yield ObjectInfo(key, status.st_size, _etag(status))
+                yield _info(key, path.stat())
 
     def list_folders(self, prefix: str) -> list[str]:
         base = self._path(prefix) if prefix else self._root
@@ -154,7 +154,7 @@ class LocalStore:
 
     def invalidate(self, key: str) -> bool:
         """Close the open file. True: it was not the current one, because the object was deleted and made again."""
-        path, file = self._path(key), _open_files.forget(self._prefix + key)
+        path, file = self._path(key), OPEN_FILES.forget(self._prefix + key)
         if file is None:
             return False
         with suppress(OSError):
@@ -198,21 +198,39 @@ class LocalStore:
             self._path(key).unlink()
         self._forget(key)
 
-    def _open_file(self, key: str) -> _OpenFile:
+    def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.delete(key)
+
+    def remove_abandoned(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
+        """Remove old files of the temporary directory, which killed writers left."""
+        directory = self._root / _TEMPORARY
+        count = size_bytes = 0
+        with self._translated(_TEMPORARY, writing=True), suppress(FileNotFoundError):
+            for entry in os.scandir(directory):
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and status.st_mtime < before.timestamp():
+                        count, size_bytes = count + 1, size_bytes + status.st_size
+                        if not dry_run:
+                            Path(entry.path).unlink()
+        return count, size_bytes
+
+    def _open_file(self, key: str) -> OpenFile:
         """Open the file of an object. Files of blobs stay open, because blobs never change."""
-        known = _open_files.get(self._prefix + key)
+        known = OPEN_FILES.get(self._prefix + key)
         if known is not None:
             return known
-        file = _open_files.open(self._path(key), keep=key.startswith("blobs/"))
+        file = OPEN_FILES.open(self._path(key), key=self._prefix + key if key.startswith("blobs/") else None)
         if stat.S_ISDIR(os.fstat(file.fd).st_mode):
-            _open_files.forget(self._prefix + key)
+            OPEN_FILES.forget(self._prefix + key)
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         return file
 
     def _forget(self, key: str) -> None:
         """Close the file of an object that was replaced or removed."""
         if key.startswith("blobs/"):
-            _open_files.forget(self._prefix + key)
+            OPEN_FILES.forget(self._prefix + key)
 
     def _path(self, key: str) -> Path:
         return self._root.joinpath(*check_key(key).split("/"))
@@ -270,22 +288,26 @@ class LocalStore:
         return StorageError(f"{where}: {error.strerror or error}")
 
 
-class _OpenFile:
+class OpenFile:
     """A file that is closed with its last reference, so a read never meets a reused descriptor.
 
     Reads are by position, so threads and forked processes may share it. A file that is truncated meanwhile gives a
     short read, never a crash.
     """
 
-    __slots__ = ("__weakref__", "_mapping", "fd")
+    __slots__ = ("__weakref__", "_mapping", "fd", "kept_mapping")
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         self._mapping: weakref.ref[mmap.mmap] | None = None
+        self.kept_mapping: memoryview | None = None
 
-    def __del__(self) -> None:
-        with suppress(AttributeError, OSError):
-            os.close(self.fd)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # An argument, because the names of a module are gone when the interpreter exits.
+        try:  # noqa: SIM105
+            close(self.fd)
+        except (AttributeError, OSError):
+            pass
 
     def read(self, key: str, start: int, end: int) -> bytes:
         data = os.pread(self.fd, end - start, start)
@@ -305,44 +327,44 @@ class _OpenFile:
         return memoryview(known)
 
 
-class _OpenFiles:
-    """The most recently used files of all stores of the process, by path. Safe to share between threads.
+class OpenFiles:
+    """The most recently used files of the process, of all stores and all `FileRangeSource`. Safe between threads.
 
-    Files of blobs stay open between reads, because opening one takes longer than a small read.
+    They stay open between reads, because opening one takes longer than a small read. Keys of stores are paths.
     """
 
     def __init__(self) -> None:
-        self._files: ByteLRU[str, _OpenFile] = ByteLRU(max_entries=descriptor_share(_SHARE, MAX_OPEN_HANDLES))
+        self._files: ByteLRU[str, OpenFile] = ByteLRU(max_entries=descriptor_share(_SHARE, MAX_OPEN_HANDLES))
 
-    def get(self, path: str) -> _OpenFile | None:
-        return self._files.get(path)
+    def get(self, key: str) -> OpenFile | None:
+        return self._files.get(key)
 
-    def open(self, path: Path, *, keep: bool) -> _OpenFile:
-        """Open a file, and with `keep` leave it open for later reads."""
-        file = _retry_without_descriptors(lambda: _OpenFile(path))
-        if keep:
-            self._files.put(str(path), file)
+    def open(self, path: Path, *, key: str | None) -> OpenFile:
+        """Open a file, and with a key leave it open for later reads."""
+        file = retry_without_descriptors(lambda: OpenFile(path))
+        if key is not None:
+            self._files.put(key, file)
         return file
 
-    def forget(self, path: str) -> _OpenFile | None:
-        """Close a file that was replaced or removed, once no thread reads it."""
-        return self._files.pop(path)
+    def forget(self, key: str) -> OpenFile | None:
+        """Close a file that was replaced, removed or closed, once no thread reads it."""
+        return self._files.pop(key)
 
     def clear(self) -> None:
         self._files.clear()
 
 
-_open_files = _OpenFiles()
+OPEN_FILES = OpenFiles()
 
 
-def _retry_without_descriptors(act: Callable[[], _T]) -> _T:
+def retry_without_descriptors(act: Callable[[], _T]) -> _T:
     """Return `act()`. If the process has no descriptors left, close the files that are only kept, and try again."""
     try:
         return act()
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
-    _open_files.clear()
+    OPEN_FILES.clear()
     return act()
 
 
@@ -350,6 +372,11 @@ def _raise_unless_absent(error: OSError) -> None:
     """Handle errors of `os.walk`, which would report an unreadable directory as empty."""
     if not isinstance(error, _ABSENT):
         raise error
+
+
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
+    modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    return ObjectInfo(key, status.st_size, _etag(status), modified)
 
 
 def _etag(status: os.stat_result) -> str:

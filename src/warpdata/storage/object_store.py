@@ -1,18 +1,17 @@
 """A store in an object store: S3, GCS, Azure, memory, and read-only HTTP, all through `obstore`.
 
-The library retries reads, with back-off and jitter. A conditional create is not safe to retry blindly, so its
-outcomes are distinguished here: made, present before, certainly not sent, unknown. Implements "Object stores" of
-docs/specs/store.md.
+Reads are retried here, with back-off and jitter, so that a server can lower the number of requests of the process.
+Writes are retried by the library. A conditional create is not safe to retry blindly, so its outcomes are
+distinguished: made, present before, certainly not sent, unknown. Implements "Object stores" of docs/specs/store.md.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import (
     CorruptError,
@@ -34,31 +33,30 @@ from warpdata.limits import (
     SINGLE_PUT_BYTES,
     STREAM_CHUNK_BYTES,
 )
+from warpdata.primitives.adaptive_limit import AdaptiveSize
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
-from warpdata.primitives.parallel import IO_POOL, REQUEST_LIMIT
+from warpdata.primitives.parallel import IO_POOL, READ_MEMORY, REQUEST_LIMIT, request_slots
 from warpdata.primitives.ranges import ByteRange, coalesce, split_range, split_reply
 from warpdata.primitives.redaction import redact, redact_exception
 from warpdata.storage.content_type import SNIFFED_BYTES, content_type
-from warpdata.storage.error_mapping import explain, is_cut_listing, is_surely_unsent, was_retried
+from warpdata.storage.error_mapping import explain, is_surely_unsent, was_retried
+from warpdata.storage.retries import RetryPolicy
 from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key
 from warpdata.storage.verified_read import read_verified_chunks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from obstore import Attributes
+    from obstore import Attributes, Bytes, ObjectMeta
     from obstore.store import ObjectStore as Backend
 
 __all__ = ["ObjectStore"]
 
 _MULTIPART_PART_BYTES = 8 * MIB
 _STREAM_REQUEST_BYTES = 32 * MIB
-_PART_BYTES = 8 * MIB
-"""Ranges are requested in parts up to this size, because a connection has less bandwidth than the network."""
-_FIRST_PAUSE_S = 0.05
-_MAX_PAUSE_S = 2.0
-
-_T = TypeVar("_T")
+_MIN_PART_BYTES, _MAX_PART_BYTES = 1 * MIB, 8 * MIB
+_DELETED_KEYS = 1000
+"""Object stores delete this many objects by one request."""
 
 
 class ObjectStore:
@@ -71,13 +69,18 @@ class ObjectStore:
         *,
         read_only: bool = False,
         can_sign: bool = False,
-        max_retries: int = 5,
+        reads: Backend | None = None,
+        retries: RetryPolicy | None = None,
     ) -> None:
+        """`reads` is a client that does not retry, for requests that are retried here; without it, `backend`."""
         self._url = redact(url)
         self._backend = backend
+        self._reads = reads or backend
         self._read_only = read_only
         self._can_sign = can_sign
-        self._max_retries = max_retries
+        self._retries = retries or RetryPolicy()
+        self._part_size = AdaptiveSize(_MAX_PART_BYTES, _MIN_PART_BYTES, _MAX_PART_BYTES)
+        """Ranges are requested in parts up to this size, because a connection has less bandwidth than the network."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -104,42 +107,60 @@ class ObjectStore:
     def read_ranges(
         self, key: str, spans: Sequence[ByteRange], *, gap_bytes: int = COALESCE_GAP_BYTES
     ) -> list[memoryview]:
-        requests = coalesce(spans, gap_bytes, max_bytes=_PART_BYTES)
+        part_bytes = self._part_size.value
+        requests = coalesce(spans, gap_bytes, max_bytes=part_bytes)
         if not requests:
             return [memoryview(b"") for _ in spans]
         with self._translated(key):
-            replies = self._send(check_key(key), [request.span for request in requests])
+            replies = self._send(check_key(key), [request.span for request in requests], part_bytes)
         return split_reply(spans, requests, replies)
 
-    def _send(self, key: str, spans: Sequence[ByteRange]) -> list[memoryview]:
+    def _send(self, key: str, spans: Sequence[ByteRange], part_bytes: int) -> list[memoryview]:
         """Return one reply for each range, fetched in parallel. Large ranges are fetched in parts."""
-        import obstore
-
-        def get(span: ByteRange) -> memoryview:
-            reply = obstore.get_range(self._backend, key, start=span.start, end=span.end)
-            REQUEST_LIMIT.record(len(reply), is_saturated=IO_POOL.has_backlog)
-            if len(reply) != span.size_bytes:
-                raise CorruptError(
-                    f"{self._url} returned {len(reply)} bytes for bytes {span.start}…{span.end} of {key!r}"
-                )
-            return memoryview(reply)
-
-        if all(span.size_bytes <= _PART_BYTES for span in spans):
-            return [get(spans[0])] if len(spans) == 1 else IO_POOL.map_all(get, spans)
+        if all(span.size_bytes <= part_bytes for span in spans):
+            if len(spans) == 1:
+                return [self._get(key, spans[0])]
+            return IO_POOL.map_all(lambda span: self._get(key, span), spans)
         import numpy as np  # allocates without filling, and copies without the interpreter lock
 
         wholes = [np.empty(span.size_bytes, np.uint8) for span in spans]
         parts = [
             (part, whole[part.start - span.start : part.end - span.start])
             for span, whole in zip(spans, wholes, strict=True)
-            for part in split_range(span, _PART_BYTES)
+            for part in split_range(span, part_bytes)
         ]
 
         def fill(part: tuple[ByteRange, NDArray[np.uint8]]) -> None:
-            np.copyto(part[1], np.frombuffer(get(part[0]), np.uint8))
+            np.copyto(part[1], np.frombuffer(self._get(key, part[0]), np.uint8))
 
         IO_POOL.map_all(fill, parts)
         return [whole.data for whole in wholes]
+
+    def _get(self, key: str, span: ByteRange) -> memoryview:
+        """Send one request, within the budgets of the process."""
+        import obstore
+
+        size = span.size_bytes
+
+        def send() -> Bytes:
+            REQUEST_LIMIT.acquire()
+            try:
+                READ_MEMORY.acquire(size)
+                try:
+                    if size < self._part_size.value:
+                        return obstore.get_range(self._reads, key, start=span.start, end=span.end)
+                    with self._part_size.measuring(size):
+                        return obstore.get_range(self._reads, key, start=span.start, end=span.end)
+                finally:
+                    READ_MEMORY.release(size)
+            finally:
+                REQUEST_LIMIT.release()
+
+        reply = memoryview(self._retries.call(send))
+        REQUEST_LIMIT.record(len(reply), is_saturated=REQUEST_LIMIT.is_saturated or IO_POOL.has_backlog)
+        if len(reply) != size:
+            raise CorruptError(f"{self._url} returned {len(reply)} bytes for bytes {span.start}…{span.end} of {key!r}")
+        return reply
 
     def stream(self, key: str) -> Iterator[memoryview]:
         """Yield chunks of several requests: a single one for a large object would exceed the request time-out."""
@@ -168,46 +189,32 @@ class ObjectStore:
         import obstore
 
         with self._translated(key):
-            meta = obstore.head(self._backend, check_key(key))
-        return ObjectInfo(key, meta["size"], meta["e_tag"], meta["last_modified"])
+            meta = self._retries.call(lambda: obstore.head(self._reads, check_key(key)))
+        return _info(meta)
 
     def list_objects(self, prefix: str, *, max_count: int | None = None) -> Iterator[ObjectInfo]:
         import obstore
 
         def list_all() -> list[ObjectInfo]:
             found: list[ObjectInfo] = []
-            for page in obstore.list(self._backend, check_key(prefix) if prefix else None):
-                found.extend(ObjectInfo(meta["path"], meta["size"], meta["e_tag"]) for meta in page)
+            for page in obstore.list(self._reads, check_key(prefix) if prefix else None):
+                found.extend(_info(meta) for meta in page)
                 if max_count is not None and len(found) >= max_count:
                     break
             return found
 
         with self._translated(prefix):
-            listed = self._retry_listing(list_all)
+            listed = self._retries.call(list_all)
         yield from sorted(listed, key=lambda info: info.key)[:max_count]
 
     def list_folders(self, prefix: str) -> list[str]:
         import obstore
 
         with self._translated(prefix):
-            listing = self._retry_listing(
-                lambda: obstore.list_with_delimiter(self._backend, check_key(prefix) if prefix else None)
+            listing = self._retries.call(
+                lambda: obstore.list_with_delimiter(self._reads, check_key(prefix) if prefix else None)
             )
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in listing["common_prefixes"])
-
-    def _retry_listing(self, ask: Callable[[], _T]) -> _T:
-        """Return `ask()`, and ask again if the reply was cut. The library retries requests, but no cut replies."""
-        from obstore.exceptions import BaseError
-
-        pause = threading.Event()
-        for attempt in range(self._max_retries):
-            try:
-                return ask()
-            except BaseError as error:
-                if not is_cut_listing(error):
-                    raise
-            pause.wait(min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**attempt))
-        return ask()
 
     def is_local(self, key: str) -> bool:
         return False
@@ -265,14 +272,16 @@ class ObjectStore:
 
         size = fingerprint.blob.byte_size
         part = max(_MULTIPART_PART_BYTES, -(-size // MULTIPART_MAX_PARTS))
-        with self._writing(key):
+        # The library sends parts in threads of its own. The first of them has the place of this thread.
+        most = min(-(-size // part), request_slots(part))
+        with self._writing(key), IO_POOL.lend(most - 1) as lent:
             obstore.put(
                 self._backend,
                 check_key(key),
                 read_verified_chunks(path, fingerprint, part, on_bytes),
                 attributes=_attributes(key, _read_head(path)),
                 chunk_size=part,
-                max_concurrency=4,
+                max_concurrency=lent + 1,
             )
 
     def replace(self, key: str, data: bytes) -> None:
@@ -287,19 +296,35 @@ class ObjectStore:
         with self._writing(key):
             obstore.delete(self._backend, check_key(key))
 
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Remove the keys by batch requests of up to 1,000, where the store has them."""
+        import obstore
+
+        for start in range(0, len(keys), _DELETED_KEYS):
+            batch = [check_key(key) for key in keys[start : start + _DELETED_KEYS]]
+            with self._writing(batch[0]), suppress(FileNotFoundError):
+                obstore.delete(self._backend, batch)
+
+    def remove_abandoned(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
+        """Return zeros: the library cannot list multipart uploads. A lifecycle rule of the bucket removes them."""
+        return 0, 0
+
     def _fetch(self, key: str, options: dict[str, Any]) -> GetResult | None:
         import obstore
         from obstore.exceptions import NotModifiedError
 
-        with self._translated(key):
-            try:
-                reply = obstore.get(self._backend, check_key(key), options=options or None)  # type: ignore[arg-type]
-            except NotModifiedError:
-                return None
+        def send() -> GetResult:
+            reply = obstore.get(self._reads, check_key(key), options=options or None)  # type: ignore[arg-type]
             size = reply.meta["size"]
             if size > MAX_SMALL_OBJECT_BYTES:
                 raise LimitExceededError(f"{key!r} has {size} bytes, too many to read whole")
             return GetResult(bytes(reply.bytes()), reply.meta["e_tag"])
+
+        with self._translated(key):
+            try:
+                return self._retries.call(send)
+            except NotModifiedError:
+                return None
 
     @contextmanager
     def _writing(self, key: str) -> Iterator[None]:
@@ -340,6 +365,10 @@ class ObjectStore:
         except BaseError as error:
             redact_exception(error)
             raise explain(error, key, self._url) from error
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["e_tag"], meta["last_modified"])
 
 
 def _attributes(key: str, data: bytes) -> Attributes:

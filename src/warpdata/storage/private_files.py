@@ -55,14 +55,16 @@ def check_private_directory(root: Path, *names: str) -> None:
     """Check the cache directory `root`, and the directory below it that these names lead to.
 
     Raise `AccessDeniedError` if another user can replace what is inside. A directory that does not exist is fine.
-    `root` may be a link, and may be in a directory such as `/tmp`; those below it may not.
+    `root` may be a link of this user, and may be in a directory such as `/tmp`; those below it may not.
     """
     if not hasattr(os, "geteuid"):
         return
     try:
-        status = root.stat()
+        link, status = root.lstat(), root.stat()
     except FileNotFoundError:
         return
+    if stat.S_ISLNK(link.st_mode) and not _is_trusted(link):
+        raise AccessDeniedError(f"the cache directory {root} is a link of another user", hint=_HINT)
     is_sticky = bool(status.st_mode & stat.S_ISVTX)
     if not is_sticky and not _is_trusted(status):
         raise AccessDeniedError(f"the cache directory {root} belongs to another user", hint=_HINT)

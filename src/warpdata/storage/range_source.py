@@ -6,16 +6,19 @@ them, and falls back to `read_range` where it does not. Nothing here imports a t
 
 from __future__ import annotations
 
-import mmap
 import os
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from warpdata.errors import AccessDeniedError, ObjectNotFoundError, StorageError
-from warpdata.primitives.parallel import usable_cores
+from warpdata.primitives.concurrency import descriptor_share
+from warpdata.primitives.live_objects import LiveObjects
+from warpdata.primitives.parallel import request_slots, usable_cores
+from warpdata.storage.local import OPEN_FILES, OpenFile, retry_without_descriptors
 from warpdata.storage.types import ByteRange, Reader
 
 __all__ = [
@@ -30,7 +33,12 @@ __all__ = [
 ]
 
 _MAX_VECTORS = 512  # systems allow at least 1024 buffers in one call
-_OBJECT_CONCURRENCY = 16
+_MAPPED_SHARE = 1 / 4
+"""The share of the process's limit of open files that mapped sources may hold."""
+_MAX_MAPPED = 1 << 14  # systems allow about four times as many mappings
+_numbers = count()
+_mappings: LiveObjects[Any] = LiveObjects()
+_REQUEST_BYTES = 8 * 1024**2
 
 
 @runtime_checkable
@@ -83,28 +91,28 @@ class InvalidatableSource(Protocol):
 
 
 class FileRangeSource:
-    """A local file, open until `close()` or until it is garbage-collected. Safe to share between threads.
+    """A local file, readable until `close()` or until it is garbage-collected. Safe to share between threads.
 
-    Reads copy. `map` does not, but a file that shrinks while it is mapped kills the process.
+    Reads copy. `map` does not, but a file that shrinks while it is mapped kills the process. The process keeps only the
+    most recently used files open. A file that was closed for others is opened again, if it is still the same.
     """
 
-    __slots__ = ("__weakref__", "_close", "_descriptor", "_mapping", "path")
+    __slots__ = ("__weakref__", "_close", "_identity", "_key", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        except OSError as error:
-            raise explain_os_error(error, self.path) from error
-        self._mapping: list[memoryview] = []
-        self._close = weakref.finalize(self, _close_file, self._descriptor, self._mapping)
+        self._key = f"source {next(_numbers)}"
+        self._close = weakref.finalize(self, OPEN_FILES.forget, self._key)
+        self._identity = _identity(self._open())
 
     @property
     def size_bytes(self) -> int:
-        try:
-            return os.fstat(self._descriptor).st_size
-        except OSError as error:
-            raise explain_os_error(error, self.path) from error
+        return os.fstat(self._file().fd).st_size
+
+    @property
+    def may_map(self) -> bool:
+        """Whether the process may map another file. A mapping holds a descriptor, also after `close`."""
+        return len(_mappings) < descriptor_share(_MAPPED_SHARE, _MAX_MAPPED)
 
     @property
     def concurrency(self) -> int:
@@ -118,9 +126,10 @@ class FileRangeSource:
 
     def read_into(self, start: int, targets: Sequence[memoryview]) -> None:
         waiting = [target for target in targets if len(target)]
+        file = self._file()
         while waiting:
             try:
-                count = os.preadv(self._descriptor, waiting[:_MAX_VECTORS], start)
+                count = os.preadv(file.fd, waiting[:_MAX_VECTORS], start)
             except OSError as error:
                 raise StorageError(f"{self.path} cannot be read at byte {start}: {error.strerror}") from error
             if count == 0:
@@ -133,20 +142,38 @@ class FileRangeSource:
 
     def map(self) -> memoryview:
         """Return the whole file, mapped. The memory stays valid after `close`, while a caller holds it."""
-        size = self.size_bytes
-        if not size:
+        file = self._file()
+        if not os.fstat(file.fd).st_size:
             return memoryview(b"")
-        if not self._mapping or len(self._mapping[0]) < size:
-            try:
-                self._mapping[:] = [memoryview(mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ))]
-            except OSError as error:
-                raise explain_os_error(error, self.path) from error
-        return self._mapping[0][:size]
+        try:
+            mapping = retry_without_descriptors(file.map)
+        except OSError as error:
+            raise explain_os_error(error, self.path) from error
+        file.kept_mapping = mapping  # later reads of the open file share it
+        _mappings.add(mapping.obj)
+        return mapping
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
         self._close()
-        self._descriptor = -1
+
+    def _file(self) -> OpenFile:
+        file = OPEN_FILES.get(self._key)
+        if file is not None:
+            return file
+        file = self._open()
+        if _identity(file) != self._identity:
+            OPEN_FILES.forget(self._key)
+            raise StorageError(f"{self.path} changed since it was opened", hint="Open it again.")
+        return file
+
+    def _open(self) -> OpenFile:
+        if not self._close.alive:
+            raise StorageError(f"{self.path} is closed")
+        try:
+            return OPEN_FILES.open(self.path, key=self._key)
+        except OSError as error:
+            raise explain_os_error(error, self.path) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +183,11 @@ class ObjectRangeSource:
     reader: Reader
     key: str
     size_bytes: int
-    concurrency: int = _OBJECT_CONCURRENCY
+
+    @property
+    def concurrency(self) -> int:
+        """The number of requests that a network may need, and that the memory for reads allows."""
+        return request_slots(_REQUEST_BYTES)
 
     def read_range(self, start: int, end: int) -> memoryview:
         return self.reader.read_range(self.key, ByteRange(start, end))
@@ -174,6 +205,6 @@ def explain_os_error(error: OSError, path: Path) -> StorageError | ObjectNotFoun
     return StorageError(f"{path}: {error.strerror or error}")
 
 
-def _close_file(descriptor: int, mapping: list[memoryview]) -> None:
-    mapping.clear()
-    os.close(descriptor)
+def _identity(file: OpenFile) -> tuple[int, ...]:
+    status = os.fstat(file.fd)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -143,6 +143,17 @@ class Writer(Reader, Protocol):
         """Remove exactly this key. An absent key is no error."""
         ...
 
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Remove exactly these keys, in as few requests as the store needs. After an error, some may remain."""
+        ...
+
+    def remove_abandoned(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
+        """Remove unfinished writes that were last touched before this time of the store. Return count and bytes.
+
+        Such files have no key, so no reader sees them. A store that cannot list them returns zeros.
+        """
+        ...
+
 
 def check_expiry(expires_s: int) -> int:
     """Return the lifetime of a signed URL; `BadInputError` for one that servers refuse."""

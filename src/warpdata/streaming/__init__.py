@@ -8,6 +8,7 @@ from warpdata.streaming.estimate import EpochEstimate
 from warpdata.streaming.mixture import MixedSource, Mixture, Stop
 from warpdata.streaming.options import (
     Collate,
+    ImageResize,
     OnError,
     RowKeywords,
     StreamKeywords,
@@ -35,11 +36,10 @@ from warpdata.streaming.state import (
     VersionIdentity,
 )
 from warpdata.streaming.stats import Clock, StreamStats, Telemetry
-from warpdata.streaming.stream import BATCH_THREADS, Stream, StreamContext, mix_streams
+from warpdata.streaming.stream import Stream, StreamContext, max_batch_threads, mix_streams
 from warpdata.streaming.torch import OpenStream, TorchLoader
 
 __all__ = [
-    "BATCH_THREADS",
     "BatchReader",
     "BatchSchedule",
     "Clock",
@@ -47,6 +47,7 @@ __all__ = [
     "Columns",
     "ConsumedSegment",
     "EpochEstimate",
+    "ImageResize",
     "LoadExecutors",
     "LoadedRows",
     "MixedIdentity",
@@ -80,6 +81,7 @@ __all__ = [
     "Transform",
     "VersionIdentity",
     "VersionedSource",
+    "max_batch_threads",
     "mix_streams",
     "resolve_rank",
     "text_errors",

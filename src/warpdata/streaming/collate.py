@@ -6,7 +6,7 @@ batches at a time. Implements "Batches" of docs/specs/streaming.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -20,7 +20,7 @@ from warpdata.primitives.extras import require
 from warpdata.streaming.media_memory import BatchMemory
 from warpdata.streaming.options import StreamOptions
 from warpdata.streaming.shuffle_buffer import LoadedRows, PendingBytes
-from warpdata.streaming.torch import as_tensor
+from warpdata.streaming.torch import as_tensor, resample_rgb
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,6 +160,7 @@ def _decoded(samples: Columns, options: StreamOptions, memory: BatchMemory) -> _
     out, failed, media_bytes = dict(samples.values), {}, 0
     for name, pending in samples.contents.items():
         decoded: list[Any] = []
+        keywords = _decode_keywords(name, options)
         for at, (ref, wait) in enumerate(zip(samples.values[name], pending, strict=True)):
             if wait is None:
                 decoded.append(None)
@@ -168,7 +169,7 @@ def _decoded(samples: Columns, options: StreamOptions, memory: BatchMemory) -> _
             content = wait()
             media_bytes += len(content)
             try:
-                value = ref.decode(content, memory.reserve)
+                value = ref.decode(content, memory.reserve, **keywords)
             except (MediaDecodeError, LimitExceededError) as error:
                 if options.on_error == "raise" or memory.is_exceeded:
                     error.hint = error.hint or _SUBSTITUTE_HINT
@@ -185,6 +186,13 @@ def _decoded(samples: Columns, options: StreamOptions, memory: BatchMemory) -> _
         for name, values in out.items()
     }
     return _Decoded(replaced, media_bytes, len(failed))
+
+
+def _decode_keywords(column: str, options: StreamOptions) -> dict[str, Any]:
+    """Return the arguments with which a column decodes. torch resizes several times as fast as Pillow."""
+    if not isinstance(options.resize, Mapping) or column not in options.resize:
+        return {}
+    return {"resize": options.resize[column], "resample": resample_rgb if options.collate == "torch" else None}
 
 
 def _substitutes(failed: dict[int, MediaDecodeError | LimitExceededError], count: int) -> list[int]:

@@ -22,7 +22,8 @@ class EpochEstimate:
 
     `is_exact` is False until the filter was applied: then counts are upper bounds. `mixing` is the share of all
     samples that a sample may change places with; 1.0 is a full shuffle. `memory_bytes` is the memory of one rank
-    with full windows, cached rows and prefetched batches.
+    with full windows, cached rows and prefetched batches, and of requests in flight. `concurrency` requests are in
+    flight now, and `threads` make batches; both follow the machine, and `concurrency` also the network.
     """
 
     is_exact: bool
@@ -40,9 +41,11 @@ class EpochEstimate:
     windows: int
     mixing: float
     memory_bytes: float
+    concurrency: int
+    threads: int
 
     @staticmethod
-    def of(source: SampleSource, options: StreamOptions) -> EpochEstimate:
+    def of(source: SampleSource, options: StreamOptions, *, concurrency: int, threads: int) -> EpochEstimate:
         known, shuffle, sample_bytes = source.known_count, source.shuffle, source.sample_bytes
         count = source.max_samples if known is None else known
         schedule = BatchSchedule(count, options.batch_size, options.world_size, options.remainder)
@@ -68,14 +71,16 @@ class EpochEstimate:
             window_bytes=window * sample_bytes,
             windows=-(-count // window) if window else 0,
             mixing=0.0 if shuffle is None or not count else window / count,
-            memory_bytes=in_memory * sample_bytes + source.cache_bytes,
+            memory_bytes=in_memory * sample_bytes + source.cache_bytes + concurrency * request_bytes,
+            concurrency=concurrency,
+            threads=threads,
         )
 
     def __str__(self) -> str:
         about = "" if self.is_exact else "at most "
         lines = [
             f"{about}{self.samples:,} samples, {self.epoch_bytes / 1e6:,.1f} MB an epoch",
-            f"about {self.requests:,} requests",
+            f"about {self.requests:,} requests, {self.concurrency:,} at a time; {self.threads:,} threads",
             f"{about}{self.steps:,} steps of {self.global_batch:,} samples over all ranks",
             f"the last step has {self.last_batch:,}; remainder: {self.remainder}",
             f"up to {self.memory_bytes / 1e6:,.1f} MB of memory",

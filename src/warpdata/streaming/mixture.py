@@ -18,8 +18,9 @@ import numpy as np
 
 from warpdata.errors import BadInputError
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.permutation import random_keys
 from warpdata.streaming.collate import Columns
-from warpdata.streaming.order import Shuffle, random_keys
+from warpdata.streaming.order import Shuffle
 from warpdata.streaming.shuffle_buffer import LoadExecutors, OwnedPositions, ShuffleBuffer
 from warpdata.streaming.source import SampleLocation, VersionedSource
 from warpdata.streaming.state import MixedIdentity

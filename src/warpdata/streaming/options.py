@@ -19,6 +19,7 @@ from warpdata.streaming.order import BatchSchedule, Remainder, Shuffle
 
 __all__ = [
     "Collate",
+    "ImageResize",
     "OnError",
     "RowKeywords",
     "Sample",
@@ -34,6 +35,9 @@ Transform: TypeAlias = Callable[[dict[str, Any]], Sample]
 
 Collate: TypeAlias = Literal["dict", "numpy", "torch", "jax", "arrow"]
 OnError: TypeAlias = Literal["raise", "substitute"]
+
+ImageResize: TypeAlias = tuple[int, int] | int | Mapping[str, tuple[int, int] | int]
+"""Height and width of images, or the length of their shorter side; for all image columns, or for each."""
 
 
 class StreamKeywords(TypedDict, total=False):
@@ -55,6 +59,7 @@ class RowKeywords(StreamKeywords, total=False):
     columns: Sequence[str] | str | None
     filter: str | None
     decode: bool
+    resize: ImageResize | None
     on_error: OnError
 
 
@@ -73,6 +78,8 @@ class StreamOptions:
     remainder: Remainder = "partial"
     prefetch: int = 4
     decode: bool = True
+    resize: ImageResize | None = None
+    """In an open stream, a mapping from each resized column to its size."""
     transform: Transform | None = None
     collate: Collate = "numpy"
     on_error: OnError = "raise"
@@ -124,6 +131,11 @@ class StreamOptions:
             raise BadInputError(f"prefetch={self.prefetch!r} is neither 'auto' nor a count")
         if self.collate == "arrow" and self.transform is not None:
             raise BadInputError("transform needs samples, and collate='arrow' returns rows", hint="Drop one of them.")
+        if self.resize and not self.wants_media:
+            raise BadInputError(
+                f"resize={self.resize!r} needs decoded images, and this stream returns references",
+                hint="Drop resize, decode=False or collate='arrow'.",
+            )
 
     def for_workers(self) -> StreamOptions:
         """Return the options for worker processes, which write no progress line."""

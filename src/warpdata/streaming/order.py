@@ -20,18 +20,18 @@ import numpy as np
 from warpdata.errors import BadInputError, LimitExceededError
 from warpdata.limits import MAX_SHUFFLE_BLOCKS, MAX_SHUFFLE_SIZE
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.permutation import random_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BatchSchedule", "Order", "Remainder", "Shuffle", "Span", "mix64", "random_keys"]
+__all__ = ["BatchSchedule", "Order", "Remainder", "Shuffle", "Span"]
 
 Remainder: TypeAlias = Literal["partial", "pad", "drop"]
 
 Span: TypeAlias = tuple[int, int]
 """Positions [start, stop)."""
 
-_GOLDEN = 0x9E3779B97F4A7C15
 _BLOCKS, _SAMPLES, _OPENING = 1, 2, 4
 
 
@@ -271,20 +271,3 @@ class BatchSchedule:
             taken = min(size, self.count - at)
             yield at, at + taken
             start, size = start + taken, size - taken
-
-
-def mix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix bits with the finalizer of SplitMix64. It never changes, because recorded orders depend on it."""
-    with np.errstate(over="ignore"):
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return values ^ (values >> np.uint64(31))
-
-
-def random_keys(values: NDArray[np.int64], seed: int, epoch: int, purpose: int) -> NDArray[np.uint64]:
-    """Return a sort key for each value. Equal keys keep the smaller value first."""
-    with np.errstate(over="ignore"):
-        salt = np.array([seed % 2**64], np.uint64)
-        for word in (epoch, purpose):
-            salt = mix64(salt + np.uint64(_GOLDEN) * np.uint64((word + 1) % 2**64))
-        return mix64(mix64(values.astype(np.uint64) * np.uint64(_GOLDEN) + salt) ^ salt)

@@ -92,9 +92,11 @@ class TableIdentity(VersionIdentity):
     """The order of the rows of one table."""
 
     table: str
+    rows: str = ""
+    """The SHA-256 of the row numbers of a restricted table; empty for a whole one."""
 
     def sample_fields(self) -> dict[str, Any]:
-        return {"table": self.table}
+        return {"table": self.table, **({"rows": self.rows} if self.rows else {})}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.limits import MEDIA_MEMORY_BYTES
 from warpdata.primitives.arguments import check_arguments
-from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.parallel import IO_POOL, usable_cores
 from warpdata.primitives.reprs import short_repr
 from warpdata.storage import IOStats
 from warpdata.streaming.collate import CollatedBatch, Columns, batch_of_arrays, batch_of_columns, batch_of_rows
@@ -30,10 +30,9 @@ from warpdata.streaming.source import BatchReader, SampleLocation, SampleReader,
 from warpdata.streaming.state import ConsumedSegment, StreamIdentity, StreamState, parse_consumed, parse_state
 from warpdata.streaming.stats import BatchCounts, Clock, Telemetry
 
-__all__ = ["BATCH_THREADS", "Stream", "StreamContext", "mix_streams"]
+__all__ = ["Stream", "StreamContext", "max_batch_threads", "mix_streams"]
 
-BATCH_THREADS = 8
-"""Threads that make batches. They decode, and wait for media."""
+_MIN_BATCH_THREADS = 8
 
 _MakeBatch: TypeAlias = Callable[[Sequence[Span], int, BatchMemory], CollatedBatch]
 """Makes a batch of the samples at some positions. The number counts the batches of this worker from 0."""
@@ -155,7 +154,8 @@ class Stream:
 
     def explain(self) -> EpochEstimate:
         """Estimate what an epoch costs, before any of it is read."""
-        return EpochEstimate.of(self.source, self.options)
+        concurrency, threads = IO_POOL.size, max_batch_threads()
+        return EpochEstimate.of(self.source, self.options, concurrency=concurrency, threads=threads)
 
     def source_of(self, epoch: int) -> SampleSource:
         """Return the source of an epoch: that of the stream, or the rest of an epoch begun on another version."""
@@ -215,10 +215,10 @@ class Stream:
         """Return the function that makes batches, and the number of threads to call it from."""
         options = self.options
         if isinstance(reader, BatchReader):  # a slow check, so it is made once
-            threads = reader.batch_threads if options.transform is None else BATCH_THREADS
+            threads = reader.batch_threads if options.transform is None else _batch_threads(options)
             return functools.partial(_batch_of_arrays, reader, options), threads
         make_batch = _batch_of_rows if options.collate == "arrow" else _batch_of_samples
-        return functools.partial(make_batch, reader, options), BATCH_THREADS
+        return functools.partial(make_batch, reader, options), _batch_threads(options)
 
     def _prefetched(
         self, schedule: BatchSchedule, make_batch: _MakeBatch, executor: Executor, skip: int
@@ -284,6 +284,11 @@ class _PendingBatch:
         return self._make(self.memory.for_consumer()) if made is None else made
 
 
+def max_batch_threads() -> int:
+    """Return the threads that make batches. They decode on all cores, and some wait for media."""
+    return max(usable_cores(), _MIN_BATCH_THREADS)
+
+
 def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Stream:
     """Return a stream over a mixture of sources, with the options of the first stream."""
     if not all(isinstance(stream, Stream) for stream in streams):
@@ -297,6 +302,12 @@ def mix_streams(streams: Mapping[Stream, float], seed: int, stop: Stop) -> Strea
     first = next(iter(streams))
     source = MixedSource(parts, Mixture.of(list(streams.values()), seed), stop)
     return Stream(source, first.options, replace(first.context, at_version=None))
+
+
+def _batch_threads(options: StreamOptions) -> int:
+    """Return the threads that make batches. One of several workers gets its share of the cores, and one that waits."""
+    most = max_batch_threads()
+    return most if options.workers == 1 else min(most, 1 + -(-usable_cores() // options.workers))
 
 
 def _title(source: SampleSource) -> str:

@@ -12,13 +12,15 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from multiprocessing import forkserver
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from warpdata.errors import BadInputError, WarpError
 from warpdata.primitives.extras import require
 from warpdata.storage import IOStats
 from warpdata.streaming.stats import COUNT_NUMBERS, BatchCounts, StreamStats
+from warpdata.streaming.worker_count import resolve_worker_count
 from warpdata.streaming.worker_pickle import PortableFunction, check_sendable, without_missing_script
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from warpdata.streaming.stats import Telemetry
     from warpdata.streaming.stream import Stream
 
-__all__ = ["OpenStream", "TorchLoader", "as_tensor"]
+__all__ = ["OpenStream", "TorchLoader", "as_tensor", "resample_rgb"]
 
 OpenStream: TypeAlias = "Callable[..., Stream]"
 """Opens the same stream in another process, or that of another `version`. Can be pickled."""
@@ -44,6 +46,61 @@ def as_tensor(values: Any) -> Any:
     return _torch().from_numpy(values)
 
 
+def resample_rgb(pixels: Any, size: tuple[int, int]) -> Any:
+    """Scale an array of height × width × 3, uint8, to (height, width), bilinear and with an antialiasing filter.
+
+    Equals the result of Pillow up to one level of 255, and takes a fraction of its time.
+    """
+    torch = _torch()
+    # The batch axis comes first: torch then keeps the channels innermost, and nothing is transposed.
+    image = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
+    scaled = torch.nn.functional.interpolate(image, size, mode="bilinear", antialias=True)
+    return scaled.permute(0, 2, 3, 1)[0].numpy()
+
+
+class _SharedArrays(list[Any]):
+    """Arrays of different shapes that travel to another process through one block of shared memory.
+
+    torch shares the memory of tensors, but would send arrays in a list byte by byte. A tensor for each of them would
+    take a file descriptor each.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        torch = _torch()
+        places, end = [], 0
+        for array in self:
+            places.append(None if array is None else (end, array.dtype, array.shape))
+            end += 0 if array is None else -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        block = torch.empty(end, dtype=torch.uint8)
+        for array, place in zip(self, places, strict=True):
+            if place is not None:
+                _view(block, place)[...] = array
+        return _restore_arrays, (block, places)
+
+
+_ALIGNMENT = 64
+
+
+def share_arrays(values: Any) -> Any:
+    """Return a list of arrays so that a worker sends it through shared memory. Other values are returned unchanged."""
+    import numpy as np
+
+    is_shared = isinstance(values, list) and any(isinstance(value, np.ndarray) for value in values)
+    plain = is_shared and all(
+        value is None or (type(value) is np.ndarray and not value.dtype.hasobject) for value in values
+    )
+    return _SharedArrays(values) if plain else values
+
+
+def _restore_arrays(block: Any, places: list[Any]) -> list[Any]:
+    return [None if place is None else _view(block, place) for place in places]
+
+
+def _view(block: Any, place: tuple[int, Any, tuple[int, ...]]) -> Any:
+    start, dtype, shape = place
+    return block[start : start + dtype.itemsize * prod(shape)].numpy().view(dtype).reshape(shape)
+
+
 class TorchLoader:
     """Batches of one rank from `num_workers` processes. Iterate over `epoch(n)`, or over the loader to continue."""
 
@@ -51,20 +108,30 @@ class TorchLoader:
         self,
         stream: Stream,
         reopen: OpenStream,
-        num_workers: int,
+        num_workers: int | Literal["auto"],
         *,
         pin_memory: bool = False,
         may_fork: bool = True,
     ) -> None:
         self._stream = stream
         self._reopen = reopen
-        self._num_workers = num_workers
+        self._workers = resolve_worker_count(num_workers, stream.source, stream.options)
         self._pin_memory = pin_memory
         self._may_fork = may_fork
-        self._context = None if may_fork or not num_workers else _without_fork()
+        self._context = None if may_fork or not self._workers.count else _without_fork()
 
     def __repr__(self) -> str:
-        return f"TorchLoader({self._stream!r}, num_workers={self._num_workers})"
+        return f"TorchLoader({self._stream!r}, num_workers={self._workers.count})"
+
+    @property
+    def num_workers(self) -> int:
+        """The number of worker processes; 0 if threads of this process make the batches."""
+        return self._workers.count
+
+    @property
+    def num_workers_reason(self) -> str:
+        """The reason for the number of workers."""
+        return self._workers.reason
 
     def __len__(self) -> int:
         return len(self._stream)
@@ -104,11 +171,11 @@ class TorchLoader:
         """Return a loader over another version, as `Stream.rebase` does."""
         stream = self._stream.rebase(version)
         reopen = functools.partial(self._reopen, version=stream.identity.document()["version"])
-        return TorchLoader(stream, reopen, self._num_workers, pin_memory=self._pin_memory, may_fork=self._may_fork)
+        return TorchLoader(stream, reopen, self._workers.count, pin_memory=self._pin_memory, may_fork=self._may_fork)
 
     def _opener(self) -> OpenStream:
         """Return the function that opens the stream. Without workers, the open stream is used."""
-        if not self._num_workers:
+        if not self._workers.count:
             return functools.partial(self._stream.for_worker, 0, 1)
         return PortableFunction(self._reopen)
 
@@ -118,7 +185,7 @@ class TorchLoader:
         loader = _torch().utils.data.DataLoader(
             _dataset_class()(self._opener(), stream.state_at(epoch, begin)),
             batch_size=None,
-            num_workers=self._num_workers,
+            num_workers=self._workers.count,
             pin_memory=self._pin_memory,
             multiprocessing_context=self._context,
         )
@@ -140,6 +207,7 @@ _PRELOADED = (
     "pyarrow.parquet",
     "obstore.store",
     "PIL.JpegImagePlugin",
+    "simplejpeg",
     "warpdata.datasets",
     "warpdata.streaming.torch",
 )
@@ -254,8 +322,10 @@ class _WorkerBatches:
         clock, seen = stream.telemetry.clock, stream.telemetry.stats
         began = clock()
         for batch in stream.skip_batches(self._batches):
-            if info is not None and self._batches == 0:
-                check_sendable(batch)
+            if info is not None:
+                if self._batches == 0:
+                    check_sendable(batch)
+                batch = {name: share_arrays(values) for name, values in batch.items()}  # noqa: PLW2901
             self._batches += 1
             stats = stream.telemetry.stats
             counts, seen = BatchCounts.between(seen, stats), stats

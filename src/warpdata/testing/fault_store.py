@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Literal, TypeVar
@@ -22,7 +23,7 @@ from warpdata.storage import ByteRange, GetResult, ObjectInfo, ReaderWrapper, Wr
 
 __all__ = ["DropReplies", "DropReply", "FailReads", "Fault", "FaultyStore", "KillAt", "Killed", "Operation"]
 
-WRITES = frozenset({"create", "create_file", "replace", "replace_file", "delete"})
+WRITES = frozenset({"create", "create_file", "replace", "replace_file", "delete", "remove_abandoned"})
 
 _T = TypeVar("_T")
 
@@ -146,6 +147,14 @@ class FaultyStore(ReaderWrapper):
 
     def delete(self, key: str) -> None:
         self._run("delete", key, lambda: self._store.delete(key))
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Remove one key after the other, so that a fault can come between any two."""
+        for key in keys:
+            self.delete(key)
+
+    def remove_abandoned(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
+        return self._run("remove_abandoned", "", lambda: self._store.remove_abandoned(before, dry_run=dry_run))
 
     def _run(self, name: str, key: str, operation: Callable[[], _T]) -> _T:
         after = self._begin(name, key)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -351,6 +352,33 @@ class StoreSuite:
         assert [info.key for info in store.list_objects("")] == ["a/2", "a/3/4"]
         assert store.create("a/1", b"again")
         assert store.read("a/1").data == b"again"
+
+    def test_many_keys_are_deleted_at_once(self, store: Writer) -> None:
+        for number in range(5):
+            store.create(f"a/{number}", b"x")
+        store.delete_many([])
+        store.delete_many(["a/1", "a/3", "a/1", "never/there", "a/4"])
+        assert [info.key for info in store.list_objects("")] == ["a/0", "a/2"]
+        with pytest.raises(BadInputError):
+            store.delete_many(["../outside"])
+
+    def test_times_of_writes_are_those_of_one_clock(self, store: Writer) -> None:
+        """Garbage collection compares the times of objects with each other, never with the clock of this machine."""
+        store.create("a", b"x")
+        store.replace("b", b"x")
+        times = [info.modified for info in store.list_objects("")]
+        assert times == [store.stat("a").modified, store.stat("b").modified]
+        if times[0] is not None and times[1] is not None:
+            assert times[0] <= times[1]
+            store.replace("a", b"y")
+            renewed = store.stat("a").modified
+            assert renewed is not None
+            assert renewed >= times[1]
+
+    def test_abandoned_writes_are_no_objects(self, store: Writer) -> None:
+        store.create("a", b"x")
+        assert store.remove_abandoned(datetime.now(UTC)) == (0, 0)
+        assert [info.key for info in store.list_objects("")] == ["a"]
 
     # Files
 

@@ -99,7 +99,7 @@ def test_unsupported_data_is_reported(tmp_path: Path) -> None:
     report = import_hdf5(tmp_path / "x.hdf5", tmp_path / "episodes")
     lost = {outcome.field: outcome for outcome in report.lost}
     assert {"short", "external", "soft", "@list", "calibration", "@date", "data/loose", "words"} <= set(lost)
-    assert lost["external"].episodes == 1
+    assert lost["external"].count == 1
     assert "links are not followed" in report.text()
     rounded = [outcome for outcome in report.changed if outcome.field == "rewards"]
     assert any("values are rounded" in outcome.how for outcome in rounded)

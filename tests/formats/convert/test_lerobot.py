@@ -191,7 +191,7 @@ def test_shared_video_is_cut_between_packets(tmp_path: Path) -> None:
 def test_video_that_cannot_be_cut_is_decoded_and_reported(tmp_path: Path) -> None:
     foreign(tmp_path / "ds", [15, 25], VIDEO)
     report = import_lerobot(tmp_path / "ds", tmp_path / "out")
-    (outcome,) = [outcome for outcome in report.changed if outcome.episodes == 1 and "decoded" in outcome.how]
+    (outcome,) = [outcome for outcome in report.changed if outcome.count == 1 and "decoded" in outcome.how]
     assert "does not begin with a key frame" in outcome.how
     pixels = load_wshard(report.written[1]).observations["images.top"].data
     assert all(np.array_equal(pixels[number], VIDEO.decoded[15 + number][1]) for number in range(25))

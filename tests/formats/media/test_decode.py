@@ -374,6 +374,7 @@ def wav_that_claims(size: int) -> bytes:
         b"no sound at all",
         ENCODED["PNG"],
     ],
+    ids=range(12),
 )
 def test_truncated_audio_is_an_error(data: bytes) -> None:
     with pytest.raises(MediaDecodeError, match=r"talks/1\.wav"):
@@ -762,6 +763,7 @@ def read_sound(file: FailingFile) -> Any:
     [(read_video, LONG.data), (read_video, SCENES[3].data)]
     + [(read_sound, SOUNDS[kind]) for kind in ("WAV", "FLAC", "VORBIS", "MP3")]
     + [(read_sound, mp3_without_length(melody(50_000)))],
+    ids=["long", "scene", "wav", "flac", "vorbis", "mp3", "mp3 without length"],  # encoders may write other bytes
 )
 @pytest.mark.parametrize("error", [StoreTimeoutError("no answer"), KeyboardInterrupt()], ids=repr)
 def test_failure_of_the_file_is_raised_unchanged(

@@ -116,7 +116,7 @@ def test_a_local_file_that_disappears_is_read_from_the_store(tmp_path: Path) -> 
     file = table.shards.open(table.entry.shards.shards[0])
     assert file.is_local
     file._reader = _MissingCopy(connect((tmp_path / "s").as_uri()).writer)
-    assert file.decode(3, ["n"], [])["n"].to_pylist() == list(range(30, 40))
+    assert file.decode(3, ["n"], {})["n"].to_pylist() == list(range(30, 40))
 
 
 def test_a_corrupt_copy_is_not_trusted_because_another_was_valid(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_corrupt_copy_is_not_trusted_because_another_was_valid(tmp_path: Path)
     corrupt = MMAP_CACHE.open(copy)
     file._reader = _RepairedCopy(connect(store).writer, copy, valid)
     for _ in range(3):
-        assert file.decode(3, ["n"], [])["n"].to_pylist() == list(range(30, 40))
+        assert file.decode(3, ["n"], {})["n"].to_pylist() == list(range(30, 40))
     assert corrupt.verified == set()
     assert MMAP_CACHE.open(copy).verified == {(3, 0)}
 

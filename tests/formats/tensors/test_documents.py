@@ -15,7 +15,7 @@ from tests.docs.pages import ROOT, blocks
 from tests.formats.tensors.artifacts import Sample, chosen_of, rows_of
 from tests.reference import tensor_views as reference
 from warpdata import limits, tensors
-from warpdata.formats.tensors import extents, reads, shards, transfer
+from warpdata.formats.tensors import extents, peer, reads, shards, transfer
 from warpdata.formats.tensors.cuda import verify as cuda_verify
 from warpdata.formats.tensors.dtypes import DTYPES
 from warpdata.kinds.tensors import reader
@@ -132,7 +132,7 @@ def test_the_table_of_types_matches_the_code() -> None:
         ("| length | {} bytes |", reads.PIECE_BYTES),
         ("and there are more than {} blocks", reads._MAX_BLOCK_READS),
         ("At most {} ranges", extents._MAX_REPORTED_RANGES),
-        ("stores and peers by {}", transfer._MAX_THREADS),
+        ("peers by {}", peer._CONNECTIONS),
         ("by default {} bytes in total", transfer._STAGING_BYTES),
         ("at least {} such leaves", cuda_verify._MIN_DEVICE_LEAVES),
         ("longer than {} bytes is 416", limits.MAX_PEER_RANGE_BYTES),

@@ -1,24 +1,26 @@
-"""Fixtures of the WShard tests: the built TypeScript library."""
+"""Fixtures of the WShard tests: the built libraries of other languages."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.formats.wshard.typescript import build
+from tests.formats.wshard.drivers import Driver
+from tests.formats.wshard.golang import build_go
+from tests.formats.wshard.typescript import NODE, build, translated
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the built package, which all workers of a run share."""
-    base = tmp_path_factory.getbasetemp()
+def build_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], str | None]) -> Path:
+    """Return the built package, which all workers of a run share. Skip the test if it cannot be built here."""
+    base = factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    directory, verdict = shared / "wshard-js", shared / "wshard-js.verdict"
-    with (shared / "wshard-js.lock").open("w") as lock:
+    directory, verdict = shared / name, shared / f"{name}.verdict"
+    with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not verdict.exists():
             shutil.rmtree(directory, ignore_errors=True)
@@ -27,3 +29,29 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if reason := verdict.read_text():
         pytest.skip(reason)
     return directory
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the built TypeScript package."""
+    return build_once(tmp_path_factory, "wshard-js", build)
+
+
+@pytest.fixture(scope="session")
+def go_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the built Go package."""
+    return build_once(tmp_path_factory, "wshard-go", build_go)
+
+
+@pytest.fixture(scope="session")
+def go_driver(go_library: Path) -> Iterator[Driver]:
+    started = Driver([str(go_library / "driver")])
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def js_driver(library: Path) -> Iterator[Driver]:
+    started = Driver([NODE, str(library / "dist" / "test" / "driver.js")], translated)
+    yield started
+    started.close()

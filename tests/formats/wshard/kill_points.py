@@ -24,7 +24,15 @@ from warpdata.wshard import Channel, ChunkedEpisodeWriter, Episode, WShardStream
 __all__ = ["CHUNK_STEPS", "STEPS", "value"]
 
 STEPS, FLUSH_STEPS, CHUNK_STEPS = 10, 4, 3
-_TRACED = ("stream_writer.py", "recovery.py", "container_writer.py", "chunked.py", "atomic_file.py", "lock_file.py")
+_TRACED = (
+    "stream_writer.py",
+    "step_values.py",
+    "recovery.py",
+    "container_writer.py",
+    "chunked.py",
+    "atomic_file.py",
+    "lock_file.py",
+)
 
 
 def value(step: int) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -28,7 +28,7 @@ def main(path: str, flush_steps: int, fsync: str, count: int) -> None:
     ]
     os.write(1, b"ready\n")
     with WShardStreamWriter(path, "ep", channels, flush_steps=flush_steps, fsync=fsync) as writer:
-        writer.begin_episode(env_id="Killed-v0", tick_hz=30)
+        writer.begin_episode(env_id="Killed-v0", tick_hz=30.0)
         printed = 0
         for step in range(count):
             writer.write_timestep({f"c{n}": value(n, step) for n in range(CHANNEL_COUNT)}, reward=float(step % 1000))

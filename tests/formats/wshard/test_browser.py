@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.formats.wshard.drivers import GOLDEN, described, sha256
 from tests.formats.wshard.scenes import VECTORS, full_episode, same_episode
-from tests.formats.wshard.typescript import GOLDEN, PACKAGE, described, sha256
+from tests.formats.wshard.typescript import PACKAGE
 from tests.reference import wshard_reader as reference
 from tests.web_server import WebServer, serving
 from warpdata.wshard import Channel, Episode, identity, load_wshard, open_wshard, save_wshard

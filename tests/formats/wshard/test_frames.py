@@ -205,6 +205,12 @@ def test_index_that_breaks_a_rule_is_refused(what: str) -> None:
             parse_frames(block.data[:cut], channel.data.nbytes)
 
 
+def test_times_may_be_far_apart() -> None:
+    """The difference of these times does not fit in 64 bits."""
+    channel, block = index_images(jpegs(2), [-(2**63), 2**63 - 1], "cam")
+    assert parse_frames(block.data, channel.data.nbytes).times_ns.tolist() == [-(2**63), 2**63 - 1]
+
+
 def test_compressed_encoded_block_is_readable(tmp_path: Path) -> None:
     files = [data + bytes(500) for data in jpegs(3)]
     channel, block = index_images(files, [1, 2, 3], "cam")

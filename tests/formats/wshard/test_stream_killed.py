@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,14 @@ from tests.formats.wshard.scenes import ROOT
 from warpdata.errors import CorruptError
 from warpdata.wshard import load_wshard, recover
 
+RECORDER = (sys.executable, "-m", "tests.formats.wshard.recorder_process")
 
-def kill_once(directory: Path, seed: int) -> None:
-    """Record, kill, recover. The seed decides the flush; the delay after it only shifts the moment."""
+
+def kill_once(directory: Path, seed: int, recorder: Sequence[str] = RECORDER) -> tuple[Path, int] | None:
+    """Record and kill. Return the journal and the number of steps that must be in it, unless the file is complete.
+
+    The seed decides the flush; the delay after it only shifts the moment.
+    """
     chance = random.Random(seed)
     path = directory / f"{seed}.wshard"
     is_short = chance.random() < 0.4
@@ -33,7 +39,7 @@ def kill_once(directory: Path, seed: int) -> None:
     flushes = 600 // flush_steps if is_short and chance.random() < 0.6 else chance.randrange(30)
     options = [str(flush_steps), chance.choice(["never", "flush"]), str(count)]
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.formats.wshard.recorder_process", str(path), *options],
+        [*recorder, str(path), *options],
         stdout=subprocess.PIPE,
         cwd=ROOT,
     )
@@ -49,14 +55,23 @@ def kill_once(directory: Path, seed: int) -> None:
     assert flushed >= flush_steps * min(flushes, 600 // flush_steps)
     if path.exists():
         assert check(path) == count, "a file under its final name is complete"
-        return
-    partial = path.with_name(path.name + ".partial")
+        return None
+    return path.with_name(path.name + ".partial"), flushed
+
+
+def recover_once(journal: Path, flushed: int) -> None:
     try:
-        report = recover(partial)
+        report = recover(journal)
     except (CorruptError, FileNotFoundError):
         assert flushed == 0, "the first record is lost although steps were flushed"
         return
-    assert report.step_count == check(path) >= flushed
+    assert report.step_count == check(report.path) >= flushed
+
+
+def kill_often(directory: Path, seeds: range) -> None:
+    for seed in seeds:
+        if left := kill_once(directory, seed):
+            recover_once(*left)
 
 
 def check(path: Path) -> int:
@@ -72,12 +87,10 @@ def check(path: Path) -> int:
 
 
 def test_flushed_steps_survive_ten_kills(tmp_path: Path) -> None:
-    for seed in range(10):
-        kill_once(tmp_path, seed)
+    kill_often(tmp_path, range(10))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_flushed_steps_survive_two_hundred_kills(tmp_path: Path) -> None:
-    for seed in range(1000, 1200):
-        kill_once(tmp_path, seed)
+    kill_often(tmp_path, range(1000, 1200))

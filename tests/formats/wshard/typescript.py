@@ -1,23 +1,19 @@
-"""The built TypeScript library, and the description of episodes that its driver returns."""
+"""The built TypeScript library."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.formats.wshard.drivers import run
 from tests.formats.wshard.scenes import ROOT
-from warpdata.formats.wshard.canonical_json import encode_json
-from warpdata.wshard import Episode
 
-__all__ = ["GOLDEN", "NODE", "PACKAGE", "build", "described", "run", "sha256"]
+__all__ = ["NODE", "PACKAGE", "build", "translated"]
 
 PACKAGE = ROOT / "packages" / "wshard-js"
-GOLDEN = ROOT / "tests" / "golden" / "wshard"
 NODE = shutil.which("node") or ""
 INSTALL_S, BUILD_S = 60, 60
 INSTALL = ("install", "--no-package-lock", "--no-audit", "--no-fund", "--fetch-retries=0", "--fetch-timeout=15000")
@@ -63,51 +59,8 @@ def build(target: Path) -> str | None:
     return None
 
 
-def run(command: list[str], timeout_s: int, directory: Path, **environment: str) -> tuple[int, str]:
-    """Return the exit code, and all output."""
-    done = subprocess.run(
-        command,
-        check=False,
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout_s,
-        env={**os.environ, **environment},
-    )
-    return done.returncode, done.stdout
-
-
-def described(episode: Episode) -> dict[str, Any]:
-    """Describe an episode like the driver does."""
-    series = (episode.rewards, episode.terminations, episode.truncations, episode.timestamps_ns)
-    base = episode.timebase
-    step = None if base.dt_ns is None else str(base.dt_ns)
-    place = episode.chunk
-    lanes = {
-        name: [
-            str(channel.stored_dtype),
-            list(channel.data.shape),
-            sha256(channel.data.tobytes()),
-            channel.id,
-            words(channel.attributes),
-            channel.is_declared,
-        ]
-        for name, channel in episode.lanes().items()
-    }
-    return {
-        "head": [episode.id, episode.length, episode.env_id, base.type, base.tick_hz, step],
-        "chunk": None if place is None else [place.index, place.total, place.first_step],
-        "words": [words(episode.metadata), words(episode.attributes), words(episode.provenance)],
-        "series": [None if array is None else sha256(array.tobytes()) for array in series],
-        "lanes": lanes,
-        "extra": {name: [sha256(block.data), block.content_type, block.tags] for name, block in episode.extra.items()},
-    }
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def words(value: Any) -> str:
-    return encode_json(value).decode()
+def translated(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of `save_wshard` in camel case. The library does not write levels of lz4."""
+    spelled = {"per_block": "perBlock", "time_chunk_steps": "timeChunkSteps"}
+    usable = {**options, **({"compression": "lz4"} if options.get("compression") == ("lz4", 9) else {})}
+    return {spelled.get(key, key): value for key, value in usable.items()}

@@ -78,7 +78,7 @@ def test_any_number_of_cores_reads_every_row_in_order(tmp_path: Path, cores: int
 def _planned_runs(table: wd.Table, cores: int) -> list[scan._Run]:
     rows = RowRange(0, table.count())
     request = scan.Scan(table.entry.shards, table.schema(), ("n",), rows)
-    tasks = scan._plan_tasks(request, table.shards, table.load_page, IO_POOL.executor(2))
+    tasks = scan._plan_tasks(request, table.opener, table.load_page, IO_POOL.executor(2))
     return list(scan._runs(request, tasks, cores))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from warpdata.repository.manifest import (
     ShardList,
     TableEntry,
     compare,
+    edit_shards,
     encode_manifest,
     extend_shards,
     iter_rows,
@@ -45,7 +47,43 @@ def shard(number: int, rows: int = 3) -> Shard:
     return Shard(hashlib.sha256(str(number).encode()).hexdigest(), 100 + number % 7, rows)
 
 
+def page_end(number: int) -> Shard:
+    """A shard that ends a page, if the page is long enough."""
+    return msgspec.structs.replace(shard(number), hash=f"{number * 512:08x}" + shard(number).hash[8:])
+
+
 counts = st.one_of(st.integers(0, 40), st.integers(600, 5000))
+
+
+@given(st.integers(0, 40) | st.integers(150, 900), st.data())
+def test_editing_equals_paging_at_once(count: int, data: st.DataObject) -> None:
+    pages = Pages()
+    shards = [page_end(n) if n % 40 == 7 else shard(n) for n in range(count)]
+    paged = page_shards(shards)
+    pages.stored |= paged.new_pages
+    positions = st.dictionaries(st.integers(0, max(count - 1, 0)), st.integers(0, 10**6) | st.none(), max_size=6)
+    changes = {
+        at: None if new is None else shard(new, 9) for at, new in (data.draw(positions) if count else {}).items()
+    }
+    kept = [changes.get(at, old) for at, old in enumerate(shards)]
+    added = [shard(10**7 + n) for n in range(data.draw(st.integers(0, 100)))]
+    expected = page_shards([*(each for each in kept if each is not None), *added])
+    edited = edit_shards(paged.shards, changes, added, pages.load)
+    assert edited.shards == expected.shards
+    assert {**pages.stored, **edited.new_pages}.items() >= expected.new_pages.items()
+
+
+def test_editing_two_levels_loads_few_pages() -> None:
+    pages = Pages()
+    shards = [page_end(n) if n % 64 == 63 else shard(n) for n in range(17_000)]
+    paged = page_shards(shards)
+    assert paged.shards.levels == 2
+    pages.stored |= paged.new_pages
+    changed = msgspec.structs.replace(shards[5000], row_count=2)
+    edited = edit_shards(paged.shards, {5000: changed}, [], pages.load)
+    assert edited.shards == page_shards([*shards[:5000], changed, *shards[5001:]]).shards
+    assert pages.loads <= len(paged.shards.pages) + 1
+    assert len(edited.new_pages) <= 4
 
 
 @given(counts, st.lists(st.integers(0, 900), max_size=4))

@@ -6,6 +6,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -29,9 +30,11 @@ from warpdata.errors import (
 )
 from warpdata.limits import KIB, MAX_PAGE_BYTES, MIB
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
+from warpdata.primitives.parallel import REQUEST_LIMIT
 from warpdata.storage import ByteRange
 from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Filled
 from warpdata.storage.cache.blob_cache import BACKOFF_S
+from warpdata.storage.cache.partial import PartialBlob, PartialState
 from warpdata.testing import FailReads, FaultyStore
 
 PIECE = 512 * KIB
@@ -42,6 +45,7 @@ FETCHER = "warpdata.storage.cache.fetcher"
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetch pieces of one small size, so that small blobs behave as large ones do."""
     monkeypatch.setattr(f"{FETCHER}._MIN_PIECE_BYTES", PIECE // 4)
+    monkeypatch.setattr(f"{FETCHER}._FIRST_PIECE_BYTES", PIECE)
     monkeypatch.setattr(f"{FETCHER}._MAX_PIECE_BYTES", PIECE)
 
 
@@ -334,6 +338,32 @@ def test_fill_raises_if_the_bytes_do_not_match_the_name(scene: Scene) -> None:
     read_members(reader, blob, data, members(2 * MIB, 1))
 
 
+@pytest.mark.parametrize("act", ["fill", "read"])
+def test_a_partial_blob_that_another_thread_ends_is_left_to_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """Otherwise the failure of that thread is lost, and a corrupt blob is fetched twice."""
+    blob, _ = scene.blob(2 * MIB)
+    fetcher = scene.reader(FetchPolicy.EAGER)._fetcher
+    state = fetcher._partials.state(blob.hash, blob.byte_size)
+    partial = fetcher._partials.open(state, eager=True)
+    assert isinstance(partial, PartialBlob)
+    found = PartialBlob.__dict__["state"].fget
+
+    def close_first(self: PartialBlob) -> PartialState:
+        self.close()
+        return cast("PartialState", found(self))
+
+    monkeypatch.setattr(PartialBlob, "state", property(close_first))
+    if act == "fill":
+        assert fetcher._next_step(state, partial) is None
+    else:
+        fetcher._after_write(state, partial, FetchPolicy.EAGER)
+    assert state.partial is partial, "the other thread records its failure and detaches it"
+    fetcher._partials.fail(state, partial, CorruptError("wrong bytes"))
+    assert isinstance(fetcher.failure_of(blob.hash), CorruptError)
+
+
 def test_reads_go_to_the_store_after_a_blob_was_rejected(scene: Scene) -> None:
     blob, data = scene.blob(2 * MIB)
     scene.store.distort = lambda span, found: memoryview(bytes(len(found))) if span.size_bytes > 100 * KIB else found
@@ -469,7 +499,8 @@ def order_of_fetches(store: GatedStore) -> list[str]:
 
 
 def test_prefetch_fetches_in_order(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{FETCHER}._FETCH_TASKS", 1)
+    monkeypatch.setattr(f"{FETCHER}._FIRST_TASKS", 1)
+    monkeypatch.setattr(REQUEST_LIMIT, "_fixed", 1)
     blobs = [scene.blob(50_000, seed)[0] for seed in range(12)]
     reader = scene.reader(FetchPolicy.MEDIA)
     reader.prefetch(blobs)
@@ -486,7 +517,8 @@ def test_prefetch_fetches_in_order(scene: Scene, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_later_prefetch_replaces_what_has_not_begun(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{FETCHER}._FETCH_TASKS", 1)
+    monkeypatch.setattr(f"{FETCHER}._FIRST_TASKS", 1)
+    monkeypatch.setattr(REQUEST_LIMIT, "_fixed", 1)
     blobs = [scene.blob(50_000, seed)[0] for seed in range(6)]
     reader = scene.reader(FetchPolicy.MEDIA)
     scene.store.open.clear()

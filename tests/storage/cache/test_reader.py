@@ -19,6 +19,7 @@ from tests.storage.cache.scenes import Scene, eventually, members, noise, read_m
 from warpdata.errors import BadInputError, CorruptError, LimitExceededError, ObjectNotFoundError
 from warpdata.limits import KIB, MAX_SMALL_OBJECT_BYTES, MIB
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
+from warpdata.primitives.parallel import REQUEST_LIMIT
 from warpdata.storage import ByteRange, Reader
 from warpdata.storage.cache import CachedReader, FetchPolicy, Filled
 
@@ -268,7 +269,9 @@ def test_a_closed_reader_reads_and_fills_nothing(scene: Scene, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("how", ["close", "collect garbage"])
-def test_an_incomplete_blob_leaves_no_files(scene: Scene, how: str) -> None:
+def test_an_incomplete_blob_leaves_no_files(scene: Scene, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REQUEST_LIMIT, "_fixed", 1)  # then the tasks of the pool cannot claim all of it at once
+    monkeypatch.setattr("warpdata.storage.cache.fetcher._FIRST_TASKS", 1)
     blob, _ = scene.blob(20 * MIB)
     reader: CachedReader | None = scene.reader(FetchPolicy.EAGER)
     assert reader is not None

@@ -9,7 +9,16 @@ import click
 
 import warpdata
 from warpdata.cli.context import CliContext
-from warpdata.cli.doctor_checks import Finding, StoreProbe, check_cache, check_credentials, check_duckdb, check_store
+from warpdata.cli.doctor_checks import (
+    Finding,
+    StoreProbe,
+    check_cache,
+    check_credentials,
+    check_duckdb,
+    check_images,
+    check_machine,
+    check_store,
+)
 from warpdata.cli.exit_codes import STORAGE
 from warpdata.cli.options import command
 from warpdata.cli.output import print_facts, print_json, print_line
@@ -17,7 +26,7 @@ from warpdata.cli.terminal import escape
 from warpdata.errors import WarpError
 from warpdata.primitives.redaction import redact
 from warpdata.session import Session
-from warpdata.settings import Settings
+from warpdata.settings import Settings, apply_budgets
 from warpdata.storage import normalize_url
 from warpdata.storage.cache import Mode
 
@@ -37,7 +46,9 @@ _TRIED_DATASETS = 10
 @click.pass_obj
 @click.pass_context
 def doctor(ctx: click.Context, cli: CliContext) -> None:
-    """Check settings, credentials, store, cache and clock.
+    """Check settings, credentials, libraries, store, cache and clock.
+
+    Prints the threads, the requests at a time and the memory that reads use here, and why.
 
     Sends a request with the credentials. Writes two small objects under doctor/ in the store, tests byte ranges,
     Parquet and create-only puts with them, and removes them. A read-only store passes; there the first row of a
@@ -81,6 +92,8 @@ def _run_checks(store: str, settings: Settings) -> Iterator[Finding]:
         max_retries=min(settings.max_retries, 1),
     )
     try:
+        apply_budgets(settings)
+        yield from check_machine()
         session = warpdata.connect(store, limited)
     except WarpError as error:
         yield check_credentials(store, limited)
@@ -88,11 +101,13 @@ def _run_checks(store: str, settings: Settings) -> Iterator[Finding]:
         return
     if session.mode is Mode.LOCAL and not session.is_local:
         yield check_duckdb(limited)
+        yield check_images()
         yield check_cache(limited.cache_dir)
         yield Finding("store", "skipped", f"mode local uses no network, so {redact(store)} is not asked")
         return
     yield check_credentials(store, limited, session.writer)
     yield check_duckdb(limited)
+    yield check_images()
     yield check_cache(limited.cache_dir)
     probe = StoreProbe(session.writer, f"doctor/{session.new_id()}", session.clock, lambda: read_table(session))
     yield from check_store(probe)

@@ -28,7 +28,7 @@ _KEYS = {
     "label": "the label, if one was opened, or null",
     "rows": "number of rows of all tables",
     "size_bytes": "size of all stored files",
-    "tables": "list of {name, rows, shards, size_bytes}",
+    "tables": "list of {name, rows, shards, size_bytes, deleted_rows}",
     "artifacts": "list of {name, kind, compression, members, shards, size_bytes}",
     "episodes": "list of {name, episodes, steps, size_bytes}",
     "tensors": "list of {name, artifact_id, tensors, shards, size_bytes}",

@@ -13,7 +13,7 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import count_text, escape
 from warpdata.cli.options import WarpCommand, apply_options, command, dataset_argument, group
 from warpdata.cli.output import note, print_json
-from warpdata.cli.parameters import MediaType
+from warpdata.cli.parameters import MediaType, PairType
 from warpdata.cli.publish_report import (
     DRY_RUN_KEYS,
     PUBLISH_KEYS,
@@ -39,6 +39,10 @@ _KEYS = {
     "members": "number of files of the artifacts",
     "ignored": "number of skipped files by file extension",
     "undescribed": "number of media files without a row in the metadata file",
+    "fields": (
+        "of datasets of other libraries: the fields that were kept, changed, lost and added, as four lists of "
+        "{field, how, rows}"
+    ),
     **DRY_RUN_KEYS,
 }
 _SHOWN_EXTENSIONS = 6
@@ -46,20 +50,23 @@ _SHOWN_EXTENSIONS = 6
 
 @group("ingest")
 def ingest() -> None:
-    """Publish images, audio, WebDataset tars or CSV files.
+    """Publish media, CSV files and datasets of other libraries.
 
     Packs the raw files, builds a table and binds its columns. The same files give the same version, so
     repeating the command changes nothing.
     """
 
 
-def _format(name: str, source: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], WarpCommand]:
+def _format(
+    name: str, source: str, *options: Callable[[Any], Any], has_table: bool = True
+) -> Callable[[Callable[..., Any]], WarpCommand]:
     """Define a command of the group, with its own options and the shared ones."""
 
     def decorate(function: Callable[..., Any]) -> WarpCommand:
         table = click.option("--table", default="main", show_default=True, metavar="NAME", help="Name of the table.")
         source_argument = click.argument("source", metavar=source)
-        decorators = (dataset_argument(), source_argument, *options, table, links_option, publish_options)
+        tables = (table,) if has_table else ()
+        decorators = (dataset_argument(), source_argument, *options, *tables, links_option, publish_options)
         made = command(name, json_keys=_KEYS)(apply_options(click.pass_obj(function), decorators))
         ingest.add_command(made)
         return made
@@ -82,6 +89,34 @@ _media_option = click.option(
     help="Pack a directory and bind the paths in a column to its files. TYPE is file, image, audio or video. "
     "Default: by file extension. Repeatable.",
 )
+
+
+_splits_option = click.option(
+    "--splits",
+    type=click.Choice(["column", "tables"]),
+    default="column",
+    show_default=True,
+    help="Store splits as a column of one table, or as one table each.",
+)
+_contents_option = click.option(
+    "--media",
+    "contents",
+    type=PairType("COLUMN=TYPE"),
+    multiple=True,
+    metavar="COLUMN=TYPE",
+    help="Publish the bytes of a column as files. TYPE is file, image, audio or video. Repeatable.",
+)
+_root_option = click.option(
+    "--media-root",
+    type=click.Path(file_okay=False),
+    metavar="DIRECTORY",
+    help="Read files that rows name by path, if they are inside of this directory. Default: refuse them.",
+)
+_version_option = click.option("--version", metavar="VERSION", help="Version or tag of the source. Default: newest.")
+_version3_option = click.option(
+    "--version", default="latest", show_default=True, metavar="HEX", help="Version of the source."
+)
+_name_option = click.option("--name", metavar="ID", help="Name of the dataset in ROOT. Default: the new name.")
 
 
 @_format("imagefolder", "DIRECTORY", _kind_option, packing_options)
@@ -150,6 +185,81 @@ def _csv(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
     )
 
 
+@_format("huggingface", "DIRECTORY", _splits_option, _contents_option, _root_option, _kind_option, packing_options)
+def _huggingface(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
+    """Publish a directory of Hugging Face datasets.
+
+    The directory comes from save_to_disk, or has Parquet files. Several splits become the column split.
+    Column label of type ClassLabel holds the names, and label_id the integers. Images, audio and videos
+    become the artifact raw_COLUMN, and their column is bound to it.
+
+    \b
+      warp ingest huggingface acme/beans saved/
+    """
+    _run_foreign(cli, warpdata.ingest.huggingface, source, table, given)
+
+
+@_format("lance", "DIRECTORY", _version_option, _contents_option, _kind_option, packing_options)
+def _lance(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
+    """Publish a Lance dataset.
+
+    Publishes the rows of one version. Blob columns become artifacts.
+
+    \b
+      warp ingest lance acme/photos photos.lance --media image=image
+    """
+    _run_foreign(cli, warpdata.ingest.lance, source, table, given)
+
+
+@_format("mds", "DIRECTORY", _splits_option, _contents_option, _kind_option, packing_options)
+def _mds(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
+    """Publish MDS shards of MosaicML Streaming.
+
+    The directory has an index.json, or one directory for each split. Columns of images become artifacts.
+    Pickled columns are refused.
+
+    \b
+      warp ingest mds acme/web mds/
+    """
+    _run_foreign(cli, warpdata.ingest.mds, source, table, given)
+
+
+@_format("litdata", "DIRECTORY", _splits_option, _contents_option, _kind_option, packing_options)
+def _litdata(cli: CliContext, /, source: str, table: str, **given: Any) -> None:
+    """Publish LitData chunks.
+
+    The directory has an index.json, or one directory for each split. Images, audio, videos and files
+    become artifacts. Pickled leaves are refused.
+
+    \b
+      warp ingest litdata acme/web optimized/
+    """
+    _run_foreign(cli, warpdata.ingest.litdata, source, table, given)
+
+
+@_format("warpdata3", "ROOT", _name_option, _version3_option, has_table=False)
+def _warpdata3(cli: CliContext, /, source: str, **given: Any) -> None:
+    """Publish a dataset of warpdata 3.0.
+
+    ROOT has the directory manifests. Tables and tar shards are published unchanged. Local registrations
+    need --follow-links, because their files are outside of ROOT.
+
+    \b
+      warp ingest warpdata3 vision/pets ~/.warpdata --follow-links
+    """
+    own = {name: given.pop(name) for name in ("name", "version", "follow_links")}
+    request = PublishRequest(**given)
+    _run(cli, request, partial(warpdata.ingest.warpdata3, request.dataset_id, source, **own))
+
+
+def _run_foreign(cli: CliContext, function: Callable[..., Any], source: str, table: str, given: dict[str, Any]) -> None:
+    """Ingest a dataset of another library, with the options that its command has."""
+    own = {name: given.pop(name) for name in ("splits", "media_root", "version") if name in given}
+    media = dict(given.pop("contents"))
+    packing, request = _packing(given), PublishRequest(**given)
+    _run(cli, request, partial(function, request.dataset_id, source, table=table, media=media, packing=packing, **own))
+
+
 def _packing(given: dict[str, Any]) -> Packing:
     """Remove the packing options from `given` and return them."""
     names = ("kind", "compression", "shard_bytes", "follow_links")
@@ -164,7 +274,7 @@ def _run(cli: CliContext, request: PublishRequest, prepare: Callable[..., Datase
     (survey,) = found
     if cli.as_json:
         counted = {name: getattr(survey, name) for name in ("rows", "members", "ignored", "undescribed")}
-        document = {**result_document(session, request, done), **counted}
+        document = {**result_document(session, request, done), **counted, "fields": survey.fields.document("rows")}
         print_json({key: document[key] for key in _KEYS if key in document})
         return
     print_result(cli, session, request, done)
@@ -182,3 +292,6 @@ def _note(survey: IngestReport) -> None:
         note(f"skipped {count_text(sum(survey.ignored.values()), 'file')} of other types: {shown}")
     if survey.undescribed:
         note(f"the metadata file has no row for {count_text(survey.undescribed, 'file')}")
+    for name in ("changed", "lost"):
+        for outcome in getattr(survey.fields, name):
+            note(f"{name}: {escape(outcome.field)}: {escape(outcome.how)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, section_noun, short
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
-from warpdata.repository.manifest import LoadPage, Manifest, ManifestEntry, Payload, iter_shards
+from warpdata.repository.manifest import LoadPage, Manifest, ManifestEntry, Payload, Shard, iter_shards
 
 __all__ = ["inspect"]
 
@@ -23,10 +23,10 @@ _KEYS = {
     "store": "URL of the store",
     "size_bytes": "size of all stored files",
     "entries": (
-        "list of {section, name, kind, rows, members, compression, steps, shard_count, size_bytes, page_levels, "
-        "shards}; section is tables, artifacts, episodes, tensors or indexes; rows is null except for tables, members "
-        "and compression except for artifacts, steps except for episodes; shards lists the first --shards shards as "
-        "{hash, byte_size, row_count}"
+        "list of {section, name, kind, rows, deleted_rows, members, compression, steps, shard_count, size_bytes, "
+        "page_levels, shards}; section is tables, artifacts, episodes, tensors or indexes; rows and deleted_rows are "
+        "null except for tables, members and compression except for artifacts, steps except for episodes; shards lists "
+        "the first --shards shards as {hash, byte_size, row_count}, with deleted_count and files where there are any"
     ),
     "bindings": "list of {table, column, artifact, ref_type}",
     "metadata": "metadata of the version",
@@ -83,14 +83,24 @@ def _entry(section: str, name: str, part: ManifestEntry, load_page: LoadPage, sh
         "name": name,
         "kind": part.kind if isinstance(part, Payload) else part.format,
         "rows": shards.row_count if section == "tables" else None,
+        "deleted_rows": shards.deleted_count if section == "tables" else None,
         "members": attributes.get("members") if section == "artifacts" else None,
         "compression": attributes.get("compression") if section == "artifacts" else None,
         "steps": attributes.get("steps") if section == "episodes" else None,
         "shard_count": shards.shard_count,
         "size_bytes": shards.data_bytes,
         "page_levels": shards.levels,
-        "shards": [{"hash": s.hash, "byte_size": s.byte_size, "row_count": s.row_count} for s in first],
+        "shards": [_shard(shard) for shard in first],
     }
+
+
+def _shard(shard: Shard) -> dict[str, Any]:
+    shown: dict[str, Any] = {"hash": shard.hash, "byte_size": shard.byte_size, "row_count": shard.row_count}
+    if shard.deleted_count:
+        shown["deleted_count"] = shard.deleted_count
+    if shard.files:
+        shown["files"] = [{"hash": file.hash, "byte_size": file.byte_size} for file in shard.files]
+    return shown
 
 
 def _print(document: dict[str, Any]) -> None:
@@ -118,6 +128,8 @@ def _print_entry(entry: dict[str, Any]) -> None:
     facts = [entry["kind"], bytes_text(entry["size_bytes"]), count_text(entry["shard_count"], "shard")]
     if entry["rows"] is not None:
         facts.insert(1, count_text(entry["rows"], "row"))
+    if entry["deleted_rows"]:
+        facts.insert(2, f"{entry['deleted_rows']:,} deleted")
     if entry["members"] is not None:
         facts.insert(1, count_text(entry["members"], "file"))
     if entry["steps"] is not None:
@@ -130,14 +142,18 @@ def _print_entry(entry: dict[str, Any]) -> None:
     if not entry["shards"]:
         return
     has_rows = any(shard["row_count"] is not None for shard in entry["shards"])
-    shown = slice(None, None, 1 if has_rows else 2)
+    has_deleted = any("deleted_count" in shard for shard in entry["shards"])
+    shown = [True, has_rows, has_deleted, True]
     print_table(
-        ("  shard", ">rows", ">size")[shown],
-        (
-            (f"  {short(shard['hash'])}", f"{shard['row_count'] or 0:,}", bytes_text(shard["byte_size"]))[shown]
-            for shard in entry["shards"]
-        ),
+        list(compress(("  shard", ">rows", ">deleted", ">size"), shown)),
+        (list(compress(_shard_cells(shard), shown)) for shard in entry["shards"]),
     )
     left = entry["shard_count"] - len(entry["shards"])
     if left:
         print_line(f"  … and {left:,} more", style="dim")
+
+
+def _shard_cells(shard: dict[str, Any]) -> tuple[str, ...]:
+    size_bytes = shard["byte_size"] + sum(file["byte_size"] for file in shard.get("files", ()))
+    rows, deleted = shard["row_count"] or 0, shard.get("deleted_count", 0)
+    return f"  {short(shard['hash'])}", f"{rows:,}", f"{deleted:,}", bytes_text(size_bytes)

@@ -135,7 +135,7 @@ def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBui
         sources.setdefault(name, []).append(source)
     for name, globs in sources.items():
         add = builder.append_table if content.append else builder.add_table
-        add(name, list(globs), rewrite=content.rewrite)
+        add(name, list(globs), rewrite=content.rewrite, follow_links=content.follow_links)
     for name, kind, path in content.artifacts:
         compression = content.compression if kind == "tar_shards" else None
         builder.add_artifact(
@@ -150,7 +150,7 @@ def _builder(session: Session, dataset_id: str, content: _Content) -> DatasetBui
     for name, source in content.episodes:
         episodes.setdefault(name, []).append(source)
     for name, globs in episodes.items():
-        builder.add_episodes(name, globs)
+        builder.add_episodes(name, globs, follow_links=content.follow_links)
     for name, path in content.tensors:
         builder.add_tensors(name, path)
     for target, artifact, ref_type in content.bindings:

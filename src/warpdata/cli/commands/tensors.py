@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,20 +21,23 @@ from warpdata.cli.publish_report import (
     publish_options,
     run_publish,
 )
-from warpdata.cli.tensor_views import build_view, name_option, open_target, target_argument, view_options
+from warpdata.cli.tensor_serve import serve
+from warpdata.cli.tensor_views import (
+    TARGET_KEYS,
+    build_view,
+    identity_facts,
+    name_option,
+    open_target,
+    readable_facts,
+    target_argument,
+    view_options,
+)
 
 if TYPE_CHECKING:
-    from warpdata.formats.tensors import TensorEntry, View, ViewExplanation
+    from warpdata.formats.tensors import TensorEntry, ViewExplanation
 
 __all__ = ["tensors"]
 
-_TARGET_KEYS = {
-    "dataset_id": "workspace/name; for a file or directory, path instead",
-    "version": "64 hex digits; only for a dataset",
-    "name": "name of the set of tensors; only for a dataset",
-    "artifact_id": "id of the tensors by content; null if it is not known without reading all data",
-    "index_multihash": "hash of the index",
-}
 _VIEW_KEYS = {
     "view_id": "id of the view; null for unchanged tensors",
     "size_bytes": "size of the view",
@@ -90,7 +88,7 @@ def _ls(cli: CliContext, address: str) -> None:
 
 @command(
     "show",
-    json_keys={**_TARGET_KEYS, **_VIEW_KEYS, "tensors": f"list of {_ENTRY}, in the order of the view"},
+    json_keys={**TARGET_KEYS, **_VIEW_KEYS, "tensors": f"list of {_ENTRY}, in the order of the view"},
     reads=True,
 )
 @target_argument()
@@ -111,11 +109,13 @@ def _show(cli: CliContext, /, target: str, name: str | None, limit: int | None, 
         opened = open_target(cli, target, name)
         view = build_view(opened.tensors, given)
     listed = [view.index[name] for name in view.names[:limit]]
-    facts = {**opened.facts, **_identity(opened.tensors, view)}
+    facts = {**opened.facts, **identity_facts(opened.tensors, view)}
     if cli.as_json:
         print_json({**facts, "tensors": [_entry(entry) for entry in listed]})
         return
-    print_facts({**_readable(facts), "contents": f"{count_text(len(view.names), 'tensor')}, {bytes_text(view.size)}"})
+    print_facts(
+        {**readable_facts(facts), "contents": f"{count_text(len(view.names), 'tensor')}, {bytes_text(view.size)}"}
+    )
     print_line()
     print_table(
         ("tensor", "type", "shape", ">size"),
@@ -128,7 +128,7 @@ def _show(cli: CliContext, /, target: str, name: str | None, limit: int | None, 
 @command(
     "view",
     json_keys={
-        **_TARGET_KEYS,
+        **TARGET_KEYS,
         **_VIEW_KEYS,
         "requests": "number of read requests",
         "bytes_read": "number of bytes to read",
@@ -175,7 +175,7 @@ def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> No
         if output is not None:
             opened.tensors.save_safetensors(output, view, on_bytes=progress.count_bytes(view.size))
         kept_hash = None if keep is None else opened.tensors.save_view(view, keep).data_multihash
-    facts = {**opened.facts, **_identity(opened.tensors, view)}
+    facts = {**opened.facts, **identity_facts(opened.tensors, view)}
     if cli.as_json:
         written = {
             "output": None if output is None else str(output),
@@ -187,7 +187,7 @@ def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> No
     ratio = plan.bytes_read / plan.bytes_kept if plan.bytes_kept else 1.0
     print_facts(
         {
-            **_readable(facts),
+            **readable_facts(facts),
             "size": f"{count_text(len(view.names), 'tensor')}, {bytes_text(view.size)}",
             "reads": f"{count_text(plan.requests, 'request')}, {bytes_text(plan.bytes_read)}",
             "keeps": f"{bytes_text(plan.bytes_kept)} (reads {ratio:.2f} times the size it keeps)",
@@ -210,7 +210,7 @@ def _view(cli: CliContext, /, target: str, name: str | None, **given: Any) -> No
 @command(
     "verify",
     json_keys={
-        **_TARGET_KEYS,
+        **TARGET_KEYS,
         "ok": "true if no byte is missing or corrupt",
         "size_bytes": "number of bytes that were read",
         "damaged": "list of {start, end, names, is_missing}: corrupt byte ranges and their tensors",
@@ -231,7 +231,7 @@ def _verify(ctx: click.Context, cli: CliContext, target: str, name: str | None) 
         opened = open_target(cli, target, name)
         size = opened.tensors.index.total_size
         damaged = opened.tensors.verify(on_bytes=progress.count_bytes(size))
-    facts = {**opened.facts, **_identity(opened.tensors)}
+    facts = {**opened.facts, **identity_facts(opened.tensors)}
     if cli.as_json:
         print_json({**facts, "ok": not damaged, "size_bytes": size, "damaged": [asdict(one) for one in damaged]})
     else:
@@ -273,7 +273,7 @@ def _import(cli: CliContext, /, dataset_id: str, source: Path, name: str, **give
 
 @command(
     "export",
-    json_keys={**_TARGET_KEYS, **_VIEW_KEYS, "tensors": "number of tensors", "output": "the written file"},
+    json_keys={**TARGET_KEYS, **_VIEW_KEYS, "tensors": "number of tensors", "output": "the written file"},
     reads=True,
 )
 @target_argument()
@@ -295,124 +295,10 @@ def _export(cli: CliContext, /, target: str, output: Path, name: str | None, **g
         view = build_view(opened.tensors, given)
         opened.tensors.save_safetensors(output, view, on_bytes=progress.count_bytes(view.size))
     if cli.as_json:
-        facts = {**opened.facts, **_identity(opened.tensors, view)}
+        facts = {**opened.facts, **identity_facts(opened.tensors, view)}
         print_json({**facts, "tensors": len(view.names), "output": str(output)})
         return
     print_line(f"{output}: {count_text(len(view.names), 'tensor')}, {bytes_text(output.stat().st_size)}")
-
-
-@command(
-    "serve",
-    json_keys={
-        **_TARGET_KEYS,
-        "url": "the URL for clients",
-        "tensors": "number of tensors",
-        "size_bytes": "number of bytes of the tensors",
-        "available_bytes": "number of these bytes that this machine has or can fetch",
-        "needs_token": "true if clients must send a token",
-    },
-    reads=True,
-)
-@target_argument()
-@name_option()
-@click.option(
-    "--view",
-    "views",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Also serve this view file, which `warp tensors view --keep` wrote. Repeatable.",
-)
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on, or ::1.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Port; default: a free one.")
-@click.option(
-    "--token", envvar="WARP_TENSORS_TOKEN", metavar="TOKEN", help="Token that clients must send. [WARP_TENSORS_TOKEN]"
-)
-@click.option(
-    "--max-connections",
-    type=click.IntRange(min=1),
-    default=128,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of clients at a time.",
-)
-@click.option(
-    "--idle-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time after which a silent client is disconnected.",
-)
-@click.pass_obj
-def _serve(cli: CliContext, /, target: str, name: str | None, host: str, port: int, **given: Any) -> None:
-    """Serve tensors to other hosts over HTTP, until Ctrl-C.
-
-    Clients read with SourcePolicy(peers=[URL]), and verify every byte. Prints the URL first. Without --token, every
-    host that can reach the address can read. The connection is not encrypted.
-
-    \b
-      warp tensors serve acme/model --port 7070
-      warp tensors serve model.tensors --host :: --token "$TOKEN" --json
-    """
-    from warpdata.formats.tensors import ServerLimits, open_tensors, serve_tensors
-
-    limits = ServerLimits(given["max_connections"], given["idle_timeout"])
-    with cli.progress(f"Opening {target}"):
-        opened = open_target(cli, target, name)
-        art = opened.tensors
-    available = sum(part.end - part.start for part in art.replica.extents.parts)
-    token: str | None = given["token"] or None
-    with ExitStack() as stack:
-        wait_for_end = stack.enter_context(_end_signals())
-        views = [stack.enter_context(open_tensors(path)) for path in given["views"]]
-        stack.enter_context(art)
-        server = stack.enter_context(serve_tensors(art, host=host, port=port, token=token, views=views, limits=limits))
-        facts = {**opened.facts, **_identity(art), "url": server.url}
-        sizes = {"tensors": len(art), "size_bytes": art.index.total_size, "available_bytes": available}
-        if cli.as_json:
-            print_json({**facts, **sizes, "needs_token": bool(given["token"])})
-        else:
-            contents = (
-                f"{count_text(len(art), 'tensor')}, {bytes_text(available)} of {bytes_text(art.index.total_size)}"
-            )
-            print_facts({**_readable(facts), "contents": contents, "token": "required" if given["token"] else "none"})
-            note("Press Ctrl-C to stop.")
-        sys.stdout.flush()
-        try:
-            wait_for_end()
-        finally:
-            served = server.stats()
-    if not cli.as_json:
-        note(f"Served {count_text(served.requests, 'request')}, {bytes_text(served.bytes_sent)}.")
-
-
-@contextmanager
-def _end_signals() -> Iterator[Callable[[], None]]:
-    """Yield a function that returns when the process is asked to end, by Ctrl-C or SIGTERM, since this call."""
-    done = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: done.set())
-
-    def wait() -> None:
-        with suppress(KeyboardInterrupt):
-            while not done.wait(0.2):  # in short waits, so that the signal handler runs on every system
-                pass
-
-    try:
-        yield wait
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _identity(art: Any, view: View | None = None) -> dict[str, Any]:
-    """Return the ids. The artifact id is None if computing it would read all data."""
-    named = {"artifact_id": art.known_artifact_id, "index_multihash": art.index_multihash}
-    return named if view is None else {**named, "view_id": view.view_id, "size_bytes": view.size}
-
-
-def _readable(facts: dict[str, Any]) -> dict[str, Any]:
-    words = {"dataset_id": "dataset", "artifact_id": "artifact id", "index_multihash": "index", "view_id": "view id"}
-    return {words.get(key, key): value for key, value in facts.items() if key != "size_bytes"}
 
 
 def _entry(entry: TensorEntry) -> dict[str, Any]:
@@ -439,5 +325,5 @@ def _cost(plan: ViewExplanation) -> dict[str, Any]:
     }
 
 
-for _command in (_ls, _show, _view, _verify, _import, _export, _serve):
+for _command in (_ls, _show, _view, _verify, _import, _export, serve):
     tensors.add_command(_command)

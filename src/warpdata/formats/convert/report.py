@@ -1,8 +1,4 @@
-"""The outcome of every field in a conversion: kept, changed, lost, or added because the target needs it.
-
-A `ConversionLog` starts with the names of all fields of a source, and requires an outcome for each. A converter that
-forgets a field fails its tests instead of losing data silently.
-"""
+"""The report of a conversion of episodes, field by field. `primitives/outcomes.py` has the outcomes."""
 
 from __future__ import annotations
 
@@ -12,28 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from warpdata.primitives.outcomes import OUTCOME_TITLES, FieldOutcome, FieldOutcomes, OutcomeLog
 from warpdata.primitives.reprs import short_repr
 
 __all__ = ["ConversionLog", "ConversionReport", "FieldOutcome", "merge_reports"]
 
-_TITLES = {"kept": "kept, bit for bit", "changed": "changed", "lost": "lost", "added": "added"}
-
-
-@dataclass(frozen=True, slots=True)
-class FieldOutcome:
-    """The outcome of one field, with the number of episodes; 0 for a field of the whole dataset.
-
-    `field` has its name in the source; an added field has its name in the target.
-    """
-
-    field: str
-    how: str
-    episodes: int
-
 
 @dataclass(frozen=True, slots=True)
 class ConversionReport:
-    """The outcome of a conversion, field by field. `written` are the new files or directories."""
+    """The outcome of a conversion, field by field. `written` are the new files or directories.
+
+    The count of an outcome is a number of episodes.
+    """
 
     source: str
     target: str
@@ -52,14 +38,10 @@ class ConversionReport:
     @property
     def is_lossless(self) -> bool:
         """True if every field was kept."""
-        return not self.changed and not self.lost
+        return self._outcomes.is_lossless
 
     def document(self) -> dict[str, Any]:
         """Return the report as plain values for JSON."""
-        outcomes = {
-            name: [{"field": item.field, "how": item.how, "episodes": item.episodes} for item in getattr(self, name)]
-            for name in _TITLES
-        }
         return {
             "from": self.source,
             "to": self.target,
@@ -67,23 +49,21 @@ class ConversionReport:
             "steps": self.steps,
             "written": [str(path) for path in self.written],
             "is_lossless": self.is_lossless,
-            **outcomes,
+            **self._outcomes.document("episodes"),
         }
 
     def text(self) -> str:
         """Return the report as lines for people."""
         return "\n".join(self._lines())
 
+    @property
+    def _outcomes(self) -> FieldOutcomes:
+        return FieldOutcomes(self.kept, self.changed, self.lost, self.added)
+
     def _lines(self) -> Iterator[str]:
         episodes = "episode" if self.episodes == 1 else "episodes"
         yield f"{self.source} to {self.target}: {self.episodes} {episodes}, {self.steps} steps"
-        for name, title in _TITLES.items():
-            outcomes: tuple[FieldOutcome, ...] = getattr(self, name)
-            if outcomes:
-                yield f"{title}:"
-            for item in outcomes:
-                share = "" if item.episodes in (0, self.episodes) else f" ({item.episodes} of {self.episodes} episodes)"
-                yield f"  {item.field}{': ' if item.how else ''}{item.how}{share}"
+        yield from self._outcomes.lines(self.episodes, "episodes")
 
 
 class ConversionLog:
@@ -91,37 +71,35 @@ class ConversionLog:
 
     def __init__(self, source: str, target: str) -> None:
         self._source, self._target = source, target
-        self._pending: set[str] = set()
+        self._log = OutcomeLog()
         self._is_shared = False
-        self._outcomes: Counter[tuple[str, str, str]] = Counter()
         self._episodes = self._steps = 0
         self._written: list[Path] = []
 
     def open(self, fields: Iterable[str], *, is_shared: bool = False) -> None:
         """Start an episode, or the fields that all episodes share."""
-        assert not self._pending, f"{sorted(self._pending)} have no outcome"
-        self._pending = set(fields)
+        self._log.expect(fields)
         self._is_shared = is_shared
 
     def kept(self, field: str, how: str = "") -> None:
         """Record that the target holds exactly these values and bits."""
-        self._record("kept", field, how)
+        self._log.kept(field, how, self._count)
 
     def changed(self, field: str, how: str) -> None:
         """Record that the target holds the field in another form."""
-        self._record("changed", field, how)
+        self._log.changed(field, how, self._count)
 
     def lost(self, field: str, how: str) -> None:
         """Record that the target does not hold the field."""
-        self._record("lost", field, how)
+        self._log.lost(field, how, self._count)
 
     def added(self, field: str, how: str) -> None:
         """Record a field that the target needs and the source does not have."""
-        self._outcomes["added", field, how] += not self._is_shared
+        self._log.added(field, how, self._count)
 
     def close(self, steps: int = 0) -> None:
         """End an episode with this number of steps. A field without an outcome is a bug of the converter."""
-        assert not self._pending, f"{sorted(self._pending)} have no outcome"
+        self._log.check_complete()
         self._episodes += not self._is_shared
         self._steps += steps
 
@@ -129,33 +107,29 @@ class ConversionLog:
         self._written.append(path)
 
     def report(self) -> ConversionReport:
-        assert not self._pending, f"{sorted(self._pending)} have no outcome"
-        outcomes: dict[str, list[FieldOutcome]] = {name: [] for name in _TITLES}
-        for (name, field, how), count in self._outcomes.items():
-            outcomes[name].append(FieldOutcome(field, how, count))
+        outcomes = self._log.outcomes()
         return ConversionReport(
             self._source,
             self._target,
             self._episodes,
             self._steps,
             tuple(self._written),
-            **{name: tuple(listed) for name, listed in outcomes.items()},
+            **{name: getattr(outcomes, name) for name in OUTCOME_TITLES},
         )
 
-    def _record(self, outcome: str, field: str, how: str) -> None:
-        assert field in self._pending, f"{field} is unknown, or already has an outcome"
-        self._pending.discard(field)
-        self._outcomes[outcome, field, how] += not self._is_shared
+    @property
+    def _count(self) -> int:
+        return int(not self._is_shared)
 
 
 def merge_reports(reports: Sequence[ConversionReport]) -> ConversionReport:
     """Merge the reports of at least one conversion between the same formats."""
     outcomes: dict[str, tuple[FieldOutcome, ...]] = {}
-    for name in _TITLES:
+    for name in OUTCOME_TITLES:
         counts: Counter[tuple[str, str]] = Counter()
         for report in reports:
             for item in getattr(report, name):
-                counts[item.field, item.how] += item.episodes
+                counts[item.field, item.how] += item.count
         outcomes[name] = tuple(FieldOutcome(field, how, count) for (field, how), count in counts.items())
     return ConversionReport(
         reports[0].source,

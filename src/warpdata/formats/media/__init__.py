@@ -2,17 +2,23 @@
 
 from warpdata.formats.media.audio import AudioInfo, audio_info, decode_audio
 from warpdata.formats.media.callback_file import Reserve, reserve_nothing
+from warpdata.formats.media.file_types import REF_TYPE_BY_SUFFIX, media_suffix, ref_type_of, suffix_of
 from warpdata.formats.media.image import (
+    Resample,
     check_pixels,
     decode_image,
     decode_rgb,
     encode_png,
     image_size,
     image_to_array,
+    image_to_rgb,
+    raw_to_png,
     resize_rgb,
     thumbnail_png,
 )
 from warpdata.formats.media.image_header import read_image_size
+from warpdata.formats.media.image_size import ResizeTo, check_resize_to, parse_size
+from warpdata.formats.media.jpeg import JpegDecoder, choose_jpeg_decoder
 from warpdata.formats.media.video import (
     DecodedFrame,
     DecoderSettings,
@@ -27,16 +33,22 @@ from warpdata.formats.media.video import (
 )
 
 __all__ = [
+    "REF_TYPE_BY_SUFFIX",
     "AudioInfo",
     "DecodedFrame",
     "DecoderSettings",
+    "JpegDecoder",
     "PacketReader",
+    "Resample",
     "Reserve",
+    "ResizeTo",
     "VideoInfo",
     "VideoPacket",
     "VideoReader",
     "audio_info",
     "check_pixels",
+    "check_resize_to",
+    "choose_jpeg_decoder",
     "cut_video",
     "decode_audio",
     "decode_image",
@@ -45,10 +57,16 @@ __all__ = [
     "encode_png",
     "image_size",
     "image_to_array",
+    "image_to_rgb",
+    "media_suffix",
     "open_packets",
+    "parse_size",
+    "raw_to_png",
     "read_image_size",
+    "ref_type_of",
     "require_decoders",
     "reserve_nothing",
     "resize_rgb",
+    "suffix_of",
     "thumbnail_png",
 ]

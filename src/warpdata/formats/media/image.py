@@ -1,7 +1,8 @@
 """Images: decoding, sizes and PNG encoding. The only user of Pillow apart from the command line.
 
 The functions take bytes and know neither stores nor references; `name` is the path in error messages. Sizes in a
-header are compared with `limits` before memory is allocated.
+header are compared with `limits` before memory is allocated. Arrays of plain JPEGs come from the fastest decoder that
+is installed (`jpeg.py`), with the same pixels.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import io
 import math
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.errors import LimitExceededError, MediaDecodeError, UnsupportedError, WarpError
 from warpdata.formats.media.callback_file import Reserve, describe_error, reserve_nothing
+from warpdata.formats.media.image_size import ResizeTo, Size, scale_divisor, target_size
+from warpdata.formats.media.jpeg import decode_jpeg, plain_jpeg_header
 from warpdata.limits import MAX_IMAGE_PIXELS
 from warpdata.primitives.extras import require
 
@@ -25,23 +28,34 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Array",
+    "Resample",
     "check_pixels",
     "decode_image",
     "decode_rgb",
     "encode_png",
     "image_size",
     "image_to_array",
+    "image_to_rgb",
+    "raw_to_png",
     "resize_rgb",
     "thumbnail_png",
 ]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
+Resample: TypeAlias = Callable[[Any, Size], Any]
+"""Scales height × width × 3, uint8, to (height, width): bilinear, over all pixels that a pixel of the result covers."""
+
 _IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF", "QOI")
 """Formats with a signature. EPS is absent, because Pillow hands it to another program."""
 
+_PNG_MODES = frozenset({"1", "L", "LA", "I;16", "RGB", "RGBA"})
+"""Modes of Pillow that PNG keeps. A palette is not part of the pixels, so `P` is absent."""
+
 _PILLOW_PIXEL_BYTES = 4
 """Memory of a pixel in Pillow, which pads colours to four bytes."""
+
+_DEEP_MODES = ("I", "F")
 
 _warning_filters = threading.Lock()
 
@@ -56,6 +70,11 @@ def decode_image(data: bytes | memoryview, name: str, reserve: Reserve = reserve
     image = _open_image(data, name)
     check_pixels(image.size, name)
     reserve(math.prod(image.size) * (_PILLOW_PIXEL_BYTES + _array_pixel_bytes(image)))
+    return _load(image, data, name)
+
+
+def _load(image: ImageFile.ImageFile, data: bytes | memoryview, name: str) -> Image.Image:
+    """Decode an opened image; of several frames, the first."""
     if image.format == "JPEG2000" and _is_truncated_jpeg2000(data):
         raise MediaDecodeError(f"{name} is a truncated JPEG 2000 image: its codestream has no end marker")
     with _image_errors(name), _without_size_warning(image.size):
@@ -73,14 +92,63 @@ def image_to_array(data: bytes | memoryview, name: str, reserve: Reserve = reser
     The pixels are uint8. Grey images of more depth are uint16, int32 or float32. Pillow reduces 16-bit colour to 8.
     """
     np = require("numpy", purpose=f"decoding {name}", extra="image")
+    pixels = _decode_plain_jpeg(data, name, reserve)
+    if pixels is not None:
+        return pixels
     image = decode_image(data, name, reserve)
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
         deep: Array = np.asarray(image).astype(np.uint16)
         return deep
     mode = _array_mode(image)
     with _image_errors(name):
-        pixels: Array = np.array(image if image.mode == mode else image.convert(mode))
-        return pixels
+        converted: Array = np.array(image if image.mode == mode else image.convert(mode))
+        return converted
+
+
+def _decode_plain_jpeg(data: bytes | memoryview, name: str, reserve: Reserve) -> Array | None:
+    header = plain_jpeg_header(data)
+    if header is None:
+        return None
+    check_pixels((header.width, header.height), name)
+    reserve(header.width * header.height * header.components)
+    return decode_jpeg(data, header, header.components)
+
+
+def image_to_rgb(
+    data: bytes | memoryview,
+    name: str,
+    resize: ResizeTo,
+    reserve: Reserve = reserve_nothing,
+    resample: Resample | None = None,
+) -> Array:
+    """Decode and scale an image to height × width × 3, RGB, uint8, without its transparency.
+
+    Grey images of more than 8 bits keep their type, as height × width. A JPEG of at least six times the target's sides
+    is decoded at a reduced scale. `resample` scales the pixels, Pillow by default.
+    """
+    scaled = _decode_reduced_jpeg(data, name, resize, reserve, resample or resize_rgb)
+    if scaled is not None:
+        return scaled
+    image = _open_image(data, name)
+    check_pixels(image.size, name)
+    target = target_size((image.height, image.width), resize)
+    if image.mode in _DEEP_MODES or image.mode.startswith("I;16"):
+        reserve(math.prod(target) * 2 * _PILLOW_PIXEL_BYTES)
+        return _scale_deep(image_to_array(data, name, reserve), target)
+    covered = _reduce_scale(image, target)
+    opened_size = image.size
+    copies = 1 if image.mode == "RGB" else 2
+    reserve((math.prod(image.size) * copies + math.prod(target) * 2) * _PILLOW_PIXEL_BYTES)
+    np = require("numpy", purpose=f"decoding {name}", extra="image")
+    loaded = _load(image, data, name)
+    if loaded.size == opened_size[::-1]:  # Pillow rotates TIFF and AVIF while it loads
+        target = target_size((loaded.height, loaded.width), resize)
+    with _image_errors(name), _without_size_warning(image.size):
+        rgb = loaded if loaded.mode == "RGB" else loaded.convert("RGB")
+        if resample is None or covered is not None or target == (rgb.height, rgb.width):
+            rgb, resample = _scaled(rgb, target, covered), None
+        pixels: Array = np.array(rgb)
+    return pixels if resample is None else resample(pixels, target)
 
 
 def decode_rgb(
@@ -88,35 +156,97 @@ def decode_rgb(
     name: str,
     formats: Sequence[str],
     *,
-    resize: tuple[int, int] | None = None,
+    resize: Size | None = None,
     max_pixels: int | None = None,
 ) -> Array:
     """Decode an image of one of the given Pillow formats to height × width × 3, uint8; grey images too.
 
-    `resize` scales it to (height, width). The default limit is that of all images.
+    `resize` scales it to (height, width), as `image_to_rgb` does. The default limit is that of all images.
     """
     np = require("numpy", purpose=f"decoding {name}", extra="image")
+    if "JPEG" in formats:
+        found = _decode_reduced_jpeg(data, name, resize, reserve_nothing, resize_rgb, max_pixels)
+        if found is not None:
+            return found
     image = _open_image(data, name, formats)
     check_pixels(image.size, name, max_pixels)
+    covered = None if resize is None else _reduce_scale(image, resize)
     with _image_errors(name), _without_size_warning(image.size):
-        pixels: Array = np.asarray(_scaled(image.convert("RGB"), resize))
+        pixels: Array = np.asarray(_scaled(image.convert("RGB"), resize, covered))
         return pixels
 
 
-def resize_rgb(pixels: Array, resize: tuple[int, int]) -> Array:
-    """Scale an array of height × width × 3, uint8, to (height, width)."""
-    np = require("numpy", purpose="resizing", extra="image")
-    images = require("PIL.Image", purpose="resizing", extra="image")
-    scaled: Array = np.asarray(_scaled(images.fromarray(pixels), resize))
+def _decode_reduced_jpeg(
+    data: bytes | memoryview,
+    name: str,
+    resize: ResizeTo | None,
+    reserve: Reserve,
+    resample: Resample,
+    max_pixels: int | None = None,
+) -> Array | None:
+    """Decode a plain JPEG at the smallest scale that the target allows, then scale it. None if Pillow has to."""
+    header = plain_jpeg_header(data)
+    if header is None:
+        return None
+    check_pixels((header.width, header.height), name, max_pixels)
+    size = header.height, header.width
+    target = size if resize is None else target_size(size, resize)
+    divisor = scale_divisor(size, target)
+    reserve((math.prod(size) // divisor**2 + math.prod(target)) * 3)
+    pixels = decode_jpeg(data, header, 3, divisor)
+    if pixels is None or pixels.shape[:2] == target:
+        return pixels
+    covered = _covered(size, divisor)
+    if covered is not None:
+        return resize_rgb(pixels, target, covered)
+    scaled: Array = resample(pixels, target)
     return scaled
 
 
-def _scaled(image: Image.Image, resize: tuple[int, int] | None) -> Image.Image:
+def _reduce_scale(image: ImageFile.ImageFile, target: Size) -> tuple[float, float] | None:
+    """Let Pillow decode a JPEG at the smallest scale that the target allows. Does nothing for other formats.
+
+    Returns the width and height that the decoded image covers, if the scale does not divide its sides.
+    """
+    width, height = image.size
+    divisor = scale_divisor((height, width), target)
+    drafted = image.draft(None, (width // divisor, height // divisor)) if divisor > 1 else None
+    return _covered((height, width), divisor if drafted else 1)
+
+
+def _covered(size: Size, divisor: int) -> tuple[float, float] | None:
+    """Return width and height of an image of this size at a reduced scale; None if all its pixels are whole."""
+    is_whole = size[0] % divisor == 0 and size[1] % divisor == 0
+    return None if is_whole else (size[1] / divisor, size[0] / divisor)
+
+
+def _scale_deep(pixels: Array, target: Size) -> Array:
+    """Scale grey pixels of uint16, int32 or float32, as that type."""
+    np = require("numpy", purpose="resizing", extra="image")
+    images = require("PIL.Image", purpose="resizing", extra="image")
+    is_short = pixels.dtype == np.uint16
+    scaled: Array = np.array(_scaled(images.fromarray(pixels.astype(np.int32) if is_short else pixels), target))
+    return scaled.clip(0, np.iinfo(np.uint16).max).astype(np.uint16) if is_short else scaled
+
+
+def resize_rgb(pixels: Array, resize: Size, covered: tuple[float, float] | None = None) -> Array:
+    """Scale an array of height × width × 3, uint8, to (height, width), with Pillow.
+
+    `covered` is the width and height from the top left that the result shows; by default all of it.
+    """
+    np = require("numpy", purpose="resizing", extra="image")
+    images = require("PIL.Image", purpose="resizing", extra="image")
+    scaled: Array = np.array(_scaled(images.fromarray(pixels), resize, covered))
+    return scaled
+
+
+def _scaled(image: Image.Image, resize: Size | None, covered: tuple[float, float] | None = None) -> Image.Image:
     if resize is None or resize == (image.height, image.width):
         return image
     from PIL import Image
 
-    return image.resize((resize[1], resize[0]), Image.Resampling.BILINEAR)
+    box = None if covered is None else (0, 0, *covered)
+    return image.resize((resize[1], resize[0]), Image.Resampling.BILINEAR, box)
 
 
 def encode_png(pixels: Array) -> bytes:
@@ -124,6 +254,17 @@ def encode_png(pixels: Array) -> bytes:
     images = require("PIL.Image", purpose="encoding PNG", extra="image")
     out = io.BytesIO()
     images.fromarray(pixels).save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+def raw_to_png(mode: str, size: tuple[int, int], pixels: bytes | memoryview) -> bytes:
+    """Encode uncompressed pixels of a Pillow mode as PNG, without loss. `UnsupportedError` for other modes."""
+    images = require("PIL.Image", purpose="encoding PNG", extra="image")
+    if mode not in _PNG_MODES:
+        raise UnsupportedError(f"an image of mode {mode!r} cannot be stored as PNG without loss")
+    check_pixels(size, "an uncompressed image")
+    out = io.BytesIO()
+    images.frombytes(mode, size, bytes(pixels)).save(out, "PNG", compress_level=1)
     return out.getvalue()
 
 

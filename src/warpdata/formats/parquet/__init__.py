@@ -13,7 +13,7 @@ from warpdata.formats.parquet.source_files import (
     read_unified,
 )
 from warpdata.formats.parquet.widening import can_widen
-from warpdata.formats.parquet.writer import WriteOptions, write_parquet
+from warpdata.formats.parquet.writer import WriteOptions, write_column_file, write_parquet
 
 __all__ = [
     "SMALL_SHARD_BYTES",
@@ -32,5 +32,6 @@ __all__ = [
     "has_own_extension",
     "plain_rows",
     "read_unified",
+    "write_column_file",
     "write_parquet",
 ]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FetchedRanges", "RangeFile"]
 
-FetchedRanges: TypeAlias = list[tuple[ByteRange, memoryview]]
-"""Byte ranges of a file with their bytes."""
+FetchedRanges: TypeAlias = dict[str, list[tuple[ByteRange, memoryview]]]
+"""Byte ranges with their bytes, by the hash of the file."""
 
 
 class RangeFile:
@@ -28,7 +28,7 @@ class RangeFile:
     def __init__(self, reader: Reader, shard: Shard, fetched: FetchedRanges) -> None:
         self._reader = reader
         self._shard = shard
-        self._fetched = fetched
+        self._fetched = fetched.get(shard.hash, ())
         self._position = 0
 
     def read_buffer(self, size: int = -1) -> pa.Buffer:

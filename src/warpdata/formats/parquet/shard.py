@@ -23,6 +23,7 @@ from warpdata.limits import KIB, MAX_FOOTER_BYTES
 from warpdata.primitives.arrow_buffers import check_text
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
+from warpdata.query import Bounds
 from warpdata.repository.manifest import Shard
 from warpdata.storage import ByteRange, Reader, read_verified, retry_corrupt
 
@@ -54,7 +55,11 @@ class ShardOpener:
 
     def peek(self, shard: Shard) -> ShardFile:
         """Open a shard for its footer, or for a few rows, without fetching it whole."""
-        return self._peek(shard) if _is_small_and_remote(self.reader, shard) else self.open(shard)
+        return self._peek(shard) if self.fetches_whole(shard) else self.open(shard)
+
+    def fetches_whole(self, shard: Shard) -> bool:
+        """Return whether `open` fetches the whole file, so that `peek` differs from it."""
+        return _is_small_and_remote(self.reader, shard)
 
     def is_local(self, shard: Shard) -> bool:
         """Return whether the shard is a local file, so that reading it fetches nothing."""
@@ -67,9 +72,10 @@ def open_shard(reader: Reader, shard: Shard, *, may_fetch_whole: bool = True) ->
     whole = _read_whole(reader, shard) if may_fetch_whole and _is_small_and_remote(reader, shard) else None
     tail = _read_tail(reader, shard) if whole is None else whole
     layout = open_layout(tail, shard.byte_size, f"shard {shard.hash}", is_verified=shard.footer is not None)
-    if layout.metadata.num_rows != shard.row_count:
+    if layout.metadata.num_rows != shard.stored_count:
         raise CorruptError(
-            f"the footer of shard {shard.hash} has {layout.metadata.num_rows} rows; the manifest has {shard.row_count}"
+            f"the footer of shard {shard.hash} has {layout.metadata.num_rows} rows; "
+            f"the manifest has {shard.stored_count}"
         )
     return ShardFile(reader, shard, layout, whole)
 
@@ -153,6 +159,23 @@ class ShardFile:
     def row_groups(self) -> list[RowGroup]:
         return self.layout.row_groups
 
+    @property
+    def claims_extensions(self) -> bool:
+        """True if the file claims an extension type of this library, which decoded rows must not have."""
+        return self.layout.claims_extensions
+
+    def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
+        """Return the statistics of the columns that have them."""
+        return self.layout.bounds(group, columns)
+
+    def size_bytes(self, group: int, columns: Sequence[str]) -> int:
+        """Return the stored size of columns of a row group."""
+        return sum(span.size_bytes for span in self.layout.spans(group, columns))
+
+    def row_bytes(self, columns: Sequence[str]) -> float:
+        """Estimate the mean size of a decoded row, from below where values have various sizes."""
+        return self.layout.row_bytes(columns)
+
     def fetch(self, group: int, columns: Sequence[str]) -> FetchedRanges:
         """Fetch the bytes of these columns. A local file needs none."""
         return self._fetch_spans(self.layout.spans(group, columns))
@@ -230,7 +253,7 @@ class ShardFile:
         """Open the file and read columns from it. If a cached copy is corrupt, read once more from the store."""
         import pyarrow as pa
 
-        attempts: Iterator[FetchedRanges] = iter((fetched, []))
+        attempts: Iterator[FetchedRanges] = iter((fetched, {}))
 
         def attempt() -> pa.Table:
             try:
@@ -283,11 +306,11 @@ class ShardFile:
 
     def _fetch_spans(self, spans: Sequence[ByteRange]) -> FetchedRanges:
         if self.is_local:
-            return []
+            return {}
         if self._whole is not None:
-            return [(ByteRange(0, self.shard.byte_size), self._whole)]
+            return {self.shard.hash: [(ByteRange(0, self.shard.byte_size), self._whole)]}
         replies = self._reader.read_ranges(blob_key(self.shard.hash), spans)
-        return list(zip(spans, replies, strict=True))
+        return {self.shard.hash: list(zip(spans, replies, strict=True))}
 
     def _open(
         self, fetched: FetchedRanges, files: _ThreadFiles, dictionaries: tuple[str, ...], buffer_size: int

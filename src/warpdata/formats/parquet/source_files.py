@@ -13,7 +13,7 @@ from warpdata.formats.parquet.layout import open_layout, parse_footer_size
 from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan
 from warpdata.formats.parquet.widening import can_widen
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
-from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.parallel import IO_POOL, disk_threads
 from warpdata.repository.manifest import Footer
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = [
     "read_unified",
 ]
 
-_PARALLEL_READS = 4
 _FOOTER_GUESS_BYTES = 8 * KIB
 _MAX_LISTED_PROBLEMS = 5
 _DAMAGED = "The file is damaged: restore it, or leave it out."
@@ -63,7 +62,7 @@ def describe_all(paths: Iterable[Path], written: Collection[Path] = ()) -> list[
             check_nan_metadata(path)
         return source
 
-    sources = IO_POOL.map_all(describe, paths, limit=_PARALLEL_READS)
+    sources = IO_POOL.map_all(describe, paths, limit=disk_threads())
     for source in sources[1:]:
         check_same_schema(sources[0].schema, str(sources[0].path), source.schema, str(source.path))
     return sources

@@ -8,7 +8,9 @@ the same rows always give the same bytes. Implements "Writing" of docs/specs/tab
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ from warpdata.primitives.arrow_buffers import check_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["WriteOptions", "write_parquet"]
+__all__ = ["WriteOptions", "write_column_file", "write_parquet"]
 
 _SAMPLE_ROWS = 65_536
 
@@ -62,16 +64,19 @@ def write_parquet(
     while group is not None:
         path = directory / f"{stem}-{number:05d}.parquet"
         nan_tracker = NanTracker(schema, options.statistics)
-        with pq.ParquetWriter(
-            path,
-            schema,
-            compression=options.compression,
-            compression_level=options.compression_level,
-            write_statistics=True if options.statistics is None else list(options.statistics),
-            write_page_index=True,
-            write_page_checksum=True,
-            use_content_defined_chunking=True,
-        ) as writer:
+        with (
+            _typed_errors(pending, stem),
+            pq.ParquetWriter(
+                path,
+                schema,
+                compression=options.compression,
+                compression_level=options.compression_level,
+                write_statistics=True if options.statistics is None else list(options.statistics),
+                write_page_index=True,
+                write_page_checksum=True,
+                use_content_defined_chunking=True,
+            ) as writer,
+        ):
             for _ in range(groups_per_file):
                 writer.write_table(group, row_group_size=max(group_rows, 1))
                 nan_tracker.observe(group)
@@ -81,6 +86,57 @@ def write_parquet(
             writer.add_key_value_metadata(nan_tracker.metadata())
         yield path
         number += 1
+
+
+def write_column_file(groups: Iterable[pa.Array], name: str, declared: pa.DataType | None, path: Path) -> None:
+    """Write one column into a file whose row groups have exactly these values.
+
+    Without groups, the column has the declared type and no rows.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stream = iter(groups)
+    first = next(stream, None)
+    stored = declared if first is None or declared is not None else first.type
+    schema = plain_schema(pa.schema([pa.field(name, pa.null() if stored is None else stored)]))
+    options = WriteOptions()
+    nan_tracker = NanTracker(schema, None)
+    with pq.ParquetWriter(
+        path,
+        schema,
+        compression=options.compression,
+        compression_level=options.compression_level,
+        write_page_index=True,
+        write_page_checksum=True,
+        use_content_defined_chunking=True,
+    ) as writer:
+        for values in chain([] if first is None else [first], stream):
+            batch = _conform(pa.RecordBatch.from_arrays([values], names=[name]), schema)
+            group = pa.Table.from_batches([batch], schema)
+            writer.write_table(group, row_group_size=max(group.num_rows, 1))
+            nan_tracker.observe(group)
+        writer.add_key_value_metadata(nan_tracker.metadata())
+
+
+@contextmanager
+def _typed_errors(rows: pa.Table, stem: str) -> Iterator[None]:
+    """Name the column of a type that Parquet does not have, or that this release of Arrow cannot write."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        yield
+    except (pa.ArrowNotImplementedError, OSError):
+        for name in rows.column_names:
+            try:
+                pq.write_table(rows.select([name]).slice(0, 1), pa.BufferOutputStream())
+            except (pa.ArrowException, OSError) as error:
+                raise InvalidSourceError(
+                    f"column {name!r} of {stem} is {rows.schema.field(name).type}, which cannot be written: {error}",
+                    hint="Cast the column to another type.",
+                ) from error
+        raise
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: WriteOptions) -> Iterator[pa.Table]:

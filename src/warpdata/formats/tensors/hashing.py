@@ -34,7 +34,6 @@ _SHA256_PREFIX = b"\x12\x20"
 _LEAF_MIN_BYTES = 512 * 1024
 _LEAF_MAX_BYTES = 4 * 1024**2
 _LEAF_COUNT = 4096
-_MAX_HASH_THREADS = 16
 
 
 def multihash(digest: bytes) -> str:
@@ -63,8 +62,7 @@ def leaf_hashes(data: memoryview | bytes) -> list[bytes]:
     def hash_leaf(start: int) -> bytes:
         return hashlib.sha256(view[start : start + size]).digest()
 
-    limit = min(_MAX_HASH_THREADS, CPU_POOL.size)
-    return CPU_POOL.map_all(hash_leaf, range(0, len(view), size), limit=limit)
+    return CPU_POOL.map_all(hash_leaf, range(0, len(view), size))
 
 
 def tree_root(leaves: Sequence[bytes]) -> bytes:

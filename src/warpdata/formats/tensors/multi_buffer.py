@@ -188,7 +188,12 @@ class Deferred:
         plan = self._plan.plan()
         reads = self._replica.plan_reads(plan, self._cost, verify=verify)
         return explain_reads(
-            plan, reads, self._replica.requests(reads), on_device=self._device is not None, space=self._replica.space
+            plan,
+            reads,
+            self._replica.requests(reads),
+            on_device=self._device is not None,
+            space=self._replica.space,
+            threads=self._replica.threads(plan, self._cost, verify=verify),
         )
 
     def commit(self, *, verify: bool | None = None) -> None:

@@ -111,7 +111,8 @@ class ViewExplanation:
     """The exact cost of a read, known before it runs.
 
     `reads` are (source, start, end), one for each request. `bytes_kept` arrive in the view. With `on_device`, the
-    device packs blocks and swaps axes. `space_kind` and `space_id` name the ByteSpace that is read.
+    device packs blocks and swaps axes. `space_kind` and `space_id` name the ByteSpace that is read. `threads` read at
+    the same time at most.
     """
 
     requests: int
@@ -124,13 +125,15 @@ class ViewExplanation:
     on_device: bool = False
     space_kind: str = "canonical"
     space_id: str = ""
+    threads: int = 1
 
     def __repr__(self) -> str:
         counts = f"requests={self.requests}, bytes_read={self.bytes_read}, bytes_kept={self.bytes_kept}"
         return f"ViewExplanation({counts}, on_device={self.on_device}, space_kind={self.space_kind!r})"
 
     def __str__(self) -> str:
-        lines = [f"{self.requests} requests, {self.bytes_read} bytes read, {self.bytes_kept} kept"]
+        threads = "1 thread" if self.threads == 1 else f"up to {self.threads} threads"
+        lines = [f"{self.requests} requests, {self.bytes_read} bytes read, {self.bytes_kept} kept, {threads}"]
         if self.space_kind == "view":
             lines[0] += f", from kept bytes of the view {self.space_id}"
         place = "on the device" if self.on_device else "in memory"
@@ -153,6 +156,7 @@ def explain_reads(
     *,
     on_device: bool,
     space: ByteSpace,
+    threads: int,
 ) -> ViewExplanation:
     """Sum up a read plan and the requests that carry it out."""
     return ViewExplanation(
@@ -166,6 +170,7 @@ def explain_reads(
         on_device=on_device,
         space_kind=space.kind,
         space_id=space.id,
+        threads=threads,
     )
 
 

@@ -99,6 +99,10 @@ class Replica:
         leaves = self._leaves_to_verify(verify)
         return TransferTask(plan.runs, plan.permutes, reads.reads, self.sources, leaves, self.failover)
 
+    def threads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool | None = None) -> int:
+        """Return the most threads that read a plan at the same time."""
+        return threads_for(self.transfer_task(plan, cost, verify=verify), self.engine.threads)
+
     def requests(self, planned: ReadPlan) -> tuple[tuple[int, int, int], ...]:
         """Return the requests to the sources as (source, start, end), one for each shard of a range."""
         out: list[tuple[int, int, int]] = []

@@ -14,9 +14,11 @@ from typing import Generic, TypeVar
 
 from warpdata.errors import StorageError
 from warpdata.formats.tensors.index import TensorIndex, align
+from warpdata.formats.tensors.reads import PIECE_BYTES
 from warpdata.formats.tensors.strided_copy import StridedCopy, clip_copy, copy_strided
 from warpdata.primitives.byte_lru import ByteLRU
-from warpdata.primitives.parallel import IO_POOL, usable_cores
+from warpdata.primitives.concurrency import descriptor_share
+from warpdata.primitives.parallel import IO_POOL, request_slots, usable_cores
 from warpdata.storage import FileRangeSource, MappableSource, RangeSource
 
 __all__ = ["SHARD_BYTES", "FileShards", "StoreShards", "can_gather", "cut_shards", "gather"]
@@ -24,8 +26,9 @@ __all__ = ["SHARD_BYTES", "FileShards", "StoreShards", "can_gather", "cut_shards
 SHARD_BYTES = 64 * 1024**2
 _ALONE_BYTES = 4 * 1024**2  # a storage of this size has shards of its own
 _CUT_EVERY = 8  # one in 8 names ends a shard, whatever its neighbours are
-_MAX_OPEN_SHARDS = 128
-_STORE_THREADS = 16
+_MAX_OPEN_SHARDS = 4096
+"""An open shard keeps its mapping, so that its pages are found once. A lower limit of the system allows fewer."""
+_SHARE_OF_FILES = 1 / 8
 
 S = TypeVar("S", bound=RangeSource)
 
@@ -65,7 +68,9 @@ class _Shards(Generic[S]):
         self._starts = [0, *accumulate(sizes)]
         self._open_part = open_part
         # An evicted file is closed when its last reader drops it.
-        self._opened: ByteLRU[int, S] = ByteLRU(max_entries=_MAX_OPEN_SHARDS)
+        self._opened: ByteLRU[int, S] = ByteLRU(
+            max_entries=min(_MAX_OPEN_SHARDS, descriptor_share(_SHARE_OF_FILES, _MAX_OPEN_SHARDS))
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -102,8 +107,6 @@ class StoreShards(_Shards[RangeSource]):
     `invalidate_part(number)` drops the cached copy of a shard. True: a second read may return other bytes.
     """
 
-    concurrency = _STORE_THREADS
-
     def __init__(
         self,
         sizes: Sequence[int],
@@ -112,6 +115,10 @@ class StoreShards(_Shards[RangeSource]):
     ) -> None:
         super().__init__(sizes, open_part)
         self._invalidate_part = invalidate_part
+
+    @property
+    def concurrency(self) -> int:
+        return request_slots(PIECE_BYTES)
 
     def read_range(self, start: int, end: int) -> memoryview:
         parts = list(self._parts(start, end))
@@ -124,7 +131,7 @@ class StoreShards(_Shards[RangeSource]):
             return part.read_range(first - at, last - at)
 
         # In parallel, because each may be a request to a distant server.
-        return memoryview(b"".join(IO_POOL.map_all(read, range(len(parts)), limit=_STORE_THREADS)))
+        return memoryview(b"".join(IO_POOL.map_all(read, range(len(parts)))))
 
     def invalidate(self, start: int, end: int) -> bool:
         # Drop every shard of the range: the hash does not say which one is corrupt.

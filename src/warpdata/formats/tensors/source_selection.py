@@ -37,7 +37,6 @@ __all__ = ["ArtifactKey", "SourcePolicy", "close_sources", "open_local", "select
 
 _KINDS = ("replica", "peer", "store")
 _MAX_KEPT_VIEWS = 64
-_OPENING_THREADS = 16
 _WEIGHT_MAP_SUFFIX = ".safetensors.index.json"
 
 
@@ -177,7 +176,7 @@ def _open_all(
         for kind in policy.prefer
         for name, open_replica in _candidates(kind, policy, key.index_multihash, view)
     ]
-    found = IO_POOL.map_all(lambda one: _open_candidate(one[1], key, one[0], view), named, limit=_OPENING_THREADS)
+    found = IO_POOL.map_all(lambda one: _open_candidate(one[1], key, one[0], view), named)
     return [(health, replica) for (health, _), replica in zip(named, found, strict=True)]
 
 

@@ -27,6 +27,7 @@ from warpdata.formats.tensors.shards import FileShards, gather
 from warpdata.formats.tensors.strided_copy import StridedCopy, copy_of, copy_strided
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL, usable_cores
+from warpdata.settings import apply_budgets
 from warpdata.storage import (
     ConcurrentSource,
     DirectSource,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "ScratchBuffer", "TransferTask", "deliver", "fill", "threads_for", "write_back"]
 
-_MAX_THREADS = 16
 _BYTES_PER_THREAD = 1024**2  # fewer bytes than this are not worth another thread
 _STAGING_BYTES = 128 * 1024**2
 _ITEM_TYPES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
@@ -73,6 +73,7 @@ class Engine:
     def __init__(self, *, threads: int | None = None, staging_bytes: int = _STAGING_BYTES) -> None:
         if (threads is not None and threads < 1) or staging_bytes < 1:
             raise BadInputError(f"threads={threads} and staging_bytes={staging_bytes} must be at least 1")
+        apply_budgets()
         self.threads = threads
         self.staging_bytes = staging_bytes
         self._lock = threading.Lock()
@@ -164,10 +165,10 @@ def threads_for(task: TransferTask, threads: int | None = None, *, spare: bool =
     `spare` leaves a quarter of the cores to the threads that copy what was read.
     """
     allowed = [source.concurrency if isinstance(source, ConcurrentSource) else 1 for source in task.sources]
-    most = min(min(allowed, default=1) if 1 in allowed else max(allowed, default=1), _MAX_THREADS)
+    most = 1 if 1 in allowed else max(allowed, default=1)
     if threads is not None:
         most = threads if most > 1 else 1
-    elif spare and most == min(_MAX_THREADS, usable_cores()):
+    elif spare and most == usable_cores():
         most -= most // 4
     if all(isinstance(source, FileRangeSource | FileShards) for source in task.sources):
         most = min(most, -(-sum(read.size for read in task.reads) // _BYTES_PER_THREAD))

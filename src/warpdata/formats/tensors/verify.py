@@ -24,8 +24,6 @@ from warpdata.storage import ConcurrentSource
 
 __all__ = ["CorruptRange", "verify"]
 
-_MAX_THREADS = 16
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class CorruptRange:
@@ -59,7 +57,7 @@ def verify(replica: Replica, ranges: Sequence[tuple[int, int]] | None, on_bytes:
         return found
 
     allowed = [source.concurrency if isinstance(source, ConcurrentSource) else 1 for source in replica.sources]
-    limit = max(1, min(_MAX_THREADS, *allowed)) if allowed else 1
+    limit = max(1, min(allowed, default=1))
     groups = list(_groups(numbers, max(1, PIECE_BYTES // leaves.size)))
     found = (one for group in IO_POOL.map_all(check, groups, limit=limit) for one in group)
     return sorted(part for one in found for part in _clip(one, spans, leaves))

@@ -182,7 +182,8 @@ class View:
             replica, plan = kept
         planned = replica.plan_reads(plan, self._cost, verify=verify)
         requests = replica.requests(planned)
-        return explain_reads(plan, planned, requests, on_device=on_device, space=replica.space)
+        threads = replica.threads(plan, self._cost, verify=verify)
+        return explain_reads(plan, planned, requests, on_device=on_device, space=replica.space, threads=threads)
 
     def coverage(self, *, expect: str | None = None) -> tuple[PartialCoverageDetail, PartialCoverageDetail]:
         """Return the bytes of this view that are missing in the canonical ByteSpace, and in that of the view.

@@ -1,7 +1,8 @@
 """The bytes of an episode file: a path, or any `RangeSource` such as a remote object.
 
-A local file is mapped, so that a range is a view and only touched pages are read. Of any other source, the first
-bytes are read once, because they usually hold the header, the index and the metadata.
+A local file is mapped, so that a range is a view and only touched pages are read. A process that has mapped many files
+reads further ones by range. Of those and of any other source, the first bytes are read once, because they usually hold
+the header, the index and the metadata.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class BufferedSource:
     def __init__(self, source: RangeSource) -> None:
         self._source = source
         self.size_bytes = source.size_bytes
-        self.is_mapped = isinstance(source, FileRangeSource)
+        self.is_mapped = isinstance(source, FileRangeSource) and source.may_map
         self._head = self._read_head(source)
 
     def read_range(self, start: int, end: int) -> memoryview:
@@ -44,7 +45,7 @@ class BufferedSource:
         return self._fetch(start, end)
 
     def _read_head(self, source: RangeSource) -> memoryview | bytes:
-        if isinstance(source, FileRangeSource):
+        if self.is_mapped and isinstance(source, FileRangeSource):
             # A mapping outlives its file, so arrays stay valid. Files of this library never shrink.
             mapping = source.map()
             source.close()

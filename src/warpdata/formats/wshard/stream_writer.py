@@ -6,12 +6,9 @@ episode assembles the file from the journal. Implements "Recording" of docs/spec
 
 from __future__ import annotations
 
-import math
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -20,23 +17,31 @@ from warpdata.errors import (
     AlreadyExistsError,
     BadInputError,
     CorruptError,
-    LimitExceededError,
     SchemaMismatchError,
     WarpError,
 )
-from warpdata.formats.wshard.array_input import is_bf16_tensor, to_array
-from warpdata.formats.wshard.block_type import DONE, REWARD, SERIES_DTYPES, TIMESTAMPS, TRUNCATED
+from warpdata.formats.wshard.block_type import TIMESTAMPS
 from warpdata.formats.wshard.canonical_json import Json, JsonObject, encode_json
-from warpdata.formats.wshard.codecs import parse_compression
 from warpdata.formats.wshard.container import ALIGNMENTS
-from warpdata.formats.wshard.dtypes import Array, DType, np
+from warpdata.formats.wshard.dtypes import Array, np
 from warpdata.formats.wshard.journal import RecordKind, append_record, is_unstarted, read_journal
-from warpdata.formats.wshard.metadata import ChannelSpec, parse_channel
 from warpdata.formats.wshard.metadata_writer import make_episode_document
 from warpdata.formats.wshard.model import Episode, Timebase
 from warpdata.formats.wshard.recovery import PARTIAL, assemble, check_recordable, claim_journal
 from warpdata.formats.wshard.source import PathLike
-from warpdata.limits import MIB, WSHARD_MAX_RECORD_BYTES
+from warpdata.formats.wshard.step_values import (
+    ChannelBuffer,
+    buffer_rows,
+    bytes_of,
+    check_flag,
+    check_reward,
+    check_timestamp,
+    check_value,
+    make_buffer,
+    parse_channels,
+    part_document,
+    series_specs,
+)
 from warpdata.primitives.atomic_file import sync_directory
 from warpdata.primitives.lock_file import LockFile
 from warpdata.primitives.paths import check_path
@@ -46,9 +51,6 @@ from warpdata.storage import explain_os_error
 __all__ = ["WShardStreamWriter"]
 
 _FSYNC = ("flush", "end", "never")
-_BUFFER_BYTES = 16 * MIB
-_F32_MAX = 3.4028235677973366e38
-_LANES = ("signal/", "action/", "omen/", "uncert/")
 
 
 class _Position(NamedTuple):
@@ -89,9 +91,9 @@ class WShardStreamWriter:
                 f"time_chunk_steps={time_chunk_steps} is not valid"
             )
         self._path, self._id, self._fsync, self._flush_steps = check_path(path), episode_id, fsync, flush_steps
-        self._specs, self._compression = _parse_channels(channels)
+        self._specs, self._compression = parse_channels(channels)
         self._save = {"alignment": alignment, "time_chunk_steps": time_chunk_steps, "seal": seal}
-        self._buffers: tuple[_ChannelBuffer, ...] = ()
+        self._buffers: tuple[ChannelBuffer, ...] = ()
         self._series: dict[str, Array] = {}
         self._views: list[Array] = []
         self._journal: LockFile | None = None
@@ -134,19 +136,19 @@ class WShardStreamWriter:
             raise BadInputError("the episode has already begun")
         base = timebase or Timebase("ticks", tick_hz)
         episode = Episode(self._id, 0, env_id, base, metadata=metadata or {}, attributes=attributes or {})
-        parts = [*self._specs, *_series_specs(base)]
-        rows = _buffer_rows(parts, self._flush_steps)
+        parts = [*self._specs, *series_specs(base)]
+        rows = buffer_rows(parts, self._flush_steps)
         document: dict[str, Json] = {
             "v": 1,
             "episode": make_episode_document(episode),
-            "parts": [_part_document(part) for part in parts],
+            "parts": [part_document(part) for part in parts],
             "save": {**self._save, "compression": self._compression},
             "buffer_steps": rows,
         }
         begin = encode_json(document)
         check_recordable(begin)
         journal = self._claim()
-        self._buffers = tuple(_make_buffer(spec, rows) for spec in self._specs)
+        self._buffers = tuple(make_buffer(spec, rows) for spec in self._specs)
         self._series = {spec.block: np.zeros(rows, spec.dtype.numpy) for spec in parts[len(self._specs) :]}
         self._views = [buffer.rows for buffer in self._buffers] + list(self._series.values())
         try:
@@ -184,7 +186,7 @@ class WShardStreamWriter:
                 raise SchemaMismatchError(f"the values are a {type(values).__name__}, not a mapping from channel ids")
             if len(values) != len(self._buffers):
                 self._raise_name_mismatch(values)
-            arrays = [_check_value(buffer, values) for buffer in self._buffers]
+            arrays = [check_value(buffer, values) for buffer in self._buffers]
             series = self._check_series(reward, done, truncated, timestamp_ns)
         except BadInputError as error:
             raise SchemaMismatchError(f"step {self._steps}: {error.message}", hint=error.hint) from error
@@ -200,7 +202,7 @@ class WShardStreamWriter:
         """Append the buffered steps to the journal. After a failure they stay buffered, for another attempt."""
         count = self._buffered
         if count:
-            parts = [_bytes_of(view[:count]) for view in self._views]
+            parts = [bytes_of(view[:count]) for view in self._views]
             self._append(self._own(), RecordKind.STEPS, count, parts)
 
     def end_episode(self) -> Path:
@@ -299,141 +301,11 @@ class WShardStreamWriter:
 
     def _check_series(self, reward: Any, done: Any, truncated: Any, timestamp_ns: Any) -> list[float | bool]:
         """Return the checked values of the series, in their order."""
-        out: list[float | bool] = [_check_reward(reward), _check_flag("done", done)]
-        out.append(_check_flag("truncated", truncated))
+        out: list[float | bool] = [check_reward(reward), check_flag("done", done)]
+        out.append(check_flag("truncated", truncated))
         if (timestamp_ns is None) == (TIMESTAMPS in self._series):
             raise SchemaMismatchError(f"timestamp_ns is {timestamp_ns!r}, which contradicts the timebase")
-        return out if timestamp_ns is None else [*out, _check_timestamp(timestamp_ns)]
-
-
-@dataclass(frozen=True, slots=True)
-class _ChannelBuffer:
-    """The buffered rows of one channel: `rows[n]` is the n-th step since the last flush."""
-
-    spec: ChannelSpec
-    dtypes: tuple[Any, ...]
-    rows: Array
-
-
-def _parse_channels(channels: Sequence[Mapping[str, Any]]) -> tuple[list[ChannelSpec], dict[str, Json]]:
-    specs: list[ChannelSpec] = []
-    compression: dict[str, Json] = {}
-    given: object = channels
-    if not isinstance(given, list | tuple):
-        raise BadInputError(f"the channels are a {type(given).__name__}, not a list of mappings")
-    for item in channels:
-        if not isinstance(item, Mapping):
-            raise BadInputError(f"the channel {item!r} is not a mapping with id, dtype and shape")
-        rest = dict(item)
-        codec, level = rest.pop("compression", None), rest.pop("level", None)
-        if isinstance(rest.get("shape"), tuple):
-            rest["shape"] = list(rest["shape"])
-        try:
-            spec = parse_channel(rest)
-        except (CorruptError, NotImplementedError) as error:
-            raise BadInputError(f"the channel {item!r} cannot be recorded: {error}") from error
-        if not spec.block.startswith(_LANES) or spec.block in _LANES:
-            raise BadInputError(f"the block {spec.block!r} is not in one of {', '.join(_LANES)}")
-        if codec is not None:
-            parsed = parse_compression((codec, level) if level is not None else codec)
-            compression[spec.block] = [parsed.codec.name.lower(), parsed.level]
-        specs.append(spec)
-    if len({spec.id for spec in specs}) != len(specs) or len({spec.block for spec in specs}) != len(specs):
-        raise BadInputError("two channels have the same id or block")
-    return specs, compression
-
-
-def _series_specs(timebase: Timebase) -> list[ChannelSpec]:
-    names = [REWARD, DONE, TRUNCATED, *([TIMESTAMPS] if timebase.type == "timestamps_ns" else [])]
-    return [ChannelSpec(name, SERIES_DTYPES[name], (), name) for name in names]
-
-
-def _buffer_rows(parts: Sequence[ChannelSpec], flush_steps: int) -> int:
-    """Return the number of steps to buffer: `flush_steps`, or fewer if they would not fit."""
-    step_bytes = sum(part.step_bytes for part in parts)
-    if step_bytes > WSHARD_MAX_RECORD_BYTES:
-        raise LimitExceededError(f"one step takes {step_bytes} bytes; the most is {WSHARD_MAX_RECORD_BYTES}")
-    return max(1, min(flush_steps, _BUFFER_BYTES // step_bytes))
-
-
-def _part_document(spec: ChannelSpec) -> dict[str, Json]:
-    own: dict[str, Json] = {"id": spec.id, "dtype": str(spec.dtype), "shape": spec.shape, "signal_block": spec.block}
-    return {**spec.attributes, **own}
-
-
-def _make_buffer(spec: ChannelSpec, rows: int) -> _ChannelBuffer:
-    dtype = spec.dtype.numpy
-    # bf16 values may also be passed as uint16 with the same bits.
-    accepted = (dtype, np.dtype("<u2")) if spec.dtype is DType.BF16 else (dtype,)
-    stored = np.dtype("<u2") if spec.dtype is DType.BF16 else dtype
-    return _ChannelBuffer(spec, accepted, np.zeros((rows, *spec.shape), stored))
-
-
-def _check_value(buffer: _ChannelBuffer, values: Mapping[str, Any]) -> Array:
-    spec = buffer.spec
-    try:
-        value = values[spec.id]
-    except KeyError:
-        raise SchemaMismatchError(f"the step lacks the channel {spec.id!r}") from None
-    if type(value) is np.ndarray:
-        array = value
-    else:
-        array = to_array(value, f"channel {spec.id!r}", spec.dtype)
-        if is_bf16_tensor(value) and spec.dtype is not DType.BF16:
-            raise SchemaMismatchError(f"channel {spec.id!r} has the dtype bf16 instead of {spec.dtype}")
-    if array.shape != spec.shape:
-        raise SchemaMismatchError(f"channel {spec.id!r} has the shape {array.shape} instead of {spec.shape}")
-    if array.dtype not in buffer.dtypes:
-        raise SchemaMismatchError(f"channel {spec.id!r} has the dtype {array.dtype} instead of {spec.dtype}")
-    return array.view(np.dtype("<u2")) if spec.dtype is DType.BF16 else array
-
-
-def _bytes_of(rows: Array) -> memoryview:
-    return rows.reshape(-1).view(np.uint8).data
-
-
-def _check_reward(reward: Any) -> float:
-    if isinstance(reward, bool) or not isinstance(reward, int | float | np.floating | np.integer):
-        reward = _unwrap("the reward", reward)
-        if not isinstance(reward, int | float) or isinstance(reward, bool):
-            raise SchemaMismatchError(f"the reward {reward!r} is not a number")
-    try:
-        number = float(reward)
-    except OverflowError:
-        raise SchemaMismatchError("the reward is an integer that does not fit in an f32") from None
-    if math.isfinite(number) and abs(number) > _F32_MAX:
-        raise SchemaMismatchError(f"the reward {reward!r} does not fit in an f32")
-    return number
-
-
-def _check_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        value = _unwrap(name, value)
-        if not isinstance(value, bool):
-            raise SchemaMismatchError(f"{name} is {value!r}, not a boolean")
-    return bool(value)
-
-
-def _check_timestamp(value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except (TypeError, ValueError):
-        number = None
-    if number is None or isinstance(value, bool):
-        raise SchemaMismatchError(f"timestamp_ns is {value!r}, not an integer")
-    if not -(2**63) <= number < 2**63:
-        raise SchemaMismatchError("timestamp_ns does not fit in 64 bits")
-    return number
-
-
-def _unwrap(what: str, value: Any) -> Any:
-    """Return the number in an array or tensor without axes."""
-    if isinstance(value, str | bytes | bool | list | tuple) or value is None:
-        raise SchemaMismatchError(f"{what} is {value!r}, not a single number")
-    array = to_array(value, what)
-    if array.shape:
-        raise SchemaMismatchError(f"{what} has the shape {array.shape}, not a single number")
-    return array.item()
+        return out if timestamp_ns is None else [*out, check_timestamp(timestamp_ns)]
 
 
 def _sync_data(handle: int) -> None:

@@ -10,8 +10,17 @@ from warpdata.kinds.artifacts.index_pages import PackedMember, WrittenIndex, wri
 from warpdata.kinds.artifacts.kind import ARTIFACTS, ArtifactAddress, ArtifactInfo
 from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member, check_member_path, locator_of
 from warpdata.kinds.artifacts.member_fetch import FutureBytes
-from warpdata.kinds.artifacts.refs import REF_CLASSES, AudioRef, FileRef, ImageRef, VideoRef, read_ahead, read_many
-from warpdata.kinds.artifacts.source_files import FilesInput, MemberSource, list_sources
+from warpdata.kinds.artifacts.refs import (
+    REF_CLASSES,
+    AudioRef,
+    FileRef,
+    ImageRef,
+    VideoRef,
+    read_ahead,
+    read_many,
+    resolve_resize,
+)
+from warpdata.kinds.artifacts.source_files import FileRange, FilesInput, MemberSource, list_sources
 from warpdata.kinds.artifacts.stage import ArtifactInput, ArtifactSpec, StagedArtifact, stage_stored
 from warpdata.kinds.artifacts.tar_pack import (
     PackedShard,
@@ -37,6 +46,7 @@ __all__ = [
     "ByteLocation",
     "Chunk",
     "Extract",
+    "FileRange",
     "FileRef",
     "FilesInput",
     "FutureBytes",
@@ -61,6 +71,7 @@ __all__ = [
     "pack_shard",
     "read_ahead",
     "read_many",
+    "resolve_resize",
     "scan_tar",
     "stage_stored",
     "write_index",

@@ -130,6 +130,10 @@ class Artifact:
             )
         return found
 
+    def scan(self) -> Iterator[tuple[Member, tuple[Chunk, ...]]]:
+        """Yield all members in order, each with the chunks of a large one. A remote index is read in large parts."""
+        return self._index.scan()
+
     def open(self, path: str) -> BinaryIO:
         """Open a member as a seekable file. A large member is fetched chunk by chunk, as it is read."""
         return self.open_at(path)

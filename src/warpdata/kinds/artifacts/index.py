@@ -25,7 +25,7 @@ from warpdata.limits import (
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.repository.manifest import Footer
-from warpdata.storage import ByteRange, Reader, retry_corrupt
+from warpdata.storage import ByteRange, Reader, ReaderWrapper, retry_corrupt
 
 __all__ = ["MemberIndex"]
 
@@ -38,6 +38,8 @@ _WHOLE_BYTES = 4 * MIB
 """Indexes up to this size are read at once for a batch of look-ups."""
 _BATCH_PATHS = 8
 """Fewer look-ups than this are not worth a larger read."""
+_PART_BYTES = 4 * MIB
+_CACHED_PARTS = 4
 _T = TypeVar("_T")
 
 
@@ -136,6 +138,14 @@ class MemberIndex:
                 elif name > wanted:
                     return
 
+    def scan(self) -> Iterator[tuple[Member, tuple[Chunk, ...]]]:
+        """Yield all members in order, each with its chunks. A remote index is read in large parts."""
+        index = self
+        if not self._reader.is_local(blob_key(self._blob.hash)):
+            index = MemberIndex(_PartReader(self._reader, self._blob), self._blob, self._footer, self._counts)
+        for member in index.members():
+            yield member, tuple(index.chunks(member)) if member.chunk_table else ()
+
     def chunks(self, member: Member) -> list[Chunk]:
         """Return the chunks of a large member."""
         size = -(-member.size_bytes // MEMBER_CHUNK_BYTES) * _CHUNK_ENTRY_BYTES
@@ -221,6 +231,28 @@ class MemberIndex:
             f"member index {self._blob.hash} in {self._reader.url} is corrupt: {fact}",
             hint="Publish the artifact again, or restore the store.",
         )
+
+
+class _PartReader(ReaderWrapper):
+    """Reads ranges of one blob from aligned parts, and keeps the last few parts."""
+
+    def __init__(self, reader: Reader, blob: Blob) -> None:
+        super().__init__(reader)
+        self._blob = blob
+        self._part = functools.lru_cache(maxsize=_CACHED_PARTS)(self._read_part)
+
+    def read_range(self, key: str, span: ByteRange) -> memoryview:
+        first, last = span.start // _PART_BYTES, max(span.start, span.end - 1) // _PART_BYTES
+        data = b"".join(self._part(number) for number in range(first, last + 1))
+        return memoryview(data)[span.start - first * _PART_BYTES : span.end - first * _PART_BYTES]
+
+    def invalidate(self, key: str) -> bool:
+        self._part.cache_clear()
+        return self._reader.invalidate(key)
+
+    def _read_part(self, number: int) -> bytes:
+        end = min((number + 1) * _PART_BYTES, self._blob.byte_size)
+        return bytes(self._reader.read_range(blob_key(self._blob.hash), ByteRange(number * _PART_BYTES, end)))
 
 
 def _encoded(path: str) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,8 +11,17 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from warpdata.errors import ErrorKind, NotFoundError, UnsupportedError
-from warpdata.kinds import PayloadKind, StageContext, VersionContext, pick_entry
+from warpdata.kinds import (
+    ChooseSide,
+    PayloadKind,
+    StageContext,
+    StagedEntry,
+    VersionContext,
+    payload_kind,
+    pick_entry,
+)
 from warpdata.kinds.artifacts.artifact import Artifact, ArtifactBackend
+from warpdata.kinds.artifacts.edit import FileChanges, edit_artifact, merge_artifacts
 from warpdata.kinds.artifacts.entry import ArtifactEntry
 from warpdata.kinds.artifacts.stage import StagedArtifact, stage_artifact
 from warpdata.repository.catalog import VersionRef
@@ -80,8 +90,40 @@ class _ArtifactKind(PayloadKind[ArtifactEntry, Artifact]):
     def stage(self, name: str, source: Any, context: StageContext) -> StagedArtifact:
         return stage_artifact(name, source, context)
 
+    def edit(
+        self, version: VersionContext, name: str, added: Any, removed: Sequence[str], context: StageContext
+    ) -> StagedEntry:
+        """Add files, and remove others by path. `added` maps member paths to bytes or files."""
+        stored = self.open(version, name) if name in version.manifest.artifacts or removed else None
+        changes = FileChanges(added, removed, keeps_shards=bool(removed) and _has_ranges(version, name))
+        return edit_artifact(name, stored, changes, context)
+
+    def merge_sides(
+        self,
+        name: str,
+        sides: tuple[VersionContext, VersionContext, VersionContext],
+        choose: ChooseSide,
+        context: StageContext,
+    ) -> StagedEntry | None:
+        """Merge by member path. None if the sides are stored in different forms, or rows name shards by number."""
+        base, ours, theirs = (self.open(side, name) if name in side.manifest.artifacts else None for side in sides)
+        if ours is None or theirs is None or any(_has_ranges(side, name) for side in sides):
+            return None
+        forms = {(side.entry.kind, side.entry.compression) for side in (base, ours, theirs) if side is not None}
+        return merge_artifacts(name, (base, ours, theirs), choose, context) if len(forms) == 1 else None
+
 
 ARTIFACTS = _ArtifactKind()
+
+
+def _has_ranges(version: VersionContext, artifact: str) -> bool:
+    """Return whether a column that is bound to the artifact has byte ranges instead of paths."""
+    for binding in version.manifest.bindings:
+        if binding.artifact == artifact and binding.table in version.manifest.tables:
+            schema = payload_kind("tables").open(version, binding.table).schema()
+            if binding.column in schema.names and schema.field(binding.column).type.num_fields:
+                return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +144,8 @@ class ArtifactAddress:
         found = _open_by_address.get(self)
         if found is None:
             session = connect(self.store, mode=self.mode)
-            ref = VersionRef(self.dataset_id, self.version)
-            manifest, load_page = session.catalog.manifest(ref), session.catalog.load_page
-            found = ARTIFACTS.open(VersionContext(session, ref, manifest, load_page), self.artifact)
+            version = VersionContext.of(session, VersionRef(self.dataset_id, self.version))
+            found = ARTIFACTS.open(version, self.artifact)
         return found
 
 

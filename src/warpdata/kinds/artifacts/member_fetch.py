@@ -20,13 +20,13 @@ import xxhash
 from warpdata.errors import CorruptError
 from warpdata.limits import GIB, MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
 from warpdata.primitives.hashing import Blob, blob_key
-from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.parallel import IO_POOL, READ_MEMORY
 from warpdata.storage import ByteRange, Reader, coalesce, read_verified
 
 __all__ = ["FutureBytes", "MemberRange", "fetch_range", "fetch_ranges", "open_ranges", "submit_ranges"]
 
-_AHEAD_BYTES = 1 * GIB
-"""Stored bytes that one call fetches ahead. Ranges beyond are fetched when they are used."""
+_MAX_AHEAD_BYTES = 1 * GIB
+"""Stored bytes that one call fetches ahead, if the memory for reads allows it. Others are fetched when used."""
 
 _Read: TypeAlias = Callable[[], bytes]
 
@@ -93,10 +93,10 @@ def submit_ranges(
     """
     _, requests = _plan(reader, ranges, compression)
     reads: list[_Read] = [partial(fetch_range, reader, wanted, compression) for wanted in ranges]
-    ahead_bytes = 0
+    ahead_bytes, max_ahead_bytes = 0, min(_MAX_AHEAD_BYTES, READ_MEMORY.limit_bytes)
     for request in sorted(requests, key=lambda request: min(request.positions)):
         ahead_bytes += request.span.size_bytes
-        if ahead_bytes > _AHEAD_BYTES:
+        if ahead_bytes > max_ahead_bytes:
             break
         if compression is None:
             future = executor.submit(_fetch, reader, ranges, compression, request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar
@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar
 from warpdata.errors import BadInputError, WarpError
 from warpdata.formats.media import (
     AudioInfo,
+    Resample,
     Reserve,
+    ResizeTo,
     VideoInfo,
     VideoReader,
     audio_info,
+    check_resize_to,
     decode_audio,
     decode_image,
     image_size,
     image_to_array,
+    image_to_rgb,
     reserve_nothing,
     thumbnail_png,
 )
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
-__all__ = ["REF_CLASSES", "AudioRef", "FileRef", "ImageRef", "VideoRef", "read_ahead", "read_many"]
+__all__ = ["REF_CLASSES", "AudioRef", "FileRef", "ImageRef", "VideoRef", "read_ahead", "read_many", "resolve_resize"]
 
 _T = TypeVar("_T")
 
@@ -133,10 +137,14 @@ class ImageRef(FileRef):
 
     ref_type = "image"
 
+    def thumbnail_png(self, edge: int = 256) -> bytes:
+        """Read the image, and return it as a PNG of at most `edge` pixels in each direction."""
+        return thumbnail_png(self.read_bytes(), self.path, edge)
+
     def _repr_html_(self) -> str:
         """Show a thumbnail, which reads the image."""
         try:
-            return html_image(repr(self), b64encode(thumbnail_png(self.read_bytes(), self.path)).decode("ascii"))
+            return html_image(repr(self), b64encode(self.thumbnail_png()).decode("ascii"))
         except WarpError as error:
             return html_table(repr(self), [], [], notes=[str(error)])
 
@@ -144,14 +152,28 @@ class ImageRef(FileRef):
         """Return the decoded image. The orientation tag is not applied."""
         return decode_image(self.read_bytes(), self.path)
 
-    def as_numpy(self) -> np.ndarray[Any, Any]:
-        """Return pixels: height × width for grey, × 3 for colour, × 4 with transparency."""
-        return image_to_array(self.read_bytes(), self.path)
+    @check_arguments
+    def as_numpy(self, *, resize: ResizeTo | None = None) -> np.ndarray[Any, Any]:
+        """Return pixels: height × width for grey, × 3 for colour, × 4 with transparency.
+
+        `resize` scales to (height, width), or to a shorter side of this length. The result is then always
+        height × width × 3, RGB; grey images of more than 8 bits keep their type.
+        """
+        return self.decode(self.read_bytes(), resize=resize)
 
     @check_arguments
-    def decode(self, content: bytes, reserve: Reserve = reserve_nothing) -> np.ndarray[Any, Any]:
-        """Return pixels like `as_numpy`."""
-        return image_to_array(content, self.path, reserve)
+    def decode(
+        self,
+        content: bytes,
+        reserve: Reserve = reserve_nothing,
+        *,
+        resize: ResizeTo | None = None,
+        resample: Resample | None = None,
+    ) -> np.ndarray[Any, Any]:
+        """Return pixels like `as_numpy`. `resample` scales pixels in place of Pillow."""
+        if resize is None:
+            return image_to_array(content, self.path, reserve)
+        return image_to_rgb(content, self.path, check_resize_to(resize), reserve, resample)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -224,6 +246,20 @@ class VideoRef(FileRef):
 
 REF_CLASSES: dict[str, type[FileRef]] = {known.ref_type: known for known in (FileRef, ImageRef, AudioRef, VideoRef)}
 """The class for each `ref_type` of a binding."""
+
+
+def resolve_resize(resize: Any, image_columns: Sequence[str]) -> dict[str, ResizeTo]:
+    """Return the target size of each image column. One size is for all of them; None for none."""
+    if resize is None:
+        return {}
+    given = resize if isinstance(resize, Mapping) else dict.fromkeys(image_columns, resize)
+    known = f"Image columns: {sorted(image_columns)}."
+    for name in given:
+        if name not in image_columns:
+            raise BadInputError(f"resize names {name!r}, which is not an image column of the stream", hint=known)
+    if not given:
+        raise BadInputError(f"resize={resize!r} has no column to apply to", hint=known)
+    return {name: check_resize_to(size) for name, size in given.items()}
 
 
 def _revive(cls: type[FileRef], reopen: Reopen, locator: str | ByteLocation) -> FileRef:

@@ -18,10 +18,20 @@ from warpdata.kinds.artifacts.member import check_member_path
 from warpdata.limits import MEMBER_CHUNK_BYTES
 from warpdata.primitives.paths import check_inside, check_path
 
-__all__ = ["FilesInput", "MemberSource", "list_sources", "read_pieces"]
+__all__ = ["FileRange", "FilesInput", "MemberSource", "list_sources", "read_pieces"]
 
-FilesInput: TypeAlias = str | Path | Iterable[str | Path] | Mapping[str, str | Path | bytes]
-"""A directory, a file, a list of files, or a mapping of member paths to files or bytes."""
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """A part of a file that will be a member."""
+
+    path: Path
+    offset: int
+    size_bytes: int
+
+
+FilesInput: TypeAlias = str | Path | Iterable[str | Path] | Mapping[str, str | Path | bytes | FileRange]
+"""A directory, a file, a list of files, or a mapping of member paths to files, parts of files or bytes."""
 
 _ACCEPTED = "Give a directory, files, a mapping of member paths to files or bytes, or an Artifact of a dataset."
 
@@ -31,7 +41,7 @@ class MemberSource:
     """A file or bytes that will be a member. Packing fails if the size has changed."""
 
     path: str
-    content: Path | bytes
+    content: Path | bytes | FileRange
     size_bytes: int
 
     @property
@@ -60,17 +70,21 @@ def read_pieces(source: MemberSource) -> Iterator[bytes]:
         for start in range(0, len(source.content), MEMBER_CHUNK_BYTES):
             yield source.content[start : start + MEMBER_CHUNK_BYTES]
         return
+    is_part = isinstance(source.content, FileRange)
+    path = source.content.path if isinstance(source.content, FileRange) else source.content
     left, is_longer = source.size_bytes, False
     try:
-        with source.content.open("rb", buffering=0) as file:
+        with path.open("rb", buffering=0) as file:
+            if isinstance(source.content, FileRange):
+                os.lseek(file.fileno(), source.content.offset, os.SEEK_SET)
             while left and (piece := _read_exactly(file.fileno(), min(left, MEMBER_CHUNK_BYTES))):
                 left -= len(piece)
                 yield piece
-            is_longer = bool(os.read(file.fileno(), 1))
+            is_longer = not is_part and bool(os.read(file.fileno(), 1))
     except OSError as error:
-        raise InvalidSourceError(f"{source.content} cannot be read: {error.strerror or error}") from error
+        raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
     if left or is_longer:
-        raise InvalidSourceError(f"{source.content} changed while it was published")
+        raise InvalidSourceError(f"{path} changed while it was published")
 
 
 def _read_exactly(handle: int, size: int) -> bytes:
@@ -83,7 +97,7 @@ def _read_exactly(handle: int, size: int) -> bytes:
     return data
 
 
-_Found: TypeAlias = tuple[str, Path | bytes, int, str | Path]
+_Found: TypeAlias = tuple[str, Path | bytes | FileRange, int, str | Path]
 
 
 def _walk(source: FilesInput, *, follow_links: bool) -> Iterator[_Found]:
@@ -91,6 +105,8 @@ def _walk(source: FilesInput, *, follow_links: bool) -> Iterator[_Found]:
         for path, content in source.items():
             if isinstance(content, bytes):
                 yield path, content, len(content), "the mapping"
+            elif isinstance(content, FileRange):
+                yield path, content, content.size_bytes, content.path
             else:
                 file = _as_path(content)
                 yield path, file, _size_of(file), file

@@ -19,25 +19,26 @@ from warpdata.kinds.artifacts.source_files import FilesInput, MemberSource, list
 from warpdata.kinds.artifacts.tar_pack import COMPRESSIONS, PackedShard, ShardSpec, cut_by_content, cut_shards
 from warpdata.kinds.artifacts.tar_scan import scan_tar
 from warpdata.primitives.hashing import fingerprint_file
-from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.parallel import IO_POOL, disk_threads
 from warpdata.primitives.paths import check_inside, expand_glob, glob_root, is_glob
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.repository.manifest import ARTIFACT_KINDS, ShardList
 from warpdata.storage import BlobCopy
 
-__all__ = ["ArtifactInput", "ArtifactSpec", "StagedArtifact", "stage_artifact"]
+__all__ = ["ArtifactInput", "ArtifactSpec", "Packing", "StagedArtifact", "pack_sources", "stage_artifact"]
 
 ArtifactInput: TypeAlias = FilesInput | Artifact
 """Files to pack, or an artifact of any version, which is published as it is."""
 
-_PACK_THREADS = 4
-
 
 @dataclass(frozen=True, slots=True)
 class ArtifactSpec:
-    """An artifact to publish. With `prefix` None, member paths follow the values of bound columns."""
+    """An artifact to publish; without a source, it has no files.
 
-    source: ArtifactInput
+    With `prefix` None, member paths follow the values of bound columns.
+    """
+
+    source: ArtifactInput | None
     kind: str = "tar_shards"
     compression: str | None = None
     shard_bytes: int | None = None
@@ -60,6 +61,16 @@ class ArtifactSpec:
                     f"artifact {self.source.name!r} is published as it is, so packing options do not apply",
                     hint="Leave out kind, compression, shard_bytes and prefix.",
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """The form of new shards, and the number of the first one."""
+
+    kind: str
+    compression: str | None = None
+    shard_bytes: int | None = None
+    first_shard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +99,17 @@ def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> Stag
     """Read every file once, to learn each shard's fingerprint and each member's offset."""
     if isinstance(spec.source, Artifact):
         return stage_stored(spec.source)
-    if spec.kind == "webdataset_shards":
+    if spec.source is None:
+        parts = []
+    elif spec.kind == "webdataset_shards":
         parts = _scan_tars(spec, context.progress)
     else:
-        parts = _pack(name, spec, context.referenced_paths(name), context.progress)
+        sources = _with_prefix(spec, context.referenced_paths(name))
+        parts = pack_sources(name, sources, Packing(spec.kind, spec.compression, spec.shard_bytes), context.progress)
     members = sorted(
         (member for _, packed in parts for member in packed.members), key=lambda packed: packed.member.path.encode()
     )
-    if not members:
+    if not members and spec.source is not None:
         raise InvalidSourceError(f"artifact {name!r} has no members: {spec.source!s} contains no file")
     index = write_index(members, len(parts), context.directory / f"{name}.members")
     index_blob = StagedBlob(index.path, fingerprint_file(index.path))
@@ -129,18 +143,21 @@ def _scan_tars(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob,
         counter.finish_file()
         return StagedBlob(path, packed.fingerprint), packed
 
-    return IO_POOL.map_all(scan, enumerate(files), limit=_PACK_THREADS)
+    return IO_POOL.map_all(scan, enumerate(files), limit=disk_threads())
 
 
-def _pack(
-    name: str, spec: ArtifactSpec, referenced: Iterable[str], progress: Progress
+def pack_sources(
+    name: str, sources: Sequence[MemberSource], packing: Packing, progress: Progress
 ) -> list[tuple[StagedBlob, PackedShard]]:
-    sources = _with_prefix(spec, referenced)
-    if spec.kind == "files":
-        shards = [ShardSpec((source,), number, None, is_archive=False) for number, source in enumerate(sources)]
-    else:
-        parts = cut_by_content(sources) if spec.shard_bytes is None else cut_shards(sources, spec.shard_bytes)
-        shards = [ShardSpec(tuple(part), number, spec.compression) for number, part in enumerate(parts)]
+    """Cut files into shards, and measure each. They are written when they are uploaded."""
+    is_archive, size = packing.kind != "files", packing.shard_bytes
+    parts = [[source] for source in sources]
+    if is_archive:
+        parts = cut_by_content(sources) if size is None else cut_shards(sources, size)
+    shards = [
+        ShardSpec(tuple(part), number, packing.compression, is_archive)
+        for number, part in enumerate(parts, packing.first_shard)
+    ]
     counter = ProgressCounter(progress, "hash", sum(source.size_bytes for source in sources), len(shards))
 
     def measure(shard: ShardSpec) -> tuple[StagedBlob, PackedShard]:
@@ -148,7 +165,7 @@ def _pack(
         counter.finish_file()
         return _staged_blob(name, shard, packed), packed
 
-    return IO_POOL.map_all(measure, shards, limit=_PACK_THREADS)
+    return IO_POOL.map_all(measure, shards, limit=disk_threads())
 
 
 def _staged_blob(name: str, shard: ShardSpec, packed: PackedShard) -> StagedBlob:
@@ -178,6 +195,7 @@ def _with_prefix(spec: ArtifactSpec, referenced: Iterable[str]) -> Sequence[Memb
 def _expanded(spec: ArtifactSpec) -> FilesInput:
     """Replace a glob by its matches."""
     source = spec.source
+    assert source is not None
     assert not isinstance(source, Artifact), "staged as it is"
     if not isinstance(source, str) or not is_glob(source):
         return source

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from warpdata.errors import BadInputError, LimitExceededError, MediaDecodeError
-from warpdata.formats.media import resize_rgb
+from warpdata.formats.media import parse_size, resize_rgb
 from warpdata.formats.wshard import Array, BlockType, DType
 from warpdata.kinds.episodes.encoded_frames import PutFrame, Size
 from warpdata.limits import EPISODES_MAX_DECODED_BYTES, EPISODES_MAX_FRAME_PIXELS, MIB
@@ -224,12 +224,9 @@ def check_resize(resize: Any) -> Size | None:
     """Return a size that the caller gave as (height, width)."""
     if resize is None:
         return None
-    is_size = isinstance(resize, tuple | list) and len(resize) == 2
-    if not is_size or not all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in resize):
-        raise BadInputError(f"resize={resize!r} is not a size", hint="Use resize=(height, width), such as (224, 224).")
-    height, width = resize
-    check_frame_pixels((height, width), f"resize={resize!r}")
-    return height, width
+    size = parse_size(resize)
+    check_frame_pixels(size, f"resize={resize!r}")
+    return size
 
 
 def check_frame_pixels(size: Size, name: str) -> None:

@@ -39,7 +39,6 @@ FailedWindows = dict[int, MediaDecodeError]
 
 _TOLERANCE_NS = 1_000_000
 """A frame that is less than this later than a step counts as not later: containers round times to milliseconds."""
-_REMOTE_LIMIT = 16
 """Tasks that fetch and decode frames of remote files at a time. Local files use one thread for each core."""
 _MAX_PACKETS_PER_FRAME = 3
 """Windows that decode at most this many packets for each new frame are as well decoded alone."""
@@ -146,8 +145,8 @@ class CameraLoader:
         """Write the frames of all windows. Return the windows with a frame that cannot be decoded."""
         opened, kept = np.unique(batch.positions).tolist(), self._kept(batch.stride)
         is_local = self._index.open(int(self._numbers[opened[0]])).chunks[0].source.mapped is not None
-        pool, limit = (CPU_POOL, None) if is_local else (IO_POOL, _REMOTE_LIMIT)
-        pool.map_all(self._cameras, opened, limit=limit)
+        pool = CPU_POOL if is_local else IO_POOL
+        pool.map_all(self._cameras, opened)
         tasks: list[_FrameTask] = []
         for at, camera in enumerate(self._keys):
             key = camera.key
@@ -159,7 +158,7 @@ class CameraLoader:
             for position in opened:
                 tasks += self._plan(at, position, wanted, batch, windows, keeps=at in kept)
         failed: FailedWindows = {}
-        for found in pool.map_all(_FrameTask.run, tasks, limit=limit):
+        for found in pool.map_all(_FrameTask.run, tasks):
             failed |= {window: error for window, error in found.items() if window not in failed}
         return failed
 

@@ -23,6 +23,7 @@ from warpdata.formats.wshard import (
 )
 from warpdata.kinds import StagedBlob
 from warpdata.kinds.episodes.index_writer import EpisodeDescription
+from warpdata.primitives.paths import check_inside
 
 __all__ = ["ChunkManifestFile", "EpisodeFile", "group_chunks", "resolve_manifests"]
 
@@ -41,8 +42,13 @@ class ChunkManifestFile:
         return self.path.parent / entry.uri
 
 
-def resolve_manifests(paths: Sequence[Path]) -> tuple[list[Path], list[ChunkManifestFile]]:
-    """Return the episode files of `paths` and of the manifests among them, each once, and the manifests."""
+def resolve_manifests(
+    paths: Sequence[Path], *, follow_links: bool = False
+) -> tuple[list[Path], list[ChunkManifestFile]]:
+    """Return the episode files of `paths` and of the manifests among them, each once, and the manifests.
+
+    Without `follow_links`, refuse a chunk that is a link out of the manifest's directory, unless `paths` has it.
+    """
     given = {path.resolve() for path in paths if not is_chunk_manifest(path)}
     files: list[Path] = []
     manifests: dict[str, ChunkManifestFile] = {}
@@ -63,6 +69,8 @@ def resolve_manifests(paths: Sequence[Path]) -> tuple[list[Path], list[ChunkMani
                     hint="Put the file beside its manifest.",
                 )
             if file.resolve() not in given:
+                if not follow_links:
+                    check_inside([file], path.parent)
                 given.add(file.resolve())
                 files.append(file)
     return files, list(manifests.values())

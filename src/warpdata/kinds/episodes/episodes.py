@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
 
@@ -56,6 +56,11 @@ class Episodes:
     @property
     def entry(self) -> EpisodesEntry:
         return self._index.entry
+
+    @property
+    def index(self) -> EpisodeIndex:
+        """The index of the whole set."""
+        return self._index
 
     def table(self) -> Table:
         """Return a table with one row for each episode.
@@ -126,7 +131,7 @@ class Episodes:
         return self._open(request, options, buffers, is_auto=keywords.get("prefetch", "auto") == "auto")
 
     def to_torch(
-        self, *, num_workers: int = 0, pin_memory: bool = False, **keywords: Unpack[WindowKeywords]
+        self, *, num_workers: int | Literal["auto"] = 0, pin_memory: bool = False, **keywords: Unpack[WindowKeywords]
     ) -> TorchLoader:
         """Stream windows as tensors from worker processes of a PyTorch loader. `shard` is "auto" by default."""
         keywords.setdefault("shard", "auto")

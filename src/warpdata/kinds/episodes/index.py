@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +129,7 @@ class EpisodeIndex:
         """Read two columns of the index."""
         import pyarrow.compute as pc
 
-        rows = self._read_columns(["length", "layout"])
+        rows = self.read_columns(["length", "layout"])
         encoded = pc.dictionary_encode(rows["layout"].combine_chunks())
         return EpisodeSummary(
             np.asarray(rows["length"].to_numpy(), dtype=np.int64),
@@ -139,7 +139,7 @@ class EpisodeIndex:
 
     @cached_property
     def numbers_by_id(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self._read_columns(["id"])["id"].to_pylist())}
+        return {name: number for number, name in enumerate(self.read_columns(["id"])["id"].to_pylist())}
 
     def _open(self, number: int) -> StoredEpisode:
         group = next(g for g in self._file.row_groups() if g.first_row <= number < g.first_row + g.row_count)
@@ -163,7 +163,17 @@ class EpisodeIndex:
         """Read the columns that open episodes."""
         return self._read(group, (*_OPENING_COLUMNS, CHUNKS) if self._has_chunks else _OPENING_COLUMNS)
 
-    def _read_columns(self, columns: Sequence[str]) -> pa.Table:
+    def row_groups(self) -> Iterator[pa.Table]:
+        """Yield the rows of all episodes with all columns, a row group at a time."""
+        for group in self._file.row_groups():
+            yield self._read(group.index, self._file.schema.names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the index, with the hidden ones."""
+        return self._file.schema
+
+    def read_columns(self, columns: Sequence[str]) -> pa.Table:
         """Read columns of all episodes."""
         import pyarrow as pa
 

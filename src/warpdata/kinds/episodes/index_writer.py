@@ -7,7 +7,7 @@ episodes" of docs/specs/episodes.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -45,7 +45,16 @@ from warpdata.repository.manifest import JsonObject
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["EpisodeDescription", "IndexedEpisode", "describe_episode", "join_descriptions", "write_index"]
+__all__ = [
+    "EpisodeDescription",
+    "IndexedEpisode",
+    "describe_episode",
+    "index_rows",
+    "index_schema",
+    "join_descriptions",
+    "metadata_names",
+    "write_index",
+]
 
 _Scalar: TypeAlias = bool | int | float | str
 
@@ -139,17 +148,23 @@ def join_descriptions(chunks: Sequence[tuple[EpisodeDescription, str]]) -> Episo
     )
 
 
-def write_index(episodes: Sequence[IndexedEpisode], directory: Path, stem: str) -> ParquetSource:
-    """Write the index. The same episodes give the same bytes, with the same release of Arrow."""
+def index_rows(episodes: Sequence[IndexedEpisode]) -> pa.Table:
+    """Return the rows of the index."""
     import pyarrow as pa
 
     has_chunks = any(len(episode.files) > 1 for episode in episodes)
-    schema = _schema([episode.whole.scalars for episode in episodes], has_chunks=has_chunks)
-    table = pa.Table.from_pylist([_row(episode, schema) for episode in episodes], schema)
+    members = _metadata_fields([episode.whole.scalars for episode in episodes])
+    schema = index_schema(members, has_chunks=has_chunks)
+    return pa.Table.from_pylist([_row(episode, schema) for episode in episodes], schema)
+
+
+def write_index(tables: Iterable[pa.Table], schema: pa.Schema, directory: Path, stem: str) -> ParquetSource:
+    """Write the index. The same rows give the same bytes, with the same release of Arrow."""
     options = WriteOptions(
         row_group_bytes=_ROW_GROUP_BYTES, file_bytes=_MAX_FILE_BYTES, statistics=_COLUMNS_WITH_STATISTICS
     )
-    (path,) = write_parquet(table.to_batches(), schema, directory, stem, options)
+    batches = (batch for table in tables for batch in table.to_batches())
+    (path,) = write_parquet(batches, schema, directory, stem, options)
     return describe_parquet(path)
 
 
@@ -280,10 +295,11 @@ def _format_channel(spec: ChannelLayout | None) -> str:
     return f"{spec.id}: {spec.dtype}{list(spec.shape)}{rate}"
 
 
-def _schema(metadata: Sequence[Mapping[str, _Scalar]], *, has_chunks: bool) -> pa.Schema:
+def index_schema(members: Sequence[pa.Field], *, has_chunks: bool) -> pa.Schema:
+    """Return all columns of an index, with these fields of `metadata`."""
     import pyarrow as pa
 
-    fields, members = index_fields(has_chunks=has_chunks), _metadata_fields(metadata)
+    fields = index_fields(has_chunks=has_chunks)
     if members:
         before = [field.name for field in fields].index(HIDDEN_COLUMNS[0])
         fields.insert(before, pa.field("metadata", pa.struct(members), nullable=False))
@@ -294,15 +310,21 @@ def _metadata_fields(metadata: Sequence[Mapping[str, _Scalar]]) -> list[pa.Field
     """Return one field for each metadata name, sorted. SQL ignores case, so the first of `Ok` and `ok` is kept."""
     import pyarrow as pa
 
+    names = metadata_names(name for values in metadata for name in values)
+    return [pa.field(name, _type([values.get(name) for values in metadata])) for name in names]
+
+
+def metadata_names(given: Iterable[str]) -> list[str]:
+    """Return the names that become fields, sorted. Raise `LimitExceededError` if there are too many."""
     names: dict[str, str] = {}
-    for name in sorted({name for values in metadata for name in values}):
+    for name in sorted(set(given)):
         names.setdefault(name.casefold(), name)
     if len(names) > EPISODES_METADATA_NAMES:
         raise LimitExceededError(
             f"the episodes have {len(names)} metadata names; the limit is {EPISODES_METADATA_NAMES}",
             hint="Put values that differ between episodes into lists or objects, which do not become columns.",
         )
-    return [pa.field(name, _type([values.get(name) for values in metadata])) for name in names.values() if name]
+    return [name for name in names.values() if name]
 
 
 def _type(values: Sequence[_Scalar | None]) -> pa.DataType:

@@ -21,7 +21,7 @@ from warpdata.kinds.episodes.channel_reader import AnyChannelReader, OpenChannel
 from warpdata.kinds.episodes.gather import BlockGroups, BufferPool, GatherPlan
 from warpdata.kinds.episodes.window_spec import EPISODE, STEP, Pad, WindowIndex, WindowKey, mask_name
 from warpdata.primitives.parallel import usable_cores
-from warpdata.streaming import BATCH_THREADS, OnError, Order
+from warpdata.streaming import OnError, Order, max_batch_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,7 +108,7 @@ class WindowLoader:
         """One thread if batches are copies of mapped or loaded rows; several if making them decodes or fetches."""
         if self._only_copies:
             return 1
-        return min(usable_cores(), BATCH_THREADS) if self._channels.are_local else BATCH_THREADS
+        return usable_cores() if self._channels.are_local else max_batch_threads()
 
     def arrays(self, spans: Sequence[tuple[int, int]], turn: int) -> tuple[dict[str, Array], int]:
         runs = [run for span in spans for run in self._groups.runs(*span)]

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from warpdata.errors import BadInputError, ColumnNotFoundError, CorruptError, SchemaMismatchError
-from warpdata.formats.parquet import ShardFile, can_widen
+from warpdata.formats.parquet import can_widen
+from warpdata.kinds.tables.edited_shard import TableShard
 from warpdata.primitives.suggest import suggest
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def select_fields(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
 
 
-def find_widened(file: ShardFile, columns: Iterable[str], declared: pa.Schema) -> dict[str, pa.DataType]:
+def find_widened(file: TableShard, columns: Iterable[str], declared: pa.Schema) -> dict[str, pa.DataType]:
     """Return the columns whose type in the shard is narrower than the table declares, with the declared types.
 
     `CorruptError` if the shard lacks a column, or has a type that does not widen to the declared one.

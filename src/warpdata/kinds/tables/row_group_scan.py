@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from warpdata.formats.parquet import DecodeOptions, FetchedRanges, ShardFile
+from warpdata.formats.parquet import DecodeOptions, FetchedRanges
 from warpdata.kinds.tables.columns import ColumnValues, conform, widen
+from warpdata.kinds.tables.edited_shard import EditedShard, TableShard
 from warpdata.limits import MIB
 from warpdata.primitives.arrow_buffers import as_arrow, as_bits, take_unchecked
 from warpdata.primitives.cached_property import cached_property
@@ -40,7 +41,7 @@ def is_short(row_count: int, of_rows: int) -> bool:
 class ScanTask:
     """Rows [skip, skip + take) of one row group."""
 
-    file: ShardFile
+    file: TableShard
     group: int
     skip: int
     take: int
@@ -49,6 +50,8 @@ class ScanTask:
     """The first of the rows, counted over the table."""
     is_prefix: bool = False
     """Read only the first pages of the row group."""
+    kept: NDArray[np.int64] | None = None
+    """The wanted ones among the rows, counted from the first of them; None for all."""
     parallel_columns: bool = False
     """Decode columns in parallel, because other cores would be idle."""
     widened: Mapping[str, pa.DataType] = field(default_factory=dict)
@@ -72,17 +75,23 @@ class FullScan:
 
     fetches_again = False
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, keeps_dictionaries: bool = False) -> None:
         self.columns: Sequence[str] = schema.names
         self._schema = schema
+        self._keeps_dictionaries = keeps_dictionaries
         self._options = DecodeOptions(dictionaries=tuple(schema.names))
 
     def read(self, task: ScanTask, fetched: FetchedRanges) -> pa.Table:
+        import pyarrow as pa
+
         if task.is_prefix:
             rows = task.file.decode_prefix(task.group, self.columns, task.take)
         else:
             rows = task.decode(self.columns, fetched, self._options)
-        return conform(_by_name(rows), self._schema)
+        kept = _by_name(rows) if task.kept is None else Selection.of(task.kept, task.take).apply(rows)
+        if self._keeps_dictionaries:
+            return pa.table({name: kept[name] for name in self.columns})
+        return conform(kept, self._schema)
 
 
 class FilteredScan:
@@ -103,7 +112,7 @@ class FilteredScan:
     def read(self, task: ScanTask, fetched: FetchedRanges) -> pa.Table | None:
         """Return the rows that the filter keeps; None if there are none."""
         rows = task.decode(self.columns, fetched, self._options)
-        selection = Selection(self._evaluator.mask(rows))
+        selection = self._select(task, rows)
         if not len(selection.positions):
             return None
         kept = selection.apply(rows.select(self._output)) if self._output else {}
@@ -114,19 +123,33 @@ class FilteredScan:
     def match(self, task: ScanTask, fetched: FetchedRanges) -> NDArray[np.int64]:
         """Return the numbers of the rows that the filter keeps, counted over the table."""
         rows = task.decode(self.columns, fetched, self._options)
-        return Selection(self._evaluator.mask(rows)).positions + task.first_row
+        return self._select(task, rows).positions + task.first_row
+
+    def _select(self, task: ScanTask, rows: pa.Table) -> Selection:
+        mask = self._evaluator.mask(rows)
+        return Selection(mask if task.kept is None else mask & Selection.of(task.kept, task.take).mask)
 
     def _read_rest(self, task: ScanTask, selection: Selection) -> Iterator[dict[str, ColumnValues]]:
         """Read the kept rows of the other columns, a few columns at a time, up to the last kept row."""
         if not self._rest:
             return
+        file, selection = _stored(task, selection)
         end = int(selection.positions[-1]) + 1
         if task.skip == 0 and is_short(end, task.group_rows):
-            yield selection.head(end).apply(task.file.decode_prefix(task.group, self._rest, end))
+            yield selection.head(end).apply(file.decode_prefix(task.group, self._rest, end))
             return
         part_bytes = _PART_BYTES_PER_CORE * CPU_POOL.size
-        for rows in task.file.decode_in_parts(task.group, self._rest, task.adapt(self._options), part_bytes):
+        for rows in file.decode_in_parts(task.group, self._rest, task.adapt(self._options), part_bytes):
             yield selection.apply(task.slice(rows))
+
+
+def _stored(task: ScanTask, selection: Selection) -> tuple[TableShard, Selection]:
+    """Return the selection among stored rows and the shard that has them, so that rows are copied once."""
+    is_whole = task.take == task.group_rows
+    live = task.file.live_mask(task.group) if is_whole and isinstance(task.file, EditedShard) else None
+    if live is None or not isinstance(task.file, EditedShard):
+        return task.file, selection
+    return task.file.stored, selection.among(live)
 
 
 class Selection:
@@ -135,19 +158,34 @@ class Selection:
     def __init__(self, mask: NDArray[np.bool_]) -> None:
         import numpy as np
 
-        self._mask = mask
+        self.mask = mask
         self.positions: NDArray[np.int64] = np.flatnonzero(mask)  # three times as fast as Arrow
+
+    @staticmethod
+    def of(positions: NDArray[np.int64], row_count: int) -> Selection:
+        """Return the selection of these of `row_count` rows."""
+        import numpy as np
+
+        mask = np.zeros(row_count, bool)
+        mask[positions] = True
+        return Selection(mask)
 
     def head(self, row_count: int) -> Selection:
         """Return the selection among the first rows."""
-        return Selection(self._mask[:row_count])
+        return Selection(self.mask[:row_count])
+
+    def among(self, live: NDArray[np.bool_]) -> Selection:
+        """Return the selection among rows of which these are live, the ones that this selection counts."""
+        mask = live.copy()
+        mask[live] = self.mask
+        return Selection(mask)
 
     def apply(self, rows: pa.Table) -> dict[str, ColumnValues]:
         """Return the selected rows, by column. A few rows are taken by position, which is faster than by mask."""
-        if len(self.positions) == len(self._mask):
+        if len(self.positions) == len(self.mask):
             return _by_name(rows)
         has_one_chunk = all(column.num_chunks == 1 for column in rows.columns)  # else taking copies the column
-        if has_one_chunk and len(self.positions) * _TAKE_FRACTION < len(self._mask):
+        if has_one_chunk and len(self.positions) * _TAKE_FRACTION < len(self.mask):
             return _by_name(take_unchecked(rows, self._arrow_positions))
         return _by_name(rows.filter(self._arrow_mask))
 
@@ -157,7 +195,7 @@ class Selection:
 
     @cached_property
     def _arrow_mask(self) -> pa.BooleanArray:
-        return as_bits(self._mask)
+        return as_bits(self.mask)
 
 
 def _by_name(rows: pa.Table) -> dict[str, ColumnValues]:

@@ -2,8 +2,8 @@
 
 A task is one row group. I/O threads fetch its bytes while CPU threads decode earlier row groups; results come in table
 order. On many cores a thread decodes several row groups of a local file in a row, because threads that change files
-often wait for the interpreter. The look-ahead is bounded in bytes. No task runs after the iteration ends, however it
-ends.
+often wait for the interpreter. The look-ahead is a share of the memory of all readers. No task runs after the
+iteration ends, however it ends.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from warpdata.formats.parquet import FetchedRanges, ShardFile, ShardOpener
+from warpdata.formats.parquet import FetchedRanges
 from warpdata.kinds.tables.assignment import RowRange
 from warpdata.kinds.tables.columns import find_widened, select_fields
+from warpdata.kinds.tables.edited_shard import TableShard
 from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short
+from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.limits import KIB
-from warpdata.primitives.concurrency import read_ahead_bytes
-from warpdata.primitives.parallel import CPU_POOL, IO_POOL
+from warpdata.primitives.parallel import CPU_POOL, IO_POOL, READ_MEMORY
+from warpdata.primitives.read_memory import ReadAhead
 from warpdata.query import RowFilter, can_match, columns_of
 from warpdata.repository.manifest import LoadPage, Shard, ShardList, iter_rows
+from warpdata.repository.rows import RowSelection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,20 +53,24 @@ class Scan:
     columns: tuple[str, ...]
     rows: RowRange
     row_filter: RowFilter | None = None
+    keep: RowSelection | None = None
+    """The rows of the scan that are wanted; None for all."""
+    keeps_dictionaries: bool = False
+    """Without a filter: return columns that were decoded as dictionaries as such."""
     ahead_rows: int | None = None
     """Rows to read ahead of the consumer; None bounds them by bytes and cores."""
 
 
-def scan_tables(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator[pa.Table]:
+def scan_tables(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterator[pa.Table]:
     """Yield one Arrow table for each row group that has rows for the scan, in table order."""
     schema = select_fields(scan.schema, scan.columns)
-    reader = FilteredScan(scan.row_filter, schema) if scan.row_filter else FullScan(schema)
+    reader = FilteredScan(scan.row_filter, schema) if scan.row_filter else FullScan(schema, scan.keeps_dictionaries)
     for table in _run(scan, opener, load_page, reader, reader.read):
         if table is not None and table.num_rows:
             yield table
 
 
-def match_rows(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator[NDArray[np.int64]]:
+def match_rows(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterator[NDArray[np.int64]]:
     """Yield the numbers of the rows that the filter keeps, counted over the table, for each row group.
 
     Reads only the columns of the filter, in row groups that statistics do not rule out.
@@ -74,31 +81,45 @@ def match_rows(scan: Scan, opener: ShardOpener, load_page: LoadPage) -> Iterator
     yield from _run(scan, opener, load_page, reader, reader.match)
 
 
-def _run(scan: Scan, opener: ShardOpener, load_page: LoadPage, reader: _Reader, read: _Read[_T]) -> Iterator[_T]:
+def _run(scan: Scan, opener: TableShards, load_page: LoadPage, reader: _Reader, read: _Read[_T]) -> Iterator[_T]:
     """Yield the result of `read`, a method of the reader, for each task, in table order."""
-    cores = CPU_POOL.size
     io = IO_POOL.executor()
-    cpu = CPU_POOL.executor(cores)
+    cpu = CPU_POOL.executor(CPU_POOL.size)
     try:
-        pending: deque[tuple[_Run, Callable[[], list[_T]]]] = deque()
-        ahead_bytes = ahead_rows = 0
-        max_bytes = read_ahead_bytes()
-        for run in _runs(scan, _share_cores(_plan_tasks(scan, opener, load_page, io), cores), cores):
-            max_ahead = _AHEAD_PER_CORE * cores + (0 if run.tasks[0].file.is_local else IO_POOL.size)
-            while pending and (
-                ahead_bytes + run.size_bytes > max_bytes
-                or (len(pending) >= max_ahead if scan.ahead_rows is None else ahead_rows > scan.ahead_rows)
-            ):
-                done, results = pending.popleft()
-                ahead_bytes, ahead_rows = ahead_bytes - done.size_bytes, ahead_rows - done.row_count
-                yield from results()
-            ahead_bytes, ahead_rows = ahead_bytes + run.size_bytes, ahead_rows + run.row_count
-            pending.append((run, _start(run.tasks, reader, read, io, cpu)))
-        while pending:
-            yield from pending.popleft()[1]()
+        with READ_MEMORY.reader() as ahead:
+            tasks = _plan_tasks(scan, opener, load_page, io)
+            yield from _run_ahead(scan, tasks, ahead, lambda run: _start(run.tasks, reader, read, io, cpu))
     finally:
         io.shutdown(cancel_futures=True)
         cpu.shutdown(cancel_futures=True)
+
+
+def _run_ahead(
+    scan: Scan, tasks: Iterator[ScanTask], ahead: ReadAhead, start: Callable[[_Run], Callable[[], list[_T]]]
+) -> Iterator[_T]:
+    """Start runs of tasks as memory and cores allow, and yield their results in order."""
+    cores = CPU_POOL.size
+    pending: deque[tuple[_Run, Callable[[], list[_T]]]] = deque()
+
+    def is_full(run: _Run) -> bool:
+        if scan.ahead_rows is not None:
+            return sum(other.row_count for other, _ in pending) > scan.ahead_rows
+        return len(pending) >= _AHEAD_PER_CORE * cores + (0 if run.tasks[0].file.is_local else IO_POOL.size)
+
+    def next_results() -> list[_T]:
+        run, results = pending.popleft()
+        found = results()
+        ahead.give_back(run.size_bytes)
+        return found
+
+    for run in _runs(scan, _share_cores(tasks, cores), cores):
+        while pending and is_full(run):
+            yield from next_results()
+        while not ahead.take(run.size_bytes):  # a reader that holds nothing may take anything
+            yield from next_results()
+        pending.append((run, start(run)))
+    while pending:
+        yield from next_results()
 
 
 @dataclass(slots=True)
@@ -115,10 +136,10 @@ class _Run:
 
 def _runs(scan: Scan, tasks: Iterator[ScanTask], cores: int) -> Iterator[_Run]:
     """Group tasks of the same local file. Runs begin short, for the first rows, and end short, for an even finish."""
-    max_bytes = read_ahead_bytes() // (_AHEAD_PER_CORE * cores)
+    max_bytes = READ_MEMORY.ahead_bytes // (_AHEAD_PER_CORE * cores)
     run: _Run | None = None
     for started, task in enumerate(tasks):
-        size_bytes = _size_bytes(task.file, task.group, scan.columns)
+        size_bytes = task.file.size_bytes(task.group, scan.columns)
         tasks_left = (scan.rows.stop - task.first_row) // task.group_rows
         max_tasks = min(cores // _CORES_PER_RUN_TASK, started // cores, tasks_left // (_AHEAD_PER_CORE * cores))
         if scan.ahead_rows is not None:
@@ -145,9 +166,9 @@ def _start(
     task = tasks[0]
     if task.file.is_local:
         executor = io if task.is_prefix else cpu
-        return executor.submit(lambda: [read(each, []) for each in tasks]).result
+        return executor.submit(lambda: [read(each, {}) for each in tasks]).result
     if task.is_prefix:
-        return io.submit(lambda: [read(task, [])]).result
+        return io.submit(lambda: [read(task, {})]).result
 
     def fetch() -> FetchedRanges:
         return task.file.fetch(task.group, reader.columns)
@@ -169,14 +190,17 @@ def _share_cores(tasks: Iterator[ScanTask], cores: int) -> Iterator[ScanTask]:
     yield from tasks
 
 
-def _plan_tasks(scan: Scan, opener: ShardOpener, load_page: LoadPage, io: Executor) -> Iterator[ScanTask]:
+def _plan_tasks(scan: Scan, opener: TableShards, load_page: LoadPage, io: Executor) -> Iterator[ScanTask]:
     """Yield the row groups that may have rows for the scan. Footers are fetched ahead."""
-    opening: deque[tuple[int, Future[ShardFile]]] = deque()
+    opening: deque[tuple[int, Future[TableShard]]] = deque()
     for first_row, shard in iter_rows(scan.shards, load_page, scan.rows.start, scan.rows.stop):
+        wanted = _wanted_rows(scan, first_row, shard)
+        if not wanted:
+            continue
         if not opening and opener.is_local(shard):  # opening takes less time than handing it to a thread
             yield from _shard_tasks(scan, opener.open(shard), first_row)
             continue
-        open_shard = opener.peek if _wants_few_rows(scan, first_row, shard) else opener.open
+        open_shard = opener.peek if is_short(wanted, shard.row_count or 0) else opener.open
         opening.append((first_row, io.submit(open_shard, shard)))
         if len(opening) > IO_POOL.size:
             row, file = opening.popleft()
@@ -185,13 +209,13 @@ def _plan_tasks(scan: Scan, opener: ShardOpener, load_page: LoadPage, io: Execut
         yield from _shard_tasks(scan, file.result(), row)
 
 
-def _wants_few_rows(scan: Scan, first_row: int, shard: Shard) -> bool:
-    row_count = shard.row_count or 0
-    wanted = min(scan.rows.stop - first_row, row_count) - max(scan.rows.start - first_row, 0)
-    return is_short(wanted, row_count)
+def _wanted_rows(scan: Scan, first_row: int, shard: Shard) -> int:
+    """Count the rows of a shard that the scan wants, before its filter."""
+    start, stop = max(scan.rows.start, first_row), min(scan.rows.stop, first_row + (shard.row_count or 0))
+    return stop - start if scan.keep is None else scan.keep.rank(stop) - scan.keep.rank(start)
 
 
-def _shard_tasks(scan: Scan, file: ShardFile, first_row: int) -> Iterator[ScanTask]:
+def _shard_tasks(scan: Scan, file: TableShard, first_row: int) -> Iterator[ScanTask]:
     """Yield the row groups of one shard, without those that statistics rule out."""
     predicate = scan.row_filter.predicate if scan.row_filter else None
     prunable = sorted(columns_of(predicate)) if predicate is not None else []
@@ -202,20 +226,28 @@ def _shard_tasks(scan: Scan, file: ShardFile, first_row: int) -> Iterator[ScanTa
         stop = min(scan.rows.stop - first_row, group.first_row + group.row_count)
         if start >= stop:
             continue
-        if predicate is not None and not can_match(predicate, file.layout.bounds(group.index, prunable)):
+        kept = None if scan.keep is None else _kept(scan.keep, first_row, start, stop)
+        if kept is not None:
+            if not len(kept):
+                continue
+            start, stop = int(kept[0]), int(kept[-1]) + 1
+        if predicate is not None and not can_match(predicate, file.bounds(group.index, prunable)):
             continue
         skip, take = start - group.first_row, stop - start
         is_prefix = (
             predicate is None
             and skip == 0
             and is_short(take, group.row_count)
-            and _size_bytes(file, group.index, scan.columns) > _MIN_PREFIX_SAVING_BYTES
+            and file.size_bytes(group.index, scan.columns) > _MIN_PREFIX_SAVING_BYTES
         )
-        yield ScanTask(file, group.index, skip, take, group.row_count, first_row + start, is_prefix, widened=widened)
+        kept = None if kept is None or len(kept) == take else kept - start
+        task = ScanTask(file, group.index, skip, take, group.row_count, first_row + start, is_prefix, widened=widened)
+        yield task if kept is None else replace(task, kept=kept)
 
 
-def _size_bytes(file: ShardFile, group: int, columns: Sequence[str]) -> int:
-    return sum(span.size_bytes for span in file.layout.spans(group, columns))
+def _kept(keep: RowSelection, first_row: int, start: int, stop: int) -> NDArray[np.int64]:
+    """Return the wanted rows of a part of a shard, counted over the shard."""
+    return keep.between(first_row + start, first_row + stop).numbers - first_row
 
 
 def rebatch(tables: Iterable[pa.Table], batch_size: int) -> Iterator[pa.RecordBatch]:

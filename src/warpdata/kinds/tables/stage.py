@@ -19,6 +19,7 @@ from warpdata.formats.parquet import (
     ParquetSource,
     describe_all,
     has_own_extension,
+    plain_rows,
     read_unified,
     write_parquet,
 )
@@ -27,7 +28,7 @@ from warpdata.kinds.tables.arrow_input import ArrowRows, convert, read_arrow, re
 from warpdata.kinds.tables.row_values import DetachedReference, detach_references
 from warpdata.kinds.tables.table import Table
 from warpdata.primitives.hashing import Fingerprint
-from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.parallel import IO_POOL, disk_threads
 from warpdata.primitives.paths import find_files
 from warpdata.primitives.progress import ProgressCounter
 from warpdata.repository.manifest import Shard, ShardList, TableEntry, iter_shards
@@ -36,14 +37,13 @@ from warpdata.storage import BlobCopy
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StagedTable", "TableInput", "TableSpec", "stage_table"]
+__all__ = ["StagedTable", "TableInput", "TableSpec", "read_rows", "stage_table"]
 
 TableInput: TypeAlias = Any
 """A path or glob; a `Table` of a dataset; an Arrow table, batch, reader, or any object with the Arrow C stream or array
 protocol; a pandas or polars frame, a DuckDB relation, a Hugging Face dataset; a dict of columns, a list of dicts, an
 iterator of batches, or a list of these."""
 
-_HASH_THREADS = 4
 _INPUTS = "Give a path or glob, an Arrow table or batches, a data frame, a dict of columns, or a list of these."
 
 
@@ -51,12 +51,14 @@ _INPUTS = "Give a path or glob, an Arrow table or batches, a data frame, a dict 
 class TableSpec:
     """A table to publish. `rewrite` writes files again: one schema, even row groups, page checksums.
 
-    With `appends`, the rows come after those of the stored table.
+    With `appends`, the rows come after those of the stored table. With `follow_links`, links that leave a directory
+    of files are followed.
     """
 
     source: TableInput
     rewrite: bool = False
     appends: bool = False
+    follow_links: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class StagedTable(StagedEntry):
 
 
 def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTable:
-    if isinstance(spec.source, Table) and not spec.rewrite and _is_whole(spec.source):
+    """Turn the source of a table into Parquet files on this machine, described and hashed."""
+    if isinstance(spec.source, Table) and not spec.rewrite and _is_whole(spec.source, appends=spec.appends):
         return _stage_stored(spec.source, appends=spec.appends)
     references: _References = {}
     files = _parquet_files(name, spec, context.directory, references)
@@ -110,7 +113,7 @@ def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTabl
         counter.finish_file()
         return fingerprint
 
-    fingerprints = IO_POOL.map_all(hash_one, files, limit=_HASH_THREADS)
+    fingerprints = IO_POOL.map_all(hash_one, files, limit=disk_threads())
     columns = files[0].schema.names if files else ()
     return StagedTable(
         entry=TableEntry(ShardList(), schema=TableEntry.listing(columns) if files else None),
@@ -126,14 +129,34 @@ def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTabl
     )
 
 
-def _is_whole(table: Table) -> bool:
-    """Return whether the shards of a table can be published as they are. Reads all footers."""
-    if table.filters or table.columns is not None:
+def read_rows(source: TableInput, name: str) -> pa.Table:
+    """Read any input of a table into memory, with references as they are stored."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = []
+    for part in _parts(source, name, follow_links=False):
+        if isinstance(part, _Files):
+            parts += [pq.read_table(path) for path in part.paths]
+        else:
+            parts.append(pa.Table.from_batches(part.batches, part.schema))
+    try:
+        return plain_rows(pa.concat_tables(parts, promote_options="permissive"))
+    except pa.ArrowException as error:
+        raise SchemaMismatchError(f"the rows for table {name!r} have no common schema: {error}") from error
+
+
+def _is_whole(table: Table, *, appends: bool) -> bool:
+    """Return whether the shards of a table can be published as they are. Reads all footers.
+
+    The rows of an edited table that are appended to another get new sample ids, so they are written again.
+    """
+    if appends and table.entry.manifest_format > 1:
+        return False
+    if table.filters or table.columns is not None or table.rows is not None:
         return False
     shards = list(iter_shards(table.entry.shards, table.load_page))
-    claims = IO_POOL.map_all(
-        lambda shard: table.shards.peek(shard).layout.claims_extensions, shards, limit=_HASH_THREADS
-    )
+    claims = IO_POOL.map_all(lambda shard: table.opener.peek(shard).claims_extensions, shards, limit=disk_threads())
     return not any(claims)
 
 
@@ -142,9 +165,9 @@ def _stage_stored(table: Table, *, appends: bool) -> StagedTable:
     shards = tuple(iter_shards(table.entry.shards, table.load_page))
     references: _References = {}
     _note_references(table.schema(), references)
-    blobs = dict.fromkeys(shard.blob for shard in shards)
+    blobs = dict.fromkeys(blob for shard in shards for blob in shard.blobs())
     return StagedTable(
-        entry=TableEntry(ShardList(), schema=table.entry.schema),
+        entry=replace(table.entry, shards=ShardList()),
         shards=shards,
         blobs=tuple(copied_blob(table.name, BlobCopy(table.shards.reader, blob)) for blob in blobs),
         item_count=table.entry.shards.row_count,
@@ -176,7 +199,7 @@ def _parquet_files(name: str, spec: TableSpec, directory: Path, references: _Ref
 
     Adds the extension types of reference columns to `references`.
     """
-    parts = list(_parts(spec.source, name))
+    parts = list(_parts(spec.source, name, follow_links=spec.follow_links))
     paths: list[Path] = []
     written: set[Path] = set()
     number = 0
@@ -238,11 +261,11 @@ def _note_references(schema: pa.Schema, references: _References) -> None:
             seen.append(column.type)
 
 
-def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
+def _parts(source: TableInput, name: str, *, follow_links: bool) -> Iterator[_Files | _Rows]:
     import pyarrow as pa
 
     if isinstance(source, str | Path):
-        found = find_files(source, (".parquet",))
+        found = find_files(source, (".parquet",), follow_links=follow_links)
         if not found:
             raise InvalidSourceError(f"no file matches {str(source)!r}", hint="Check the path; quote globs in a shell.")
         yield _Files(tuple(found))
@@ -258,7 +281,7 @@ def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
     elif isinstance(source, Mapping):
         yield _of_columns(lambda: source, lambda: read_columns(source, name), name)
     elif isinstance(source, list | tuple):
-        yield from _list_parts(source, name)
+        yield from _list_parts(source, name, follow_links=follow_links)
     else:
         rows = read_arrow(source, name)
         if rows is None and isinstance(source, Iterable):
@@ -268,7 +291,7 @@ def _parts(source: TableInput, name: str) -> Iterator[_Files | _Rows]:
         yield _Rows(*rows)
 
 
-def _list_parts(items: list[Any] | tuple[Any, ...], name: str) -> Iterator[_Files | _Rows]:
+def _list_parts(items: list[Any] | tuple[Any, ...], name: str, *, follow_links: bool) -> Iterator[_Files | _Rows]:
     import pyarrow as pa
 
     if not items:
@@ -279,7 +302,7 @@ def _list_parts(items: list[Any] | tuple[Any, ...], name: str) -> Iterator[_File
         )
         return
     for item in items:
-        yield from _parts(item, name)
+        yield from _parts(item, name, follow_links=follow_links)
 
 
 def _detached(columns: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[DetachedReference]]]:

@@ -7,11 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, ErrorKind, UnsupportedError, WarpError
-from warpdata.formats.parquet import ShardFile, ShardOpener
+from warpdata.errors import BadInputError, CorruptError, ErrorKind, UnsupportedError, WarpError
+from warpdata.formats.parquet import ShardOpener
+from warpdata.kinds.tables.arrow_dataset import as_arrow_dataset
 from warpdata.kinds.tables.assignment import RowRange, assign_rows, resolve_rank
 from warpdata.kinds.tables.columns import check_column_names, check_columns, retype_batch, retype_table, select_fields
+from warpdata.kinds.tables.edited_shard import TableShard
+from warpdata.kinds.tables.located_rows import ShardRows, find_ids, locate_rows
+from warpdata.kinds.tables.row_access import RowAccess, preview_rows
+from warpdata.kinds.tables.sample import check_sample, encode_strata, sample_strata, sample_uniform
 from warpdata.kinds.tables.scan import Scan, match_rows, rebatch, scan_tables, with_lookahead
+from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.kinds.tables.take import RowTaker
 from warpdata.limits import GIB
 from warpdata.primitives.arguments import check_arguments
@@ -22,6 +28,7 @@ from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.query import RowFilter, conjunction, connect_open, parse_filter, quote_identifier, read_files
 from warpdata.repository.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
+from warpdata.repository.rows import RowSelection
 from warpdata.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,15 +49,14 @@ _MAX_EXPORT_ROWS = 1_000_000
 _MAX_EXPORT_BYTES = 1 * GIB
 _MAX_UNVERIFIED_ROWS = 2**27
 _MAX_SHARD_ROWS = 2**26
-_FOOTER_READS = 8
 _SHOWN_COLUMNS = 20
-_INHERITED = ("_stored_schema", "_lookup")
+_INHERITED = ("_stored_schema", "_lookup", "opener")
 """Cached properties that `select` and `filter` hand on, because they depend on the entry alone."""
 
 
 @check_arguments
 @dataclass(frozen=True)
-class Table:
+class Table(RowAccess):
     """Rows of one version. Opening reads nothing; the first call that needs a footer reads one."""
 
     name: str
@@ -60,6 +66,8 @@ class Table:
     settings: Settings
     columns: tuple[str, ...] | None = None
     filters: tuple[RowFilter, ...] = ()
+    rows: RowSelection | None = None
+    """The rows that the table is restricted to, such as those of a sample; None for all."""
     schema_transform: SchemaTransform | None = None
     """Gives columns other types over the same stored values, such as references. Applied last."""
     on_lookahead: LookaheadHook | None = None
@@ -67,23 +75,23 @@ class Table:
 
     def __repr__(self) -> str:
         columns, text = None if self.columns is None else list(self.columns), self.filter_text or None
-        return short_repr("Table", self.name, rows=self.entry.shards.row_count, columns=columns, filter=text)
+        return short_repr("Table", self.name, rows=self.unfiltered_count, columns=columns, filter=text)
 
     def _repr_html_(self) -> str:
         """Show types and the first rows. With a filter, these might need a long scan, so only types are shown."""
-        title, notes = f"{self.name}: {self.entry.shards.row_count:,} rows", []
+        title, notes = f"{self.name}: {self.unfiltered_count:,} rows", []
         if self.filters:
             notes.append(f"filter: {self.filter_text}")
         try:
             schema = self.schema()
             shown = schema.names[:_SHOWN_COLUMNS]
-            rows = [] if self.filters or not shown else self.select(shown).raw().head().to_pylist()
+            rows = [] if self.filters or not shown else self._with(on_lookahead=None).select(shown).head().to_pylist()
         except (WarpError, ValueError) as error:
             return html_table(title, [], [], notes=[*notes, str(error)])
         if len(schema.names) > len(shown):
             notes.append(f"{len(schema.names) - len(shown)} more columns")
-        types = [[str(schema.field(at).type) for at in range(len(shown))]]
-        return html_table(title, shown, [*types, *([row[name] for name in shown] for row in rows)], notes=notes)
+        types = [_type_text(schema.field(at).type) for at in range(len(shown))]
+        return html_table(title, shown, [types, *preview_rows(rows, shown)], notes=notes)
 
     @property
     def filter_text(self) -> str:
@@ -101,9 +109,9 @@ class Table:
     def count(self) -> int:
         """Count the rows: from the manifest, or with a filter by reading the columns of the filter."""
         if not self.filters:
-            return self.entry.shards.row_count
+            return self.unfiltered_count
         columns = self.filters[0].columns[:1]
-        return sum(table.num_rows for table in self._scan(columns, self._all_rows()))
+        return sum(table.num_rows for table in self._scan(columns, self._all_rows(), self.rows))
 
     def select(self, columns: Sequence[str] | str) -> Table:
         """Keep these columns, in this order. A text is the name of one column."""
@@ -162,11 +170,14 @@ class Table:
     ) -> Iterator[pa.Table]:
         if limit == 0:
             return
-        rows = self._assigned_rows(shard)
+        rows, keep = self._assigned_rows(shard)
         if limit is not None and not self.filters:
-            rows = RowRange(rows.start, min(rows.stop, rows.start + limit))
+            if keep is None:
+                rows = RowRange(rows.start, min(rows.stop, rows.start + limit))
+            else:
+                keep = keep.slice(0, limit)
         left = limit
-        for table in self._scan(tuple(self._selected_schema.names), rows, ahead_rows=ahead_rows):
+        for table in self._scan(tuple(self._selected_schema.names), rows, keep, ahead_rows=ahead_rows):
             if left is None:
                 yield table
                 continue
@@ -180,24 +191,73 @@ class Table:
 
         Reads the columns of the filters; without a filter, nothing.
         """
+        if not self.filters and self.rows is None:
+            self.check_row_counts(_MAX_UNVERIFIED_ROWS // max(self.entry.shards.shard_count, 1))
+        return self.select_rows().numbers
+
+    def select_rows(self) -> RowSelection:
+        """Return the rows that the filters keep as a selection, like `row_numbers`."""
         import numpy as np
 
         if not self.filters:
-            self.check_row_counts(_MAX_UNVERIFIED_ROWS // max(self.entry.shards.shard_count, 1))
-            return np.arange(self.entry.shards.row_count, dtype=np.int64)
-        scan = Scan(self.entry.shards, self._stored_schema, (), self._all_rows(), conjunction(self.filters))
-        return np.concatenate([np.empty(0, np.int64), *match_rows(scan, self.shards, self.load_page)])
+            return RowSelection.all_rows(self.entry.shards.row_count) if self.rows is None else self.rows
+        rows, row_filter = self._all_rows(), conjunction(self.filters)
+        scan = Scan(self.entry.shards, self._stored_schema, (), rows, row_filter, self.rows)
+        found = [np.empty(0, np.int64), *match_rows(scan, self.opener, self.load_page)]
+        return RowSelection.of_numbers(np.concatenate(found))
 
-    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
-        """Return the rows with these numbers, in this order; a number may repeat. Ignores filters.
+    def sample(self, count: int, *, by: str | None = None, seed: int = 0) -> Table:
+        """Restrict the table to `count` random rows that the filters keep, each at most once.
+
+        The sample is uniform, or with `by` stratified: each value of that column has its share of the rows. It depends
+        on the version, the filters, the count and the seed alone. A table with no more rows is returned whole.
+        """
+        check_sample(count, seed)
+        kept = self.select_rows()
+        if by is None:
+            ranks = sample_uniform(count, len(kept), seed)
+        else:
+            check_columns([by], self._stored_schema.names)
+            rows = self._all_rows()
+            scan = Scan(self.entry.shards, self._stored_schema, (by,), rows, keep=kept, keeps_dictionaries=True)
+            parts = scan_tables(scan, self.opener, self.load_page)
+            ranks = sample_strata(encode_strata((c for part in parts for c in part.column(0).chunks), by), count, seed)
+        return self._with(filters=(), rows=RowSelection.of_numbers(kept.select(ranks)))
+
+    def sample_ids(self) -> NDArray[np.int64]:
+        """Return the sample ids of the rows that the filters keep, in table order. Reads no rows without a filter."""
+        import numpy as np
+
+        return np.concatenate([np.empty(0, np.int64), *(part.ids for part in self.locate(self.row_numbers()))])
+
+    def rows_of(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of the rows with these sample ids, in this order, for `take`. Ignores filters.
+
+        Raise `NotFoundError` with the ids that no row has.
+        """
+        return find_ids(self.entry, self.opener, self.load_page, _row_numbers(ids, "sample ids"))
+
+    def locate(self, rows: NDArray[np.int64]) -> Iterator[ShardRows]:
+        """Yield the shards of rows, given ascending, with their positions in the files and their sample ids."""
+        return locate_rows(self.entry, self.opener, self.load_page, _row_numbers(rows))
+
+    def take(
+        self,
+        rows: Sequence[int] | NDArray[np.int64] | None = None,
+        *,
+        ids: Sequence[int] | NDArray[np.int64] | None = None,
+    ) -> pa.Table:
+        """Return the rows with these numbers or sample ids, in this order; one may repeat. Ignores filters.
 
         Numbers count over the whole table. Reads only row groups that have one of the rows, each once.
         """
-        return self.taker()(rows)
+        if rows is not None and ids is not None:
+            raise BadInputError("take got both row numbers and sample ids", hint="Call take(rows) or take(ids=…).")
+        return self.taker()(_row_numbers(rows) if ids is None else self.rows_of(ids))
 
     def taker(self, keep_bytes: int = 0) -> TakeRows:
         """Return `take` as a function for repeated use. It caches up to `keep_bytes` of decoded row groups."""
-        taker = RowTaker(self._lookup, self.shards, lambda: self._selected_schema, keep_bytes)
+        taker = RowTaker(self._lookup, self.opener, lambda: self._selected_schema, keep_bytes)
 
         def take(rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
             taken = taker.take(_row_numbers(rows))
@@ -227,7 +287,7 @@ class Table:
         _check_counts(1, limit)
         is_bounded = limit is not None or allow_large
         if not is_bounded and not self.filters:
-            self._refuse_large(self.entry.shards.row_count, self._estimated_bytes(), "about ")
+            self._refuse_large(self.unfiltered_count, self._estimated_bytes(), "about ")
         parts, row_count, size_bytes = [pa.Table.from_batches([], self.schema())], 0, 0
         for part in self.row_groups(limit=limit):
             row_count, size_bytes = row_count + part.num_rows, size_bytes + part.nbytes
@@ -252,10 +312,15 @@ class Table:
         """Return a DuckDB relation over the stored files, for any SQL. Reads no rows yet.
 
         All relations that a thread makes belong to one connection, so they can be joined. Columns have the types that
-        filters see. DuckDB reads the files itself and does not verify page checksums; `warp verify` does.
+        filters see. DuckDB reads the files itself and does not verify page checksums; `warp verify` does. Of an edited
+        or restricted table, this library reads the columns that the query needs.
         """
         connection = connect_open(self.shards.reader.url, self.settings)
-        relation = read_files(connection, self._duckdb_sources(), self._stored_schema)
+        if self.entry.manifest_format > 1 or self.rows is not None:
+            whole = self._with(schema_transform=None, on_lookahead=None, columns=None, filters=())
+            relation = connection.from_arrow(as_arrow_dataset(whole))
+        else:
+            relation = read_files(connection, self._duckdb_sources(), self._stored_schema)
         if self.filters:
             relation = relation.filter(conjunction(self.filters).sql)
         if self.columns is not None:
@@ -283,10 +348,25 @@ class Table:
         import pyarrow as pa
 
         first = self._first_shard()
-        return pa.schema([]) if first is None else first.schema
+        if first is None:
+            return pa.schema([])
+        listed = self.entry.column_names if self.entry.manifest_format > 1 else None
+        if listed is None or list(listed) == first.schema.names:
+            return first.schema
+        if sorted(listed) != sorted(first.schema.names):
+            raise CorruptError(
+                f"table {self.name!r} lists the columns {reprlib.repr(listed)}; "
+                f"shard {first.shard.hash} has {reprlib.repr(first.schema.names)}"
+            )
+        return select_fields(first.schema, listed)
 
-    def _first_shard(self) -> ShardFile | None:
-        return self.shards.peek(self._lookup.at(0)) if len(self._lookup) else None
+    def _first_shard(self) -> TableShard | None:
+        return self.opener.peek(self._lookup.at(0)) if len(self._lookup) else None
+
+    @cached_property
+    def opener(self) -> TableShards:
+        """Opens the shards of this table as readers see them."""
+        return TableShards(self.shards, self.entry.changes)
 
     @cached_property
     def _lookup(self) -> ShardLookup:
@@ -304,6 +384,11 @@ class Table:
         changed.__dict__.update({name: self.__dict__[name] for name in _INHERITED if name in self.__dict__})
         return changed
 
+    @property
+    def unfiltered_count(self) -> int:
+        """The number of rows before filters, from the manifest."""
+        return self.entry.shards.row_count if self.rows is None else len(self.rows)
+
     def _all_rows(self) -> RowRange:
         return RowRange(0, self.entry.shards.row_count)
 
@@ -314,7 +399,7 @@ class Table:
         """
         shards = self.entry.shards
         if shards.row_count > max_unverified * max(shards.shard_count, 1):
-            IO_POOL.map_all(self.shards.peek, iter_shards(shards, self.load_page), limit=_FOOTER_READS)
+            IO_POOL.map_all(self.opener.peek, iter_shards(shards, self.load_page))
 
     def _batches_ahead(self, prefetch: int | str | None) -> int | None:
         """Return the number of batches to read ahead; None lets the scan choose."""
@@ -325,31 +410,41 @@ class Table:
             raise BadInputError(f"prefetch={chosen!r} is neither 'auto' nor a count of batches")
         return chosen
 
-    def _scan(self, columns: tuple[str, ...], rows: RowRange, ahead_rows: int | None = None) -> Iterator[pa.Table]:
+    def _scan(
+        self,
+        columns: tuple[str, ...],
+        rows: RowRange,
+        keep: RowSelection | None = None,
+        ahead_rows: int | None = None,
+    ) -> Iterator[pa.Table]:
         if rows.start >= rows.stop:
             return iter(())
         row_filter = conjunction(self.filters) if self.filters else None
-        scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter, ahead_rows)
-        return scan_tables(scan, self.shards, self.load_page)
+        scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter, keep, ahead_rows=ahead_rows)
+        return scan_tables(scan, self.opener, self.load_page)
 
-    def _assigned_rows(self, shard: tuple[int, int] | str | None) -> RowRange:
+    def _assigned_rows(self, shard: tuple[int, int] | str | None) -> tuple[RowRange, RowSelection | None]:
+        """Return the rows of a rank, and those of them that are wanted. The rows of a selection are cut evenly."""
         if shard is None:
-            return self._all_rows()
+            return self._all_rows(), self.rows
         rank, world_size = resolve_rank(shard)
-        return assign_rows(self.entry.shards.row_count, rank, world_size, self._borders_near)
+        if self.rows is not None:
+            part = assign_rows(len(self.rows), rank, world_size, lambda _: ())
+            return self._all_rows(), self.rows.slice(part.start, part.stop)
+        return assign_rows(self.entry.shards.row_count, rank, world_size, self._borders_near), None
 
     def _borders_near(self, row: int) -> list[int]:
         """Return the row-group borders of the shard that holds `row`, counted over the table."""
         for first_row, shard in iter_rows(self.entry.shards, self.load_page, row, row + 1):
-            groups = self.shards.peek(shard).row_groups()
+            groups = self.opener.peek(shard).row_groups()
             return [*(first_row + group.first_row for group in groups), first_row + (shard.row_count or 0)]
         return []
 
     def _estimated_bytes(self) -> int:
         """Estimate the size of the selected columns in memory, from the footer of the first shard."""
         first = self._first_shard()
-        row_bytes = first.layout.row_bytes(self._selected_schema.names) if first is not None else 0.0
-        return int(self.entry.shards.row_count * row_bytes)
+        row_bytes = first.row_bytes(self._selected_schema.names) if first is not None else 0.0
+        return int(self.unfiltered_count * row_bytes)
 
     def _refuse_large(self, row_count: int, size_bytes: int, qualifier: str) -> None:
         """Raise `BadInputError` above the bounds."""
@@ -379,6 +474,10 @@ class Table:
         return sources
 
 
+def _type_text(kind: pa.DataType) -> str:
+    return f"ref<{kind.ref_type}>" if hasattr(kind, "ref_type") else str(kind)
+
+
 def _check_counts(batch_size: int, limit: int | None) -> None:
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise BadInputError(f"batch_size={batch_size!r} is not a positive integer")
@@ -386,13 +485,13 @@ def _check_counts(batch_size: int, limit: int | None) -> None:
         raise BadInputError(f"limit={limit!r} is not a non-negative integer")
 
 
-def _row_numbers(rows: Any) -> NDArray[np.int64]:
+def _row_numbers(rows: Any, noun: str = "row numbers") -> NDArray[np.int64]:
     import numpy as np
 
     try:
         numbers = np.asarray(rows)
     except (TypeError, ValueError) as error:
-        raise BadInputError(f"row numbers are a list of integers, not {type(rows).__name__}") from error
+        raise BadInputError(f"{noun} are a list of integers, not {type(rows).__name__}") from error
     if numbers.ndim != 1 or (numbers.size and (numbers.dtype.kind not in "iu" or int(numbers.max()) >= 2**63)):
-        raise BadInputError(f"row numbers are a list of integers, not {reprlib.repr(rows)}")
+        raise BadInputError(f"{noun} are a list of integers, not {reprlib.repr(rows)}")
     return numbers.astype(np.int64)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from warpdata.formats.parquet import ShardFile, ShardOpener
 from warpdata.kinds.tables.columns import find_widened
+from warpdata.kinds.tables.edited_shard import TableShard
+from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.parallel import IO_POOL
@@ -32,13 +33,13 @@ class RowTaker:
     """
 
     def __init__(
-        self, lookup: ShardLookup, opener: ShardOpener, find_schema: Callable[[], pa.Schema], cache_bytes: int = 0
+        self, lookup: ShardLookup, opener: TableShards, find_schema: Callable[[], pa.Schema], cache_bytes: int = 0
     ) -> None:
         self._lookup = lookup
         self._opener = opener
         self._find_schema = find_schema
         self._schema: pa.Schema | None = None
-        self._groups: ByteLRU[tuple[str, int], pa.Table] = ByteLRU(cache_bytes)
+        self._groups: ByteLRU[tuple[Shard, int], pa.Table] = ByteLRU(cache_bytes)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Return the rows with these numbers, in the order of `rows`. A number may repeat."""
@@ -91,9 +92,9 @@ class RowTaker:
         joined = pa.concat_tables(parts).select(schema.names)
         return joined if joined.schema.equals(schema) else joined.cast(schema)
 
-    def _read_group(self, file: ShardFile, group: int, columns: Sequence[str]) -> pa.Table:
+    def _read_group(self, file: TableShard, group: int, columns: Sequence[str]) -> pa.Table:
         return self._groups.get_or_create(
-            (file.shard.hash, group), lambda: file.decode(group, columns), lambda rows: int(rows.nbytes)
+            (file.shard, group), lambda: file.decode(group, columns), lambda rows: int(rows.nbytes)
         )
 
 

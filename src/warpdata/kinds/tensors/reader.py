@@ -129,7 +129,7 @@ class _BlobSource:
 
 def _local_paths(session: Session, blobs: Sequence[Blob]) -> list[Path | None] | None:
     """Return the path of each blob, None for those that are gone; None if the store is not local."""
-    if session.reader is not session.writer or not session.reader.url.startswith("file:"):
+    if not session.reads_directly or not session.reader.url.startswith("file:"):
         return None
     return [session.reader.local_path(blob_key(blob.hash)) for blob in blobs]
 

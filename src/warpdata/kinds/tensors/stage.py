@@ -31,7 +31,7 @@ from warpdata.kinds import StageContext, StagedBlob, StagedEntry, shards_of
 from warpdata.kinds.tensors.entry import TensorsEntry
 from warpdata.limits import MIB
 from warpdata.primitives.hashing import Blob, Fingerprint, fingerprint_file
-from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.parallel import IO_POOL, disk_threads
 from warpdata.primitives.progress import ProgressCounter
 from warpdata.repository.manifest import ShardList
 
@@ -40,7 +40,6 @@ __all__ = ["TensorsInput", "stage_tensors"]
 TensorsInput: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str] | TensorSet"
 """Arrays by name, a file or directory for `open_tensors`, or opened tensors."""
 
-_HASH_THREADS = 4
 _READ_BYTES = 8 * MIB
 
 
@@ -89,7 +88,7 @@ def stage_tensors(name: str, source: TensorsInput, context: StageContext) -> Sta
         counter.finish_file()
         return done
 
-    measured = IO_POOL.map_all(measure, specs, limit=_HASH_THREADS)
+    measured = IO_POOL.map_all(measure, specs, limit=disk_threads())
     leaves = _all_leaves(canonical, {leaf: digest for _, found in measured for leaf, digest in found.items()})
     tail = context.directory / f"{name}.tensors"
     tail.write_bytes(encode_tail(canonical.size, art.index_bytes, leaves))
@@ -149,4 +148,4 @@ def _all_leaves(canonical: CanonicalBytes, known: dict[int, bytes]) -> tuple[byt
         canonical.read_into(leaf * size, data)
         return hashlib.sha256(data).digest()
 
-    return tuple(IO_POOL.map_all(hash_one, range(-(-canonical.size // size)), limit=_HASH_THREADS))
+    return tuple(IO_POOL.map_all(hash_one, range(-(-canonical.size // size)), limit=disk_threads()))

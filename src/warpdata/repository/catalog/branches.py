@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 from warpdata.errors import CorruptError, NotCachedError, ObjectNotFoundError, UnsupportedError
 from warpdata.limits import MAX_HINT_LAG_PROBES
@@ -17,22 +18,61 @@ from warpdata.repository.catalog.layout import (
     head_prefix,
     heads_prefix,
     hint_key,
+    label_entry_key,
     label_key,
+    label_log_prefix,
+    pin_key,
+    removed_prefix,
     sequence_of,
+    tombstone_key,
 )
-from warpdata.repository.catalog.names import MAIN
-from warpdata.repository.catalog.records import Commit, Head, Hint, Label, decode_commit, decode_record
+from warpdata.repository.catalog.names import MAIN, is_dataset_id
+from warpdata.repository.catalog.records import (
+    Commit,
+    Head,
+    Hint,
+    Label,
+    LabelEntry,
+    LabelMarker,
+    Pin,
+    Removal,
+    Tombstone,
+    decode_commit,
+    decode_record,
+    format_of,
+)
 from warpdata.storage import Reader
 
-__all__ = ["OnHint", "find_head", "list_branches", "read_commit", "read_head", "read_label", "walk_heads"]
+__all__ = [
+    "LabelState",
+    "OnHint",
+    "find_head",
+    "find_newest",
+    "list_branches",
+    "read_commit",
+    "read_head",
+    "read_label",
+    "read_label_entry",
+    "read_label_state",
+    "read_pin",
+    "read_tombstone",
+    "walk_heads",
+]
 
+_Entry = TypeVar("_Entry", Head, LabelEntry)
 
 OnHint: TypeAlias = Callable[[str], None]
 """Takes the version of the hint, before a newer head is looked for."""
 
 
 def find_head(reader: Reader, dataset_id: str, branch: str, on_hint: OnHint | None = None) -> Head | None:
-    """Return the newest entry of a branch, or None.
+    """Return the newest entry of a branch; None if there is no branch, or if it was removed."""
+    newest = find_newest(reader, dataset_id, branch, on_hint)
+    return None if newest is None or newest.removed is not None else newest
+
+
+def find_newest(reader: Reader, dataset_id: str, branch: str, on_hint: OnHint | None = None) -> Head | None:
+    """Return the newest entry of a branch, which may be a tombstone, or None.
 
     The main branch usually costs two small reads: the hint, and the absence of an entry after it. A missing, corrupt
     or old hint costs a listing, never correctness.
@@ -81,22 +121,87 @@ def walk_heads(reader: Reader, dataset_id: str, branch: str, newest: int, oldest
 
 
 def read_commit(reader: Reader, dataset_id: str, commit_id: str) -> Commit:
+    """Read a commit and check its hash."""
     return decode_commit(reader.read(commit_key(dataset_id, commit_id)).data, commit_id)
 
 
+@dataclass(frozen=True, slots=True)
+class LabelState:
+    """The newest entry of a label. With `removed`, the label that was there before."""
+
+    label: Label
+    sequence: int = 1
+    txn_id: str = ""
+    removed: Removal | None = None
+
+
 def read_label(reader: Reader, dataset_id: str, name: str) -> Label | None:
+    """Return a label; None if there is none, or if it was removed."""
+    state = read_label_state(reader, dataset_id, name)
+    return None if state is None or state.removed is not None else state.label
+
+
+def read_label_state(reader: Reader, dataset_id: str, name: str) -> LabelState | None:
+    """Return the newest entry of a label, which may be a tombstone. A label that was never removed costs one read."""
     key = label_key(dataset_id, name)
     try:
-        label = decode_record(reader.read(key).data, Label, key)
+        data = reader.read(key).data
     except ObjectNotFoundError:
         return None
-    if label.name != name:
-        raise CorruptError(f"{key} contains label {label.name!r}")
-    return label
+    is_marker = format_of(data, key) == 2
+    first = decode_record(data, LabelMarker, key) if is_marker else decode_record(data, Label, key)
+    if first.name != name:
+        raise CorruptError(f"{key} contains label {first.name!r}")
+    if isinstance(first, Label):
+        return LabelState(first)
+
+    def read(sequence: int) -> LabelEntry | None:
+        return read_label_entry(reader, dataset_id, name, sequence)
+
+    entry = _newest_entry(reader, label_log_prefix(dataset_id, name), read, first=2)
+    if entry is None:
+        raise CorruptError(f"{key} says that the label was removed, but its log is empty")
+    return LabelState(entry.label, entry.sequence, entry.txn_id, entry.removed)
+
+
+def read_label_entry(reader: Reader, dataset_id: str, name: str, sequence: int) -> LabelEntry | None:
+    """Return one entry of the log of a label, from 2 on, or None."""
+    key = label_entry_key(dataset_id, name, sequence)
+    try:
+        entry = decode_record(reader.read(key).data, LabelEntry, key)
+    except ObjectNotFoundError:
+        return None
+    if entry.name != name or entry.sequence != sequence:
+        raise CorruptError(f"{key} contains entry {entry.sequence} of label {entry.name!r}")
+    return entry
+
+
+def read_pin(reader: Reader, name: str) -> Pin | None:
+    """Return a pin, or None."""
+    key = pin_key(name)
+    try:
+        pin = decode_record(reader.read(key).data, Pin, key)
+    except ObjectNotFoundError:
+        return None
+    if pin.name != name or not is_dataset_id(pin.dataset_id):
+        raise CorruptError(f"{key} contains pin {pin.name!r} of {pin.dataset_id!r}")
+    return pin
+
+
+def read_tombstone(reader: Reader, dataset_id: str, version: str) -> Tombstone | None:
+    """Return the record of a version that was collected, or None. A corrupt one counts as absent."""
+    key = tombstone_key(dataset_id, version)
+    with suppress(ObjectNotFoundError, CorruptError, UnsupportedError):
+        return decode_record(reader.read(key).data, Tombstone, key)
+    return None
 
 
 def list_branches(reader: Reader, dataset_id: str) -> list[str]:
-    return reader.list_folders(heads_prefix(dataset_id))
+    """Return the branches that were not removed. Only those that ever were cost a read of their log."""
+    markers = reader.list_objects(removed_prefix(dataset_id))
+    removed = {info.key.rsplit("/", 1)[-1].removesuffix(".json") for info in markers}
+    names = reader.list_folders(heads_prefix(dataset_id))
+    return [name for name in names if name not in removed or find_head(reader, dataset_id, name) is not None]
 
 
 def _read_hint(reader: Reader, dataset_id: str) -> Hint | None:
@@ -108,23 +213,29 @@ def _read_hint(reader: Reader, dataset_id: str) -> Hint | None:
 
 
 def _newest_listed(reader: Reader, dataset_id: str, branch: str) -> Head | None:
+    prefix = head_prefix(dataset_id, branch)
+    return _newest_entry(reader, prefix, lambda sequence: read_head(reader, dataset_id, branch, sequence))
+
+
+def _newest_entry(reader: Reader, prefix: str, read: Callable[[int], _Entry | None], first: int = 1) -> _Entry | None:
+    """Return the newest entry of a log, by listing it or else by probing."""
     try:
-        found = [sequence_of(info.key) for info in reader.list_objects(head_prefix(dataset_id, branch))]
+        found = [sequence_of(info.key) for info in reader.list_objects(prefix)]
     except UnsupportedError:
-        return _newest_probed(reader, dataset_id, branch)
+        return _newest_probed(read, first)
     newest = max((sequence for sequence in found if sequence is not None), default=None)
-    return None if newest is None else read_head(reader, dataset_id, branch, newest)
+    return None if newest is None else read(newest)
 
 
-def _newest_probed(reader: Reader, dataset_id: str, branch: str) -> Head | None:
+def _newest_probed(read: Callable[[int], _Entry | None], first: int) -> _Entry | None:
     """Find the newest entry without listing: double the step until an entry is absent, then halve it.
 
     Logs have no gaps.
     """
-    newest = read_head(reader, dataset_id, branch, 1)
+    newest = read(first)
     step, growing = 1, True
     while newest is not None and step:
-        further = read_head(reader, dataset_id, branch, newest.sequence + step)
+        further = read(newest.sequence + step)
         newest = further or newest
         growing = growing and further is not None
         step = step * 2 if growing else step // 2

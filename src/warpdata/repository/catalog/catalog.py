@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NoReturn
 
 from warpdata.errors import (
@@ -27,17 +28,37 @@ from warpdata.primitives.hashing import is_digest
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.suggest import suggest
-from warpdata.repository.catalog.branches import OnHint, find_head, list_branches, read_commit, read_label
-from warpdata.repository.catalog.layout import dataset_prefix, labels_prefix, manifest_key, manifests_prefix
-from warpdata.repository.catalog.names import MAIN, Address, check_workspace, is_dataset_id, is_workspace
-from warpdata.repository.catalog.records import Commit, HistoryEntry, Label
+from warpdata.repository.catalog.branches import (
+    OnHint,
+    find_head,
+    find_newest,
+    list_branches,
+    read_commit,
+    read_label,
+    read_label_state,
+    read_tombstone,
+)
+from warpdata.repository.catalog.layout import dataset_prefix, manifest_key, manifests_prefix, tombstones_prefix
+from warpdata.repository.catalog.names import (
+    MAIN,
+    Address,
+    RefSteps,
+    check_workspace,
+    is_dataset_id,
+    is_workspace,
+    parse_date,
+    parse_ref,
+)
+from warpdata.repository.catalog.records import Commit, HistoryEntry, Label, Removal
+from warpdata.repository.catalog.removal import list_label_names
 from warpdata.repository.manifest import Manifest, Page, parse_manifest
 from warpdata.storage import Reader, read_blob
 
 __all__ = ["Catalog", "DatasetList", "VersionRef"]
 
 _PREFIX_LENGTH = 8
-_PARALLEL_READS = 16
+_MAX_SINGLE_READS = 16
+"""A history of more commits is listed and read in parallel."""
 _MAX_LOGGED = 10
 _LISTED_OBJECTS = 1000
 """Object stores return this many objects for one request."""
@@ -93,14 +114,14 @@ class Catalog:
         """Resolve an address. The main branch costs at most two small reads, a full version none."""
         if address.ref is None:
             return self._resolve_branch(address.dataset_id, MAIN) or self._fail(address)
-        if is_digest(address.ref):
-            return VersionRef(address.dataset_id, address.ref)
-        return (
-            self._resolve_label(address.dataset_id, address.ref)
-            or self._resolve_branch(address.dataset_id, address.ref)
-            or self._resolve_prefix(address.dataset_id, address.ref)
-            or self._fail(address)
-        )
+        steps = parse_ref(address.ref)
+        found = self._resolve_name(address.dataset_id, steps.name or MAIN)
+        date = parse_date(address.ref) if found is None else None
+        if date is not None:
+            found, steps = self._resolve_branch(address.dataset_id, MAIN), RefSteps(None, time=date)
+        if found is None:
+            self._fail(Address(address.dataset_id, steps.name))
+        return self._walk(found, steps) if steps.back or steps.time else found
 
     def manifest(self, resolved: VersionRef) -> Manifest:
         """Fetch a manifest and verify that it hashes to the version.
@@ -113,12 +134,24 @@ class Catalog:
             raise
         except ObjectNotFoundError as error:
             if resolved.commit is None and not self._is_head(resolved):
+                self._check_collected(resolved, error)
                 self._fail(Address(resolved.dataset_id, resolved.version))
             raise ManifestCorruptedError(
                 f"the manifest of version {resolved.version} of {resolved.dataset_id} is missing in {self._reader.url}",
                 hint="Publish the same content again to restore it, or open an older version.",
             ) from error
         return _checked(data, resolved)
+
+    def _check_collected(self, resolved: VersionRef, error: ObjectNotFoundError) -> None:
+        """Raise `NotFoundError` if garbage collection has removed the version."""
+        found = read_tombstone(self._reader, resolved.dataset_id, resolved.version)
+        if found is not None:
+            raise NotFoundError(
+                f"version {resolved.version[:12]} of {resolved.dataset_id} was collected at {found.time}, "
+                f"because the rule {found.rule!r} did not keep it",
+                hint=f"`warp log {resolved.dataset_id}` shows the history. Labels and pins keep versions.",
+                kind=ErrorKind.VERSION_COLLECTED,
+            ) from error
 
     def load_page(self, page: Page) -> bytes:
         return read_blob(self._reader, page.blob)
@@ -132,7 +165,7 @@ class Catalog:
             ]
             start = max(made, default=(None, None))[1]
         else:
-            bounded = limit is not None and limit <= _PARALLEL_READS
+            bounded = limit is not None and limit <= _MAX_SINGLE_READS
             known = {} if bounded else self._listed_commits(resolved.dataset_id)
             start = resolved.commit
         count = 0
@@ -153,8 +186,8 @@ class Catalog:
         return read_label(self._reader, dataset_id, name)
 
     def labels(self, dataset_id: str) -> list[Label]:
-        names = self._names_in(labels_prefix(dataset_id))
-        found = IO_POOL.map_all(lambda name: self.label(dataset_id, name), names, limit=_PARALLEL_READS)
+        names = list_label_names(self._reader, dataset_id)
+        found = IO_POOL.map_all(lambda name: self.label(dataset_id, name), names)
         return [label for label in found if label is not None]
 
     def branches(self, dataset_id: str) -> list[str]:
@@ -177,7 +210,7 @@ class Catalog:
             return self._list_workspace(check_workspace(workspace))
         names = self._reader.list_folders("datasets")
         workspaces = [name for name in names if is_workspace(name)]
-        found = IO_POOL.map_all(self._list_workspace, workspaces, limit=_PARALLEL_READS)
+        found = IO_POOL.map_all(self._list_workspace, workspaces)
         skipped = [f"datasets/{name}" for name in names if not is_workspace(name)]
         return DatasetList(
             tuple(dataset_id for one in found for dataset_id in one.dataset_ids),
@@ -192,11 +225,46 @@ class Catalog:
             if len(listed) < _LISTED_OBJECTS:
                 parts = [info.key.removeprefix(f"{prefix}/").split("/") for info in listed]
                 published = {part[0] for part in parts if part[1:2] == ["heads"]}
+                marked = sorted({part[0] for part in parts if part[1:] == ["removed", f"{MAIN}.json"]})
+                published -= self._removed_of(workspace, marked)
                 return _dataset_list(workspace, {part[0] for part in parts if len(part) > 1}, published)
         names = self._reader.list_folders(prefix)
         valid = [name for name in names if is_dataset_id(f"{workspace}/{name}")]
-        branches = IO_POOL.map_all(lambda name: self.branches(f"{workspace}/{name}"), valid, limit=_PARALLEL_READS)
-        return _dataset_list(workspace, names, {name for name, found in zip(valid, branches, strict=True) if found})
+        branches = IO_POOL.map_all(lambda name: self.branches(f"{workspace}/{name}"), valid)
+        published = {name for name, found in zip(valid, branches, strict=True) if found}
+        odd = [name for name, found in zip(valid, branches, strict=True) if found and MAIN not in found]
+        return _dataset_list(workspace, names, published - self._removed_of(workspace, odd))
+
+    def _removed_of(self, workspace: str, names: list[str]) -> set[str]:
+        """Return the names of datasets whose removal has begun. Reads the log of `main`."""
+        newest = IO_POOL.map_all(lambda name: find_newest(self._reader, f"{workspace}/{name}", MAIN), names)
+        found = zip(names, newest, strict=True)
+        return {name for name, head in found if head is not None and head.removed is not None}
+
+    def check_not_removed(self, dataset_id: str) -> None:
+        """Raise `DatasetNotFoundError` if the dataset was removed. Not atomic with a later write."""
+        newest = find_newest(self._reader, dataset_id, MAIN)
+        if newest is not None and newest.removed is not None:
+            raise _removed(dataset_id, newest.removed, newest.version)
+
+    def _walk(self, found: VersionRef, steps: RefSteps) -> VersionRef:
+        """Follow first parents: a number of steps, or to the newest commit that is not later than a time."""
+        limit = None if steps.time is not None else steps.back + 1
+        oldest, count = None, 0
+        for entry in self.history(found, limit):
+            if (steps.time is None and count == steps.back) or (
+                steps.time is not None and datetime.fromisoformat(entry.commit.time) <= steps.time
+            ):
+                return VersionRef(found.dataset_id, entry.commit.version, entry.commit_id)
+            oldest, count = entry, count + 1
+        name = f"{found.dataset_id}@{steps.name or MAIN}"
+        if steps.time is None:
+            message = f"{name} has {count:,} commits, so there is no {name}~{steps.back}"
+        else:
+            began = "no commit" if oldest is None else f"its first commit at {oldest.commit.time}"
+            at = steps.time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            message = f"{name} has {began}, so it has no version at {at}"
+        raise NotFoundError(message, hint=f"`warp log {name}` shows its commits.", kind=ErrorKind.REF_NOT_FOUND)
 
     def _is_head(self, resolved: VersionRef) -> bool:
         head = find_head(self._reader, resolved.dataset_id, MAIN)
@@ -204,6 +272,15 @@ class Catalog:
 
     def _manifest_bytes(self, dataset_id: str, version: str) -> bytes:
         return self._reader.read(manifest_key(dataset_id, version)).data
+
+    def _resolve_name(self, dataset_id: str, name: str) -> VersionRef | None:
+        if is_digest(name):
+            return VersionRef(dataset_id, name)
+        return (
+            self._resolve_label(dataset_id, name)
+            or self._resolve_branch(dataset_id, name)
+            or self._resolve_prefix(dataset_id, name)
+        )
 
     def _resolve_branch(self, dataset_id: str, branch: str, on_hint: OnHint | None = None) -> VersionRef | None:
         head = find_head(self._reader, dataset_id, branch, on_hint)
@@ -216,7 +293,9 @@ class Catalog:
     def _resolve_prefix(self, dataset_id: str, prefix: str) -> VersionRef | None:
         if len(prefix) < _PREFIX_LENGTH or not set(prefix) <= set("0123456789abcdef"):
             return None
-        matches = [name for name in self._names_in(manifests_prefix(dataset_id)) if name.startswith(prefix)]
+        prefixes = (manifests_prefix(dataset_id), tombstones_prefix(dataset_id))
+        known = {name for place in prefixes for name in self._names_in(place)}
+        matches = sorted(name for name in known if name.startswith(prefix))
         if len(matches) > 1:
             raise NotFoundError(
                 f"{dataset_id}@{prefix} matches {len(matches)} versions",
@@ -228,9 +307,7 @@ class Catalog:
     def _all_commits(self, dataset_id: str) -> dict[str, Commit]:
         """Read all commits in parallel, because the latency of single reads adds up over a long history."""
         names = self._names_in(f"{dataset_prefix(dataset_id)}/commits")
-        commits = IO_POOL.map_all(
-            lambda name: read_commit(self._reader, dataset_id, name), names, limit=_PARALLEL_READS
-        )
+        commits = IO_POOL.map_all(lambda name: read_commit(self._reader, dataset_id, name), names)
         return dict(zip(names, commits, strict=True))
 
     def _listed_commits(self, dataset_id: str) -> dict[str, Commit]:
@@ -247,7 +324,10 @@ class Catalog:
     def _fail(self, address: Address) -> NoReturn:
         """Raise the error for the part of the address that is wrong, with similar names as the hint."""
         dataset_id = address.dataset_id
-        if find_head(self._reader, dataset_id, MAIN) is None and not self._listed(lambda: self.branches(dataset_id)):
+        newest = find_newest(self._reader, dataset_id, MAIN)
+        if newest is not None and newest.removed is not None:
+            raise _removed(dataset_id, newest.removed, newest.version)
+        if newest is None and not self._listed(lambda: self.branches(dataset_id)):
             workspace = dataset_id.split("/")[0]
             known = self._listed(lambda: self.datasets(workspace)) or self._listed(self.datasets)
             raise DatasetNotFoundError(
@@ -255,6 +335,7 @@ class Catalog:
                 hint=suggest(dataset_id, known)
                 or "Check the spelling, or name the store: store=…, --store or WARP_STORE.",
             )
+        self._fail_removed(dataset_id, address.ref or MAIN)
         names = self._listed(lambda: [label.name for label in self.labels(dataset_id)])
         names += self._listed(lambda: self.branches(dataset_id))
         raise NotFoundError(
@@ -262,6 +343,15 @@ class Catalog:
             hint=suggest(address.ref or MAIN, names) or f"`warp log {dataset_id}` shows its versions.",
             kind=ErrorKind.REF_NOT_FOUND,
         )
+
+    def _fail_removed(self, dataset_id: str, name: str) -> None:
+        """Raise the error for a label or branch that was removed, with the way to bring it back."""
+        label = read_label_state(self._reader, dataset_id, name)
+        if label is not None and label.removed is not None:
+            raise _removed_ref(dataset_id, "label", name, label.removed, label.label.version)
+        branch = find_newest(self._reader, dataset_id, name)
+        if branch is not None and branch.removed is not None:
+            raise _removed_ref(dataset_id, "branch", name, branch.removed, branch.version)
 
     def _listed(self, ask: Callable[[], list[str]]) -> list[str]:
         """Return names for a hint. A store that cannot list (plain HTTP) has none."""
@@ -276,6 +366,28 @@ def _dataset_list(workspace: str, names: Iterable[str], published: Collection[st
     return DatasetList(
         tuple(dataset_id for name, dataset_id in listed if name in published and is_dataset_id(dataset_id)),
         tuple(f"datasets/{dataset_id}" for _, dataset_id in listed if not is_dataset_id(dataset_id)),
+    )
+
+
+def _removed(dataset_id: str, removal: Removal, version: str) -> DatasetNotFoundError:
+    by = f" by {removal.author}" if removal.author else ""
+    if removal.renamed_to is not None:
+        return DatasetNotFoundError(
+            f"{dataset_id} was renamed to {removal.renamed_to} at {removal.time}{by}",
+            hint=f"Open {removal.renamed_to}.",
+        )
+    return DatasetNotFoundError(
+        f"{dataset_id} was removed at {removal.time}{by}",
+        hint=f"`warp restore {dataset_id} {version}` brings it back, unless its files were collected.",
+    )
+
+
+def _removed_ref(dataset_id: str, what: str, name: str, removal: Removal, version: str) -> NotFoundError:
+    by = f" by {removal.author}" if removal.author else ""
+    return NotFoundError(
+        f"{what} {name!r} of {dataset_id} was removed at {removal.time}{by}",
+        hint=f"`warp {what} {dataset_id}@{version} {name}` brings it back.",
+        kind=ErrorKind.REF_NOT_FOUND,
     )
 
 

@@ -8,6 +8,7 @@ from warpdata.repository.manifest import parse_manifest
 from warpdata.storage import KeyPolicy
 
 __all__ = [
+    "PINS_PREFIX",
     "STORE_MARKER",
     "commit_key",
     "dataset_prefix",
@@ -17,18 +18,27 @@ __all__ = [
     "hint_key",
     "is_valid",
     "key_policy",
+    "label_entry_key",
     "label_key",
+    "label_log_prefix",
     "labels_prefix",
     "manifest_key",
     "manifests_prefix",
+    "pin_key",
+    "removed_key",
+    "removed_prefix",
     "sequence_of",
+    "tombstone_key",
+    "tombstones_prefix",
 ]
 
 STORE_MARKER = "warp-store.json"
+PINS_PREFIX = "pins"
 _SEQUENCE_DIGITS = 20
 
 
 def dataset_prefix(dataset_id: str) -> str:
+    """Return the directory of a dataset."""
     return f"datasets/{dataset_id}"
 
 
@@ -37,14 +47,17 @@ def manifests_prefix(dataset_id: str) -> str:
 
 
 def manifest_key(dataset_id: str, version: str) -> str:
+    """Return the key of a manifest."""
     return f"{manifests_prefix(dataset_id)}/{version}.json"
 
 
 def commit_key(dataset_id: str, commit: str) -> str:
+    """Return the key of a commit, which is named by its hash."""
     return f"datasets/{dataset_id}/commits/{commit}.json"
 
 
 def heads_prefix(dataset_id: str) -> str:
+    """Return the prefix of all branches, each a directory."""
     return f"datasets/{dataset_id}/heads"
 
 
@@ -64,8 +77,39 @@ def label_key(dataset_id: str, label: str) -> str:
     return f"{labels_prefix(dataset_id)}/{label}.json"
 
 
+def label_log_prefix(dataset_id: str, label: str) -> str:
+    return f"{labels_prefix(dataset_id)}/{label}"
+
+
+def label_entry_key(dataset_id: str, label: str, sequence: int) -> str:
+    """Return the key of an entry after the first one, which is at `label_key`."""
+    return f"{label_log_prefix(dataset_id, label)}/{sequence:0{_SEQUENCE_DIGITS}d}.json"
+
+
+def removed_prefix(dataset_id: str) -> str:
+    return f"datasets/{dataset_id}/removed"
+
+
+def removed_key(dataset_id: str, branch: str) -> str:
+    return f"{removed_prefix(dataset_id)}/{branch}.json"
+
+
 def hint_key(dataset_id: str) -> str:
     return f"datasets/{dataset_id}/latest.json"
+
+
+def tombstones_prefix(dataset_id: str) -> str:
+    return f"datasets/{dataset_id}/collected"
+
+
+def tombstone_key(dataset_id: str, version: str) -> str:
+    """Return the key of the record of a collected version."""
+    return f"{tombstones_prefix(dataset_id)}/{version}.json"
+
+
+def pin_key(name: str) -> str:
+    """Return the key of a pin."""
+    return f"{PINS_PREFIX}/{name}.json"
 
 
 def sequence_of(key: str) -> int | None:

@@ -1,9 +1,13 @@
-"""Names of datasets (`workspace/name`), addresses (`workspace/name@ref`), branches and labels."""
+"""Names of datasets (`workspace/name`), addresses (`workspace/name@ref`), branches and labels.
+
+Implements "Names" and "Refs" of docs/specs/catalog.md.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from warpdata.errors import BadInputError, ErrorKind
 from warpdata.limits import MAX_NAME_LENGTH, MAX_REF_LENGTH
@@ -13,12 +17,15 @@ from warpdata.repository.manifest import DATASET_ID
 __all__ = [
     "MAIN",
     "Address",
+    "RefSteps",
     "check_dataset_id",
     "check_ref_name",
     "check_workspace",
     "is_dataset_id",
     "is_workspace",
     "parse_address",
+    "parse_date",
+    "parse_ref",
 ]
 
 MAIN = "main"
@@ -26,17 +33,30 @@ MAIN = "main"
 
 _REF_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _WORKSPACE = re.compile(r"[a-z0-9_-]+")
+_STEPS_BACK = re.compile(r"[0-9]{1,9}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?")
+_REF_HINT = "Write a version, label or branch, then perhaps ~2 for an older commit or @2026-11-01T12:00Z for a time."
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A dataset and an optional ref: a version of 64 hex digits, a label or a branch."""
+    """A dataset and an optional ref: a version, a label or a branch, perhaps with steps back or a time."""
 
     dataset_id: str
     ref: str | None = None
 
     def __str__(self) -> str:
         return f"{self.dataset_id}@{self.ref}" if self.ref else self.dataset_id
+
+
+@dataclass(frozen=True, slots=True)
+class RefSteps:
+    """A parsed ref: a name, then `back` first parents, or the commit at a time. `name` None means `main`."""
+
+    name: str | None
+    back: int = 0
+    time: datetime | None = None
 
 
 def parse_address(text: str) -> Address:
@@ -46,13 +66,55 @@ def parse_address(text: str) -> Address:
     check_dataset_id(dataset_id)
     if not at:
         return Address(dataset_id)
-    if not _REF_NAME.fullmatch(ref) or len(ref) > MAX_REF_LENGTH:
-        raise BadInputError(
-            f"{text!r} has the ref {ref!r}, which is not a version, label or branch name",
-            hint="Refs use letters, digits, dot, dash and underscore, and start with a letter or digit.",
-            kind=ErrorKind.INVALID_NAME,
-        )
+    parse_ref(ref)
     return Address(dataset_id, ref)
+
+
+def parse_ref(ref: str) -> RefSteps:
+    """Parse `name`, `name~n`, `time` or `name@time`. Raise `BadInputError` for anything else.
+
+    A date alone may also be the name of a label or branch, so it is parsed as a name: see `parse_date`.
+    """
+    if ":" in ref and "@" not in ref:
+        return RefSteps(None, time=_parse_time(ref))
+    name, at, time = ref.partition("@")
+    name, tilde, back = name.partition("~")
+    if not _REF_NAME.fullmatch(name) or len(name) > MAX_REF_LENGTH:
+        raise _bad_ref(f"the ref {ref[:200]!r} is not a version, label or branch name")
+    if tilde and not _STEPS_BACK.fullmatch(back):
+        raise _bad_ref(f"the ref {ref[:200]!r} has {back[:20]!r} after ~, not a number of commits")
+    if tilde and at:
+        raise _bad_ref(f"the ref {ref[:200]!r} has both a number of commits and a time")
+    return RefSteps(name, int(back) if tilde else 0, _parse_time(time) if at else None)
+
+
+def parse_date(text: str) -> datetime | None:
+    """Return the beginning of a day in UTC, written as `2026-11-01`; None for other text."""
+    if not _DATE.fullmatch(text):
+        return None
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _parse_time(text: str) -> datetime:
+    date = parse_date(text)
+    if date is not None:
+        return date
+    try:
+        found = datetime.fromisoformat(text) if _TIME.fullmatch(text) else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise _bad_ref(f"{text[:200]!r} is not a time", "Write a time such as 2026-11-01T12:00Z, or a day: 2026-11-01.")
+    if found.tzinfo is None:
+        raise _bad_ref(f"the time {text!r} has no offset from UTC", f"Add Z for UTC, or an offset: {text}Z.")
+    return found
+
+
+def _bad_ref(message: str, hint: str = _REF_HINT) -> BadInputError:
+    return BadInputError(message, hint=hint, kind=ErrorKind.INVALID_NAME)
 
 
 def check_dataset_id(dataset_id: str) -> str:
@@ -68,6 +130,7 @@ def check_dataset_id(dataset_id: str) -> str:
 
 
 def is_dataset_id(text: str) -> bool:
+    """Return whether a text is the name of a dataset, `workspace/name`."""
     short = all(len(part) <= MAX_NAME_LENGTH for part in text.split("/"))
     return short and DATASET_ID.fullmatch(text) is not None
 

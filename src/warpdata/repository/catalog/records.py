@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -24,17 +24,26 @@ __all__ = [
     "Hint",
     "HistoryEntry",
     "Label",
+    "LabelEntry",
+    "LabelMarker",
+    "Pin",
+    "Removal",
+    "Tombstone",
     "check_commit_texts",
     "decode_commit",
     "decode_record",
     "encode_commit",
     "encode_record",
+    "format_of",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One step of history. `time` is RFC 3339 in UTC; `operation` is "replace" or "append"."""
+    """One step of history. `time` is RFC 3339 in UTC.
+
+    `operation` is "replace", "append", "restore" or "copy". Readers accept other words.
+    """
 
     version: str
     parents: tuple[str, ...]
@@ -54,13 +63,23 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """The reason why a log entry is a tombstone. `renamed_to` is the new name of a renamed dataset."""
+
+    time: str
+    author: str
+    renamed_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
-    """Entry `sequence` in the log of a branch."""
+    """Entry `sequence` in the log of a branch. With `removed`, a tombstone: commit and version are the last ones."""
 
     sequence: int
     commit: str
     version: str
     txn_id: str
+    removed: Removal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +88,30 @@ class Label:
     commit: str
     version: str
     time: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelEntry:
+    """Entry `sequence` in the log of a label, from 2 on. With `removed`, a tombstone of the label before it."""
+
+    name: str
+    sequence: int
+    commit: str
+    version: str
+    time: str
+    txn_id: str = ""
+    removed: Removal | None = None
+
+    @property
+    def label(self) -> Label:
+        return Label(self.name, self.commit, self.version, self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMarker:
+    """Takes the place of the first entry of a label that was removed. Later entries decide."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +124,30 @@ class Hint:
     version: str
 
 
-_Record = TypeVar("_Record", bound=Commit | Head | Label | Hint)
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A version that garbage collection must keep. Its name is unique in the store."""
+
+    name: str
+    dataset_id: str
+    commit: str
+    version: str
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A version that was collected, and the retention rule that did not keep it."""
+
+    version: str
+    time: str
+    rule: str
+
+
+AnyRecord: TypeAlias = Commit | Head | Label | LabelEntry | LabelMarker | Hint | Pin | Tombstone
+_Record = TypeVar("_Record", bound=AnyRecord)
+_FORMATS: dict[type, tuple[int, ...]] = {Head: (1, 2), LabelEntry: (2,), LabelMarker: (2,)}
+"""Formats that differ from 1. A head of format 2 is a tombstone, which readers of format 1 refuse."""
 
 
 def check_commit_texts(author: str, message: str) -> None:
@@ -108,9 +174,10 @@ def decode_commit(data: bytes, commit_id: str) -> Commit:
     return _build(data, Commit, f"commit {commit_id}")
 
 
-def encode_record(record: Head | Label | Hint) -> bytes:
+def encode_record(record: Head | Label | LabelEntry | LabelMarker | Hint | Pin | Tombstone) -> bytes:
     """Return the bytes of a pointer. Raise `BadInputError` if a reader would refuse them."""
-    body: dict[str, Json] = {"format": 1, **_members(record)}
+    number = 1 if isinstance(record, Head) and record.removed is None else max(_formats(type(record)))
+    body: dict[str, Json] = {"format": number, **_members(record)}
     data = canonical_json({**body, "checksum": sha256_hex(canonical_json(body))})
     _check_readable(record, data, checked=True)
     return data
@@ -121,6 +188,12 @@ def decode_record(data: bytes, kind: type[_Record], where: str) -> _Record:
     return _build(data, kind, where, checked=True)
 
 
+def format_of(data: bytes, where: str) -> Json:
+    """Return the format number of a record that is not checked yet."""
+    body = decode_json(data, where) if len(data) <= MAX_RECORD_BYTES else None
+    return body.get("format") if isinstance(body, dict) else None
+
+
 def _build(data: bytes, kind: type[_Record], where: str, *, checked: bool = False) -> _Record:
     if len(data) > MAX_RECORD_BYTES:
         raise CorruptError(f"{where} has {len(data)} bytes; the limit is {MAX_RECORD_BYTES}")
@@ -128,10 +201,14 @@ def _build(data: bytes, kind: type[_Record], where: str, *, checked: bool = Fals
     try:
         if not isinstance(body, dict):
             raise CorruptError(f"{where} is not a record")
-        _check_format(body.pop("format", None), where)
-        if checked and body.pop("checksum", None) != sha256_hex(canonical_json({"format": 1, **body})):
+        number = _check_format(body.pop("format", None), _formats(kind), where)
+        if checked and body.pop("checksum", None) != sha256_hex(canonical_json({"format": number, **body})):
             raise CorruptError(f"{where} does not match its checksum")
+        if kind is Head and number == 1:
+            body.pop("removed", None)  # an unknown member of format 1
         record = msgspec.convert(body, kind)
+        if isinstance(record, Head) and (record.removed is not None) != (number == 2):
+            raise CorruptError(f"{where} has format {number}, but is no tombstone")
     except (CorruptError, UnsupportedError):
         raise
     except (msgspec.MsgspecError, ValueError) as error:
@@ -140,18 +217,29 @@ def _build(data: bytes, kind: type[_Record], where: str, *, checked: bool = Fals
     return record
 
 
-def _check_values(record: Commit | Head | Label | Hint, where: str) -> None:
+def _check_values(record: AnyRecord, where: str) -> None:
     """Check what a type cannot say. Readers and writers share these rules."""
+    if isinstance(record, LabelMarker):
+        return
     if not is_digest(record.version):
         raise CorruptError(f"{where} points to {record.version!r}, which is not a version")
-    commits = record.parents if isinstance(record, Commit) else (record.commit,)
+    commits: tuple[str, ...] = ()
+    if isinstance(record, Commit):
+        commits = record.parents
+    elif not isinstance(record, Tombstone):
+        commits = (record.commit,)
     for commit in commits:
         if not is_digest(commit):
             raise CorruptError(f"{where} points to {commit!r}, which is not a commit")
-    if isinstance(record, Head | Hint) and record.sequence < 1:
-        raise CorruptError(f"{where} has sequence {record.sequence}; the first is 1")
-    if isinstance(record, Commit | Label) and not _is_time(record.time):
-        raise CorruptError(f"{where} has the time {record.time!r}, which is not RFC 3339 with an offset")
+    first = 2 if isinstance(record, LabelEntry) else 1
+    if isinstance(record, Head | Hint | LabelEntry) and record.sequence < first:
+        raise CorruptError(f"{where} has sequence {record.sequence}; the first is {first}")
+    times = [record.time] if isinstance(record, Commit | Label | LabelEntry | Pin | Tombstone) else []
+    if isinstance(record, Head | LabelEntry) and record.removed is not None:
+        times.append(record.removed.time)
+    for time in times:
+        if not _is_time(time):
+            raise CorruptError(f"{where} has the time {time!r}, which is not RFC 3339 with an offset")
 
 
 def _is_time(text: str) -> bool:
@@ -161,11 +249,13 @@ def _is_time(text: str) -> bool:
         return False
 
 
-def _members(record: Commit | Head | Label | Hint) -> dict[str, Json]:
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+def _members(record: AnyRecord) -> dict[str, Json]:
+    members: dict[str, Any] = {field.name: getattr(record, field.name) for field in fields(record)}
+    removed = members.pop("removed", None)
+    return members if removed is None else {**members, "removed": msgspec.to_builtins(removed)}
 
 
-def _check_readable(record: Commit | Head | Label | Hint, data: bytes, *, checked: bool) -> None:
+def _check_readable(record: AnyRecord, data: bytes, *, checked: bool) -> None:
     """Decode the bytes before they are stored: a record that no reader accepts would break the history for good."""
     what = f"a {type(record).__name__.lower()}"
     try:
@@ -176,8 +266,15 @@ def _check_readable(record: Commit | Head | Label | Hint, data: bytes, *, checke
         raise BadInputError(f"{what} would change when it is stored: {found} instead of {record}")
 
 
-def _check_format(number: Json, where: str) -> None:
-    if isinstance(number, int) and number > 1:
-        raise UnsupportedError(f"{where} has format {number}; this warpdata reads 1", hint="Upgrade warpdata.")
-    if number != 1:
-        raise CorruptError(f"{where} is not a record of format 1")
+def _formats(kind: type) -> tuple[int, ...]:
+    return _FORMATS.get(kind, (1,))
+
+
+def _check_format(number: Json, known: tuple[int, ...], where: str) -> int:
+    if isinstance(number, int) and number > max(known):
+        raise UnsupportedError(
+            f"{where} has format {number}; this warpdata reads {max(known)}", hint="Upgrade warpdata."
+        )
+    if number not in known or isinstance(number, bool):
+        raise CorruptError(f"{where} is not a record of format {max(known)}")
+    return cast("int", number)

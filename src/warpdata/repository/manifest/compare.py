@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.reprs import short_repr
 from warpdata.repository.manifest.model import Binding, Manifest, ManifestEntry, Page, Payload, Shard, ShardList
-from warpdata.repository.manifest.pages import LoadPage, iter_shards, open_page
+from warpdata.repository.manifest.pages import LoadPage, LocatedShard, iter_shards, lowest_pages, open_page
 
-__all__ = ["EntryChange", "VersionDiff", "compare", "kept_blobs"]
+__all__ = ["EntryChange", "VersionDiff", "compare", "differing_shards", "kept_blobs", "paged_blobs"]
 
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """A table, payload or binding that differs. `change` is "added", "removed" or "changed"."""
+    """A table, payload or binding that differs. `change` is "added", "removed" or "changed".
+
+    A shard whose file stayed counts as neither added nor removed. Its rows count by the number that readers see.
+    """
 
     section: str
     name: str
@@ -51,16 +54,18 @@ def compare(old: Manifest, new: Manifest, load_page: LoadPage) -> VersionDiff:
             continue
         change = "changed" if key in before and key in after else "added" if key in after else "removed"
         removed, added = _shard_changes(_shards(before.get(key)), _shards(after.get(key)), load_page)
+        edited = _pair_edited(removed, added)
+        row_changes = [(two.row_count or 0) - (one.row_count or 0) for one, two in edited]
         changes.append(
             EntryChange(
                 *key,
                 change,
                 shards_added=added.total(),
                 shards_removed=removed.total(),
-                rows_added=sum((shard.row_count or 0) * n for shard, n in added.items()),
-                rows_removed=sum((shard.row_count or 0) * n for shard, n in removed.items()),
-                bytes_added=sum(shard.byte_size * n for shard, n in added.items()),
-                bytes_removed=sum(shard.byte_size * n for shard, n in removed.items()),
+                rows_added=_sum_rows(added) + sum(max(rows, 0) for rows in row_changes),
+                rows_removed=_sum_rows(removed) - sum(min(rows, 0) for rows in row_changes),
+                bytes_added=_sum_bytes(added) + sum(_new_bytes(one, two) for one, two in edited),
+                bytes_removed=_sum_bytes(removed) + sum(_new_bytes(two, one) for one, two in edited),
             )
         )
     return VersionDiff(tuple(changes))
@@ -72,18 +77,71 @@ def kept_blobs(manifest: Manifest, load_page: LoadPage) -> Iterator[Blob]:
         for entry in entries.values():
             if isinstance(entry, Payload) and entry.index is not None:
                 yield entry.index
-            yield from _page_blobs(entry.shards.pages, entry.shards.levels, load_page)
-            yield from (shard.blob for shard in entry.shards.shards)
+            yield from paged_blobs(entry.shards.pages, entry.shards.levels, load_page)
+            for shard in entry.shards.shards:
+                yield from shard.blobs()
 
 
-def _page_blobs(pages: Sequence[Page], level: int, load_page: LoadPage) -> Iterator[Blob]:
+def paged_blobs(
+    pages: Sequence[Page], level: int, load_page: LoadPage, is_known: Callable[[Page], bool] = lambda _: False
+) -> Iterator[Blob]:
+    """Yield the pages and all blobs that they list. Known pages, which were walked before, are left out."""
     for page in pages:
+        if is_known(page):
+            continue
         yield page.blob
         for entry in open_page(page, load_page(page), level - 1):
             if isinstance(entry, Page):
-                yield from _page_blobs([entry], level - 1, load_page)
+                yield from paged_blobs([entry], level - 1, load_page, is_known)
             else:
-                yield entry.blob
+                yield from entry.blobs()
+
+
+def differing_shards(
+    old: ShardList, new: ShardList, load_page: LoadPage
+) -> tuple[list[LocatedShard], list[LocatedShard]]:
+    """Return the shards of each list that the other does not have with the same rows, ids and deletes.
+
+    Pages that both have at the same stored row are not loaded.
+    """
+    old_pages, new_pages = ({(p.page, p.first_stored_row): p for p in _lowest(side, load_page)} for side in (old, new))
+    before = [placed for key, page in old_pages.items() if key not in new_pages for placed in page.shards(load_page)]
+    after = [placed for key, page in new_pages.items() if key not in old_pages for placed in page.shards(load_page)]
+    shared = {(placed.rows_key, placed.shard) for placed in before} & {
+        (placed.rows_key, placed.shard) for placed in after
+    }
+    return (
+        [placed for placed in before if (placed.rows_key, placed.shard) not in shared],
+        [placed for placed in after if (placed.rows_key, placed.shard) not in shared],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _LowestPage:
+    """A page that lists shards, or the inline list, with what is before it."""
+
+    page: Page | tuple[Shard, ...]
+    index: int
+    first_row: int
+    first_stored_row: int
+
+    def shards(self, load_page: LoadPage) -> Iterator[LocatedShard]:
+        listed = self.page if isinstance(self.page, tuple) else open_page(self.page, load_page(self.page), 0)
+        index, row, stored_row = self.index, self.first_row, self.first_stored_row
+        for shard in listed:
+            assert isinstance(shard, Shard)
+            yield LocatedShard(index, row, stored_row, shard)
+            index, row, stored_row = index + 1, row + (shard.row_count or 0), stored_row + shard.stored_count
+
+
+def _lowest(shards: ShardList, load_page: LoadPage) -> Iterator[_LowestPage]:
+    if not shards.levels:
+        yield _LowestPage(shards.shards, 0, 0, 0)
+        return
+    index = row = stored_row = 0
+    for page in lowest_pages(shards, load_page):
+        yield _LowestPage(page, index, row, stored_row)
+        index, row, stored_row = index + page.shard_count, row + page.row_count, stored_row + page.stored_count
 
 
 def _entries(manifest: Manifest) -> Mapping[tuple[str, str], ManifestEntry | Binding]:
@@ -106,6 +164,32 @@ def _shard_changes(old: ShardList, new: ShardList, load_page: LoadPage) -> tuple
         old, new = _without(old, shared), _without(new, shared)
     before, after = Counter(iter_shards(old, load_page)), Counter(iter_shards(new, load_page))
     return before - after, after - before
+
+
+def _pair_edited(removed: Counter[Shard], added: Counter[Shard]) -> list[tuple[Shard, Shard]]:
+    """Take the shards whose file stayed out of both, and return them as pairs: before and after the edit."""
+    by_hash: dict[str, list[Shard]] = {}
+    for shard in removed.elements():
+        by_hash.setdefault(shard.hash, []).append(shard)
+    pairs = [(by_hash[shard.hash].pop(0), shard) for shard in added.elements() if by_hash.get(shard.hash)]
+    for one, two in pairs:
+        removed[one] -= 1
+        added[two] -= 1
+    return pairs
+
+
+def _sum_rows(shards: Counter[Shard]) -> int:
+    return sum((shard.row_count or 0) * count for shard, count in shards.items())
+
+
+def _sum_bytes(shards: Counter[Shard]) -> int:
+    return sum(blob.byte_size * count for shard, count in shards.items() for blob in shard.blobs())
+
+
+def _new_bytes(old: Shard, new: Shard) -> int:
+    """Return the size of the blobs that a shard has and its other state has not."""
+    known = set(old.blobs())
+    return sum(blob.byte_size for blob in new.blobs() if blob not in known)
 
 
 def _without(shards: ShardList, shared: Counter[Page]) -> ShardList:

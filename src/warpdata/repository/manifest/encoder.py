@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from warpdata.errors import BadInputError, LimitExceededError, ManifestCorruptedError
+from warpdata.errors import BadInputError, LimitExceededError, ManifestCorruptedError, UnsupportedError
 from warpdata.limits import MAX_MANIFEST_BYTES, MAX_METADATA_BYTES
 from warpdata.repository.manifest.canonical import canonical_json
 from warpdata.repository.manifest.codec import to_document, version_of
@@ -38,7 +38,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         encoded = canonical_json({**document, "metadata": metadata}, fractions=True)
     try:
         parse_manifest(encoded, version)
-    except ManifestCorruptedError as error:
+    except (ManifestCorruptedError, UnsupportedError) as error:
         raise BadInputError(f"{manifest.dataset_id} cannot be stored, because {error.message}") from error
     return encoded
 

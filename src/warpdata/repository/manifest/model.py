@@ -7,7 +7,7 @@ them directly. All sections but tables share one shape, `Payload`, and keep what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
@@ -23,18 +23,23 @@ __all__ = [
     "FORMAT",
     "PAYLOAD_SECTIONS",
     "Binding",
+    "ColumnFile",
+    "Deletes",
+    "External",
     "Footer",
+    "Ids",
     "Manifest",
     "ManifestEntry",
     "Page",
     "Payload",
+    "SchemaChange",
     "Shard",
     "ShardList",
     "TableEntry",
 ]
 
-FORMAT = 1
-"""The manifest format that this code writes. Readers refuse newer formats."""
+FORMAT = 2
+"""The newest manifest format that this code reads and writes. A manifest without edits is written in format 1."""
 
 PAYLOAD_SECTIONS = ("artifacts", "episodes", "tensors", "indexes")
 """The sections of a manifest that hold payloads. Each is a field of `Manifest`."""
@@ -47,17 +52,104 @@ class Footer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     xxh3: str
 
 
+class Ids(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sample ids of a shard, in the order of its stored rows. Exactly one form is present.
+
+    `first`: consecutive ids. `runs`: pairs of a first id and a count. `hash` and `byte_size`: a blob with the runs.
+    """
+
+    first: int | None = None
+    runs: tuple[tuple[int, int], ...] | None = None
+    hash: str | None = None
+    byte_size: int | None = None
+
+    @property
+    def blob(self) -> Blob | None:
+        return None if self.hash is None else Blob(self.hash, self.byte_size or 0)
+
+
+class Deletes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The deleted rows of a shard, by position in its file: a few positions, or a blob with a bitmap."""
+
+    row_count: int
+    positions: tuple[int, ...] | None = None
+    hash: str | None = None
+    byte_size: int | None = None
+
+    @property
+    def blob(self) -> Blob | None:
+        return None if self.hash is None else Blob(self.hash, self.byte_size or 0)
+
+
+class ColumnFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A Parquet file with further columns of a shard, in the same row groups."""
+
+    hash: str
+    byte_size: int
+    footer: Footer | None = None
+    revision: int = 0
+
+    @property
+    def blob(self) -> Blob:
+        return Blob(self.hash, self.byte_size)
+
+
+class External(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The place of a shard that was registered without a copy."""
+
+    uri: str
+    etag: str | None = None
+
+
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One stored file of a table or payload. Shards of tables have a row count and a footer."""
+    """One stored file of a table or payload. Shards of tables have a row count and a footer.
+
+    `row_count` counts the rows that readers see; the file also has the deleted ones. `revision` is the number of
+    schema changes that the file already reflects.
+    """
 
     hash: str
     byte_size: int
     row_count: int | None = None
     footer: Footer | None = None
+    revision: int = 0
+    ids: Ids | None = None
+    deletes: Deletes | None = None
+    files: tuple[ColumnFile, ...] = ()
+    external: External | None = None
 
     @property
     def blob(self) -> Blob:
         return Blob(self.hash, self.byte_size)
+
+    @property
+    def stored_count(self) -> int:
+        """The rows in the file: those that readers see, and the deleted ones."""
+        return (self.row_count or 0) + self.deleted_count
+
+    @property
+    def deleted_count(self) -> int:
+        return 0 if self.deletes is None else self.deletes.row_count
+
+    @property
+    def data_bytes(self) -> int:
+        """The size of all its Parquet files."""
+        return self.byte_size + sum(file.byte_size for file in self.files)
+
+    @property
+    def format(self) -> int:
+        """The oldest manifest format that can describe this shard."""
+        is_plain = self.ids is None and self.deletes is None and self.external is None
+        return 1 if is_plain and not self.files and not self.revision else 2
+
+    def blobs(self) -> Iterator[Blob]:
+        """Yield every blob of the store that a reader of this shard needs."""
+        if self.external is None:
+            yield self.blob
+        yield from (file.blob for file in self.files)
+        for part in (self.ids, self.deletes):
+            if part is not None and part.blob is not None:
+                yield part.blob
 
 
 class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,10 +160,16 @@ class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shard_count: int
     row_count: int
     data_bytes: int
+    deleted_count: int = 0
+    format: int = 1
 
     @property
     def blob(self) -> Blob:
         return Blob(self.hash, self.byte_size)
+
+    @property
+    def stored_count(self) -> int:
+        return self.row_count + self.deleted_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +189,57 @@ class ShardList:
         return sum(shard.row_count or 0 for shard in self.shards) + sum(page.row_count for page in self.pages)
 
     @property
+    def deleted_count(self) -> int:
+        return sum(entry.deleted_count for entry in self._entries)
+
+    @property
+    def stored_count(self) -> int:
+        """The rows in all files, including the deleted ones."""
+        return self.row_count + self.deleted_count
+
+    @property
     def data_bytes(self) -> int:
-        return sum(shard.byte_size for shard in self.shards) + sum(page.data_bytes for page in self.pages)
+        return sum(entry.data_bytes for entry in self._entries)
+
+    @property
+    def format(self) -> int:
+        """The oldest manifest format that can describe this list."""
+        return max((entry.format for entry in self._entries), default=1)
+
+    @property
+    def _entries(self) -> tuple[Shard | Page, ...]:
+        return (*self.shards, *self.pages)
+
+
+class SchemaChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A column that was dropped or renamed. Files with an older revision still have it under the name `column`."""
+
+    column: str
+    renamed_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """A table. `schema` names the columns of its first shard, unless the names take too many bytes."""
+    """A table. `schema` names its columns, unless the names take too many bytes.
+
+    `next_id` is the sample id of the next appended row; None if it equals the number of stored rows.
+    """
 
     shards: ShardList
     format: str = "parquet"
     schema: JsonObject | None = None
+    changes: tuple[SchemaChange, ...] = ()
+    next_id: int | None = None
+
+    @property
+    def id_counter(self) -> int:
+        """The sample id of the next appended row."""
+        return self.shards.stored_count if self.next_id is None else self.next_id
+
+    @property
+    def manifest_format(self) -> int:
+        """The oldest manifest format that can describe this table."""
+        return 2 if self.changes or self.next_id is not None else self.shards.format
 
     @property
     def column_names(self) -> tuple[str, ...] | None:
@@ -153,10 +291,19 @@ class Manifest:
     bindings: tuple[Binding, ...] = ()
     metadata: JsonObject = field(default_factory=dict)
     """Free text about the version. It is not part of the version hash."""
+    generations: Mapping[str, str] = field(default_factory=dict)
+    """The generations of blobs that are not stored under their plain key, by hash."""
 
     def __repr__(self) -> str:
         named = {section: sorted(entries) for section, entries in self.sections().items() if entries}
         return short_repr("Manifest", self.dataset_id, bindings=len(self.bindings), **named)
+
+    @property
+    def format(self) -> int:
+        """The oldest format that can describe this version. It is the one that is written."""
+        tables = [table.manifest_format for table in self.tables.values()]
+        payloads = [entry.shards.format for section in self.payloads().values() for entry in section.values()]
+        return max([1, *tables, *payloads, *([2] if self.generations else [])])
 
     @property
     def row_count(self) -> int:

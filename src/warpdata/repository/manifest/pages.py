@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
@@ -27,22 +27,26 @@ from warpdata.limits import (
 )
 from warpdata.primitives.hashing import are_digests, sha256_hex
 from warpdata.repository.manifest.canonical import Json, canonical_json
-from warpdata.repository.manifest.model import Page, Shard, ShardList
+from warpdata.repository.manifest.codec import check_shard, page_json, shard_json
+from warpdata.repository.manifest.model import Ids, Page, Shard, ShardList
 
 if TYPE_CHECKING:
     from _typeshed import SupportsLenAndGetItem
 
 __all__ = [
     "LoadPage",
+    "LocatedShard",
     "PagedShards",
     "ShardLookup",
+    "edit_shards",
     "extend_shards",
+    "iter_located",
     "iter_rows",
     "iter_shards",
+    "iter_tail",
+    "lowest_pages",
     "open_page",
-    "page_json",
     "page_shards",
-    "shard_json",
 ]
 
 LoadPage: TypeAlias = Callable[[Page], bytes]
@@ -91,10 +95,85 @@ def extend_shards(
     return _with_levels(top, old.levels, built)
 
 
+def edit_shards(
+    old: ShardList,
+    changes: Mapping[int, Shard | None],
+    added: Sequence[Shard],
+    load_page: LoadPage,
+    *,
+    inline_limit: int = INLINE_SHARDS,
+) -> PagedShards:
+    """Replace shards by position, remove those that change to None, and append others.
+
+    The result equals paging the whole new list. Loads only pages with changes, those after them up to the next
+    boundary by hash, and all pages above the lowest level.
+    """
+    removed = sum(shard is None for shard in changes.values())
+    if old.levels == 0 or old.shard_count - removed + len(added) <= inline_limit:
+        kept = (changes.get(at, shard) for at, shard in enumerate(iter_shards(old, load_page)))
+        return page_shards((*(shard for shard in kept if shard is not None), *added), inline_limit=inline_limit)
+    built: dict[str, bytes] = {}
+    lowest = lowest_pages(old, load_page)
+    paged = _with_levels(_edit_pages(lowest, changes, added, load_page, built), 1, built)
+    known = {page.hash for page in lowest}
+    return PagedShards(paged.shards, {digest: data for digest, data in built.items() if digest not in known})
+
+
+def lowest_pages(shards: ShardList, load_page: LoadPage) -> list[Page]:
+    """Return the pages that list shards, in order. Loads only the pages above them."""
+    pages = list(shards.pages)
+    for level in range(shards.levels - 1, 0, -1):
+        pages = [
+            below for page in pages for below in open_page(page, load_page(page), level) if isinstance(below, Page)
+        ]
+    return pages
+
+
+def _edit_pages(
+    pages: Sequence[Page],
+    changes: Mapping[int, Shard | None],
+    added: Sequence[Shard],
+    load_page: LoadPage,
+    built: dict[str, bytes],
+) -> list[Page]:
+    """Return the pages of the changed list. Pages stay as they are while the cuts before them do."""
+    wanted = sorted(changes)
+    out: list[Page] = []
+    pending: list[Shard] = []
+    start = 0
+    for number, page in enumerate(pages):
+        is_touched = bisect_left(wanted, start) < bisect_left(wanted, start + page.shard_count)
+        is_open = number == len(pages) - 1 and bool(added)
+        if pending or is_touched or is_open:
+            listed = enumerate(open_page(page, load_page(page), 0), start)
+            kept = (changes.get(at, shard) for at, shard in listed)
+            pending += (shard for shard in kept if isinstance(shard, Shard))
+            closed, pending = _split_closed(pending)
+            out += _close_pages(closed, 0, built)
+        else:
+            out.append(page)
+        start += page.shard_count
+    return [*out, *_close_pages([*pending, *added], 0, built)]
+
+
+def _split_closed(entries: list[Shard]) -> tuple[list[Shard], list[Shard]]:
+    """Split a list after the last entry that ends a page."""
+    ends = [*_page_ends(entries)]
+    at = ends[-1] if ends else 0
+    return entries[:at], entries[at:]
+
+
 def iter_shards(shards: ShardList, load_page: LoadPage) -> Iterator[Shard]:
     """Yield every shard in order. Loads one page at a time."""
     for _, shard in iter_rows(shards, load_page, 0, None):
         yield shard
+
+
+def iter_tail(shards: ShardList, load_page: LoadPage) -> Iterator[Shard]:
+    """Yield every shard, the last one first. Loads one page at a time."""
+    yield from reversed(shards.shards)
+    for page in reversed(lowest_pages(shards, load_page)) if shards.levels else ():
+        yield from (entry for entry in reversed(open_page(page, load_page(page), 0)) if isinstance(entry, Shard))
 
 
 def iter_rows(shards: ShardList, load_page: LoadPage, start: int, stop: int | None) -> Iterator[tuple[int, Shard]]:
@@ -103,6 +182,51 @@ def iter_rows(shards: ShardList, load_page: LoadPage, start: int, stop: int | No
     Pages outside the rows are not loaded. With `start` 0 and `stop` None, empty shards are included.
     """
     yield from _walk(shards.pages if shards.levels else shards.shards, shards.levels, load_page, 0, start, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedShard:
+    """A shard with its position in the list, and the rows and stored rows before it."""
+
+    index: int
+    first_row: int
+    first_stored_row: int
+    shard: Shard
+
+    @property
+    def rows_key(self) -> tuple[str, Ids | int]:
+        """Shards with equal keys have the same stored rows, with the same sample ids."""
+        return self.shard.hash, self.first_stored_row if self.shard.ids is None else self.shard.ids
+
+
+def iter_located(
+    shards: ShardList, load_page: LoadPage, rows: SupportsLenAndGetItem[int] | None = None
+) -> Iterator[LocatedShard]:
+    """Yield the shards with any of these ascending rows; without rows, every shard. Other pages are not loaded."""
+    top = shards.pages if shards.levels else shards.shards
+    yield from _walk_located(top, shards.levels, load_page, (0, 0, 0), rows)
+
+
+def _walk_located(
+    entries: Sequence[Shard] | Sequence[Page],
+    level: int,
+    load_page: LoadPage,
+    start: tuple[int, int, int],
+    rows: SupportsLenAndGetItem[int] | None,
+) -> Iterator[LocatedShard]:
+    index, first_row, first_stored_row = start
+    for entry in entries:
+        count = entry.row_count or 0
+        at = bisect_left(rows, first_row) if rows is not None and count else 0
+        if rows is None or (count and at < len(rows) and rows[at] < first_row + count):
+            if isinstance(entry, Page):
+                inner = open_page(entry, load_page(entry), level - 1)
+                before = (index, first_row, first_stored_row)
+                yield from _walk_located(inner, level - 1, load_page, before, rows)
+            else:
+                yield LocatedShard(index, first_row, first_stored_row, entry)
+        index += entry.shard_count if isinstance(entry, Page) else 1
+        first_row, first_stored_row = first_row + count, first_stored_row + entry.stored_count
 
 
 class ShardLookup:
@@ -236,29 +360,36 @@ def _with_levels(top: list[Page], levels: int, built: dict[str, bytes]) -> Paged
 
 def _close_pages(entries: Sequence[_Entry], level: int, built: dict[str, bytes]) -> list[Page]:
     """Cut entries into pages and add the bytes of each page to `built`."""
-    pages: list[Page] = []
+    ends: list[int] = [*_page_ends(entries)]
+    if entries and (not ends or ends[-1] < len(entries)):
+        ends.append(len(entries))
+    return [_make_page(entries[start:end], level, built) for start, end in pairwise([0, *ends])]
+
+
+def _page_ends(entries: Sequence[_Entry]) -> Iterator[int]:
+    """Yield the position after each entry that ends a page."""
     start = 0
     for position, entry in enumerate(entries):
         count = position + 1 - start
-        ends = count >= PAGE_MIN_ENTRIES and int(entry.hash[:8], 16) % PAGE_TARGET_ENTRIES == 0
-        if ends or count == PAGE_MAX_ENTRIES:
-            pages.append(_make_page(entries[start : position + 1], level, built))
+        is_boundary = count >= PAGE_MIN_ENTRIES and int(entry.hash[:8], 16) % PAGE_TARGET_ENTRIES == 0
+        if is_boundary or count == PAGE_MAX_ENTRIES:
+            yield position + 1
             start = position + 1
-    if start < len(entries):
-        pages.append(_make_page(entries[start:], level, built))
-    return pages
 
 
 def _make_page(entries: Sequence[_Entry], level: int, built: dict[str, bytes]) -> Page:
     listed: list[Json] = [page_json(entry) if isinstance(entry, Page) else shard_json(entry) for entry in entries]
-    data = canonical_json({"format": 1, "level": level, "entries": listed})
+    version = max(entry.format for entry in entries)
+    data = canonical_json({"format": version, "level": level, "entries": listed})
     digest = sha256_hex(data)
     page = Page(
         hash=digest,
         byte_size=len(data),
         shard_count=sum(entry.shard_count if isinstance(entry, Page) else 1 for entry in entries),
         row_count=sum(entry.row_count or 0 for entry in entries),
-        data_bytes=sum(entry.data_bytes if isinstance(entry, Page) else entry.byte_size for entry in entries),
+        data_bytes=sum(entry.data_bytes for entry in entries),
+        deleted_count=sum(entry.deleted_count for entry in entries),
+        format=version,
     )
     try:
         open_page(page, data, level)  # never store what no reader could parse
@@ -266,27 +397,6 @@ def _make_page(entries: Sequence[_Entry], level: int, built: dict[str, bytes]) -
         raise BadInputError(f"a shard list cannot be stored: {error.message}") from error
     built[digest] = data
     return page
-
-
-def shard_json(shard: Shard) -> dict[str, Json]:
-    """Encode a shard, for manifests and pages."""
-    out: dict[str, Json] = {"hash": shard.hash, "byte_size": shard.byte_size}
-    if shard.row_count is not None:
-        out["row_count"] = shard.row_count
-    if shard.footer is not None:
-        out["footer"] = {"byte_size": shard.footer.byte_size, "xxh3": shard.footer.xxh3}
-    return out
-
-
-def page_json(page: Page) -> dict[str, Json]:
-    """Encode a page reference, for manifests and pages."""
-    return {
-        "hash": page.hash,
-        "byte_size": page.byte_size,
-        "shard_count": page.shard_count,
-        "row_count": page.row_count,
-        "data_bytes": page.data_bytes,
-    }
 
 
 def open_page(page: Page, data: bytes, level: int) -> list[Shard] | list[Page]:
@@ -302,9 +412,23 @@ def open_page(page: Page, data: bytes, level: int) -> list[Shard] | list[Page]:
             sums = ShardList(pages=tuple(pages))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ManifestCorruptedError(f"page {page.hash} cannot be decoded: {error}") from error
-    found = (document.format, document.level, sums.shard_count, sums.row_count, sums.data_bytes)
-    promised = (1, level, page.shard_count, page.row_count, page.data_bytes)
+    found = (document.format, document.level, sums.shard_count, sums.row_count, sums.data_bytes, sums.deleted_count)
+    promised = (page.format, level, page.shard_count, page.row_count, page.data_bytes, page.deleted_count)
     sizes = [number for e in entries for number in (e.byte_size, e.row_count or 0)]
     if found != promised or min(sizes, default=0) < 0 or not are_digests([e.hash for e in entries]):
         raise ManifestCorruptedError(f"page {page.hash} does not match its reference")
+    if document.format != max((e.format for e in entries), default=1):
+        raise ManifestCorruptedError(f"page {page.hash} has format {document.format}, which its entries do not need")
+    for entry in entries:
+        if entry.format != 1:
+            _check_entry(page, entry)
     return entries
+
+
+def _check_entry(page: Page, entry: Shard | Page) -> None:
+    if isinstance(entry, Page):
+        problems = [] if entry.format == 2 and entry.deleted_count >= 0 else [("format", f"is {entry.format}")]
+    else:
+        problems = list(check_shard(entry))
+    for member, problem in problems:
+        raise ManifestCorruptedError(f"page {page.hash}: `{member}` of entry {entry.hash} {problem}")

@@ -10,8 +10,11 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from warpdata.errors import BadInputError, CorruptError, ManifestCorruptedError, UnsupportedError
 from warpdata.limits import (
+    MAX_GENERATIONS,
     MAX_MANIFEST_BYTES,
     MAX_NAME_LENGTH,
     MAX_PAGE_BYTES,
@@ -22,7 +25,14 @@ from warpdata.limits import (
 from warpdata.primitives.hashing import Blob, blob_key, is_digest, sha256_hex
 from warpdata.primitives.strict_json import decode_json
 from warpdata.repository.manifest.canonical import Json, JsonObject, canonical_json
-from warpdata.repository.manifest.codec import version_of
+from warpdata.repository.manifest.codec import (
+    ROW_MEMBERS,
+    check_changes,
+    check_shard,
+    convert_changes,
+    convert_row_members,
+    version_of,
+)
 from warpdata.repository.manifest.model import (
     FORMAT,
     PAYLOAD_SECTIONS,
@@ -31,6 +41,7 @@ from warpdata.repository.manifest.model import (
     Manifest,
     Page,
     Payload,
+    SchemaChange,
     Shard,
     ShardList,
     TableEntry,
@@ -44,10 +55,23 @@ ARTIFACT_KINDS = ("tar_shards", "webdataset_shards", "files")
 REF_TYPES = ("file", "image", "audio", "video")
 
 _XXH3 = re.compile(r"[0-9a-f]{16}")
+_GENERATION = re.compile(r"[0-9a-f]{8}")
 _T = TypeVar("_T")
 _ROOT_KEYS = frozenset(
-    {"format", "dataset_id", "version_hash", "tables", *PAYLOAD_SECTIONS, "bindings", "stats", "metadata"}
+    {
+        "format",
+        "dataset_id",
+        "version_hash",
+        "tables",
+        *PAYLOAD_SECTIONS,
+        "bindings",
+        "stats",
+        "metadata",
+        "generations",
+    }
 )
+_ROW_MEMBERS = frozenset(ROW_MEMBERS)
+_SHARD_MEMBERS = frozenset({"row_count", "footer"}) | _ROW_MEMBERS
 _HINT = "The stored copy is corrupt: `warp verify` lists all problems, and publishing again repairs it."
 
 
@@ -128,8 +152,8 @@ class _Parser:
             raise UnsupportedError(
                 f"the manifest has format {version}; this warpdata reads up to {FORMAT}", hint="Upgrade warpdata."
             )
-        if version != FORMAT:
-            self._problem("$.format", f"is {version!r}, not {FORMAT}")
+        if version not in range(1, FORMAT + 1):
+            self._problem("$.format", f"is {version!r}, not 1 to {FORMAT}")
         self._only(root, _ROOT_KEYS, "$")
         self._digest(root.get("version_hash"), "$.version_hash")
         manifest = Manifest(
@@ -141,7 +165,10 @@ class _Parser:
             },
             bindings=self._bindings(root.get("bindings", []), "$.bindings"),
             metadata=self._object(root.get("metadata", {}), "$.metadata"),
+            generations=self._generations(root.get("generations", {}), "$.generations"),
         )
+        if version in range(1, FORMAT + 1) and version != manifest.format:
+            self._problem("$.format", f"is {version}, but the content needs {manifest.format}")
         self._stats(root.get("stats"), manifest)
         self._check_artifacts(manifest)
         return manifest
@@ -166,11 +193,36 @@ class _Parser:
 
     def _table(self, value: Json, path: str) -> TableEntry:
         entry = self._object(value, path)
-        self._only(entry, {"format", "shards", "shard_pages", "schema"}, path)
+        self._only(entry, {"format", "shards", "shard_pages", "schema", "schema_changes", "next_id"}, path)
         if entry.get("format") != "parquet":
             self._problem(f"{path}.format", f"is {entry.get('format')!r}, not 'parquet'")
         schema = self._object(entry["schema"], f"{path}.schema") if "schema" in entry else None
-        return TableEntry(self._shards(entry, path, rows_required=True), schema=schema)
+        changes = self._changes(entry["schema_changes"], f"{path}.schema_changes") if "schema_changes" in entry else ()
+        next_id = self._count(entry["next_id"], f"{path}.next_id") if "next_id" in entry else None
+        shards = self._shards(entry, path, rows_required=True)
+        for at, shard in enumerate(shards.shards):
+            for member, problem in check_shard(shard, len(changes)):
+                self._problem(f"{path}.shards[{at}].{member}", problem)
+        return TableEntry(shards, schema=schema, changes=changes, next_id=next_id)
+
+    def _changes(self, value: Json, path: str) -> tuple[SchemaChange, ...]:
+        try:
+            changes = convert_changes(value)
+        except msgspec.ValidationError as error:
+            self._problem(path, f"does not list schema changes: {error}")
+            return ()
+        for member, problem in check_changes(changes):
+            self._problem(f"{path}{member}", problem)
+        return changes
+
+    def _generations(self, value: Json, path: str) -> dict[str, str]:
+        listed = self._object(value, path)
+        if len(listed) > MAX_GENERATIONS:
+            self._problem(path, f"has {len(listed)} entries; the limit is {MAX_GENERATIONS}")
+        for digest, generation in listed.items():
+            self._digest(digest, f"{path} key")
+            self._matching(generation, _GENERATION, f"{path}.{digest[:64]}")
+        return {digest: str(generation) for digest, generation in listed.items()}
 
     def _payload(self, value: Json, path: str) -> Payload:
         entry = self._object(value, path)
@@ -195,17 +247,25 @@ class _Parser:
         listed = self._list(tree.get("pages"), f"{where}.pages")
         if shards or not 1 <= levels <= MAX_PAGE_LEVELS or not 1 <= len(listed) <= MAX_TOP_PAGES:
             self._problem(where, "must replace inline shards, with 1 to 8 levels and 1 to 256 pages")
-        pages = tuple(self._page(item, f"{where}.pages[{i}]") for i, item in enumerate(listed))
+        pages = tuple(self._page(item, f"{where}.pages[{i}]", rows_required) for i, item in enumerate(listed))
         return ShardList(pages=pages, levels=levels)
 
     def _shard(self, value: Json, path: str, rows_required: bool) -> Shard:
-        blob = self._blob(value, path, frozenset({"row_count", "footer"}))
+        blob = self._blob(value, path, _SHARD_MEMBERS if rows_required else frozenset({"row_count", "footer"}))
         entry = self._object(value, path)
         rows = self._count(entry["row_count"], f"{path}.row_count") if "row_count" in entry else None
         if rows is None and rows_required:
             self._problem(f"{path}.row_count", "is missing")
         footer = self._footer(entry["footer"], f"{path}.footer", blob) if "footer" in entry else None
-        return Shard(blob.hash, blob.byte_size, rows, footer)
+        if not rows_required or not entry.keys() & _ROW_MEMBERS:
+            return Shard(blob.hash, blob.byte_size, rows, footer)
+        if "external" in entry and "uri" in entry:
+            self._problem(f"{path}.uri", "does not belong to an external shard")
+        try:
+            return Shard(blob.hash, blob.byte_size, rows, footer, **convert_row_members(entry))
+        except msgspec.ValidationError as error:
+            self._problem(path, f"has a member of another shape: {error}")
+            return Shard(blob.hash, blob.byte_size, rows, footer)
 
     def _footer(self, value: Json, path: str, blob: Blob) -> Footer:
         entry = self._object(value, path)
@@ -215,14 +275,19 @@ class _Parser:
             self._problem(f"{path}.byte_size", f"is {size}, more than the shard's {blob.byte_size}")
         return Footer(size, self._matching(entry.get("xxh3"), _XXH3, f"{path}.xxh3"))
 
-    def _page(self, value: Json, path: str) -> Page:
+    def _page(self, value: Json, path: str, rows_required: bool) -> Page:
         sums = ("shard_count", "row_count", "data_bytes")
-        blob = self._blob(value, path, frozenset(sums))
+        row_members = {"deleted_count", "format"} if rows_required else set()
+        blob = self._blob(value, path, frozenset({*sums, *row_members}))
         entry = self._object(value, path)
         shard_count, row_count, data_bytes = (self._count(entry.get(key), f"{path}.{key}") for key in sums)
+        deleted_count = self._count(entry.get("deleted_count", 0), f"{path}.deleted_count")
+        version = self._count(entry.get("format", 1), f"{path}.format")
+        if not 1 <= version <= FORMAT or (deleted_count and version == 1):
+            self._problem(f"{path}.format", f"is {version}, with {deleted_count} deleted rows")
         if blob.byte_size > MAX_PAGE_BYTES:
             self._problem(f"{path}.byte_size", f"is {blob.byte_size}; the limit is {MAX_PAGE_BYTES}")
-        return Page(blob.hash, blob.byte_size, shard_count, row_count, data_bytes)
+        return Page(blob.hash, blob.byte_size, shard_count, row_count, data_bytes, deleted_count, version)
 
     def _blob(self, value: Json, path: str, more: frozenset[str]) -> Blob:
         entry = self._object(value, path)

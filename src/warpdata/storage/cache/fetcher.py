@@ -1,23 +1,25 @@
 """Single-flight downloads into the cache: one reader fetches each unit of a blob, and all readers use it.
 
 A reader that needs bytes claims the units that no reader has claimed, and fetches them. It waits for units that
-another reader has claimed, but not for long: the store has them too. A few tasks of the I/O pool fetch whole blobs.
-A disk that fails is never reported to a reader. Implements "Fetching" of docs/specs/cache.md.
+another reader has claimed, but not for long: the store has them too. Tasks of the I/O pool fetch whole blobs: few at
+first, to leave the network to the readers that wait for their first bytes, then as many as the pool allows. A disk
+that fails is never reported to a reader. Implements "Fetching" of docs/specs/cache.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial as partial_call
 from itertools import islice
 
 from warpdata.errors import CorruptError, StorageError, StoreTimeoutError, WarpError
 from warpdata.limits import KIB, MIB
+from warpdata.primitives.adaptive_limit import AdaptiveSize
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Blob, OnBytes, blob_key
-from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.parallel import IO_POOL, REQUEST_LIMIT
 from warpdata.primitives.ranges import ByteRange
 from warpdata.storage import Reader
 from warpdata.storage.cache.blob_cache import BlobCache, Refusal
@@ -28,11 +30,8 @@ from warpdata.storage.cache.policy import FetchPolicy
 __all__ = ["BlobFetcher", "Filled"]
 
 _MAX_PREFETCH = 1024
-_FETCH_TASKS = 4
-_MIN_PIECE_BYTES = 256 * KIB
-_MAX_PIECE_BYTES = 8 * MIB
-_PIECE_S = (0.25, 1.0)
-"""Pieces grow while one takes less time, and shrink if it takes more: waiting readers see steady progress."""
+_FIRST_TASKS = 4
+_MIN_PIECE_BYTES, _FIRST_PIECE_BYTES, _MAX_PIECE_BYTES = 256 * KIB, 1 * MIB, 8 * MIB
 _POLL_S = 0.02
 _STALL_S = 5.0
 """A read waits for claimed units until nothing has arrived for this long."""
@@ -57,13 +56,14 @@ class BlobFetcher:
         self._reader = reader
         self._cache = cache
         self._partials = OpenPartials(reader, cache)
-        self._piece_bytes = 4 * _MIN_PIECE_BYTES
+        self._piece_size = AdaptiveSize(_FIRST_PIECE_BYTES, _MIN_PIECE_BYTES, _MAX_PIECE_BYTES, clock=cache.clock)
         self._reset_after_fork()
         register_after_fork(self._reset_after_fork)
 
     def _reset_after_fork(self) -> None:
-        self._task_count = 0
-        self._executor = IO_POOL.executor(_FETCH_TASKS)
+        self._task_count = self._reading = 0
+        self._max_tasks = _FIRST_TASKS
+        self._executor = IO_POOL.executor()
 
     @property
     def is_idle(self) -> bool:
@@ -135,7 +135,8 @@ class BlobFetcher:
         while True:
             claimed = partial.claim(wanted)
             if claimed:
-                fetched += self._fetch(partial, claimed)
+                with self._counted_reads():
+                    fetched += self._fetch(partial, claimed)
                 continue
             if not partial.missing(wanted):
                 break
@@ -154,6 +155,17 @@ class BlobFetcher:
             self._cache.counters.hit(sum(map(len, found)))
         return found
 
+    @contextmanager
+    def _counted_reads(self) -> Iterator[None]:
+        """Count a fetch that a reader waits for. Background tasks do not become more meanwhile."""
+        with self._partials.lock:
+            self._reading += 1
+        try:
+            yield
+        finally:
+            with self._partials.lock:
+                self._reading -= 1
+
     def _fetch(self, partial: PartialBlob, claimed: Sequence[ByteRange]) -> list[tuple[ByteRange, memoryview]]:
         """Fetch claimed ranges into the partial blob, and end the claims."""
         key = blob_key(partial.blob.hash)
@@ -171,10 +183,9 @@ class BlobFetcher:
 
     def _after_write(self, state: BlobState, partial: PartialBlob, policy: FetchPolicy | None) -> None:
         """Commit the blob if it is complete, or fetch the rest if it is due."""
-        if partial.is_closed:
-            return
         if partial.state is not PartialState.LIVE:
-            self._partials.detach(state, partial)
+            if not partial.is_closed:  # else another thread is ending it, and records why
+                self._partials.detach(state, partial)
             return
         is_complete = partial.is_complete
         with self._partials.lock:
@@ -297,7 +308,7 @@ class BlobFetcher:
             self._partials.changed.notify()
 
     def _start_task(self) -> None:
-        if self._task_count < _FETCH_TASKS:
+        if self._task_count < self._max_tasks:
             self._task_count += 1
             self._executor.submit(self._run)
 
@@ -333,11 +344,10 @@ class BlobFetcher:
     def _next_step(self, state: BlobState, partial: PartialBlob) -> _Step | None:
         """Return a step that advances this blob, or None if other readers are fetching all that is missing."""
         try:
-            if partial.is_closed:  # another thread is ending it
-                return None
             if partial.state is not PartialState.LIVE:
-                return lambda: self._partials.detach(state, partial)
-            claimed = partial.claim_next(self._piece_bytes)
+                # A closed one is not live either: another thread is ending it, and records why.
+                return None if partial.is_closed else lambda: self._partials.detach(state, partial)
+            claimed = partial.claim_next(self._piece_size.value)
             if claimed:
                 return lambda: self._guard(state, partial, lambda: self._fetch_piece(partial, claimed))
             if partial.is_complete and partial.begin_commit():
@@ -358,13 +368,12 @@ class BlobFetcher:
                     self._partials.queue.pop(state.digest, None)
 
     def _fetch_piece(self, partial: PartialBlob, claimed: Sequence[ByteRange]) -> None:
-        begun = self._cache.clock()
-        self._fetch(partial, claimed)
-        elapsed_s, (fast_s, slow_s) = self._cache.clock() - begun, _PIECE_S
-        if elapsed_s < fast_s:
-            self._piece_bytes = min(_MAX_PIECE_BYTES, 2 * self._piece_bytes)
-        elif elapsed_s > slow_s:
-            self._piece_bytes = max(_MIN_PIECE_BYTES, self._piece_bytes // 2)
+        """Fetch a piece. Pieces become large first, then more of them are fetched at a time."""
+        before = self._piece_size.value
+        with self._piece_size.measuring(sum(span.size_bytes for span in claimed)):
+            self._fetch(partial, claimed)
+        if self._piece_size.value <= before and not self._reading:
+            self._max_tasks = max(_FIRST_TASKS, min(self._max_tasks + 1, REQUEST_LIMIT.value))
 
     def _commit(self, state: BlobState, partial: PartialBlob) -> None:
         """Verify a complete blob and make it an entry."""
@@ -372,12 +381,14 @@ class BlobFetcher:
         counters = self._cache.counters
         if strong != state.digest:
             counters.add("rejected")
-            self._cache.abandon(partial, for_all=True)
-            raise CorruptError(
+            error = CorruptError(
                 f"blob {state.digest} in {self._reader.url} does not hold the {partial.blob.byte_size} bytes "
                 "its name promises",
                 hint="Publish it again, or restore the store.",
             )
+            # Recorded before the files go, because a caller of `fill` that finds none looks for the error.
+            self._partials.fail(state, partial, error, for_all=True)
+            return
         state.is_committed = True  # first, because other threads look for the entry
         if not self._cache.commit(partial, quick):
             state.is_committed = False

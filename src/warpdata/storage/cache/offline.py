@@ -6,6 +6,7 @@ Opens no socket and resolves no credentials. Implements "Offline" of docs/specs/
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from warpdata.errors import DeniedError, ErrorKind, LimitExceededError, NotCachedError, UnsupportedError
@@ -138,6 +139,12 @@ class OfflineStore(OfflineReader):
 
     def delete(self, key: str) -> None:
         raise self._denied(key)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        raise self._denied(keys[0] if keys else "")
+
+    def remove_abandoned(self, before: datetime, *, dry_run: bool = False) -> tuple[int, int]:
+        raise self._denied("unfinished writes")
 
     def refuse_change(self, name: str) -> None:
         """Raise `DeniedError` for a change of `name`, before any work for it is done."""

@@ -154,8 +154,13 @@ class OpenPartials:
         self._cache.abandon(opened)
         return Refusal.BACKOFF
 
-    def fail(self, state: BlobState, partial: PartialBlob | None, failure: BaseException) -> None:
-        """End a fill with an error. The files go before the state, so that a caller of `fill` finds none."""
+    def fail(
+        self, state: BlobState, partial: PartialBlob | None, failure: BaseException, *, for_all: bool = False
+    ) -> None:
+        """End a fill with an error. The files go before the state, so that a caller of `fill` finds none.
+
+        With `for_all`, the fill ends for other processes too.
+        """
         with self.lock:
             is_first = state.partial is partial and (partial is None or state.failed_partial is not partial)
             if is_first:
@@ -163,7 +168,7 @@ class OpenPartials:
                 state.failure = failure
                 state.retry_at = self._cache.clock() + BACKOFF_S
         if partial is not None:
-            self._cache.abandon(partial)
+            self._cache.abandon(partial, for_all=for_all)
         with self.lock:
             if state.partial is partial:
                 self._forget_partial(state)

@@ -19,7 +19,7 @@ import msgspec
 
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.lock_file import LockFile
-from warpdata.storage import IOMetrics, IOStats, open_private
+from warpdata.storage import IOMetrics, IOStats, check_private_directory, open_private
 
 __all__ = ["CacheStats", "TotalsWriter", "add_to_totals", "read_totals"]
 
@@ -94,6 +94,7 @@ def add_to_totals(directory: Path, counts: IOStats) -> bool:
     if not any(asdict(counts).values()) or not directory.is_dir():
         return False
     with suppress(OSError):
+        check_private_directory(directory)
         file = LockFile(open_private(directory / _NAME, os.O_RDWR | os.O_CREAT))
         if file.try_lock(exclusive=True):
             known = asdict(_parse(os.pread(file.fd, _MAX_BYTES, 0)))

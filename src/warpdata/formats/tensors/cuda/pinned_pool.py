@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import threading
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -84,6 +85,22 @@ class PinnedPool:
             if slot.in_use:
                 self._wait_for(slot)
             return slot
+
+    @contextlib.contextmanager
+    def slot_later(self) -> Iterator[Callable[[], PinnedSlot]]:
+        """Yield a function that takes a slot on its first call. The slot is released when the block ends."""
+        taken: list[PinnedSlot] = []
+
+        def take() -> PinnedSlot:
+            if not taken:
+                taken.append(self.acquire())
+            return taken[0]
+
+        try:
+            yield take
+        finally:
+            for slot in taken:
+                self.release(slot)
 
     def release(self, slot: PinnedSlot) -> None:
         """Return a slot to the pool, for reuse once every copy enqueued so far is done."""

@@ -21,7 +21,7 @@ from warpdata.formats.tensors.plan import Pad, Permute
 from warpdata.formats.tensors.reads import ReadRequest
 from warpdata.formats.tensors.strided_copy import StridedCopy
 from warpdata.formats.tensors.transfer import ScratchBuffer, TransferTask, deliver, threads_for
-from warpdata.primitives.parallel import IO_POOL
+from warpdata.primitives.parallel import IO_POOL, usable_cores
 
 __all__ = ["TransferDevice", "fill_device", "slot_bytes_for"]
 
@@ -53,7 +53,7 @@ def fill_device(
     """Carry out a task in device memory. The device is done with the target when this returns or raises."""
     transfer = _DeviceTransfer(task, target, pool, device)
     limit = threads_for(task, threads, spare=task.leaves is None)
-    verifier = transfer.verifier(limit)
+    verifier = transfer.verifier(min(limit, usable_cores()))  # more threads hash no faster
     with device.entered():
         device.begin()
         try:
@@ -107,50 +107,54 @@ class _DeviceTransfer:
         self._move(read, ScratchBuffer(), True)
 
     def _move(self, read: ReadRequest, scratch: ScratchBuffer, verify: bool) -> None:
-        slot = self._pool.acquire()
-        try:
+        """Move one request. A slot is taken when bytes are there to be copied, or a source can read into it."""
+        with self._pool.slot_later() as take_slot:
             part = read.parts[0]
             if len(read.parts) == 1 and part.target_span == part.size and (part.is_plain or read.gathers):
                 first = part.target
 
                 def destination(part: StridedCopy) -> memoryview:
-                    return slot.view[part.target - first : part.target - first + part.target_span]
+                    return take_slot().view[part.target - first : part.target - first + part.target_span]
 
                 deliver(read, self._task, destination, verify=verify, scratch=scratch)
-                self._device.copy(self._target.address(part.target), slot.address, part.size)
+                self._device.copy(self._target.address(part.target), take_slot().address, part.size)
             elif all(part.is_plain for part in read.parts):
-                self._move_plain(read, slot, verify, scratch)
+                self._move_plain(read, take_slot, verify, scratch)
             else:
-                self._move_wide(read, slot, verify)
-        finally:
-            self._pool.release(slot)
+                self._move_wide(read, take_slot, verify)
         if self._permutes:
             self._permute_completed(read)
 
-    def _move_plain(self, read: ReadRequest, slot: PinnedSlot, verify: bool, scratch: ScratchBuffer) -> None:
+    def _move_plain(
+        self, read: ReadRequest, take_slot: Callable[[], PinnedSlot], verify: bool, scratch: ScratchBuffer
+    ) -> None:
         """Copy neighbours in the target together, with the padding between them."""
-        clusters = _clusters(read.parts, slot, self._pads)
+        clusters, gaps = _clusters(read.parts, self._pads)
         starts = [start for start, _, _ in clusters]
 
         def destination(part: StridedCopy) -> memoryview:
             start, _, offset = clusters[bisect_right(starts, part.target) - 1]
             first = offset + part.target - start
-            return slot.view[first : first + part.size]
+            return take_slot().view[first : first + part.size]
 
         deliver(read, self._task, destination, verify=verify, scratch=scratch)
+        slot = take_slot()
+        for offset, gap in gaps:
+            slot.view[offset : offset + gap] = bytes(gap)
         for start, end, offset in clusters:
             self._device.copy(self._target.address(start), slot.address + offset, end - start)
 
-    def _move_wide(self, read: ReadRequest, slot: PinnedSlot, verify: bool) -> None:
+    def _move_wide(self, read: ReadRequest, take_slot: Callable[[], PinnedSlot], verify: bool) -> None:
         """Copy all bytes of a request to the device, which picks the blocks."""
         size = read.end - read.start
         part = StridedCopy(read.start, 0, size)
         whole = ReadRequest(read.source, read.start, read.end, (part,), leaves=read.leaves)
 
         def destination(part: StridedCopy) -> memoryview:
-            return slot.view[part.target : part.target + part.size]
+            return take_slot().view[part.target : part.target + part.size]
 
         deliver(whole, self._task, destination, verify=verify, scratch=ScratchBuffer())
+        slot = take_slot()
         for part in read.parts:
             self._device.copy_blocks(
                 self._target.at(part.target, part.target_span),
@@ -180,9 +184,12 @@ class _DeviceTransfer:
                     self._device.permute(self._target.at(permute.target, permute.size), permute)
 
 
-def _clusters(parts: Sequence[StridedCopy], slot: PinnedSlot, pads: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """Return (start, end, offset in the slot), ascending. Padding between parts is zeroed in the slot."""
+def _clusters(
+    parts: Sequence[StridedCopy], pads: Mapping[int, int]
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
+    """Return (start, end, offset in the slot), ascending, and (offset, size) of the padding between parts."""
     out: list[tuple[int, int, int]] = []
+    gaps: list[tuple[int, int]] = []
     offset = 0
     for part in sorted(parts, key=lambda part: part.target):
         end = part.target + part.size
@@ -190,10 +197,10 @@ def _clusters(parts: Sequence[StridedCopy], slot: PinnedSlot, pads: Mapping[int,
         gap = part.target - last
         # Any other bytes than padding between two parts belong to another request.
         if out and (gap == 0 or (gap <= _MAX_PAD_BYTES and pads.get(last) == gap)):
-            slot.view[offset : offset + gap] = bytes(gap)
+            gaps.append((offset, gap))
             out[-1] = (start, end, begin)
             offset += gap + part.size
         else:
             out.append((part.target, end, offset))
             offset += part.size
-    return out
+    return out, gaps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from warpdata.datasets import Dataset
@@ -13,14 +13,11 @@ from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob, blob_key, fingerprint_file, sha256_hex
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
-from warpdata.publish.upload import retry_unknown
-from warpdata.repository.catalog import VersionRef
+from warpdata.repository.catalog import VersionRef, retry_unknown
 from warpdata.session import Session, open_cache, open_metadata_files
-from warpdata.storage import verify_blob
+from warpdata.storage import GenerationReader, verify_blob
 
 __all__ = ["Verification", "verify"]
-
-_READ_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,8 @@ def verify(
     `repair` replaces missing and corrupt blobs of which the cache of this machine has a valid copy.
     """
     dataset = open_by_address(target, store=store) if isinstance(target, str) else target
-    reader = dataset.session.writer  # not `session.reader`, which may answer from the cache
+    generations = dataset.manifest.generations
+    reader = GenerationReader(dataset.session.writer, generations)  # not `session.reader`, which may be a cache
     try:
         blobs = sorted(set(dataset.blobs()))
     except WarpError as error:
@@ -61,9 +59,9 @@ def verify(
         counter.finish_file()
         return None if finding is None else finding.message
 
-    findings = IO_POOL.map_all(check, blobs, limit=_READ_THREADS)
+    findings = IO_POOL.map_all(check, blobs)
     corrupt = {blob: finding for blob, finding in zip(blobs, findings, strict=True) if finding}
-    repaired = _restore(dataset.session, list(corrupt)) if repair else ()
+    repaired = _restore(dataset.session, list(corrupt), generations) if repair else ()
     for blob in repaired:
         del corrupt[blob]
     problems = (*corrupt.values(), *_corrupt_parts(dataset, corrupt.keys()))
@@ -71,31 +69,33 @@ def verify(
     return Verification(len(blobs), sum(blob.byte_size for blob in blobs), problems, digests)
 
 
-def _restore(session: Session, blobs: Sequence[Blob]) -> tuple[Blob, ...]:
+def _restore(session: Session, blobs: Sequence[Blob], generations: Mapping[str, str]) -> tuple[Blob, ...]:
     """Replace blobs in the store by copies in the cache. Return those that are valid now."""
     cache, small = open_cache(session.settings), open_metadata_files(session.settings, session.writer.url)
 
     def restore(blob: Blob) -> bool:
-        key, writer, entry = blob_key(blob.hash), session.writer, cache.find_intact(blob.hash)
+        writer, entry = session.writer, cache.find_intact(blob.hash)
+        key = blob_key(blob.hash, generations.get(blob.hash))
         if entry is not None:
             found = fingerprint_file(entry.path)  # the cache compares a fast hash; a store needs the strong one
             if found.blob == blob:
                 retry_unknown(lambda: writer.replace_file(key, entry.path, found), session.pause)
                 return True
-        page = small.load(key)
+        page = small.load(blob_key(blob.hash))  # caches know no generations
         if page is None or sha256_hex(page.data) != blob.hash:
             return False
         retry_unknown(lambda: writer.replace(key, page.data), session.pause)
         return True
 
-    done = IO_POOL.map_all(restore, blobs, limit=_READ_THREADS)
+    done = IO_POOL.map_all(restore, blobs)
     return tuple(blob for blob, is_restored in zip(blobs, done, strict=True) if is_restored)
 
 
 def _corrupt_parts(dataset: Dataset, corrupt: Collection[Blob]) -> Iterator[str]:
     if not corrupt:
         return
-    session = replace(dataset.session, reader=dataset.session.writer, media=None)
+    direct = GenerationReader(dataset.session.writer, dataset.manifest.generations)
+    session = replace(dataset.session, reader=direct, media=None)
     ref = VersionRef(dataset.id, dataset.version)
     version = VersionContext(session, ref, dataset.manifest, session.catalog.load_page)
     for kind, entries in entries_by_kind(dataset.manifest):

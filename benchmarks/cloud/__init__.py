@@ -1,0 +1,1 @@
+"""Scenarios over a network like that of a cloud: latency, and a bandwidth for each connection."""

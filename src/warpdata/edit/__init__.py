@@ -1,0 +1,31 @@
+"""Edits of a dataset: rows, columns, files and episodes change, and one commit makes the next version.
+
+docs/specs/publish.md is the normative text.
+"""
+
+from warpdata.edit.branch_compaction import Compacted, compact_branch, plan_compaction
+from warpdata.edit.branch_merge import MergePlan, MergeRequest, merge_branch, plan_merge
+from warpdata.edit.compaction import CompactionOptions
+from warpdata.edit.edit import Edit, EditOptions, EditSummary, transaction_of
+from warpdata.edit.sample_diff import SampleChange, SampleDiff
+from warpdata.edit.table_merge import MergeConflict
+from warpdata.edit.version_merge import MergePolicy
+
+__all__ = [
+    "Compacted",
+    "CompactionOptions",
+    "Edit",
+    "EditOptions",
+    "EditSummary",
+    "MergeConflict",
+    "MergePlan",
+    "MergePolicy",
+    "MergeRequest",
+    "SampleChange",
+    "SampleDiff",
+    "compact_branch",
+    "merge_branch",
+    "plan_compaction",
+    "plan_merge",
+    "transaction_of",
+]

@@ -1,0 +1,92 @@
+"""Compaction of a branch as a commit. Another commit that is first makes it start again from the new head."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from warpdata.edit.compaction import CompactionOptions, compact_table, find_runs
+from warpdata.edit.proposal import EditProposal, commit_change
+from warpdata.edit.table_draft import TableDraft
+from warpdata.edit.workspace import EditWorkspace, FindTransform
+from warpdata.kinds import VersionContext, pick_entry
+from warpdata.kinds.tables import TABLES
+from warpdata.publish import Placement
+from warpdata.repository.catalog import Head, Propose, Transaction, VersionRef
+from warpdata.repository.manifest import LoadPage, Manifest, ShardList, TableEntry, differing_shards
+from warpdata.session import Session
+
+__all__ = ["Compacted", "compact_branch", "plan_compaction"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The head after a compaction, and the number of shards of each table that were rewritten."""
+
+    version: str
+    commit: str
+    changed: bool
+    shards: dict[str, int]
+
+
+@dataclass
+class _Compaction:
+    workspace: EditWorkspace
+    dataset_id: str
+    tables: Collection[str] | None
+    options: CompactionOptions
+    counts: dict[str, int] = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
+
+    def at(self, placement: Placement) -> Propose:
+        """Return the callback for a commit that holds a lease."""
+        self.placement = placement
+        return self.propose
+
+    def propose(self, head: Head | None) -> Manifest | None:
+        assert head is not None, "the branch was opened"
+        session, ref = self.workspace.session, VersionRef(self.dataset_id, head.version, head.commit)
+        manifest = session.catalog.manifest(ref)
+        tables = dict(manifest.tables)
+        self.counts = {}
+        for name, entry in _choose(manifest, self.tables).items():
+            draft = TableDraft(self.workspace, name, entry)
+            self.counts[name] = compact_table(draft, self.options)
+            tables[name] = draft.entry
+        context = VersionContext(session, ref, manifest, self.workspace.load_page)
+        edited = replace(manifest, tables=tables, metadata={})
+        return EditProposal(self.workspace, context, edited, placement=self.placement).propose(head)
+
+
+def plan_compaction(
+    manifest: Manifest, load_page: LoadPage, tables: Collection[str] | None, options: CompactionOptions
+) -> dict[str, int]:
+    """Return the number of shards of each table that a compaction would rewrite. Reads no data."""
+    counts = {}
+    for name, entry in _choose(manifest, tables).items():
+        _, listed = differing_shards(ShardList(), entry.shards, load_page)
+        counts[name] = sum(map(len, find_runs(listed, options)))
+    return {name: count for name, count in counts.items() if count}
+
+
+def compact_branch(
+    session: Session,
+    txn: Transaction,
+    tables: Collection[str] | None,
+    options: CompactionOptions,
+    find_transform: FindTransform,
+) -> Compacted:
+    """Rewrite worn and small shards of the tables of a branch."""
+    workspace = EditWorkspace(session, find_transform)
+    try:
+        work = _Compaction(workspace, txn.dataset_id, tables, options)
+        done = commit_change(session, txn, work.at)
+    finally:
+        workspace.remove()
+    return Compacted(done.version, done.commit, done.changed, {name: n for name, n in work.counts.items() if n})
+
+
+def _choose(manifest: Manifest, tables: Collection[str] | None) -> dict[str, TableEntry]:
+    """Return the tables to compact. Raise `NotFoundError` for one that the version does not have."""
+    names = manifest.tables if tables is None else [pick_entry(TABLES, manifest, name)[0] for name in tables]
+    return {name: manifest.tables[name] for name in names}

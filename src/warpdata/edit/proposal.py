@@ -1,0 +1,212 @@
+"""The version that an edit leads to, for the head that the branch has at the commit.
+
+If the branch has moved since the edit began, the edit is merged into the new head. Blobs and pages are uploaded here,
+because a merge may need new ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from warpdata.edit.compaction import merge_tail
+from warpdata.edit.table_draft import TableDraft
+from warpdata.edit.version_merge import MergePolicy, merge_versions
+from warpdata.edit.workspace import EditWorkspace
+from warpdata.errors import ConflictError
+from warpdata.kinds import VersionContext, payload_kind
+from warpdata.primitives.hashing import blob_key
+from warpdata.primitives.progress import Progress, silent
+from warpdata.publish import (
+    BuiltManifest,
+    HeadBlobs,
+    Placement,
+    StagedUpload,
+    check_cells,
+    layout_manifest,
+    place_blobs,
+    put_page,
+)
+from warpdata.repository.catalog import (
+    Committed,
+    Head,
+    Propose,
+    Transaction,
+    VersionRef,
+    commit,
+    mark_store,
+    put_manifest,
+    read_marker,
+)
+from warpdata.repository.manifest import (
+    Binding,
+    LocatedShard,
+    Manifest,
+    Page,
+    Payload,
+    ShardList,
+    TableEntry,
+    differing_shards,
+    open_page,
+    version_of,
+)
+from warpdata.session import Session
+
+__all__ = ["EditProposal", "commit_change"]
+
+
+@dataclass
+class EditProposal:
+    """The proposal of an edit for a commit. `edited` is the version that the edit makes of its base.
+
+    The last shards of the tables in `appended` are merged if they are many and small.
+    """
+
+    workspace: EditWorkspace
+    base: VersionContext
+    edited: Manifest
+    appended: Collection[str] = ()
+    progress: Progress = silent
+    policy: MergePolicy = "fail"
+    placement: Placement = field(default_factory=Placement)
+    is_merge: bool = False
+    """Commit also if the version stays the same: the history shows what was merged."""
+    shrunk: Collection[str] | None = None
+    """Artifacts that may have lost files; None for all. Rows that refer to others are not checked again."""
+    _proposed: dict[str, Manifest] = field(default_factory=dict)
+
+    def at(self, placement: Placement) -> Propose:
+        """Return the callback for a commit that holds a lease."""
+        self.placement = placement
+        return self.propose
+
+    def propose(self, head: Head | None) -> Manifest | None:
+        """Return the manifest to commit onto this head. All its blobs and pages are stored."""
+        assert head is not None, "an edit has a base, so its branch has a head"
+        if head.version not in self._proposed:
+            self._proposed[head.version] = self._build(head)
+        manifest = self._proposed[head.version]
+        if version_of(manifest) == head.version and not self.is_merge:
+            put_manifest(self.workspace.session.writer, manifest, self.workspace.session.pause)
+            return None
+        return manifest
+
+    def _build(self, head: Head) -> Manifest:
+        current = self.base.manifest
+        if head.version != self.base.ref.version:
+            current = self.workspace.session.catalog.manifest(VersionRef(self.base.ref.dataset_id, head.version))
+        self.workspace.read_generations({**self.edited.generations, **current.generations})
+        merged = merge_versions(self.workspace, self.base.manifest, current, self.edited, self.policy)
+        merged = replace(merged, tables={name: self._finish(name, entry) for name, entry in merged.tables.items()})
+        built = layout_manifest(merged, self.workspace.load_page)
+        self.workspace.add_pages(dict(built.new_pages))
+        self._check_bindings(current, built.manifest)
+        return self._store(current, built)
+
+    def _finish(self, name: str, entry: TableEntry) -> TableEntry:
+        if name not in self.appended:
+            return entry
+        draft = TableDraft(self.workspace, name, entry)
+        merge_tail(draft)
+        return draft.entry
+
+    def _check_bindings(self, before: Manifest, after: Manifest) -> None:
+        """Check the cells of bound columns that are new, or whose artifact changed."""
+        version = self.workspace.context(after)
+        for binding in after.bindings:
+            old_artifact = before.artifacts.get(binding.artifact)
+            is_same = binding in before.bindings and (
+                old_artifact == after.artifacts[binding.artifact]
+                or (self.shrunk is not None and binding.artifact not in self.shrunk)
+            )
+            old, new = before.tables.get(binding.table), after.tables[binding.table]
+            if is_same and old == new:
+                continue
+            kept = old.shards if is_same and old is not None else ShardList()
+            added = self._new_files(kept, new)
+            if added:
+                artifact = payload_kind("artifacts").open(version, binding.artifact)
+                check_cells(binding, self._column_parts(binding, new, added), artifact)
+
+    def _new_files(self, old: ShardList, new: TableEntry) -> list[LocatedShard]:
+        before, after = differing_shards(old, new.shards, self.workspace.load_page)
+        known = {placed.shard.hash for placed in before}
+        return [placed for placed in after if placed.shard.hash not in known]
+
+    def _column_parts(
+        self, binding: Binding, entry: TableEntry, added: Sequence[LocatedShard]
+    ) -> Iterator[tuple[str, int, list[object]]]:
+        for placed in added:
+            only = replace(entry, shards=ShardList((placed.shard,)), next_id=None)
+            table, row = self.workspace.open_table(binding.table, only), placed.first_row
+            for batch in table.select([binding.column]).batches():
+                yield f"table {binding.table!r}", row, batch.column(0).to_pylist()
+                row += batch.num_rows
+
+    def _store(self, before: Manifest, built: BuiltManifest) -> Manifest:
+        """Upload the staged blobs and pages that the version needs and the head does not have, at safe keys."""
+        session, digests = self.workspace.session, set(self._needed_blobs(before, built.manifest))
+        staged = [blob for digest in sorted(digests) if (blob := self.workspace.blob(digest)) is not None]
+        self._check_uncollected(digests - {blob.fingerprint.blob.hash for blob in staged})
+        pages = {digest: data for tree in _trees(built.manifest) for digest, data in self._new_pages(*tree)}
+        head = HeadBlobs(before, self.workspace.load_page, is_base=True)
+        blobs = (blob.fingerprint.blob for blob in staged)
+        placed = place_blobs(replace(built, new_pages=pages), blobs, head, self.placement).manifest
+        generations = {**self.edited.generations, **placed.generations}
+        upload = StagedUpload(session, staged, self.workspace.new_directory(), self.progress)
+        upload.begin(generations, repair=False)
+        for digest, data in pages.items():
+            put_page(session, blob_key(digest, generations.get(digest)), data)
+        return replace(placed, generations=generations)
+
+    def _check_uncollected(self, digests: Collection[str]) -> None:
+        """Refuse to refer to stored blobs that a collection may be deleting."""
+        condemned = [digest for digest in digests if digest in self.placement.condemned]
+        if condemned:
+            raise ConflictError(
+                f"blob {condemned[0]} of the version that this change builds on is being collected",
+                hint="Open the head of the branch, and repeat the change.",
+            )
+
+    def _needed_blobs(self, before: Manifest, after: Manifest) -> Iterator[str]:
+        """Yield the blobs of the entries that differ from those of the head."""
+        for section, entries in after.sections().items():
+            for name, entry in entries.items():
+                old = before.sections()[section].get(name)
+                if old == entry:
+                    continue
+                shards = ShardList() if old is None else old.shards
+                _, changed = differing_shards(shards, entry.shards, self.workspace.load_page)
+                yield from (blob.hash for placed in changed for blob in placed.shard.blobs())
+                if isinstance(entry, Payload) and entry.index is not None:
+                    yield entry.index.hash
+
+    def _new_pages(self, pages: Sequence[Page], level: int) -> Iterator[tuple[str, bytes]]:
+        """Yield the pages of a tree that are not stored yet, those below first."""
+        for page in pages:
+            data = self.workspace.page(page.hash)
+            if data is None:
+                continue
+            if level:
+                below = [entry for entry in open_page(page, data, level) if isinstance(entry, Page)]
+                yield from self._new_pages(below, level - 1)
+            yield page.hash, data
+
+
+def _trees(manifest: Manifest) -> Iterator[tuple[Sequence[Page], int]]:
+    """Yield the pages at the top of each shard list, with their level."""
+    for shards in manifest.shard_lists():
+        yield shards.pages, shards.levels - 1
+
+
+def commit_change(session: Session, txn: Transaction, propose: Callable[[Placement], Propose]) -> Committed:
+    """Commit a change while holding a lease, so that no garbage collection deletes what it needs."""
+    if read_marker(session.writer) is None:
+        mark_store(session.writer, session.pause)
+    with session.lease(f"{txn.operation} {txn.dataset_id}", txn.txn_id) as lease:
+        release = functools.partial(lease.release, session.pause)
+        placement = Placement(lease.condemned, session.new_generation)
+        return commit(
+            session.writer, txn, propose(placement), session.pause, check_lease=lease.check, on_committed=release
+        )

@@ -1,0 +1,156 @@
+"""Edits of rows: delete and update by filter, upsert by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warpdata.edit.table_draft import TableDraft, with_types
+from warpdata.errors import BadInputError, ColumnNotFoundError, SchemaMismatchError
+from warpdata.formats.parquet import check_appendable
+from warpdata.kinds.tables import TableInput, check_column_names, read_rows
+from warpdata.primitives.suggest import suggest
+from warpdata.query import Expression, project
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+__all__ = ["Upserted", "delete_where", "update_where", "upsert"]
+
+_ROW, _MATCH = "__row", "__match"
+
+
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    """The rows that an upsert changed, and those that it added."""
+
+    updated: int
+    appended: int
+
+
+def delete_where(draft: TableDraft, where: str) -> int:
+    """Delete the rows for which an SQL expression is true. Return their number."""
+    rows = draft.open().filter(where).row_numbers()
+    if len(rows):
+        draft.delete_rows(rows)
+    return len(rows)
+
+
+def update_where(draft: TableDraft, where: str | None, values: Mapping[str, Any]) -> int:
+    """Set columns of the rows for which an SQL expression is true. Return their number.
+
+    All expressions see the row as it was.
+    """
+    table = draft.open()
+    schema = table.schema()
+    _check_names(values, schema)
+    rows = (table if where is None else table.filter(where)).row_numbers()
+    if not len(rows):
+        return 0
+
+    def changed() -> Iterator[pa.RecordBatch]:
+        for chunk in draft.chunks(rows):
+            yield from _with_values(chunk, values, schema).to_batches()
+
+    draft.replace_rows(rows, changed(), schema)
+    return len(rows)
+
+
+def upsert(draft: TableDraft, source: TableInput, on: Sequence[str] | str) -> Upserted:
+    """Replace the rows that have the same key as a given row, and append the others."""
+    import numpy as np
+
+    table = draft.open()
+    schema = table.schema()
+    given = read_rows(with_types(source, schema), draft.name)
+    check_appendable(schema, f"table {draft.name!r}", given.schema, "the rows to upsert")
+    given = given.select(schema.names).cast(schema).combine_chunks()
+    keys = check_column_names(on)
+    _check_names(dict.fromkeys(keys), schema)
+    _check_keys(given, keys)
+    rows, matches = _match_keys(draft, given.select(keys))
+    order = np.argsort(rows, kind="stable")
+    rows, matches = rows[order], matches[order]
+    if len(np.unique(matches)) != len(matches):
+        repeated = int(np.flatnonzero(np.bincount(matches) > 1)[0])
+        key = given.select(keys).slice(repeated, 1).to_pylist()[0]
+        raise BadInputError(
+            f"several rows of table {draft.name!r} have the key {key}",
+            hint="An upsert needs a key that is unique in the table.",
+        )
+    if len(rows):
+        draft.replace_rows(rows, given.take(matches).to_batches(), schema)
+    is_new = np.ones(given.num_rows, bool)
+    is_new[matches] = False
+    added = given.take(np.flatnonzero(is_new))
+    if added.num_rows:
+        draft.apply({}, draft.write_shards(added.to_batches(), schema, None))
+    return Upserted(len(rows), added.num_rows)
+
+
+def _check_names(columns: Mapping[str, Any], schema: pa.Schema) -> None:
+    if not columns:
+        raise BadInputError("an update needs at least one column to set")
+    for name in columns:
+        if not isinstance(name, str):
+            raise BadInputError(f"columns are named by text, not {name!r}")
+        if name not in schema.names:
+            raise ColumnNotFoundError(
+                f"there is no column {name!r}", hint=suggest(name, schema.names, label="The columns are")
+            )
+
+
+def _with_values(rows: pa.Table, values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    changed = rows
+    for name, value in values.items():
+        position, declared = schema.get_field_index(name), schema.field(name)
+        try:
+            column = (
+                project(value, rows).cast(declared.type)
+                if isinstance(value, Expression)
+                else pa.array([value], declared.type).take(pa.nulls(rows.num_rows, pa.int64()).fill_null(0))
+            )
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+            shown = value.sql if isinstance(value, Expression) else value
+            raise SchemaMismatchError(
+                f"column {name!r} is {declared.type}, and cannot be set to {shown!r}: {error}",
+                hint="Give a value of the column's type, or change the type first with cast().",
+            ) from error
+        changed = changed.set_column(position, declared, column)
+    return changed
+
+
+def _check_keys(given: pa.Table, keys: Sequence[str]) -> None:
+    """Refuse keys that are null or repeat: the result would depend on the order of the rows."""
+    import pyarrow.compute as pc
+
+    for name in keys:
+        if given[name].null_count:
+            row = pc.index(pc.is_null(given[name]), True).as_py()
+            raise BadInputError(f"row {row} of the rows to upsert has no value in the key column {name!r}")
+    counted = given.group_by(list(keys)).aggregate([([], "count_all")])
+    if counted.num_rows != given.num_rows:
+        repeated = counted.filter(pc.greater(counted["count_all"], 1)).select(list(keys)).slice(0, 1).to_pylist()[0]
+        raise BadInputError(f"the rows to upsert have the key {repeated} more than once")
+
+
+def _match_keys(draft: TableDraft, keys: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of stored rows that have one of the keys, and the number of the key of each."""
+    import numpy as np
+    import pyarrow as pa
+
+    numbered = keys.append_column(_MATCH, pa.array(np.arange(keys.num_rows)))
+    rows, matches, first_row = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    for batch in draft.open().select(keys.column_names).batches():
+        stored = pa.Table.from_batches([batch])
+        stored = stored.append_column(_ROW, pa.array(np.arange(first_row, first_row + batch.num_rows)))
+        found = stored.join(numbered, keys=keys.column_names, join_type="inner")
+        rows.append(found[_ROW].to_numpy())
+        matches.append(found[_MATCH].to_numpy())
+        first_row += batch.num_rows
+    return np.concatenate(rows), np.concatenate(matches)

@@ -1,0 +1,184 @@
+"""One table during an edit: rows are appended, deleted and replaced. Every step gives a new entry at once.
+
+Stored files are never changed. A deleted row is marked in the deletion vector of its shard; a changed row is deleted
+there and written again into a new shard, with its sample id. Implements "Edits" of docs/specs/publish.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from warpdata.edit.workspace import EditWorkspace, StagedFile
+from warpdata.formats.parquet import check_appendable, write_parquet
+from warpdata.kinds import StageContext
+from warpdata.kinds.tables import StagedTable, Table, TableInput, TableSpec, stage_table
+from warpdata.limits import MIB
+from warpdata.primitives.progress import Progress, silent
+from warpdata.repository.manifest import PagedShards, Shard, TableEntry, edit_shards, page_shards
+from warpdata.repository.rows import DeletionVector, IdSequence, encode_deletes, encode_ids
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+__all__ = ["NewShard", "TableDraft", "with_types"]
+
+_CACHED_BYTES = 128 * MIB
+_CHUNK_ROWS = 65_536
+"""Rows that are changed at a time. More would only take more memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewShard:
+    """A shard that follows the stored ones, and the sample ids of its stored rows.
+
+    An id of -1 stands for the next one that is free; None for all of them.
+    """
+
+    shard: Shard
+    ids: NDArray[np.int64] | None = None
+
+
+class TableDraft:
+    """The state of a table after the edits so far."""
+
+    def __init__(self, workspace: EditWorkspace, name: str, entry: TableEntry) -> None:
+        self.workspace = workspace
+        self.name = name
+        self.entry = entry
+
+    @property
+    def revision(self) -> int:
+        """The number of schema changes so far. New files have this revision."""
+        return len(self.entry.changes)
+
+    def open(self, *, with_references: bool = False) -> Table:
+        """Open the table as it is now."""
+        return self.workspace.open_table(self.name, self.entry, with_references=with_references)
+
+    def append(self, source: TableInput, progress: Progress = silent) -> StagedTable:
+        """Append rows. Files of the user become shards as they are."""
+        context = StageContext(self.workspace.new_directory(), progress)
+        has_shards = bool(self.entry.shards.shard_count)
+        rows = with_types(source, self.open().schema()) if has_shards else source
+        staged = stage_table(self.name, TableSpec(rows, appends=True), context)
+        if has_shards and staged.schema is not None:
+            check_appendable(self.open().schema(), f"table {self.name!r}", staged.schema, "the rows to append")
+        self.workspace.add_blobs(staged.blobs)
+        if not has_shards:
+            assert isinstance(staged.entry, TableEntry)
+            self.entry = replace(self.entry, schema=staged.entry.schema)
+        new = [msgspec.structs.replace(shard, revision=self.revision) for shard in staged.shards]
+        self.apply({}, [NewShard(shard) for shard in new])
+        return staged
+
+    def delete_rows(self, rows: NDArray[np.int64]) -> None:
+        """Delete the rows with these numbers, which ascend."""
+        located = self.open().locate(rows)
+        self.apply({found.index: self.without(found.shard, found.positions) for found in located}, [])
+
+    def replace_rows(self, rows: NDArray[np.int64], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Replace the rows with these ascending numbers by new ones, in the same order. They keep their ids."""
+        import numpy as np
+
+        located = list(self.open().locate(rows))
+        ids = np.concatenate([np.empty(0, np.int64), *(found.ids for found in located)])
+        changes = {found.index: self.without(found.shard, found.positions) for found in located}
+        self.apply(changes, self.write_shards(batches, schema, ids))
+
+    def write_shards(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, ids: NDArray[np.int64] | None
+    ) -> list[NewShard]:
+        """Write rows into new shards. With `ids`, there is one for each row."""
+        shards, start = [], 0
+        for path in write_parquet(batches, schema, self.workspace.new_directory(), self.name):
+            file = StagedFile(self.workspace, path)
+            shard = Shard(file.blob.hash, file.blob.byte_size, file.row_count, file.footer, revision=self.revision)
+            shards.append(NewShard(shard, None if ids is None else ids[start : start + file.row_count]))
+            start += file.row_count
+        return [new for new in shards if new.shard.row_count]
+
+    def chunks(self, rows: NDArray[np.int64], table: Table | None = None) -> Iterator[pa.Table]:
+        """Yield the rows with these numbers, as they are stored, in parts of bounded size."""
+        take = (table or self.open()).taker(_CACHED_BYTES)
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            yield take(rows[start : start + _CHUNK_ROWS])
+
+    def without(self, shard: Shard, positions: NDArray[np.int64]) -> Shard:
+        """Return the shard with more rows deleted."""
+        vector = DeletionVector.of_positions(positions, shard.stored_count)
+        deleted = self.open().opener.deletes(shard)
+        vector = vector if deleted is None else vector.union(deleted)
+        deletes, data = encode_deletes(vector)
+        if data is not None:
+            self.workspace.add_bytes(data)
+        return msgspec.structs.replace(shard, row_count=shard.stored_count - len(vector), deletes=deletes)
+
+    def apply(self, changes: Mapping[int, Shard | None], added: Sequence[NewShard], removed_rows: int = 0) -> None:
+        """Replace shards, remove those that change to None, and append others with their sample ids.
+
+        Only the last shards may be removed: ids that follow from a position would change otherwise. `removed_rows`
+        counts their stored rows.
+        """
+        shards = self.entry.shards
+        numbered, next_id = self._number(added, shards.stored_count - removed_rows)
+        paged = edit_shards(shards, changes, numbered, self.workspace.load_page)
+        self._keep(paged, next_id, is_rewritten=removed_rows > 0)
+
+    def replace_all(self, shards: Sequence[NewShard]) -> None:
+        """Replace all shards."""
+        numbered, next_id = self._number(shards, 0)
+        self._keep(page_shards(numbered), next_id, is_rewritten=True)
+
+    def _number(self, added: Sequence[NewShard], first_stored_row: int) -> tuple[list[Shard], int]:
+        """Return the shards with their ids, and the next id that is free."""
+        next_id, numbered = self.entry.id_counter, []
+        for new in added:
+            count = new.shard.stored_count
+            sequence, next_id = _number(new, next_id)
+            encoded, data = encode_ids(sequence, first_stored_row)
+            if data is not None:
+                self.workspace.add_bytes(data)
+            numbered.append(msgspec.structs.replace(new.shard, ids=encoded))
+            first_stored_row += count
+        return numbered, next_id
+
+    def _keep(self, paged: PagedShards, next_id: int, *, is_rewritten: bool) -> None:
+        """Take over the new shards. A counter that is stated stays, and so does the fact that ids identify rows."""
+        self.workspace.add_pages(paged.new_pages)
+        is_plain = self.entry.next_id is None and not is_rewritten and next_id == paged.shards.stored_count
+        counter = None if is_plain else next_id
+        self.entry = replace(self.entry, shards=paged.shards, next_id=counter)
+
+
+def _number(new: NewShard, next_id: int) -> tuple[IdSequence, int]:
+    """Return the ids of a new shard, and the next one that is free."""
+    import numpy as np
+
+    if new.ids is None:
+        count = new.shard.stored_count
+        return IdSequence.consecutive(next_id, count), next_id + count
+    free = np.flatnonzero(new.ids < 0)
+    ids = new.ids.copy()
+    ids[free] = np.arange(next_id, next_id + len(free))
+    return IdSequence.of_ids(ids), next_id + len(free)
+
+
+def with_types(source: TableInput, schema: pa.Schema) -> TableInput:
+    """Return Python values as Arrow rows with the types of a table, if they fit. Other sources stay as they are."""
+    import pyarrow as pa
+
+    try:
+        if isinstance(source, Mapping) and source.keys() == set(schema.names):
+            return pa.Table.from_pydict(dict(source), schema)
+        is_rows = isinstance(source, list) and bool(source) and all(isinstance(row, Mapping) for row in source)
+        if is_rows and {name for row in source for name in row} <= set(schema.names):
+            return pa.Table.from_pylist(source, schema)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return source  # staging names the column that does not fit
+    return source

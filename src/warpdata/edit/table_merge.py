@@ -1,0 +1,235 @@
+"""Three-way merge of a table, for each sample and column.
+
+The difference between the base and one side is applied to the other side, the head. A sample that both sides changed
+is merged column by column. A value that both changed in different ways is a conflict, which a policy resolves or which
+ends the merge. Implements "Merging" of docs/specs/publish.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from warpdata.edit.sample_diff import same_value
+from warpdata.edit.table_draft import NewShard, TableDraft
+from warpdata.edit.workspace import EditWorkspace
+from warpdata.errors import ConflictError
+from warpdata.kinds.tables import DifferentRows, RowDiff, Table, diff_rows
+from warpdata.repository.manifest import Shard, TableEntry, differing_shards, iter_shards
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["MergeConflict", "Resolve", "merge_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeConflict:
+    """A sample that both sides changed. A value is None where the side deleted the sample.
+
+    `columns` are those whose values differ on both sides; empty if one side deleted the sample.
+    """
+
+    table: str
+    sample_id: int
+    columns: tuple[str, ...]
+    base: Mapping[str, Any] | None
+    ours: Mapping[str, Any] | None
+    theirs: Mapping[str, Any] | None
+
+
+Resolve: TypeAlias = Callable[[MergeConflict], "Mapping[str, Any] | None"]
+"""Returns the row to keep, or None to delete the sample. Raises to end the merge."""
+
+
+@dataclass(frozen=True)
+class _Sides:
+    base: Table
+    head: Table
+    other: Table
+    on_head: RowDiff
+    on_other: RowDiff
+
+
+def merge_table(
+    workspace: EditWorkspace, name: str, base: TableEntry, head: TableEntry, other: TableEntry, resolve: Resolve
+) -> TableEntry:
+    """Apply the changes from `base` to `other` to `head`. New rows of `other` get new sample ids.
+
+    Raise `ConflictError` if the columns of both sides do not fit together.
+    """
+    if other in (base, head):
+        return head
+    if head == base:
+        return other
+    old, mine, theirs = (workspace.open_table(name, entry) for entry in (base, head, other))
+    sides = _Sides(old, mine, theirs, diff_rows(old, mine), diff_rows(old, theirs))
+    draft = TableDraft(workspace, name, _merge_columns(workspace, name, sides))
+    _Merge(draft, sides, resolve).run()
+    return draft.entry
+
+
+class _Merge:
+    """The merge of rows. Decisions come first, then one change of the draft."""
+
+    def __init__(self, draft: TableDraft, sides: _Sides, resolve: Resolve) -> None:
+        import numpy as np
+
+        self._draft = draft
+        self._sides = sides
+        self._resolve = resolve
+        self._names: list[str] = draft.open().schema().names
+        self._dropped = np.empty(0, np.int64)
+        """Ids of rows of the other side that the merged version does not take from its shards."""
+        self._deleted = np.empty(0, np.int64)
+        """Ids of rows of the head that go, or that a row of the other side replaces."""
+        self._rows: dict[int, Mapping[str, Any]] = {}
+        """Rows that are neither those of the head nor those of the other side, by id."""
+
+    def run(self) -> None:
+        import numpy as np
+
+        mine, other = self._sides.on_head, self._sides.on_other
+        touched = np.union1d(other.removed, other.moved)
+        contested = np.intersect1d(touched, np.union1d(mine.removed, mine.moved), assume_unique=True)
+        self._deleted = np.setdiff1d(touched, contested, assume_unique=True)
+        self._decide(contested)
+        self._apply()
+
+    def _decide(self, contested: NDArray[np.int64]) -> None:
+        """Settle the samples that both sides touched: the values decide, then the policy."""
+        import numpy as np
+
+        if not len(contested):
+            return
+        base = self._values(self._sides.base, self._sides.on_other.gone.rows_of(contested), contested)
+        head = self._present(self._sides.head, self._sides.on_head, contested)
+        other = self._present(self._sides.other, self._sides.on_other, contested)
+        deleted, dropped = [], []
+        for sample in contested.tolist():
+            kept = self._merge_sample(sample, base[sample], head.get(sample), other.get(sample))
+            if sample in other:
+                dropped.append(sample)
+            if kept == head.get(sample):
+                continue
+            if sample in head:
+                deleted.append(sample)
+            if kept is not None:
+                self._rows[sample] = kept
+        self._deleted = np.union1d(self._deleted, np.array(deleted, np.int64))
+        self._dropped = np.array(dropped, np.int64)
+
+    def _merge_sample(
+        self, sample: int, base: Mapping[str, Any], head: Mapping[str, Any] | None, other: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None:
+        """Return the merged row of a sample, or None if it is deleted."""
+        if head == other or other == base:
+            return head
+        if head == base:
+            return other
+        if head is None or other is None:
+            return self._resolve(MergeConflict(self._draft.name, sample, (), base, head, other))
+        merged, clashes = dict(head), []
+        for name in self._names:
+            if same_value(head.get(name), other.get(name)) or same_value(other.get(name), base.get(name)):
+                continue
+            if same_value(head.get(name), base.get(name)):
+                merged[name] = other.get(name)
+            else:
+                clashes.append(name)
+        if clashes:
+            return self._resolve(MergeConflict(self._draft.name, sample, tuple(clashes), base, head, other))
+        return merged
+
+    def _apply(self) -> None:
+        import numpy as np
+        import pyarrow as pa
+
+        draft = self._draft
+        added = [new for rows in self._sides.on_other.come.located for new in self._take_shard(rows)]
+        if self._rows:
+            schema = draft.open().schema()
+            ids = np.array(sorted(self._rows), np.int64)
+            values = pa.Table.from_pylist([dict(self._rows[sample]) for sample in ids.tolist()], schema)
+            added += draft.write_shards(values.to_batches(), schema, ids)
+        table = draft.open()
+        changes: dict[int, Shard | None] = {}
+        if len(self._deleted):
+            rows = np.sort(table.rows_of(self._deleted))
+            changes = {found.index: draft.without(found.shard, found.positions) for found in table.locate(rows)}
+        draft.apply(changes, added)
+
+    def _take_shard(self, rows: DifferentRows) -> list[NewShard]:
+        """Return the shard of the other side that has these rows, without others, numbered for the merged table."""
+        import numpy as np
+
+        shard, stored_count = rows.placed.shard, rows.placed.shard.stored_count
+        kept = np.isin(rows.ids, self._dropped, invert=True)
+        if not kept.any():
+            return []
+        positions = rows.positions[kept]
+        ids = np.full(stored_count, 0, np.int64)
+        ids[rows.positions] = np.where(np.isin(rows.ids, self._sides.on_other.added), -1, rows.ids)
+        gone = np.setdiff1d(np.arange(stored_count), positions, assume_unique=True)
+        ids[gone] = gone  # no reader sees the ids of deleted rows
+        plain = msgspec.structs.replace(shard, ids=None, deletes=None, row_count=stored_count)
+        return [NewShard(self._draft.without(plain, gone) if len(gone) else plain, ids)]
+
+    def _present(self, table: Table, diff: RowDiff, ids: NDArray[np.int64]) -> dict[int, Mapping[str, Any]]:
+        """Return the values of those samples that a side still has."""
+        import numpy as np
+
+        left = np.setdiff1d(ids, diff.removed, assume_unique=True)
+        return self._values(table, diff.come.rows_of(left), left) if len(left) else {}
+
+    def _values(self, table: Table, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> dict[int, Mapping[str, Any]]:
+        return dict(zip(ids.tolist(), table.take(rows).to_pylist(), strict=True))
+
+
+def _merge_columns(workspace: EditWorkspace, name: str, sides: _Sides) -> TableEntry:
+    """Return the entry of the head with the schema changes and column files of the other side."""
+    base, head, other = sides.base.entry, sides.head.entry, sides.other.entry
+    changes_head, changes_other = head.changes != base.changes, other.changes != base.changes
+    files_head, files_other = (_new_files(base, side, workspace) for side in (head, other))
+    if (changes_head or files_head) and (changes_other or files_other):
+        raise ConflictError(f"both sides changed the columns of table {name!r}", hint="Repeat one of the changes.")
+    for files, changed, rows in (
+        (files_head, changes_head, sides.on_other),
+        (files_other, changes_other, sides.on_head),
+    ):
+        if files and len(rows.come.ids):
+            raise ConflictError(
+                f"one side added a column to table {name!r}, and the other side added or changed rows without it",
+                hint="Repeat the change of the rows on the new version.",
+            )
+        if changed and len(rows.moved):
+            raise ConflictError(
+                f"one side dropped or renamed a column of table {name!r}, and the other side changed rows",
+                hint="Repeat the change of the rows on the new version.",
+            )
+    if not changes_other and not files_other:
+        return head
+    draft = TableDraft(workspace, name, replace(head, changes=other.changes, schema=other.schema))
+    if files_other:
+        changes = {
+            at: msgspec.structs.replace(shard, files=files_other[shard.hash])
+            for at, shard in enumerate(iter_shards(head.shards, workspace.load_page))
+            if shard.hash in files_other
+        }
+        draft.apply(changes, [])
+    return draft.entry
+
+
+def _new_files(base: TableEntry, side: TableEntry, workspace: EditWorkspace) -> dict[str, Sequence[Any]]:
+    """Return the column files of shards that `base` has without them, by the hash of the shard."""
+    before, after = differing_shards(base.shards, side.shards, workspace.load_page)
+    known = {placed.rows_key: placed.shard.files for placed in before}
+    return {
+        placed.shard.hash: placed.shard.files
+        for placed in after
+        if placed.rows_key in known and placed.shard.files != known[placed.rows_key]
+    }

@@ -1,0 +1,160 @@
+"""Chunks of LitData: plain, compressed as a whole, or in compressed frames; and leaves of nested values.
+
+Every count is compared with the bytes that are there before memory is allocated for it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warpdata.errors import InvalidSourceError
+from warpdata.ingest.sample_shards import cut_fields, expand, read_offsets, unpack_samples
+from warpdata.ingest.source_files import source_errors
+from warpdata.limits import MAX_FOREIGN_SHARD_BYTES
+
+__all__ = ["Chunk", "decode_nested", "read_samples"]
+
+_FRAMED_MAGIC, _FRAMED_VERSION = b"LDFZ01\0\0", 1
+_FRAMED_HEADER, _FRAME = struct.Struct("<8sHHIII"), struct.Struct("<IIQII")
+_MAX_DEPTH = 64
+_FIRST_JSON_BYTE = 0x20
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    path: Path
+    sample_count: int
+    compression: str | None
+
+
+def read_samples(chunk: Chunk, leaf_count: int) -> Iterator[tuple[str, list[memoryview]]]:
+    """Yield the leaves of each sample of a chunk, after its place."""
+    path = chunk.path
+    with source_errors(path):
+        if path.stat().st_size > MAX_FOREIGN_SHARD_BYTES:
+            raise InvalidSourceError(f"{path} has more than {MAX_FOREIGN_SHARD_BYTES:,} bytes")
+        data = path.read_bytes()
+    if data.startswith(_FRAMED_MAGIC):
+        samples = _framed_samples(data, chunk)
+    else:
+        if chunk.compression is not None:
+            data = expand(data, chunk.compression, None, path)
+        view = memoryview(data)
+        samples = unpack_samples(view, read_offsets(view, chunk.sample_count, path), path)
+    for place, sample in samples:
+        yield place, _leaves(sample, leaf_count, place)
+
+
+def _framed_samples(data: bytes, chunk: Chunk) -> Iterator[tuple[str, memoryview]]:
+    """Yield the samples of a chunk whose samples are compressed in frames, after a table of offsets."""
+    with source_errors(chunk.path):
+        _, version, _, count, _, frame_count = _FRAMED_HEADER.unpack_from(data)
+        if version != _FRAMED_VERSION:
+            raise InvalidSourceError(f"{chunk.path} has version {version} of framed chunks, which is not known")
+        if count != chunk.sample_count:
+            raise InvalidSourceError(f"{chunk.path} has {count} samples, and the index says {chunk.sample_count}")
+        start = _FRAMED_HEADER.size
+        if len(data) < start + 4 * (count + 1) + _FRAME.size * frame_count:
+            raise InvalidSourceError(f"{chunk.path} is too short for its tables")
+        offsets = struct.unpack_from(f"<{count + 1}I", data, start)
+        start += 4 * (count + 1)
+        frames = [_FRAME.unpack_from(data, start + number * _FRAME.size) for number in range(frame_count)]
+    done = 0
+    for first, length, offset, packed_bytes, size_bytes in frames:
+        if first != done or done + length > count or offset + packed_bytes > len(data):
+            raise InvalidSourceError(f"{chunk.path}: the frame of samples from {first} is not where it should be")
+        frame = memoryview(expand(data[offset : offset + packed_bytes], "zstd", size_bytes, chunk.path))
+        within = [offsets[number] - offsets[first] for number in range(first, first + length + 1)]
+        yield from unpack_samples(frame, within, f"{chunk.path}, frame from sample {first}")
+        done += length
+    if done != count:
+        raise InvalidSourceError(f"{chunk.path} has frames for {done} of {count} samples")
+
+
+def _leaves(sample: memoryview, count: int, place: str) -> list[memoryview]:
+    if len(sample) < 4 * count:
+        raise InvalidSourceError(f"{place}: {len(sample)} bytes are too few for the sizes of {count} leaves")
+    return cut_fields(sample[4 * count :], struct.unpack_from(f"<{count}I", sample), place)
+
+
+def decode_nested(data: memoryview) -> Any:
+    """Return the lists, dicts and scalars of a leaf `json`: JSON text, or a compact form with a tag before each value.
+
+    `ValueError` or `struct.error` for bytes that are neither.
+    """
+    if not data or data[0] > _FIRST_JSON_BYTE:
+        return json.loads(bytes(data))
+    reader = _NestedReader(data)
+    value = reader.value(0)
+    if reader.offset != len(data):
+        raise ValueError(f"{len(data) - reader.offset} bytes follow the value")
+    return value
+
+
+class _NestedReader:
+    """Reads tagged values in order. Sizes are checked by slicing: a slice that is too short is an error."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.offset = 0
+
+    def value(self, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"values are nested deeper than {_MAX_DEPTH} levels")
+        tag = self._unpack("<B")
+        if tag == 0:
+            return json.loads(self._take(self._unpack("<I")))
+        if tag == 1:
+            return [self._text() for _ in range(self._count(4))]
+        if tag in (2, 3, 4):
+            code = {2: "q", 3: "d", 4: "?"}[tag]
+            count = self._count(struct.calcsize(f"<{code}"))
+            return list(struct.unpack(f"<{count}{code}", self._take(count * struct.calcsize(f"<{code}"))))
+        if tag == 5:
+            return {self._text(): self.value(depth + 1) for _ in range(self._count(5))}
+        if tag == 6:
+            return self._records()
+        return self._scalar(tag - 7)
+
+    def _records(self) -> list[dict[str, Any]]:
+        count, key_count = self._unpack("<I"), self._unpack("<I")
+        if count * max(key_count, 1) + 4 * key_count > len(self._data) - self.offset:
+            raise ValueError(f"{count} records of {key_count} keys are not in the bytes")
+        keys = [self._text() for _ in range(key_count)]
+        order = {0x10: 4, 0x11: 0, 0x12: 1, 0x13: 2, 0x14: 3}
+        return [{key: self._scalar(order.get(self._unpack("<B"), -1)) for key in keys} for _ in range(count)]
+
+    def _scalar(self, kind: int) -> Any:
+        if kind == 0:
+            return self._text()
+        if kind in (1, 2, 3):
+            return self._unpack({1: "<q", 2: "<d", 3: "<?"}[kind])
+        if kind == 4:
+            return None
+        raise ValueError("the value has an unknown tag")
+
+    def _text(self) -> str:
+        return self._take(self._unpack("<I")).decode("utf-8")
+
+    def _count(self, item_bytes: int) -> int:
+        count: int = self._unpack("<I")
+        if count * item_bytes > len(self._data) - self.offset:
+            raise ValueError(f"{count} items are not in the bytes")
+        return count
+
+    def _unpack(self, code: str) -> Any:
+        (value,) = struct.unpack_from(code, self._data, self.offset)
+        self.offset += struct.calcsize(code)
+        return value
+
+    def _take(self, size: int) -> bytes:
+        if size > len(self._data) - self.offset:
+            raise ValueError(f"{size} bytes are not there")
+        taken = bytes(self._data[self.offset : self.offset + size])
+        self.offset += size
+        return taken

@@ -1,0 +1,157 @@
+"""Single writes to the catalog: objects that are created once, and entries of a log, each exactly once.
+
+Every create may lose its reply. Objects whose content follows from their key are created again. A log entry is read
+back, and belongs to the transaction whose id it has. Implements "Commit" of docs/specs/publish.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from warpdata.errors import (
+    CommitUnknownError,
+    CorruptError,
+    ObjectNotFoundError,
+    WarpError,
+    WriteUnknownError,
+)
+from warpdata.repository.catalog.branches import read_head
+from warpdata.repository.catalog.layout import head_key, manifest_key
+from warpdata.repository.catalog.records import Head, encode_record
+from warpdata.repository.manifest import Manifest, encode_manifest, parse_manifest, version_of
+from warpdata.storage import Writer
+
+__all__ = [
+    "ATTEMPTS",
+    "CheckLease",
+    "Pause",
+    "Transaction",
+    "advance",
+    "put_create_only",
+    "put_manifest",
+    "put_named_by_content",
+    "replace_constant",
+    "require_lease",
+    "retry_unknown",
+]
+
+Pause: TypeAlias = Callable[[int], None]
+"""Waits before attempt number n, with jitter."""
+
+CheckLease: TypeAlias = Callable[[], None] | None
+"""Raises `ConflictError` if the writer may not make anything reachable any more. Called right before that."""
+
+ATTEMPTS = 6
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The author and kind of a change. `txn_id` must be unique."""
+
+    dataset_id: str
+    branch: str
+    txn_id: str
+    operation: str
+    author: str
+    message: str
+    time: str
+    merged: str | None = None
+    """The commit that a merge adds to the branch: the second parent."""
+
+
+def require_lease(check_lease: CheckLease) -> None:
+    """Check the lease, if there is one."""
+    if check_lease is not None:
+        check_lease()
+
+
+def put_manifest(writer: Writer, manifest: Manifest, pause: Pause) -> str:
+    """Store a manifest, or repair the stored one if it is corrupt. Return its version."""
+    version, encoded = version_of(manifest), encode_manifest(manifest)
+    key = manifest_key(manifest.dataset_id, version)
+    if not put_create_only(writer, key, encoded, pause):
+        try:
+            parse_manifest(writer.read(key).data, version)
+        except (CorruptError, ObjectNotFoundError):
+            writer.replace(key, encoded)  # the key is the hash of the content, so this can only repair
+    return version
+
+
+def put_create_only(writer: Writer, key: str, data: bytes, pause: Pause) -> bool:
+    """Create an object, and repeat the request after a lost reply. Return False if the key exists.
+
+    The content must depend only on the key, so that a repeated request is harmless.
+    """
+    return retry_unknown(lambda: writer.create(key, data), pause)
+
+
+def retry_unknown(write: Callable[[], _T], pause: Pause) -> _T:
+    """Repeat a write after a lost reply. Doing it twice must have the effect of doing it once."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return write()
+        except WriteUnknownError:
+            if attempt == ATTEMPTS - 1:
+                raise
+            pause(attempt)
+    raise AssertionError("unreachable")
+
+
+def put_named_by_content(writer: Writer, key: str, data: bytes, pause: Pause) -> None:
+    """Create an object whose key is a hash of its content, or replace a corrupt one under that key."""
+    if put_create_only(writer, key, data, pause):
+        return
+    try:
+        is_intact = writer.read(key).data == data
+    except ObjectNotFoundError:
+        is_intact = False
+    if not is_intact:
+        writer.replace(key, data)
+
+
+def replace_constant(writer: Writer, key: str, data: bytes, pause: Pause) -> None:
+    """Overwrite an object with bytes that every writer of this key would write, again after a lost reply."""
+    retry_unknown(lambda: writer.replace(key, data), pause)
+
+
+def advance(writer: Writer, txn: Transaction, head: Head, pause: Pause, check_lease: CheckLease = None) -> bool:
+    """Create the log entry. True: it is this transaction's. False: another writer's, and this one cannot appear."""
+    key = head_key(txn.dataset_id, txn.branch, head.sequence)
+    data = encode_record(head)
+    may_have_landed = False
+    for attempt in range(ATTEMPTS):
+        try:
+            require_lease(check_lease)
+            if writer.create(key, data):
+                return True
+            may_have_landed = True
+            seen = read_head(writer, txn.dataset_id, txn.branch, head.sequence)
+        except WriteUnknownError:
+            may_have_landed = True
+            seen = _read_back(writer, txn, head.sequence)
+        except WarpError as error:
+            if may_have_landed:
+                raise _unknown(txn) from error
+            raise
+        if seen is not None:
+            return seen.txn_id == txn.txn_id
+        pause(attempt)
+    raise _unknown(txn)
+
+
+def _read_back(writer: Writer, txn: Transaction, sequence: int) -> Head | None:
+    try:
+        return read_head(writer, txn.dataset_id, txn.branch, sequence)
+    except WarpError as error:
+        raise _unknown(txn) from error
+
+
+def _unknown(txn: Transaction) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"the outcome of transaction {txn.txn_id} on {txn.dataset_id}@{txn.branch} is unknown: the store did not reply",
+        txn_id=txn.txn_id,
+        hint=f"Ask later: `warp find-commit {txn.dataset_id} {txn.txn_id} --branch {txn.branch}`.",
+    )

@@ -1,0 +1,136 @@
+"""Sequences of sample ids, as runs of consecutive ids. Implements "Sample ids" of docs/specs/manifest.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warpdata.errors import CorruptError
+from warpdata.limits import INLINE_RUNS
+from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.hashing import sha256_hex
+from warpdata.repository.manifest import Ids
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["IdSequence", "decode_ids", "encode_ids"]
+
+_RUN_BYTES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class IdSequence:
+    """The ids of some rows, in the order of the rows. Runs are as long as possible, so each sequence has one form."""
+
+    firsts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @staticmethod
+    def consecutive(first: int, count: int) -> IdSequence:
+        """Return `count` ids that begin at `first`."""
+        return IdSequence.of_runs([(first, count)] if count else [])
+
+    @staticmethod
+    def of_runs(runs: Iterable[tuple[int, int]]) -> IdSequence:
+        import numpy as np
+
+        pairs = np.array(list(runs), dtype=np.int64).reshape(-1, 2)
+        return IdSequence(pairs[:, 0], pairs[:, 1])
+
+    @staticmethod
+    def of_ids(ids: NDArray[np.int64]) -> IdSequence:
+        """Find the runs in a list of ids."""
+        import numpy as np
+
+        if not len(ids):
+            return IdSequence.of_runs([])
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(ids) != 1) + 1])
+        return IdSequence(ids[starts], np.diff(starts, append=len(ids)))
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    @cached_property
+    def ids(self) -> NDArray[np.int64]:
+        """All ids, one for each row."""
+        import numpy as np
+
+        if len(self.firsts) == 1:
+            return np.arange(self.firsts[0], self.firsts[0] + self.counts[0], dtype=np.int64)
+        offsets = np.repeat(self.firsts - (np.cumsum(self.counts) - self.counts), self.counts)
+        return offsets + np.arange(len(self), dtype=np.int64)
+
+    def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the ids of the rows at these positions."""
+        return positions + self.firsts[0] if len(self.firsts) == 1 else self.ids[positions]
+
+    def find(self, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the positions of rows with one of these ascending ids, and the index of each id in `wanted`."""
+        import numpy as np
+
+        if (run := self.only_run) is not None:
+            low, high = np.searchsorted(wanted, (run[0], run[0] + run[1]))
+            return wanted[low:high] - run[0], np.arange(low, high)
+        positions = np.flatnonzero(np.isin(self.ids, wanted))
+        return positions, np.searchsorted(wanted, self.ids[positions])
+
+    @property
+    def only_run(self) -> tuple[int, int] | None:
+        """The first id and the count, if the ids are consecutive."""
+        return (int(self.firsts[0]), int(self.counts[0])) if len(self.firsts) == 1 else None
+
+
+def encode_ids(sequence: IdSequence, first_stored_row: int) -> tuple[Ids | None, bytes | None]:
+    """Return `ids` of a shard, and the blob that it names, if any.
+
+    `first_stored_row` is the number of stored rows before the shard. None: the ids follow from the position.
+    """
+    run = sequence.only_run
+    if not len(sequence) or run == (first_stored_row, len(sequence)):
+        return None, None
+    if run is not None:
+        return Ids(first=run[0]), None
+    if len(sequence.firsts) <= INLINE_RUNS:
+        runs = zip(sequence.firsts.tolist(), sequence.counts.tolist(), strict=True)
+        return Ids(runs=tuple((first, count) for first, count in runs)), None
+    data = _to_bytes(sequence)
+    return Ids(hash=sha256_hex(data), byte_size=len(data)), data
+
+
+def decode_ids(ids: Ids | None, stored_count: int, first_stored_row: int, data: bytes | None) -> IdSequence:
+    """Return the ids of the stored rows of a shard. `data` is the blob that `ids` names, if it names one.
+
+    Raise `CorruptError` if the blob does not list an id for each stored row.
+    """
+    if ids is None:
+        return IdSequence.consecutive(first_stored_row, stored_count)
+    if ids.first is not None:
+        return IdSequence.consecutive(ids.first, stored_count)
+    if ids.runs is not None:
+        return IdSequence.of_runs(ids.runs)
+    assert data is not None, "the caller fetches the blob"
+    sequence = _from_bytes(data)
+    if sequence is None or len(sequence) != stored_count:
+        raise CorruptError(f"the sample ids in blob {ids.hash} do not fit {stored_count} rows")
+    return sequence
+
+
+def _to_bytes(sequence: IdSequence) -> bytes:
+    import numpy as np
+
+    return np.stack([sequence.firsts, sequence.counts], axis=1).astype("<u8").tobytes()
+
+
+def _from_bytes(data: bytes) -> IdSequence | None:
+    import numpy as np
+
+    if len(data) % _RUN_BYTES:
+        return None
+    pairs = np.frombuffer(data, "<u8").reshape(-1, 2)
+    if bool((pairs >= 2**53).any()) or bool((pairs[:, 1] == 0).any()) or int(pairs[:, 1].sum()) >= 2**53:
+        return None
+    signed = pairs.astype(np.int64)
+    return IdSequence(signed[:, 0], signed[:, 1])
