@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -61,9 +60,8 @@ class SlowDevice:
     copies: int = 0
     begun: int = 0
     hashed: int = 0
-    _waiting: deque[Callable[[], None]] = field(default_factory=deque)
+    _enqueued: list[Callable[[], None]] = field(default_factory=list)
     _done: int = 0
-    _enqueued: int = 0
     _names: int = 0
     _lock: Any = field(default_factory=threading.RLock)
 
@@ -74,7 +72,7 @@ class SlowDevice:
         return nullcontext()
 
     def finish(self) -> None:
-        self._run(self._enqueued)
+        self._run(len(self._enqueued))
 
     def pin(self, address: int, size: int) -> None:
         with self._lock:
@@ -83,7 +81,7 @@ class SlowDevice:
 
     def unpin(self, address: int) -> None:
         with self._lock:
-            assert not self._waiting, "memory is freed while a copy reads it"
+            assert self._done == len(self._enqueued), "memory is freed while a copy reads it"
             del self.pinned[address]
 
     def make_event(self) -> int:
@@ -99,7 +97,7 @@ class SlowDevice:
         with self._lock:
             if self.fail_events and self.copies > 3:
                 raise StorageError("the device failed")
-            self.events[event] = self._enqueued
+            self.events[event] = len(self._enqueued)
 
     def is_done(self, event: int) -> bool:
         return self.events[event] <= self._done
@@ -149,14 +147,13 @@ class SlowDevice:
 
     def _enqueue(self, change: Callable[[], Any]) -> None:
         with self._lock:
-            self._waiting.append(change)
-            self._enqueued += 1
+            self._enqueued.append(change)
 
     def _run(self, until: int) -> None:
         with self._lock:
             while self._done < until:
-                self._waiting.popleft()()
-                self._done += 1
+                self._enqueued[self._done]()
+                self._done += 1  # an interrupt before this line repeats a copy and loses none, like a real queue
 
 
 class SlowHashes:
