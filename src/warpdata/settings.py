@@ -13,7 +13,7 @@ from pathlib import Path
 
 from warpdata.errors import BadInputError
 from warpdata.limits import MEDIA_MEMORY_BYTES
-from warpdata.primitives.arguments import check_arguments
+from warpdata.primitives.arguments import check_arguments, check_fields
 from warpdata.primitives.parallel import (
     MAX_CONCURRENCY,
     MAX_READ_MEMORY_BYTES,
@@ -40,6 +40,7 @@ _RANK_VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
 )
+_MAX_NUMBER = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,9 @@ class S3Settings:
     skip_signature: bool = False
     ambient_credentials: bool = True
     """Allow credentials of the instance, the container or the web identity."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __repr__(self) -> str:
         return _redacted_repr(self)
@@ -89,6 +93,15 @@ class Settings:
     read_memory_bytes: int | None = None
     """Memory of the process for requests and for bytes read ahead; None for a part of the usable memory."""
     s3: S3Settings = S3Settings()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("timeout_s", "connect_timeout_s", "retry_timeout_s", "max_retries"):
+            if not 0 <= getattr(self, name) < _MAX_NUMBER:
+                raise BadInputError(f"Settings: {name}={getattr(self, name)!r} is out of range")
+        for name in ("cache_limit_bytes", "media_memory_bytes"):
+            if getattr(self, name) < 0:
+                raise BadInputError(f"Settings: {name}={getattr(self, name)!r} is negative")
 
     def __repr__(self) -> str:
         return _redacted_repr(self)
@@ -230,7 +243,7 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
         value = float(text)
     except ValueError:
         raise BadInputError(f"{name}={text!r} is not a number") from None
-    if not 0 <= value < 1e12:
+    if not 0 <= value < _MAX_NUMBER:
         raise BadInputError(f"{name}={text!r} is out of range")
     return value
 
