@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -92,7 +93,6 @@ def test_only_needed_columns_are_read(store: str) -> None:
         "SELECT * FROM query('SELECT * FROM read_text(''{file}'')')",
         "SELECT * FROM parquet_metadata('{file}')",
         "SELECT * FROM read_text('http://127.0.0.1:1/x')",
-        "SELECT * FROM duckdb_secrets()",
         "SELECT getenv('HOME')",
         "SELECT * FROM hidden",
         "ATTACH '{file}' AS other",
@@ -128,6 +128,14 @@ def test_a_query_reads_published_tables_and_nothing_else(store: str, tmp_path: P
         wd.sql(query.replace("{file}", str(file)), store=store)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret"]
     assert hidden.num_rows == 1
+
+
+def test_a_query_sees_no_stored_secret(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with duckdb.connect(config={"secret_directory": f"{tmp_path}/.duckdb/stored_secrets"}) as connection:
+        connection.execute("CREATE PERSISTENT SECRET web (TYPE http, BEARER_TOKEN 'hush')")
+    for query in ("SELECT * FROM duckdb_secrets()", "SELECT * FROM which_secret('http://x', 'http')"):
+        assert wd.sql(query, store=store).num_rows == 0
 
 
 @pytest.mark.parametrize(
