@@ -224,7 +224,7 @@ def test_wrong_values_raise_typed_errors(
             keywords["store"] = scene["store"]
         if "folder" in names:
             keywords["folder"] = str(tmp_path)
-        if "source" in names:
+        if "source" in keywords:
             keywords["source"] = pa.table({"n": [1]})
         keywords[parameter] = make()
         arguments = [] if owner is None else [scene[owner]()]
