@@ -92,6 +92,8 @@ class Settings:
     """Threads of the process that compute; None for the cores that it may use."""
     read_memory_bytes: int | None = None
     """Memory of the process for requests and for bytes read ahead; None for a part of the usable memory."""
+    external_prefixes: tuple[str, ...] = ()
+    """URLs below which files outside of the store may be read, where a version names them."""
     s3: S3Settings = S3Settings()
 
     def __post_init__(self) -> None:
@@ -133,6 +135,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         io_concurrency=_count(env, "WARP_IO_CONCURRENCY"),
         threads=_count(env, "WARP_THREADS"),
         read_memory_bytes=_read_memory(env),
+        external_prefixes=tuple((env.get("WARP_EXTERNAL_PREFIXES") or "").split()),
         s3=_load_s3(env),
     )
 

@@ -7,6 +7,7 @@ Implements "Edits" of docs/specs/publish.md.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -98,6 +99,7 @@ class Edit:
         self._tables: dict[str, TableDraft] = {}
         self._payloads: dict[str, dict[str, Payload]] = {}
         self._bindings = base.manifest.bindings
+        self._resume_dirs: list[Path] = []
         self._is_open = True
         self.summary = EditSummary()
         self.version = base.ref.version
@@ -144,6 +146,7 @@ class Edit:
     def upsert(self, table: str, rows: TableInput, on: Sequence[str] | str) -> tuple[int, int]:
         """Replace the rows with the same key, and append the others. Return the number of both."""
         done = upsert(self._draft(table), rows, on)
+        self._carry_references(table, done.staged)
         _count(self.summary.updated, table, done.updated)
         _count(self.summary.appended, table, done.appended)
         return done.updated, done.appended
@@ -162,12 +165,15 @@ class Edit:
         """Compute a column for every row. `make` takes a record batch of `columns` and returns a value for each row.
 
         Bound columns arrive as references. Other columns are not rewritten. With `resume`, a name of your choice,
-        finished parts survive an interruption, and the same call goes on from there.
+        finished parts survive an interruption, and the same call goes on from there. Parts are made again if the rows
+        or the code of the function changed. Choose another name if something changed that the function only loads.
         """
         draft = self._draft(table)
         names = None if columns is None else ((columns,) if isinstance(columns, str) else tuple(columns))
-        new = NewColumn(name, make, names, _data_type(type), batch_size, self._resume_dir(table, name, resume))
+        resume_dir = self._resume_dir(table, name, resume)
+        new = NewColumn(name, make, names, _data_type(type), batch_size, resume_dir)
         add_column(draft, new, self._counter(draft))
+        self._resume_dirs += [] if resume_dir is None else [resume_dir]
         self.summary.columns.append(f"added column {table}.{name}")
 
     def drop_column(self, table: str, name: str) -> None:
@@ -229,6 +235,7 @@ class Edit:
             known = find_transaction(session.writer, ref.dataset_id, options.branch, txn_id, after=options.searched)
             if known is not None:
                 self.version, self.commit = known.commit.version, known.commit_id
+                self._is_open = False
                 return
         txn = Transaction(
             ref.dataset_id, options.branch, txn_id, "edit", options.author, options.message, session.timestamp()
@@ -241,6 +248,8 @@ class Edit:
         done = commit_change(session, txn, proposal.at)
         self.version, self.commit = done.version, done.commit
         self._is_open = False
+        for finished in self._resume_dirs:
+            shutil.rmtree(finished, ignore_errors=True)
 
     def discard(self) -> None:
         """Forget the changes, and remove the staged files."""

@@ -19,8 +19,10 @@ from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.repository.catalog import Address, VersionRef, retry_unknown
+from warpdata.repository.manifest import Shard, TableEntry, iter_shards
 from warpdata.session import Session, connect, open_cache, open_metadata_files
-from warpdata.storage import BlobCopy, GenerationReader, verify_blob
+from warpdata.settings import Settings
+from warpdata.storage import BlobCopy, GenerationReader, open_external, verify_blob
 from warpdata.storage.cache import StagingDirectory
 
 __all__ = ["Verification", "verify"]
@@ -75,13 +77,32 @@ def verify(
         return None if finding is None else finding.message
 
     findings = IO_POOL.map_all(check, blobs)
+    external = [shard for table in dataset.manifest.tables.values() for shard in _external_shards(dataset, table)]
+    outside = [problem for shard in external if (problem := _check_external(shard, dataset.session.settings))]
     corrupt = {blob: finding for blob, finding in zip(blobs, findings, strict=True) if finding}
     repaired = _restore(dataset.session, list(corrupt), generations, mirror) if repair else ()
     for blob in repaired:
         del corrupt[blob]
-    problems = (*corrupt.values(), *_corrupt_parts(dataset, corrupt.keys()))
+    problems = (*corrupt.values(), *_corrupt_parts(dataset, corrupt.keys()), *outside)
     digests = tuple(blob.hash for blob in repaired)
-    return Verification(len(blobs), sum(blob.byte_size for blob in blobs), problems, digests)
+    size_bytes = sum(blob.byte_size for blob in blobs) + sum(shard.byte_size for shard in external)
+    return Verification(len(blobs) + len(external), size_bytes, problems, digests)
+
+
+def _external_shards(dataset: Dataset, table: TableEntry) -> Iterator[Shard]:
+    """Yield the shards that are files outside of the store. A table of format 1 has none."""
+    if table.manifest_format > 1:
+        yield from (shard for shard in iter_shards(table.shards, dataset.load_page) if shard.external is not None)
+
+
+def _check_external(shard: Shard, settings: Settings) -> str | None:
+    assert shard.external is not None, "the caller chose external shards"
+    try:
+        reader = open_external(shard.external.uri, shard.blob, settings, shard.external.etag)
+        finding = verify_blob(reader, shard.blob)
+    except WarpError as error:
+        return error.message
+    return None if finding is None else finding.message
 
 
 def _list_blobs(dataset: Dataset, mirror: Session | None) -> list[Blob]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["DifferentRows", "RowDiff", "SideRows", "diff_rows"]
+__all__ = ["DifferentRows", "RemadeColumns", "RowDiff", "SideRows", "diff_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +30,19 @@ class DifferentRows:
     ids: NDArray[np.int64]
     rows: NDArray[np.int64]
 
+    def at(self, positions: NDArray[np.int64]) -> DifferentRows:
+        """Return the rows at these positions."""
+        import numpy as np
+
+        return self._those(np.isin(self.positions, positions, assume_unique=True))
+
     def without(self, positions: NDArray[np.int64]) -> DifferentRows:
         """Return the rows at other positions."""
         import numpy as np
 
-        kept = np.isin(self.positions, positions, assume_unique=True, invert=True)
+        return self._those(np.isin(self.positions, positions, assume_unique=True, invert=True))
+
+    def _those(self, kept: NDArray[np.bool_]) -> DifferentRows:
         return DifferentRows(self.placed, self.positions[kept], self.ids[kept], self.rows[kept])
 
 
@@ -67,11 +75,22 @@ class SideRows:
 
 
 @dataclass(frozen=True, eq=False)
+class RemadeColumns:
+    """Rows of one shard that both versions have, and the columns that have another file in the newer one."""
+
+    columns: tuple[str, ...]
+    old: DifferentRows
+    new: DifferentRows
+
+
+@dataclass(frozen=True, eq=False)
 class RowDiff:
     """The rows that left their place in the older version, and those that appear at one in the newer."""
 
     gone: SideRows
     come: SideRows
+    remade: tuple[RemadeColumns, ...] = ()
+    """Rows that stay at their place, in shards of which columns were computed again."""
 
     @cached_property
     def added(self) -> NDArray[np.int64]:
@@ -106,7 +125,7 @@ def diff_rows(old: Table | None, new: Table | None) -> RowDiff:
     old, new = (table or replace(some, entry=replace(some.entry, shards=ShardList())) for table in (old, new))
     before, after = differing_shards(old.entry.shards, new.entry.shards, _load_pages(old, new))
     twins = {placed.rows_key: placed for placed in after}
-    gone, come, matched = [], [], set()
+    gone, come, remade, matched = [], [], [], set()
     for placed in before:
         twin = twins.get(placed.rows_key)
         if twin is None:
@@ -117,8 +136,10 @@ def diff_rows(old: Table | None, new: Table | None) -> RowDiff:
                 here, there = _locate(old, placed), _locate(new, twin)
                 gone.append(here.without(there.positions))
                 come.append(there.without(here.positions))
+            if placed.shard.files != twin.shard.files:
+                remade += _find_remade(old, placed, new, twin)
     come += [_locate(new, placed) for placed in after if placed not in matched]
-    return RowDiff(_side(gone), _side(come))
+    return RowDiff(_side(gone), _side(come), tuple(remade))
 
 
 def _load_pages(*tables: Table) -> LoadPage:
@@ -131,6 +152,15 @@ def _load_pages(*tables: Table) -> LoadPage:
             return tables[0].load_page(page)
 
     return load
+
+
+def _find_remade(old: Table, before: LocatedShard, new: Table, after: LocatedShard) -> list[RemadeColumns]:
+    """Return the rows of a shard, if columns of both versions come from other files. Reads footers."""
+    stored, restored = old.opener.column_files(before.shard), new.opener.column_files(after.shard)
+    columns = tuple(name for name in stored if name in restored and stored[name] != restored[name])
+    here, there = _locate(old, before), _locate(new, after)
+    both = here.at(there.positions), there.at(here.positions)
+    return [RemadeColumns(columns, *both)] if columns and len(both[0].ids) else []
 
 
 def _locate(table: Table, placed: LocatedShard) -> DifferentRows:

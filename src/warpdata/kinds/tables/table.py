@@ -366,7 +366,7 @@ class Table(RowAccess):
     @cached_property
     def opener(self) -> TableShards:
         """Opens the shards of this table as readers see them."""
-        return TableShards(self.shards, self.entry.changes)
+        return TableShards(self.shards, self.settings, self.entry.changes)
 
     @cached_property
     def _lookup(self) -> ShardLookup:
