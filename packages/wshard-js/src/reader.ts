@@ -16,8 +16,9 @@ import {
 } from "./container.js";
 import { crc32c, prepareDigests, RunningCrc32c } from "./digests.js";
 import { decodeArray, type NdArray } from "./dtypes.js";
-import { BadInputError, CorruptError, NotFoundError, UnsupportedError } from "./errors.js";
-import { MAX_JSON_BYTES, PIECE_BYTES } from "./limits.js";
+import { BadInputError, CorruptError, LimitExceededError, NotFoundError, UnsupportedError } from "./errors.js";
+import { framesBlock, parseFrames, type FrameEntry, type FrameIndex } from "./frame-index.js";
+import { MAX_FRAME_BYTES, MAX_JSON_BYTES, PIECE_BYTES } from "./limits.js";
 import { findBlockType, type BlockType } from "./block-type.js";
 import { META_BLOCKS, META_EPISODE, parseInfo, stepBytes, type EpisodeInfo } from "./metadata.js";
 import { OpenSource, type Source } from "./source.js";
@@ -53,7 +54,7 @@ export async function asEpisode(file: WShardFile): Promise<WShardFile> {
     const isManifest = role === ROLE_MANIFEST;
     throw new UnsupportedError(
       `the file has the role ${shown}, not that of an episode`,
-      isManifest ? { hint: "This is a manifest of chunks: use loadChunkManifest." } : {},
+      isManifest ? { hint: "This is a manifest of chunks: use openJoined." } : {},
     );
   }
   return file;
@@ -120,6 +121,12 @@ export class WShardFile {
       blocks.set(name, await this.readJson(name));
     }
     return parseInfo(blocks);
+  }
+
+  /** Reads the frame index of an encoded block; `NotFoundError` if it has none. */
+  async frameIndex(block: string): Promise<FrameIndex> {
+    const { sizeBytes } = this.block(block).entry;
+    return parseFrames(await this.block(framesBlock(block)).raw(), sizeBytes);
   }
 
   /** Returns the bytes of a metadata block, whose size is bounded. */
@@ -191,6 +198,23 @@ export class BlockReader {
   async raw(): Promise<Uint8Array> {
     const data = await this.slice(0, this.entry.sizeBytes);
     this.check(crc32c(data));
+    return data;
+  }
+
+  /** Returns the bytes of one frame of an encoded block, verified with their own checksum. */
+  async frameBytes(entry: FrameEntry): Promise<Uint8Array> {
+    const { offset, sizeBytes, checksum } = entry;
+    const { name, sizeBytes: blockBytes } = this.entry;
+    if (sizeBytes > MAX_FRAME_BYTES) {
+      throw new LimitExceededError(`a frame of block '${name}' has ${sizeBytes} bytes; the most is ${MAX_FRAME_BYTES}`);
+    }
+    if (!(offset >= 0 && sizeBytes >= 0 && offset + sizeBytes <= blockBytes)) {
+      throw new CorruptError(`a frame at ${offset}+${sizeBytes} is outside the ${blockBytes} bytes of block '${name}'`);
+    }
+    const data = await this.slice(offset, offset + sizeBytes);
+    if (crc32c(data) !== checksum) {
+      throw new CorruptError(`the frame at byte ${offset} of block '${name}' fails its checksum`);
+    }
     return data;
   }
 

@@ -7,7 +7,7 @@ for a language whose compiler or libraries are not here.
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.formats.wshard.chunk_scenes import long_episode, pieces
 from tests.formats.wshard.drivers import (
     Driver,
     compare_blocks,
@@ -23,6 +24,7 @@ from tests.formats.wshard.drivers import (
     judge_damaged,
     judge_lies,
     known_files,
+    sha256,
     verdict_here,
 )
 from tests.formats.wshard.scenes import full_episode, same_episode, write
@@ -30,11 +32,13 @@ from tests.formats.wshard.test_rejected import CONTAINER, METADATA, valid_file
 from tests.formats.wshard.test_round_trip import episodes
 from tests.reference import wshard_reader as reference
 from warpdata.wshard import (
+    ChunkedEpisodeWriter,
     Episode,
     WShardStreamWriter,
     identity,
     is_chunk_manifest,
     load_wshard,
+    open_wshard,
     save_wshard,
 )
 
@@ -54,12 +58,6 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
-
-
-@pytest.fixture(scope="session", params=["go_driver", "js_driver"], ids=["go", "typescript"])
-def driver(request: pytest.FixtureRequest) -> Driver:
-    found: Driver = request.getfixturevalue(request.param)
-    return found
 
 
 def test_both_read_the_same_from_all_reference_files(driver: Driver) -> None:
@@ -210,3 +208,22 @@ def test_journal_is_read_while_it_grows(driver: Driver, tmp_path: Path) -> None:
             assert driver.answer("load", writer.partial_path) == here
         writer.end_episode()
     assert driver.answer("load", tmp_path / "b.wshard") == described(load_wshard(tmp_path / "b.wshard"))
+
+
+def test_chunks_of_python_are_joined(driver: Driver, tmp_path: Path) -> None:
+    writer = ChunkedEpisodeWriter(tmp_path, "long", chunk_size_t=12, compression="zstd", time_chunk_steps=4)
+    for chunk in pieces(long_episode(), [0, 12, 13, 25, 30]):
+        writer.write_chunk(chunk)
+    manifest = writer.finalize_manifest()
+    path = writer.manifest_path
+    listed = {**asdict(manifest), "chunks": [asdict(entry) for entry in manifest.chunks]}
+    assert driver.answer("manifest", path) == listed
+    assert driver.answer("load", path) == described(load_wshard(path))
+    compare_blocks(driver, path)
+    for rows in ([0, 30], [11, 14], [12, 13], [13, 13], [30, 30]):
+        with open_wshard(path) as file:
+            expected = file["signal/s"].window(*rows)
+        found = driver.answer("window", path, block="signal/s", rows=rows)
+        assert found[1:] == [list(expected.shape), sha256(expected.tobytes())]
+    write(tmp_path / manifest.chunks[1].uri, (tmp_path / manifest.chunks[0].uri).read_bytes())
+    assert driver.ask("load", path) == verdict_here(path) == ("corrupt", None)

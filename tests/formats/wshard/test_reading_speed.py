@@ -1,4 +1,4 @@
-"""If this fails, the Go library is slower than the Python library on the same files and steps.
+"""If this fails, the Go or the TypeScript library is slower than the Python library on the same files and steps.
 
 Both are measured in turns, so that a busy machine slows both. The ratio is the median over all turns. Windows of a
 block in a single frame are faster because the Go library caches it. Its decoder itself is not always faster: on noise,
@@ -61,7 +61,7 @@ def record_steps(path: Path, count: int, width: int) -> float:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", FILES)
-def test_windows(go_driver: Driver, name: str, tmp_path: Path) -> None:
+def test_windows(driver: Driver, name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     state = np.cumsum(np.random.default_rng(0).normal(size=(STEPS, 64)), 0).round(1).astype(np.float32)
     save_wshard(Episode("e", STEPS, observations={"state": Channel("state", state)}), path, **FILES[name])
@@ -69,7 +69,7 @@ def test_windows(go_driver: Driver, name: str, tmp_path: Path) -> None:
     asked = {"block": "signal/state", "rows": [count, WINDOW]}
     ratio = median_ratio(
         lambda: read_windows(path, "signal/state", count),
-        lambda: float(go_driver.answer("bench", path, **asked)),
+        lambda: float(driver.answer("bench", path, **asked)),
     )
     print(f"windows of {name}: {ratio:.2f}x")
     assert ratio >= 1
@@ -77,9 +77,9 @@ def test_windows(go_driver: Driver, name: str, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("width", [7, 64, 4096])
-def test_recording(go_driver: Driver, width: int, tmp_path: Path) -> None:
+def test_recording(driver: Driver, width: int, tmp_path: Path) -> None:
     def record_there() -> float:
-        spent = float(go_driver.answer("bench", tmp_path / "b.wshard", rows=[4000, width]))
+        spent = float(driver.answer("bench", tmp_path / "b.wshard", rows=[4000, width]))
         (tmp_path / "b.wshard.partial").unlink()
         return spent
 
