@@ -106,7 +106,7 @@ export async function frames(path: Source, block: string): Promise<unknown> {
     return {
       codec: index.codec,
       extradata: await sha256(index.extradata),
-      times: [...index.timesNs].map(Number),
+      times: [...index.timesNs].map(String),
       extents,
       spans,
       groups: [...index.groupNumbers],

@@ -32,7 +32,7 @@ def frames_here(path: Path, block: str) -> tuple[str | None, Any]:
             found = {
                 "codec": index.codec,
                 "extradata": sha256(index.extradata),
-                "times": index.times_ns.tolist(),
+                "times": [str(time) for time in index.times_ns.tolist()],
                 "extents": [list(index.extent(frame)) for frame in range(len(index))],
                 "spans": spans,
                 "groups": index.group_numbers.tolist(),
