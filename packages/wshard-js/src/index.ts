@@ -51,7 +51,7 @@ export {
 } from "./model.js";
 export { fromNumbers, toNumbers } from "./numbers.js";
 export type { FileHandleLike } from "./platform.js";
-export { openWShard, type BlockReader, type WShardFile } from "./reader.js";
+export { openWShard, type BlockReader, type OpenOptions, type WShardFile } from "./reader.js";
 export { recover, type Recovery, type RecoverOptions } from "./recovery.js";
 export { packResidual, unpackResidual } from "./residual.js";
 export { encodeWShard, saveWShard, type Encoded, type SaveOptions } from "./save.js";

@@ -1,11 +1,12 @@
 /** Node's files and hashes. Only this module and `platform-journal.ts` import anything of Node. */
 
 import { createHash } from "node:crypto";
+import { readSync } from "node:fs";
 import { open, rename, unlink, type FileHandle } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 
 import { explain, pathOf, syncDirectoryOf } from "./platform-journal.js";
-import type { FileHandleLike, Sha256, StagedFile, StageOptions } from "./platform.js";
+import type { OpenFile, Sha256, StagedFile, StageOptions } from "./platform.js";
 
 export {
   claimJournal,
@@ -25,9 +26,15 @@ export async function newSha256(): Promise<Sha256> {
   return { update: (data) => void hash.update(data), hex: () => hash.digest("hex") };
 }
 
-export async function openForReading(path: string | URL): Promise<FileHandleLike> {
+export async function openForReading(path: string | URL): Promise<OpenFile> {
   try {
-    return await open(path, "r");
+    const file = await open(path, "r");
+    return {
+      read: (out, offset, length, position) => file.read(out, offset, length, position),
+      readNow: (out, start, position) => readSync(file.fd, out, start, out.length - start, position),
+      stat: () => file.stat(),
+      close: () => file.close(),
+    };
   } catch (error) {
     throw explain(error, String(path));
   }

@@ -3,7 +3,7 @@
 import { createSHA256 } from "hash-wasm";
 
 import { StorageError, UnsupportedError, type WShardError } from "./errors.js";
-import type { FileHandleLike, JournalFile, Sha256, StagedFile, StageOptions } from "./platform.js";
+import type { JournalFile, OpenFile, Sha256, StagedFile, StageOptions } from "./platform.js";
 
 export const hasFiles: boolean = false;
 
@@ -13,7 +13,7 @@ export async function newSha256(): Promise<Sha256> {
   return { update: (data) => void hasher.update(data), hex: () => hasher.digest("hex") };
 }
 
-export async function openForReading(path: string | URL): Promise<FileHandleLike> {
+export async function openForReading(path: string | URL): Promise<OpenFile> {
   throw new UnsupportedError(`${String(path)} cannot be opened: there are no files here`, {
     hint: "Pass a Blob, an ArrayBuffer or an HTTP address.",
   });

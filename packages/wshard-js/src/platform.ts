@@ -15,6 +15,12 @@ export interface FileHandleLike {
   close(): Promise<void>;
 }
 
+/** A file that this library opened. */
+export interface OpenFile extends FileHandleLike {
+  /** Reads at once, and blocks. Returns the number of bytes. */
+  readNow(out: Uint8Array, start: number, position: number): number;
+}
+
 /** A file that is being written, invisible until `commit`. */
 export interface StagedFile {
   write(position: number, data: Uint8Array): Promise<void>;

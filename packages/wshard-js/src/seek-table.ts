@@ -6,6 +6,7 @@
  */
 
 import { concat, viewOf } from "./bytes.js";
+import type { ChunkCache } from "./chunk-cache.js";
 import { checkExpansion, compress, decompress, type Compression } from "./codecs.js";
 import type { BlockEntry } from "./container.js";
 import { xxh64Low } from "./digests.js";
@@ -80,32 +81,38 @@ function parseRows(entry: BlockEntry, table: DataView, count: number, what: stri
   return { stored, decoded, checksums };
 }
 
-/** Returns the decoded bytes `start`…`end`, fetching and decoding only their chunks. */
+/** Returns the decoded bytes `start`…`end`, fetching and decoding only those chunks that are not cached. */
 export async function readChunks(
   entry: BlockEntry,
   table: SeekTable,
   [start, end]: readonly [number, number],
   readRange: ReadRange,
+  cache: ChunkCache | null,
 ): Promise<Uint8Array> {
   if (start === end) {
     return new Uint8Array(0);
   }
   const { stored, decoded } = table;
   const [first, last] = [chunkAt(decoded, start), chunkAt(decoded, end - 1)];
-  const low = stored[first]!;
-  const data = await readRange(entry.offset + low, entry.offset + stored[last + 1]!);
-  const base = decoded[first]!;
-  const out = allocate(decoded[last + 1]! - base, entry);
+  const out = allocate(end - start, entry);
+  let data: Uint8Array | undefined;
+  let low = 0;
   for (let number = first; number <= last; number++) {
-    const piece = await decodeChunk(
-      entry,
-      table,
-      number,
-      data.subarray(stored[number]! - low, stored[number + 1]! - low),
-    );
-    out.set(piece, decoded[number]! - base);
+    let piece = cache?.get(number);
+    if (piece === undefined) {
+      if (data === undefined) {
+        low = stored[number]!;
+        data = await readRange(entry.offset + low, entry.offset + stored[last + 1]!);
+      }
+      const frame = data.subarray(stored[number]! - low, stored[number + 1]! - low);
+      piece = await decodeChunk(entry, table, number, frame);
+      cache?.put(number, piece);
+    }
+    const base = decoded[number]!;
+    const from = Math.max(start - base, 0);
+    out.set(piece.subarray(from, Math.min(end - base, piece.length)), base + from - start);
   }
-  return out.subarray(start - base, end - base);
+  return out;
 }
 
 async function decodeChunk(entry: BlockEntry, table: SeekTable, number: number, data: Uint8Array): Promise<Uint8Array> {

@@ -4,7 +4,7 @@
  */
 
 import { parseCompression, type CompressionName } from "./codecs.js";
-import { emptyArray, product, type DType, type NdArray, type TypedArray } from "./dtypes.js";
+import { decodeArray, dtypeBytes, emptyArray, product, type DType, type NdArray, type TypedArray } from "./dtypes.js";
 import { BadInputError, CorruptError, SchemaMismatchError, UnsupportedError } from "./errors.js";
 import { merged, without, type Json, type JsonObject } from "./json-read.js";
 import { sameJson } from "./json-write.js";
@@ -63,21 +63,29 @@ export function partDocument({ id, dtype, shape, block, attributes }: ChannelSpe
   return merged(without(attributes, new Set()), { id, dtype, shape, signal_block: block });
 }
 
-/** The buffered rows of one part. A step is checked completely before it is put. */
+/** The buffered rows of one part, within the record that a flush appends. A step is checked before it is put. */
 export class PartBuffer {
+  /** The rows within the record. */
   readonly bytes: Uint8Array;
   /** The elements of a step. */
   readonly width: number;
+  private readonly stepBytes: number;
+  /** An array of the type of the part: over the record if it is aligned, else for one step. */
   private readonly rows: NdArray;
+  private readonly isAligned: boolean;
 
   constructor(
     readonly spec: ChannelSpec,
+    record: Uint8Array,
+    start: number,
     rowCount: number,
   ) {
     this.width = product(spec.shape);
-    this.rows = emptyArray(spec.dtype, [rowCount, ...spec.shape]);
-    const { buffer, byteOffset, byteLength } = this.rows.data;
-    this.bytes = new Uint8Array(buffer, byteOffset, byteLength);
+    this.stepBytes = this.width * dtypeBytes(spec.dtype);
+    this.bytes = record.subarray(start, start + rowCount * this.stepBytes);
+    this.isAligned = this.bytes.byteOffset % dtypeBytes(spec.dtype) === 0;
+    const shape = [rowCount, ...spec.shape];
+    this.rows = this.isAligned ? decodeArray(this.bytes, spec.dtype, shape) : emptyArray(spec.dtype, spec.shape);
   }
 
   /** Returns the elements of a value; `SchemaMismatchError` if it does not fit the channel. */
@@ -146,12 +154,20 @@ export class PartBuffer {
   }
 
   put(row: number, data: TypedArray): void {
-    (this.rows.data as { set(data: ArrayLike<number | bigint>, at: number): void }).set(data, row * this.width);
+    if (this.isAligned) {
+      (this.rows.data as { set(data: ArrayLike<number | bigint>, at: number): void }).set(data, row * this.width);
+    } else {
+      this.bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), row * this.stepBytes);
+    }
   }
 
   /** Puts the number of a part with one element to a step. */
   putNumber(row: number, value: number | bigint): void {
-    (this.rows.data as unknown as (number | bigint)[])[row] = value;
+    const cells = this.rows.data as unknown as (number | bigint)[];
+    cells[this.isAligned ? row : 0] = value;
+    if (!this.isAligned) {
+      this.put(row, this.rows.data);
+    }
   }
 
   private mismatch(what: string): SchemaMismatchError {

@@ -8,6 +8,7 @@
 import { fileExists, pathOf, removeFile, syncDirectoryOf } from "#platform";
 
 import { DONE, REWARD, SERIES_DTYPES, TIMESTAMPS, TRUNCATED } from "./block-type.js";
+import { concat } from "./bytes.js";
 import { ALIGNMENTS } from "./container.js";
 import { prepareDigests } from "./digests.js";
 import { AlreadyExistsError, BadInputError, CorruptError, LimitExceededError, SchemaMismatchError } from "./errors.js";
@@ -67,6 +68,8 @@ export class WShardStreamWriter {
   private series: readonly PartBuffer[] = [];
   /** The most steps of a record. */
   private rows = 0;
+  /** A header, and the rows of each part for the most steps of a record. */
+  private record = new Uint8Array(0);
   private steps = 0;
   private flushed = 0;
   private sizeBytes = 0;
@@ -132,9 +135,7 @@ export class WShardStreamWriter {
     await prepareDigests();
     checkRecordable(payload);
     const file = await this.claim();
-    this.rows = rows;
-    this.channels = this.specs.map((spec) => new PartBuffer(spec, rows));
-    this.series = series.map((spec) => new PartBuffer(spec, rows));
+    this.makeBuffers(parts, rows);
     try {
       const record = new Uint8Array(RECORD_BYTES + payload.length);
       record.set(payload, RECORD_BYTES);
@@ -146,6 +147,19 @@ export class WShardStreamWriter {
       throw error;
     }
     [this.file, this.isBegun] = [file, true];
+  }
+
+  private makeBuffers(parts: readonly ChannelSpec[], rows: number): void {
+    this.rows = rows;
+    this.record = new Uint8Array(RECORD_BYTES + rows * sumStepBytes(parts));
+    let at = RECORD_BYTES;
+    const buffers = parts.map((spec) => {
+      const buffer = new PartBuffer(spec, this.record, at, rows);
+      at += rows * stepBytes(spec);
+      return buffer;
+    });
+    this.channels = buffers.slice(0, this.specs.length);
+    this.series = buffers.slice(this.specs.length);
   }
 
   /** Creates the journal, or takes over one that a recording left before its first step. */
@@ -251,16 +265,14 @@ export class WShardStreamWriter {
     if (count === 0) {
       return;
     }
+    if (count === this.rows) {
+      this.append(file, STEPS, count, this.record);
+      return;
+    }
     const parts = [...this.channels, ...this.series].map(({ bytes }) =>
       bytes.subarray(0, (bytes.length / this.rows) * count),
     );
-    const record = new Uint8Array(RECORD_BYTES + parts.reduce((sum, part) => sum + part.length, 0));
-    let at = RECORD_BYTES;
-    for (const part of parts) {
-      record.set(part, at);
-      at += part.length;
-    }
-    this.append(file, STEPS, count, record);
+    this.append(file, STEPS, count, concat([new Uint8Array(RECORD_BYTES), ...parts]));
   }
 
   /** Appends one record, whose first 40 bytes are free for its header. */
@@ -355,9 +367,13 @@ function checkOptions({ flushSteps, fsync, alignment, timeChunkSteps }: Required
 
 /** Returns the number of steps to buffer: `flushSteps`, or fewer if they would not fit. */
 function bufferRows(parts: readonly ChannelSpec[], flushSteps: number): number {
-  const width = parts.reduce((sum, part) => sum + stepBytes(part), 0);
+  const width = sumStepBytes(parts);
   if (width > MAX_RECORD_BYTES) {
     throw new LimitExceededError(`one step takes ${width} bytes; the most is ${MAX_RECORD_BYTES}`);
   }
   return Math.max(1, Math.min(flushSteps, Math.floor(BUFFER_BYTES / width)));
+}
+
+function sumStepBytes(parts: readonly ChannelSpec[]): number {
+  return parts.reduce((sum, part) => sum + stepBytes(part), 0);
 }
