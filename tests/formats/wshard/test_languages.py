@@ -6,6 +6,7 @@ for a language whose compiler or libraries are not here.
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.formats.wshard.drivers import (
     sha256,
     verdict_here,
 )
-from tests.formats.wshard.scenes import full_episode, same_episode, write
+from tests.formats.wshard.scenes import RawFile, full_episode, same_episode, write
 from tests.formats.wshard.test_rejected import CONTAINER, METADATA, valid_file
 from tests.formats.wshard.test_round_trip import episodes
 from tests.reference import wshard_reader as reference
@@ -210,6 +211,17 @@ def test_both_refuse_the_same_metadata_for_the_same_reason(driver: Driver, tmp_p
         here = verdict_here(path)
         assert here[0] is not None
         assert driver.ask("load", path) == here, rule
+
+
+@pytest.mark.parametrize("shape", [[0, 2**31 - 1], [0, *[2**31 - 1] * 2], [0, *[2**31 - 1] * 3], [2**31 - 1] * 16])
+@pytest.mark.parametrize("dtype", ["u8", "i64"])
+def test_both_agree_on_empty_arrays_of_any_shape(driver: Driver, shape: list[int], dtype: str, tmp_path: Path) -> None:
+    episode = {"episode_id": "e", "length_T": 0 if shape[0] else 5}
+    channels = {"channels": [{"id": "x", "dtype": dtype, "shape": shape}]}
+    metadata = {"meta/episode": episode, "meta/channels": channels}
+    blocks = {name: json.dumps(document).encode() for name, document in metadata.items()}
+    path = write(tmp_path / "a.wshard", RawFile({**blocks, "signal/x": b""}).build())
+    assert driver.ask("load", path) == verdict_here(path)
 
 
 def test_both_agree_on_damaged_files(driver: Driver, tmp_path: Path) -> None:
