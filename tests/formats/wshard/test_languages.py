@@ -154,12 +154,12 @@ def trade(drivers: list[Driver], directory: Path, episode: Episode, options: dic
     save_wshard(replace(load_wshard(drawn), origin=None), plain, **options)
     wanted, named = described(load_wshard(plain)), identity(plain)
     written: list[tuple[Driver | None, Path]] = [(None, plain)]
-    for number, writer in enumerate(drivers):
+    for number, driver in enumerate(drivers):
         path = directory / f"{number}.wshard"
-        writer.answer("rewrite", plain, to=str(path), fresh=True, options=writer.translate(options))
+        driver.answer("rewrite", plain, to=str(path), fresh=True, options=driver.translate(options))
         same_episode(load_wshard(path), episode)
         assert identity(path) == named
-        written.append((writer, path))
+        written.append((driver, path))
     for writer, path in written:
         for reader in drivers:
             if reader is not writer:
