@@ -138,6 +138,42 @@ def test_a_query_sees_no_stored_secret(store: str, tmp_path: Path, monkeypatch: 
         assert wd.sql(query, store=store).num_rows == 0
 
 
+TOO_LONG = [
+    "SELECT printf('%1000000000d', x) FROM 'acme/photos'",
+    "SELECT length(format('{:>300000000}', x)) FROM 'acme/photos'",
+    "SELECT x FROM 'acme/photos' ORDER BY length(rpad('x', 300000000, '-'))",
+    "SELECT x FROM 'acme/photos' WHERE EXISTS (SELECT repeat('x', 99999999))",
+    "WITH t AS (SELECT repeat('x', 10000) AS s) SELECT repeat(s, 10000) FROM t",
+    "VALUES (repeat('x', 1000000000))",
+    "SELECT repeat('x', x) FROM 'acme/photos'",
+    "SELECT printf('%*d', x, x) FROM 'acme/photos'",
+    "SELECT length(lpad('x', greatest(x, 100), '-')) FROM 'acme/photos'",
+    "SELECT sum(length(repeat('x', r))) FROM range(10) t(r)",
+]
+"""DuckDB's memory limit does not cover these texts: the first one ends the process."""
+
+
+@pytest.mark.parametrize("query", TOO_LONG)
+def test_texts_of_a_query_have_a_bound(store: str, query: str) -> None:
+    with pytest.raises(BadInputError, match=r"the query (makes texts|calls)") as raised:
+        wd.sql(query, store=store)
+    assert raised.value.kind == ErrorKind.INVALID_QUERY
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT printf('%08.3f', user::DOUBLE), lpad(label, 8, '0') FROM 'acme/photos'",
+        "SELECT repeat('*', least(user, 50)), replace(label, 'a', label) FROM 'acme/photos'",
+        "SELECT sum(r) FROM range(10000000) t(r)",
+        "SELECT unnest(generate_series(DATE '2020-01-01', DATE '2020-03-01', INTERVAL 1 DAY))",
+        "WITH t AS (SELECT rpad('x', 100, '-') AS s) SELECT string_agg(s, ',') || (SELECT max(s) FROM t) FROM t",
+    ],
+)
+def test_texts_and_lists_of_usual_sizes_are_made(store: str, query: str) -> None:
+    assert wd.sql(query, store=store).num_rows > 0
+
+
 @pytest.mark.parametrize(
     ("query", "where"),
     [

@@ -16,6 +16,7 @@ from warpdata.errors import BadInputError, ErrorKind, LimitExceededError, WarpEr
 from warpdata.limits import MAX_QUERY_LENGTH
 from warpdata.primitives.parallel import CPU_POOL
 from warpdata.query.duckdb import first_line, open_sealed, quoted, run_sealed
+from warpdata.query.expansion import check_growth
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +65,7 @@ def list_sources(query: str) -> tuple[str, ...]:
     parsed = json.loads(row[0]) if row else {}
     if parsed.get("error", True):
         raise _invalid(f"the query cannot be analysed: {parsed.get('error_message', 'no reason given')}")
+    check_growth(parsed)
     found = tuple(dict.fromkeys(name for name in _table_names(parsed) if "/" in name))
     spellings: dict[str, str] = {}
     for name in found:
