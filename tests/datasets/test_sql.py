@@ -145,6 +145,8 @@ TOO_LONG = [
     "SELECT x FROM 'acme/photos' WHERE EXISTS (SELECT repeat('x', 99999999))",
     "WITH t AS (SELECT repeat('x', 10000) AS s) SELECT repeat(s, 10000) FROM t",
     "VALUES (repeat('x', 1000000000))",
+    "SELECT label.repeat(900000000) FROM 'acme/photos'",
+    "SELECT length(a.label.rpad(900000000, '-')) FROM 'acme/photos' a",
     "SELECT repeat('x', x) FROM 'acme/photos'",
     "SELECT printf('%*d', x, x) FROM 'acme/photos'",
     "SELECT length(lpad('x', greatest(x, 100), '-')) FROM 'acme/photos'",

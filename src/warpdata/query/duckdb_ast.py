@@ -38,7 +38,7 @@ from warpdata.query.expr import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnResolver", "iter_nodes", "to_predicate"]
+__all__ = ["BUILTIN_SCHEMAS", "ColumnResolver", "iter_nodes", "to_predicate"]
 
 _Node = dict[str, Any]
 
@@ -61,7 +61,7 @@ _SQL_TIME_TYPES = {
 _ARROW_INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"})
 _ARROW_NUMBERS = _ARROW_INTEGERS | {"double", "float"}
 _MAX_ARITHMETIC_DEPTH = 32
-_SCHEMAS = {"main", "pg_catalog", "system"}
+BUILTIN_SCHEMAS = {"main", "pg_catalog", "system"}
 
 
 class ColumnResolver:
@@ -88,7 +88,7 @@ class ColumnResolver:
 
     def expand_method(self, node: _Node) -> None:
         """Turn `column.function(…)`, which DuckDB parses as a function of a schema, into `function(column, …)`."""
-        if node["class"] != "FUNCTION" or not node.get("schema") or node["schema"] in _SCHEMAS:
+        if node["class"] != "FUNCTION" or not node.get("schema") or node["schema"] in BUILTIN_SCHEMAS:
             return
         names = [name for name in (node.get("catalog"), node["schema"]) if name]
         node["children"].insert(0, {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": names})

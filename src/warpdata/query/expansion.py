@@ -17,6 +17,7 @@ from typing import Any
 
 from warpdata.errors import BadInputError, ErrorKind
 from warpdata.limits import MAX_FILTER_EXPANSION, MAX_QUERY_GROWTH
+from warpdata.query.duckdb_ast import BUILTIN_SCHEMAS
 
 __all__ = ["check_growth", "expansion_of"]
 
@@ -32,6 +33,7 @@ _REPLACEMENTS = {"array_to_string", "concat_ws", "list_aggr", "list_aggregate", 
 _ASSUMED_TEXT = 1024
 """Characters of a replacement that is not a constant."""
 _REFUSED = {"sleep_ms", "write_log"}
+_COLUMN: _Node = {"class": "COLUMN_REF"}
 _DYNAMIC_WIDTH = re.compile(r"%[^a-zA-Z%]*\*|\{[^{}]*\{")
 
 
@@ -90,8 +92,10 @@ def _growth(node: _Node, source: _Source) -> int:
     if node["class"] != "FUNCTION":
         return growth
     name = node["function_name"].lower()
+    if node.get("schema") and node["schema"] not in BUILTIN_SCHEMAS:  # `column.repeat(9)`
+        children.insert(0, _COLUMN)
     if name in _TEXT_SIZES and _TEXT_SIZES[name] < len(children):
-        return growth * _size(children[_TEXT_SIZES[name]], name, source)
+        return growth * _bounded_size(children[_TEXT_SIZES[name]], name, source)
     if name in _FORMATS:
         return growth * _format_width(children[0] if children else node, name, source)
     if name in _REPLACEMENTS:
@@ -113,7 +117,7 @@ def _expansion(node: _Node, source: _Source) -> int:
         raise source.refuse(f"calls {name}, which is not allowed")
     if name in _SIZE_ARGUMENTS:
         position = _SIZE_ARGUMENTS[name]
-        return total * (_size(children[position], name, source) if position < len(children) else 1)
+        return total * (_bounded_size(children[position], name, source) if position < len(children) else 1)
     if name in _SERIES:
         return total + sum(_size(child, name, source) for child in children)
     if name in _FORMATS:
@@ -146,12 +150,17 @@ def _array_size(sql_type: Any) -> int:
     return math.prod([size if isinstance(size, int) and size > 0 else 1, *(_array_size(part) for part in parts)])
 
 
-def _size(node: _Node, function: str, source: _Source) -> int:
-    """Return the magnitude of a constant integer, or the bound of `least(…, 100)`, at least 1."""
+def _bounded_size(node: _Node, function: str, source: _Source) -> int:
+    """Return the upper bound of a size: a constant integer, or the smallest constant of `least(…, 100)`."""
     if node["class"] == "FUNCTION" and node["function_name"].lower() == "least":
         bounds = [child for child in _children(node) if child["class"] == "CONSTANT"]
         if bounds and not any(bound["value"]["is_null"] for bound in bounds):
             return min(_size(bound, function, source) for bound in bounds)
+    return _size(node, function, source)
+
+
+def _size(node: _Node, function: str, source: _Source) -> int:
+    """Return the magnitude of a constant integer, at least 1."""
     value = node["value"].get("value") if node["class"] == "CONSTANT" else None
     if node["class"] == "CONSTANT" and node["value"]["is_null"]:
         return 1
