@@ -67,7 +67,7 @@ def _ours(appends: int, files: dict[str, int]) -> Callable[[], int]:
 
 
 def _lancedb(appends: int, files: dict[str, int]) -> Callable[[], int]:
-    import lancedb
+    import lancedb  # type: ignore[import-not-found,unused-ignore]
     import pyarrow as pa
 
     directory: Path = scratch(f"lancedb-{next(_number) % 2}")

@@ -31,7 +31,7 @@ from warpdata.errors import ConflictError
 from warpdata.session import connect
 from warpdata.settings import load_settings
 from warpdata.storage import Writer, open_store
-from warpdata.testing import DropReplies, FaultyStore, KillAt, Killed, S3Server
+from warpdata.testing import DropReplies, FaultyStore, KillAt, Killed, S3Endpoint, S3Server
 
 _fresh = itertools.count()
 
@@ -40,7 +40,7 @@ class LivingMachine(EditMachine):
     """The machine of edits with restores, collections, kills and lost replies. Each history has a store of its own."""
 
     kind: ClassVar[str] = "memory"
-    server: ClassVar[S3Server | None] = None
+    server: ClassVar[S3Endpoint | None] = None
 
     @initialize()
     def create(self) -> None:
