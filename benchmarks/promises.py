@@ -42,6 +42,9 @@ SCENARIOS = (
     "episodes.remote_read",
     "episodes.recorder",
     "cloud.reads",
+    "living.appends",
+    "living.edits",
+    "living.reads",
 )
 """Module names below `benchmarks`, in the order of the report."""
 
@@ -157,6 +160,25 @@ PROMISES = (
         "Appending one shard to 100,000 writes a small part of the shard list.",
         Target("≤", 0.05, "bytes"),
     ),
+    Promise("append-time", "living.appends", "Appending rows one by one.", Target("≥", 0.67), "LanceDB"),
+    Promise(
+        "append-files",
+        "living.appends",
+        "Appends of one row leave few files.",
+        Target("≤", 20, "files", is_absolute=True),
+    ),
+    Promise("edit-bytes", "living.edits", "Versions with few edited rows.", Target("≥", 1.0, "bytes"), "each peer"),
+    Promise("edit-time", "living.edits", "Editing 0.1 % of the rows.", Target("≥", 1.0), "each peer"),
+    Promise(
+        "delete-bytes",
+        "living.edits",
+        "Deleting 400 scattered rows of a million.",
+        Target("<", 10, "kB", is_absolute=True),
+    ),
+    Promise("column-bytes", "living.edits", "Adding a column writes only that column.", Target("≤", 1.01, "bytes")),
+    Promise("deleted-scan", "living.reads", "A scan with 1 % deleted rows.", Target("≥", 0.9), "no deleted rows"),
+    Promise("stratified-sample", "living.reads", "A stratified sample without an index.", Target("≥", 1.0), "DuckDB"),
+    Promise("diff-time", "living.reads", "A diff costs what differs, not what is stored.", Target("≤", 1.5, "time")),
     Promise(
         "reference-local",
         "media.references",

@@ -137,6 +137,26 @@ def test_equal_changes_of_two_edits_are_one() -> None:
     assert [(row["id"], row["label"]) for row in rows(session)] == [(1, "one"), (3, "cta"), (4, None)]
 
 
+def test_rows_after_a_restore_get_new_ids() -> None:
+    """A merge would take a row of the branch for the row that got its id."""
+    session = publish()
+    first = opened(session).version
+    with opened(session).edit() as edit:
+        edit.append("main", {"id": [5], "label": ["five"], "score": [0.0]})
+    opened(session).branch("dev")
+    with opened(session, "dev").edit() as edit:
+        edit.update("main", "id = 5", {"label": "changed"})
+    opened(session).restore(first)
+    opened(session).compact(max_deleted=0)
+    with opened(session).edit() as edit:
+        edit.append("main", {"id": [9], "label": ["nine"], "score": [0.0]})
+    assert opened(session).table().sample_ids().tolist() == [0, 1, 2, 3, 5]
+    with pytest.raises(ConflictError, match="sample 4"):
+        opened(session).merge("dev")
+    opened(session).merge("dev", policy="theirs")
+    assert [(row["id"], row["label"]) for row in rows(session)][4:] == [(5, "changed"), (9, "nine")]
+
+
 def test_an_edit_of_a_branch_that_was_removed_is_a_conflict() -> None:
     session = publish()
     opened(session).branch("dev")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CompactionOptions", "compact_table", "find_runs", "merge_tail"]
 
-_FAN_IN = 8
+_FAN_IN = 16
+"""Shards of one tier that are merged. Fewer leave fewer files; more write the same rows less often."""
 _TIER_BYTES = tuple(64 * KIB * 8**tier for tier in range(4))
 """Upper bounds of the tiers: 64 KiB, 512 KiB, 4 MiB, 32 MiB. Larger shards are not merged by appends."""
 

@@ -100,6 +100,7 @@ class Edit:
         self._payloads: dict[str, dict[str, Payload]] = {}
         self._bindings = base.manifest.bindings
         self._resume_dirs: list[Path] = []
+        self._used_ids: dict[str, int] = {}
         self._is_open = True
         self.summary = EditSummary()
         self.version = base.ref.version
@@ -276,7 +277,9 @@ class Edit:
                 raise TABLES.not_found(
                     f"{self._base.ref.dataset_id} has no table {name!r}", suggest(name, known, label="Tables")
                 )
-            self._tables[name] = TableDraft(self._workspace, name, entry)
+            if not self._tables:
+                self._used_ids = self._workspace.used_ids(self._base.ref)
+            self._tables[name] = TableDraft(self._workspace, name, entry, self._used_ids.get(name, 0))
         return self._tables[name]
 
     def _base_table(self, name: str) -> TableEntry | None:

@@ -47,10 +47,11 @@ class NewShard:
 class TableDraft:
     """The state of a table after the edits so far."""
 
-    def __init__(self, workspace: EditWorkspace, name: str, entry: TableEntry) -> None:
+    def __init__(self, workspace: EditWorkspace, name: str, entry: TableEntry, first_free_id: int = 0) -> None:
         self.workspace = workspace
         self.name = name
         self.entry = entry
+        self._first_free_id = first_free_id
 
     @property
     def revision(self) -> int:
@@ -142,7 +143,7 @@ class TableDraft:
 
     def _number(self, added: Sequence[NewShard], first_stored_row: int) -> tuple[list[Shard], int]:
         """Return the shards with their ids, and the next id that is free."""
-        next_id, numbered = self.entry.id_counter, []
+        next_id, numbered = max(self.entry.id_counter, self._first_free_id if added else 0), []
         for new in added:
             count = new.shard.stored_count
             sequence, next_id = _number(new, next_id)

@@ -67,7 +67,7 @@ def merge_table(
         return head
     old, mine, theirs = (workspace.open_table(name, entry) for entry in (base, head, other))
     sides = _Sides(old, mine, theirs, diff_rows(old, mine), diff_rows(old, theirs))
-    draft = TableDraft(workspace, name, _merge_columns(workspace, name, sides))
+    draft = TableDraft(workspace, name, _merge_columns(workspace, name, sides), base.id_counter)
     _Merge(draft, sides, resolve).run()
     return draft.entry
 

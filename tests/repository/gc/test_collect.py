@@ -104,6 +104,17 @@ def test_collected_content_can_be_published_again(store: Writer) -> None:
     check_whole(store, "a/b")
 
 
+@pytest.mark.parametrize("back", [1, 2])
+def test_the_address_of_a_collected_version_says_so(back: int) -> None:
+    store = memory(f"collected {back}")
+    for number in (1, 2, 3):
+        publish(store, number)
+    collect(store, "last 1")
+    with pytest.raises(NotFoundError, match="was collected") as caught:
+        opened(store, f"a/b@main~{back}")
+    assert caught.value.kind is ErrorKind.VERSION_COLLECTED
+
+
 def test_edits_keep_the_generations_that_they_need_and_no_others() -> None:
     store = memory("edited generations")
     publish(store, 1)

@@ -34,15 +34,7 @@ class DifferentRows:
         """Return the rows at these positions."""
         import numpy as np
 
-        return self._those(np.isin(self.positions, positions, assume_unique=True))
-
-    def without(self, positions: NDArray[np.int64]) -> DifferentRows:
-        """Return the rows at other positions."""
-        import numpy as np
-
-        return self._those(np.isin(self.positions, positions, assume_unique=True, invert=True))
-
-    def _those(self, kept: NDArray[np.bool_]) -> DifferentRows:
+        kept = np.isin(self.positions, positions, assume_unique=True)
         return DifferentRows(self.placed, self.positions[kept], self.ids[kept], self.rows[kept])
 
 
@@ -119,6 +111,8 @@ def diff_rows(old: Table | None, new: Table | None) -> RowDiff:
 
     Reads deletion vectors and ids of the shards that differ, and no rows.
     """
+    import numpy as np
+
     some = new or old
     if some is None:
         return RowDiff(SideRows(()), SideRows(()))
@@ -133,9 +127,9 @@ def diff_rows(old: Table | None, new: Table | None) -> RowDiff:
         else:
             matched.add(twin)
             if placed.shard.deletes != twin.shard.deletes:
-                here, there = _locate(old, placed), _locate(new, twin)
-                gone.append(here.without(there.positions))
-                come.append(there.without(here.positions))
+                here, there = _deleted(old, placed), _deleted(new, twin)
+                gone.append(_rows_at(old, placed, np.setdiff1d(there, here, assume_unique=True)))
+                come.append(_rows_at(new, twin, np.setdiff1d(here, there, assume_unique=True)))
             if placed.shard.files != twin.shard.files:
                 remade += _find_remade(old, placed, new, twin)
     come += [_locate(new, placed) for placed in after if placed not in matched]
@@ -161,6 +155,23 @@ def _find_remade(old: Table, before: LocatedShard, new: Table, after: LocatedSha
     here, there = _locate(old, before), _locate(new, after)
     both = here.at(there.positions), there.at(here.positions)
     return [RemadeColumns(columns, *both)] if columns and len(both[0].ids) else []
+
+
+def _deleted(table: Table, placed: LocatedShard) -> NDArray[np.int64]:
+    """Return the positions of deleted rows, ascending."""
+    import numpy as np
+
+    deletes = table.opener.deletes(placed.shard)
+    return np.empty(0, np.int64) if deletes is None else deletes.deleted
+
+
+def _rows_at(table: Table, placed: LocatedShard, positions: NDArray[np.int64]) -> DifferentRows:
+    """Return the rows at these positions, which readers see."""
+    import numpy as np
+
+    ids = table.opener.ids(placed.shard, placed.first_stored_row).at(positions)
+    numbers = positions - np.searchsorted(_deleted(table, placed), positions)
+    return DifferentRows(placed, positions, ids, placed.first_row + numbers)
 
 
 def _locate(table: Table, placed: LocatedShard) -> DifferentRows:
