@@ -71,6 +71,9 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "warm": "Download a version to the cache of this machine.",
         "cache": "Show, shrink, verify or clear the cache of this machine.",
     },
+    "Service": {
+        "serve": "Serve the datasets of a store over HTTP.",
+    },
     "History": {
         "log": "Show the history of a version, newest commit first.",
         "diff": "Show the changes between two versions.",
