@@ -73,6 +73,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "Service": {
         "serve": "Serve the datasets of a store over HTTP.",
+        "worker": "Run the jobs of a service.",
+        "server": "Users, tokens, the index and the audit log of a service.",
     },
     "History": {
         "log": "Show the history of a version, newest commit first.",

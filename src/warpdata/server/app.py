@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from warpdata.server.access import AttemptLimit
 from warpdata.server.caller import CSRF_HEADER
 from warpdata.server.guard import MAX_BODY_BYTES, MAX_FILE_BYTES, Guard, RequestMetrics, allowed_hosts
+from warpdata.server.jobs import JobWorker
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
 from warpdata.server.routes import API_PREFIX, ROUTERS, unversioned
 from warpdata.server.service import Service
@@ -45,6 +46,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.metrics = RequestMetrics(CollectorRegistry())
+    app.state.is_ending = False
     app.state.attempts = AttemptLimit(service.options.sign_in_attempts, service.session.timer)
     add_handlers(app)
     app.include_router(unversioned, responses=PROBLEMS)
@@ -59,10 +61,16 @@ def create_app(service: Service) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Bound the threads that run calls of the library."""
+    """Bound the threads that run calls of the library, and run jobs beside them."""
     service: Service = app.state.service
     anyio.to_thread.current_default_thread_limiter().total_tokens = service.options.threads
+    worker = JobWorker(service) if service.options.runs_jobs else None
+    if worker is not None:
+        worker.start()
     yield
+    app.state.is_ending = True
+    if worker is not None:
+        worker.stop()
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:

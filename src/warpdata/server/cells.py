@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from warpdata.primitives.arrow_text import plain_column
 
@@ -63,7 +61,7 @@ class _Cell:
             self._items += len(value)
             self.is_cut |= len(value) > left
             return [self.plain(item) for item in value[:left]]
-        return str(value) if isinstance(value, Decimal | UUID) else str(value)[:MAX_CELL_TEXT]
+        return str(value)[:MAX_CELL_TEXT]
 
 
 _NAMES = {math.inf: "Infinity", -math.inf: "-Infinity"}

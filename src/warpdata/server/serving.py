@@ -16,10 +16,11 @@ from warpdata.repository.catalog import mark_store
 from warpdata.server.access import create_user, issue_sign_in_code
 from warpdata.server.app import create_app
 from warpdata.server.database import UserRow, open_database
+from warpdata.server.jobs import JobWorker
 from warpdata.server.service import Service, ServiceOptions
 from warpdata.session import Session
 
-__all__ = ["Running", "check_options", "open_service", "serve"]
+__all__ = ["Running", "check_options", "first_user", "open_service", "serve", "sign_in_link", "work"]
 
 FIRST_USER = "admin"
 _GRACE_S = 5
@@ -74,8 +75,9 @@ def serve(service: Service, on_ready: Callable[[Running], None]) -> None:
     """Answer requests until SIGINT or SIGTERM. `on_ready` hears of the address when the first request can come."""
     check_options(service.options)
     options = service.options
+    app = create_app(service)
     config = uvicorn.Config(
-        create_app(service),
+        app,
         host=options.host,
         port=options.port,
         log_config=None,
@@ -85,20 +87,40 @@ def serve(service: Service, on_ready: Callable[[Running], None]) -> None:
         timeout_graceful_shutdown=_GRACE_S,
         h11_max_incomplete_event_size=64 * 1024,
     )
-    _AnnouncedServer(config, lambda port: on_ready(_announce(service, port))).run()
+
+    def end() -> None:
+        app.state.is_ending = True
+
+    _AnnouncedServer(config, lambda port: on_ready(_announce(service, port)), end).run()
 
 
 class _AnnouncedServer(uvicorn.Server):
-    """A server that tells its port when it listens."""
+    """A server that tells its port when it listens, and when it ends."""
 
-    def __init__(self, config: uvicorn.Config, on_port: Callable[[int], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_port: Callable[[int], None], on_end: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_port = on_port
+        self._on_end = on_end
+
+    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        self._on_end()  # before open connections are waited for, so that streams of events end
+        await super().shutdown(sockets)  # type: ignore[arg-type]
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
             self._on_port(self.servers[0].sockets[0].getsockname()[1])
+
+
+def work(service: Service, is_ending: Callable[[], bool]) -> None:
+    """Run jobs of a service until `is_ending` says so, in a process of their own."""
+    worker = JobWorker(service)
+    worker.start()
+    try:
+        while not is_ending():
+            service.session.sleep(0.2)
+    finally:
+        worker.stop()
 
 
 def _announce(service: Service, port: int) -> Running:

@@ -25,6 +25,7 @@ __all__ = [
     "end_sign_in",
     "find_sign_in",
     "find_token",
+    "find_user",
     "issue_sign_in_code",
     "redeem_sign_in_code",
     "revoke_token",

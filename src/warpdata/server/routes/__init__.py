@@ -6,12 +6,18 @@ A new resource is a module with a `router`, and a line in `ROUTERS`.
 from fastapi import APIRouter
 
 from warpdata.server.routes import (
+    audit,
     datasets,
+    events,
     files,
     health,
+    jobs,
     refs,
     samples,
     session,
+    sql,
+    tokens,
+    uploads,
     workspaces,
 )
 
@@ -25,6 +31,12 @@ ROUTERS: tuple[APIRouter, ...] = (
     refs.router,
     samples.router,
     files.router,
+    uploads.router,
+    sql.router,
+    jobs.router,
+    events.router,
+    tokens.router,
+    audit.router,
 )
 """Routers under `API_PREFIX`."""
 unversioned = health.router

@@ -9,8 +9,17 @@ from pydantic import Field
 from sqlalchemy import func, select
 
 from warpdata.limits import MAX_NAME_LENGTH
-from warpdata.server.access import Action, AuditEntry, Place, Role, authorize, authorize_credentials, record, set_role
-from warpdata.server.access.credentials import find_user
+from warpdata.server.access import (
+    Action,
+    AuditEntry,
+    Place,
+    Role,
+    authorize,
+    authorize_credentials,
+    find_user,
+    record,
+    set_role,
+)
 from warpdata.server.caller import Caller, ServiceOf
 from warpdata.server.database import DatasetRow, MemberRow, UserRow
 from warpdata.server.routes.parameters import Answer, Body, DatasetName, WorkspaceName
