@@ -70,7 +70,7 @@ def list_workspaces(service: ServiceOf, caller: Caller) -> WorkspaceList:
     """List the workspaces that the caller may read. The default of a new service is empty."""
     with service.database.read() as db:
         query = select(DatasetRow.workspace, func.count()).group_by(DatasetRow.workspace)
-        counts = dict(db.execute(query).tuples().all())
+        counts = {row[0]: row[1] for row in db.execute(query)}
     names = sorted({*counts, *caller.roles.workspaces})
     visible = [name for name in names if caller.may(Action.READ, Place(name))]
     return WorkspaceList(
