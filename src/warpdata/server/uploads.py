@@ -101,12 +101,15 @@ def commit_upload(service: Service, upload: UploadRow, author: str, message: str
     dataset_id = f"{upload.workspace}/{upload.dataset}"
     with _fetched(service, upload, files) as paths:
         version = _publish(service, upload, paths, EditOptions(message, author, MAIN, f"upload-{upload.id}"))
-    with service.database.write() as db:
-        row = db.get_one(UploadRow, upload.id)
-        row.version = version
+    _mark_committed(service, upload.id, version)
     service.session.writer.delete_many(sorted({_key(upload, file.sha256) for file in files}))
     index_dataset(service, dataset_id)
     return version
+
+
+def _mark_committed(service: Service, upload_id: str, version: str) -> None:
+    with service.database.write() as db:
+        db.get_one(UploadRow, upload_id).version = version
 
 
 def _publish(service: Service, upload: UploadRow, paths: dict[str, Path], options: EditOptions) -> str:

@@ -95,5 +95,5 @@ def _verify(run: JobRun) -> Mapping[str, Any]:
     }
 
 
-KINDS: Mapping[str, JobKind] = {"synchronize": _synchronize, "verify": _verify}
+KINDS: dict[str, JobKind] = {"synchronize": _synchronize, "verify": _verify}
 """The function of each kind."""

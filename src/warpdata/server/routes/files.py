@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Annotated, Any, BinaryIO, Literal
 from urllib.parse import quote
 
@@ -32,8 +31,8 @@ MemberPath = Annotated[str, Path(max_length=4096, description="The path of the f
 RangeHeader = Annotated[str | None, Header(alias="Range", description="One range of bytes; several are ignored.")]
 IfNoneMatch = Annotated[str | None, Header(max_length=1024)]
 _BYTES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The whole file.", "content": {"application/octet-stream": {}}},
-    206: {"description": "A range of the file.", "content": {"application/octet-stream": {}}},
+    200: {"description": "The whole file.", "content": {"*/*": {}}},
+    206: {"description": "A range of the file.", "content": {"*/*": {}}},
     304: {"description": "The file has the ETag of `If-None-Match`."},
     416: {"description": "The range begins behind the end of the file."},
 }
@@ -227,15 +226,15 @@ def _answer(file: StoredFile, request: FileRequest) -> Response:
         "Content-Disposition": f"{'attachment' if is_active(kind) else 'inline'}; {_disposition(file.path)}",
     }
     if request.if_none_match is not None and file.etag in request.if_none_match:
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(status_code=304, headers=headers)
     span = parse_range(request.range, file.size_bytes)
     if span is None:
         headers["Content-Range"] = f"bytes */{file.size_bytes}"
-        return Response(status_code=HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers=headers)
+        return Response(status_code=416, headers=headers)
     headers["Content-Length"] = str(len(span))
-    status = HTTPStatus.OK
+    status = 200
     if request.range is not None and len(span) < file.size_bytes:
-        status = HTTPStatus.PARTIAL_CONTENT
+        status = 206
         headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{file.size_bytes}"
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=kind)
