@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from email.message import Message
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -46,36 +47,42 @@ def serving(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[st
         yield process, json.loads(text)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()  # closes the pipes
 
 
-def get(url: str, cookie: str = "") -> http.client.HTTPResponse:
+@contextmanager
+def open_url(url: str, cookie: str = "") -> Iterator[http.client.HTTPResponse]:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=60)
-    connection.request("GET", f"{parts.path}?{parts.query}", headers={"Cookie": cookie} if cookie else {})
-    return connection.getresponse()
+    with closing(http.client.HTTPConnection(parts.netloc, timeout=60)) as connection:
+        connection.request("GET", f"{parts.path}?{parts.query}", headers={"Cookie": cookie} if cookie else {})
+        with connection.getresponse() as answer:
+            yield answer
+
+
+def get(url: str, cookie: str = "") -> tuple[int, bytes, Message]:
+    with open_url(url, cookie) as answer:
+        return answer.status, answer.read(), answer.headers
 
 
 def test_serve_sign_in_and_look(tmp_path: Path) -> None:
     publish(str(tmp_path / "store"), "acme/pets")
     with serving(tmp_path) as (process, printed):
         url = printed["url"]
-        assert get(f"{url}/healthz").status == 200
-        assert get(f"{url}/readyz").status == 200
-        page = get(url + "/")
-        assert b"/api/v1" in page.read()
-        assert page.headers["content-security-policy"].startswith("default-src 'self'")
-        assert get(f"{url}/api/v1/datasets").status == 401
-        signed_in = get(printed["sign_in_url"])
-        assert signed_in.status == 303
-        cookie = signed_in.headers["set-cookie"].partition(";")[0]
-        assert get(printed["sign_in_url"]).status == 401
-        assert get(f"{url}/api/v1/datasets/acme/pets/samples", cookie).status == 200
-        assert get(f"{url}/api/v1/datasets/acme/pets/images/cats%2F1.png", cookie).read().startswith(b"\x89PNG")
-        events = get(f"{url}/api/v1/events", cookie)
-        assert events.readline() == b": connected\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert get(f"{url}/healthz")[0] == get(f"{url}/readyz")[0] == 200
+        _, page, headers = get(url + "/")
+        assert b"/api/v1" in page
+        assert headers["content-security-policy"].startswith("default-src 'self'")
+        assert get(f"{url}/api/v1/datasets")[0] == 401
+        status, _, headers = get(printed["sign_in_url"])
+        assert status == 303
+        cookie = headers["set-cookie"].partition(";")[0]
+        assert get(printed["sign_in_url"])[0] == 401
+        assert get(f"{url}/api/v1/datasets/acme/pets/samples", cookie)[0] == 200
+        assert get(f"{url}/api/v1/datasets/acme/pets/images/cats%2F1.png", cookie)[1].startswith(b"\x89PNG")
+        with open_url(f"{url}/api/v1/events", cookie) as events:
+            assert events.readline() == b": connected\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 0  # an open stream does not keep it
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
 

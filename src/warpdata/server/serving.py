@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -91,7 +91,8 @@ def serve(service: Service, on_ready: Callable[[Running], None]) -> None:
     def end() -> None:
         app.state.is_ending = True
 
-    _AnnouncedServer(config, lambda port: on_ready(_announce(service, port)), end).run()
+    with suppress(KeyboardInterrupt):  # raised again after the last answer was sent
+        _AnnouncedServer(config, lambda port: on_ready(_announce(service, port)), end).run()
 
 
 class _AnnouncedServer(uvicorn.Server):

@@ -9,6 +9,7 @@ import click
 
 import warpdata
 from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import end_without_hurry
 from warpdata.cli.options import command
 from warpdata.cli.output import note, print_facts, print_json
 from warpdata.cli.service_options import database_option, open_cli_service, require_server
@@ -72,4 +73,5 @@ def serve(cli: CliContext, /, host: str, port: int, database: str | None, **give
                 note("The link works once. Press Ctrl-C to stop.")
             sys.stdout.flush()
 
+        end_without_hurry()
         serve_forever(service, announce)

@@ -8,6 +8,7 @@ import threading
 import click
 
 from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import end_without_hurry
 from warpdata.cli.options import command
 from warpdata.cli.output import note
 from warpdata.cli.service_options import database_option, open_cli_service
@@ -30,6 +31,7 @@ def worker(cli: CliContext, database: str | None) -> None:
     with open_cli_service(cli, database) as service:
         from warpdata.server import work
 
+        end_without_hurry()
         ending = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: ending.set())
         signal.signal(signal.SIGINT, lambda *_: ending.set())
