@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,10 @@ def test_generated_requests_stay_in_the_contract(local: Scene) -> None:
 @pytest.mark.soak
 def test_many_generated_requests_stay_in_the_contract(scene: Scene) -> None:
     assert explore(scene, 100) > 2000
+
+
+def test_every_route_is_in_the_reference(local: Scene) -> None:
+    document = local["ana"].get("/api/v1/openapi.json").json()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    written = set(re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", text, re.MULTILINE))
+    assert written == {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from warpdata.cli.context import CliContext
 from warpdata.primitives.extras import require
+from warpdata.settings import database_url
 
 if TYPE_CHECKING:
     from warpdata.server import Service, ServiceOptions
@@ -24,7 +24,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def database_option() -> Callable[[_F], _F]:
     return click.option(
         "--database",
-        envvar="WARP_DATABASE",
         metavar="URL",
         help="postgresql://… or sqlite:///PATH. Default: WARP_DATABASE, or a file beside the local default store.",
     )
@@ -36,7 +35,7 @@ def open_cli_service(cli: CliContext, database: str | None, options: ServiceOpti
     require_server("The service")
     from warpdata.server import open_service
 
-    with open_service(cli.connect(), database or _default_database(), options) as service:
+    with open_service(cli.connect(), database or database_url(), options) as service:
         yield service
 
 
@@ -45,9 +44,3 @@ def require_server(purpose: str) -> None:
     for module in ("fastapi", "sqlalchemy", "alembic", "uvicorn", "prometheus_client"):
         require(module, purpose=purpose, extra="server")
     logging.getLogger("alembic").setLevel(logging.WARNING)
-
-
-def _default_database() -> str:
-    import platformdirs
-
-    return f"sqlite:///{Path(platformdirs.user_data_dir('warpdata')) / 'service.db'}"
