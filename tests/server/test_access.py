@@ -31,7 +31,7 @@ PETS = f"{API}/datasets/acme/pets"
 CHANGE = {"X-Warp-Request": "1"}
 PUBLIC = {"/healthz", "/readyz", "/api/v1/files/{signed}/{filename}"}
 OWN = {"/api/v1/session", "/api/v1/tokens", "/api/v1/datasets", "/api/v1/workspaces", "/api/v1/jobs", "/api/v1/sql"}
-"""Routes that name nobody's thing: they answer with what belongs to the caller."""
+"""Routes without the id of a thing: they answer with what belongs to the caller."""
 
 
 def operations(client: TestClient) -> list[tuple[str, str]]:
@@ -129,9 +129,9 @@ def test_tokens_are_narrow(local: Scene) -> None:
     reader = local.client(local.token("ana", Scope.READ))
     assert reader.get(PETS).status_code == 200
     assert reader.post(f"{PETS}/labels", json={"name": "v1"}).status_code == 403
-    elsewhere = local.client(local.token("ana", Scope.MANAGE, Place("acme", "other")))
-    assert elsewhere.get(PETS).status_code == 404
-    assert elsewhere.get(f"{API}/datasets").json()["datasets"] == []
+    narrow = local.client(local.token("ana", Scope.MANAGE, Place("acme", "other")))
+    assert narrow.get(PETS).status_code == 404
+    assert narrow.get(f"{API}/datasets").json()["datasets"] == []
     root = local.client(local.token("root", Scope.MANAGE, Place("acme")))
     assert root.get(f"{API}/audit").status_code == 404
     assert root.get(f"{API}/datasets/rival/secret").status_code == 404
@@ -193,7 +193,7 @@ def test_changes_by_cookie_need_proof_of_their_origin(local: Scene) -> None:
 
 
 def test_other_host_names_are_refused(local: Scene) -> None:
-    """A site can point its name at a loopback address, and then has the cookies of nobody but its own origin."""
+    """A site can point its name at a loopback address, so only known names are answered."""
     for host in ("evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[::1].evil"):
         assert local["ana"].get(PETS, headers={"Host": host}).status_code == 400
     for host in ("localhost:8765", "127.0.0.1", "[::1]:99"):

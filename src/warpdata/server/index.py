@@ -1,7 +1,7 @@
 """The index of the store: one row for each dataset, so that lists need no listing of the store.
 
 The store is the truth. A dataset that was published without the service enters the index at the next synchronization,
-or when somebody opens it. `warp server reindex` fills an empty index completely.
+or when a request opens it. `warp server reindex` fills an empty index completely.
 """
 
 from __future__ import annotations

@@ -165,6 +165,7 @@ def cancel_job(service: Service, db: OrmSession, job_id: str) -> JobRow:
 
 
 def find_job(service: Service, job_id: str) -> JobRow:
+    """Return a job. Callers check that the principal may see it."""
     with service.database.read() as db:
         row = db.get(JobRow, job_id)
     if row is None:
