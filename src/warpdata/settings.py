@@ -26,6 +26,7 @@ __all__ = [
     "S3Settings",
     "Settings",
     "apply_budgets",
+    "database_url",
     "detect_rank",
     "load_settings",
     "local_world_size",
@@ -163,6 +164,15 @@ def peer_token(environ: Mapping[str, str] | None = None) -> str | None:
     """Return WARP_TENSORS_TOKEN, the token that clients of tensor servers send; None if it is not set."""
     env = os.environ if environ is None else environ
     return env.get("WARP_TENSORS_TOKEN") or None
+
+
+def database_url(environ: Mapping[str, str] | None = None) -> str:
+    """Return WARP_DATABASE, the database of a service; by default a file beside the local default store."""
+    import platformdirs
+
+    env = os.environ if environ is None else environ
+    default = Path(platformdirs.user_data_dir("warpdata"), "service.db")
+    return env.get("WARP_DATABASE") or f"sqlite:///{default}"
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:

@@ -67,6 +67,9 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds.tables", "kinds.artifacts", "publish"},
     "exporters": FOUNDATION
     | {"formats.parquet", "formats.media", "formats.huggingface", "kinds.tables", "kinds.artifacts", "datasets"},
+    "server": FOUNDATION
+    | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "query"}
+    | {"kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},
@@ -95,7 +98,13 @@ POWERS: dict[str, tuple[str, ...]] = {
     "torchvision": ("formats/media/jpeg.py",),
     "lance": ("ingest/lance.py",),
     "datasets": ("exporters/huggingface.py",),
-    "fastapi": (),
+    "alembic": ("server/database/",),
+    "fastapi": ("server/",),
+    "prometheus_client": ("server/",),
+    "pydantic": ("server/",),
+    "sqlalchemy": ("server/",),
+    "starlette": ("server/",),
+    "uvicorn": ("server/",),
     "pickle": ("streaming/worker_pickle.py",),
 }
 """Third-party or system modules, with the only paths that may import them."""
