@@ -16,6 +16,7 @@ from warpdata.datasets.table_source import open_table_source
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.kinds.artifacts import resolve_resize
 from warpdata.kinds.tables import Table, check_column_names
+from warpdata.query import Filter, clauses_of
 from warpdata.repository.catalog import Address
 from warpdata.repository.rows import RowSelection
 from warpdata.session import VersionAddress
@@ -39,7 +40,7 @@ class StreamRequest:
 
     table: str
     columns: tuple[str, ...] | None
-    filter: str | None
+    filters: tuple[str | Filter, ...]
     options: StreamOptions
     rows: RowSelection | None = None
     """The rows that a given table is restricted to; None for all."""
@@ -49,31 +50,32 @@ class StreamRequest:
         """Check the arguments of `Dataset.stream`. A given `Table` brings its columns, filters and rows."""
         options = StreamOptions.parse(keywords, RowKeywords.__annotations__, collate=collate)
         columns = keywords.get("columns")
-        names = None if columns is None else check_column_names(columns)
+        names, given = None if columns is None else check_column_names(columns), keywords.get("filter")
         if not isinstance(table, Table):
-            return StreamRequest(table or dataset.main_table(), names, keywords.get("filter"), options)
+            if given is None or clauses_of(given).are_per_row:
+                return StreamRequest(table or dataset.main_table(), names, () if given is None else (given,), options)
+            table = dataset.table(table)
         if table.entry != dataset.manifest.tables.get(table.name):
             raise BadInputError(
                 f"table {table.name!r} is not of this version of {dataset.id}",
                 hint="Take it from the same dataset object: ds.stream(ds.sample(…)).",
             )
-        given = keywords.get("filter")
-        filters = [text for text in (table.filter_text, given) if text]
-        joined = " AND ".join(f"({text})" for text in filters) if len(filters) > 1 else None
-        condition = joined or (filters[0] if filters else None)
-        return StreamRequest(table.name, table.columns if names is None else names, condition, options, table.rows)
+        if given is not None:
+            table = table.filter(given)
+        names = table.columns if names is None else names
+        return StreamRequest(table.name, names, tuple(each.source for each in table.filters), options, table.rows)
 
 
 def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     """Open a stream. Reads at most the schema of the table, and with `shuffle=True` a footer."""
-    is_part = request.filter is not None or request.rows is not None
+    is_part = bool(request.filters) or request.rows is not None
     bound, on_selectivity = open_for_stream(dataset, request.table, request.columns, is_part=is_part)
     table = replace(
         dataset.table(request.table), schema_transform=RefColumns(bound) if bound else None, rows=request.rows
     )
     table.check_row_counts()
-    if request.filter is not None:
-        table = table.filter(request.filter)
+    for each in request.filters:
+        table = table.filter(each)
     if request.columns is not None:
         table = table.select(request.columns)
     names: Collection[str] = bound if request.columns is None else request.columns

@@ -7,6 +7,7 @@ the results with DuckDB's.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from warpdata.limits import KIB
@@ -18,6 +19,7 @@ from warpdata.query.expr import (
     Column,
     Compare,
     CompareTerms,
+    Contains,
     In,
     IsNull,
     Match,
@@ -33,11 +35,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["evaluate_mask"]
+__all__ = ["array_of_values", "evaluate_mask", "is_in"]
 
 _PATTERN_KERNELS = {"prefix": "starts_with", "suffix": "ends_with"}
 _ARITHMETIC_KERNELS = {"+": "add", "-": "subtract", "*": "multiply"}
 _CACHED_DICTIONARIES = 64
+_MAX_COMPARED_VALUES = 4
+"""More values of a list are looked up by their hash."""
 _MAX_CACHED_DICTIONARY_BYTES = 4 * KIB
 
 
@@ -62,6 +66,7 @@ def evaluate_mask(predicate: Predicate, rows: pa.Table) -> NDArray[np.bool_]:
 
 def _evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
     """Return true, false or null for each row."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(predicate, And):
@@ -75,10 +80,74 @@ def _evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray | pa.Arra
     if isinstance(predicate, CompareTerms):
         return _compare_terms(predicate, rows)
     if isinstance(predicate, In):
-        equal = [Compare(predicate.column, "=", value) for value in predicate.values]
-        return functools.reduce(pc.or_kleene, (_evaluate(part, rows) for part in equal))
+        return _evaluate_in(rows[predicate.column], predicate)
+    if isinstance(predicate, Contains):
+        column = rows[predicate.column]
+        return pa.chunked_array([_evaluate_contains(chunk, predicate) for chunk in column.chunks], pa.bool_())
     assert isinstance(predicate, Compare | Match), "only the SQL engine evaluates Unknown"
     return _evaluate_column(rows[predicate.column], predicate)
+
+
+def is_in(values: pa.Array | pa.ChunkedArray, listed: pa.Array) -> pa.Array | pa.ChunkedArray:
+    """Return whether each value is one of those listed; null for a null. Both have the same type."""
+    import pyarrow.compute as pc
+
+    found = pc.is_in(values, value_set=listed)
+    return pc.if_else(pc.is_valid(values), found, None) if values.null_count else found
+
+
+def _evaluate_in(column: pa.ChunkedArray, predicate: In) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if 0 < len(predicate.values) <= _MAX_COMPARED_VALUES:
+        equal = [Compare(predicate.column, "=", value) for value in predicate.values]
+        return functools.reduce(pc.or_kleene, (_evaluate_column(column, part) for part in equal))
+    if not pa.types.is_dictionary(column.type):
+        return is_in(column, _listed(predicate, column.type))
+    listed = _listed(predicate, column.type.value_type)
+    parts = [is_in(chunk.dictionary, listed).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(parts, pa.bool_())
+
+
+def _listed(predicate: In, arrow_type: pa.DataType) -> pa.Array:
+    listed = predicate.arrays.get(arrow_type)
+    if listed is None:
+        listed = predicate.arrays[arrow_type] = array_of_values(predicate.values, arrow_type)
+    return listed
+
+
+def array_of_values(values: Iterable[Any], arrow_type: pa.DataType) -> pa.Array:
+    """Return those of the values that the type can hold, as an array of the type for `is_in`."""
+    import pyarrow as pa
+
+    listed = list(values)
+    if pa.types.is_integer(arrow_type):
+        bits, is_signed = arrow_type.bit_width, pa.types.is_signed_integer(arrow_type)
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if is_signed else (0, 2**bits)
+        listed = [value for value in listed if low <= value < high]
+    elif pa.types.is_floating(arrow_type) and 0.0 in listed:  # the hashes of the two zeros differ
+        listed = [*(value for value in listed if value), 0.0, -0.0]
+    elif pa.types.is_timestamp(arrow_type):
+        tick = {"s": 1_000_000, "ms": 1000}.get(arrow_type.unit, 1)
+        listed = [value for value in listed if value.microsecond % tick == 0]
+    return pa.array(listed, arrow_type)
+
+
+def _evaluate_contains(lists: pa.Array, predicate: Contains) -> pa.BooleanArray:
+    """Return whether each list has the value. Null elements equal nothing."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    elements = lists.flatten()  # those of null lists are left out
+    scalar_type = pa.int64() if pa.types.is_integer(elements.type) else elements.type
+    equal = pc.equal(elements, scalar_of(predicate.value, scalar_type))
+    hits = as_numpy(pc.list_parent_indices(lists).cast(pa.int64()))[as_bools(equal.fill_null(False))]
+    mask = np.zeros(len(lists), bool)
+    mask[hits] = True
+    found = as_bits(mask)
+    return pc.if_else(lists.is_valid(), found, None) if lists.null_count else found
 
 
 def _evaluate_column(column: pa.ChunkedArray, predicate: Compare | Match) -> pa.ChunkedArray:
