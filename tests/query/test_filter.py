@@ -1,8 +1,9 @@
-"""If this fails, a filter built in Python keeps other rows than its SQL or its JSON says, or a value breaks out of it."""
+"""If this fails, a filter built in Python keeps other rows than its SQL or JSON says, or a value breaks out of it."""
 
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import pickle
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -46,7 +47,7 @@ def test_python_sql_and_json_keep_the_same_rows(rows: list[dict[str, Any]], made
 
 @given(FILTERS)
 def test_filters_are_values(made: wd.Filter) -> None:
-    for copy in (wd.Filter.from_json(made.to_json()), pickle.loads(pickle.dumps(made))):
+    for copy in (wd.Filter.from_json(made.to_json()), pickle.loads(pickle.dumps(made))):  # noqa: S301
         assert copy == made
         assert hash(copy) == hash(made)
         assert copy.to_json() == made.to_json()
@@ -113,11 +114,11 @@ def test_the_three_spellings_are_one_tree() -> None:
 def test_values_of_different_types_are_different() -> None:
     made = [COL("x") == value for value in (1, 1.0, True, "1", Decimal(1), b"1")]
     assert len(set(made)) == len({each.to_sql() for each in made} | {"second spelling of 1"}) == 6
-    assert (COL("x") == math.nan) == (COL("x") == math.nan)
+    assert wd.Filter.Where("x", "Eq", math.nan) == wd.Filter.Where("x", "Eq", math.nan)
     assert (COL("x") == 0.0) != (COL("x") == -0.0)
 
 
-class Color(str, enum.Enum):
+class Color(str, enum.Enum):  # noqa: UP042 - its str() is not the value
     RED = "red"
 
 
@@ -155,6 +156,7 @@ def test_lists_come_from_arrays() -> None:
         (lambda: COL("x") == "a\0b", "NUL"),
         (lambda: COL("x") == np.datetime64("2025-01-01T00:00:00.000000001"), "microseconds"),
         (lambda: COL("x") == np.datetime64("NaT"), "microseconds"),
+        (lambda: COL("x") == datetime.max.replace(tzinfo=timezone(timedelta(hours=-1))), "the years 1 to 9999"),
         (lambda: COL(3), "not a text"),  # type: ignore[arg-type]
         (lambda: COL("x").isin("abc"), "a list of values"),
         (lambda: COL("x").isin(3), "a list of values"),  # type: ignore[arg-type]
@@ -181,7 +183,7 @@ def test_lists_come_from_arrays() -> None:
         (lambda: COL.sample(1, by=3), "by=3"),  # type: ignore[arg-type]
         (lambda: clauses_of(~COL.sample(1)), "sample is inside"),
         (lambda: clauses_of(COL("v").near([1.0], 1) | (COL("x") == 1)), "near is inside"),
-        (lambda: clauses_of(COL.sample(1) & COL.sample(2)), "2 clauses sample"),
+        (lambda: clauses_of(COL.sample(1) & COL.sample(2)), "2 sample clauses"),
         (lambda: COL.sample(1).to_sql(), "no SQL"),
         (lambda: wd.Filter.TimeRange(T0, T0).to_sql(), "without a field"),
     ],
@@ -197,8 +199,7 @@ def test_nesting_has_a_bound_and_chains_do_not_nest() -> None:
         made = made | (COL("x") == number)
     assert len(made.tree.parts) == 1001  # type: ignore[union-attr]
     with pytest.raises(LimitExceededError, match="64 levels"):
-        for _ in range(100):
-            made = ~made
+        functools.reduce(lambda inner, _: ~inner, range(100), made)
 
 
 def test_a_time_range_finds_the_only_timestamp_column() -> None:
@@ -215,7 +216,7 @@ def test_a_time_range_finds_the_only_timestamp_column() -> None:
 def test_long_lists_are_looked_up(name: str, data: st.DataObject) -> None:
     """Every type keeps the rows that SQL keeps, also with NULL and NaN in the list."""
     rows = data.draw(TREE_ROWS)
-    values = data.draw(st.lists(VALUES[name], min_size=65, max_size=70))
+    values = data.draw(st.lists(VALUES[name], min_size=1, max_size=5)) * 65
     made = COL(name).isin([*values, *data.draw(st.sampled_from([[], [None]]))])
     table = pa.Table.from_pylist(rows, TREE_SCHEMA)
     bound = bind_filter(made.tree, TREE_SCHEMA)

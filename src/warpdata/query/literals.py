@@ -34,9 +34,7 @@ def as_value(value: Any) -> Value:
         value = _of_numpy(value)
     plain = value if type(value) in _EXACT else _plain(value)
     _check(plain)
-    if isinstance(plain, datetime) and plain.tzinfo is not None:
-        return plain.astimezone(UTC)
-    return plain
+    return _in_utc(plain) if isinstance(plain, datetime) else plain
 
 
 def quote_value(value: Value | None) -> str:
@@ -60,6 +58,14 @@ def quote_value(value: Value | None) -> str:
     if isinstance(value, date):
         return f"DATE '{value.isoformat()}'"
     return format(value, "f")
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Return a zoned time in UTC, and a naive one as it is. `fold` matters only to the zone."""
+    try:
+        return (moment if moment.tzinfo is None else moment.astimezone(UTC)).replace(fold=0)
+    except OverflowError as error:
+        raise _refused(moment, "times of a filter are in the years 1 to 9999 of UTC") from error
 
 
 def _odd(text: str) -> str:
