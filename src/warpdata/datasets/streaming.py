@@ -6,8 +6,9 @@ NumPy; `Dataset` therefore imports this module when a stream is opened.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from warpdata.datasets.artifacts import open_for_stream
 from warpdata.datasets.dataset import Dataset, open_dataset
@@ -31,7 +32,7 @@ from warpdata.streaming import (
     mix_streams,
 )
 
-__all__ = ["StreamRequest", "TorchLoader", "mix_streams", "open_stream", "reopen_later"]
+__all__ = ["StreamRequest", "TorchLoader", "iter_batches", "mix_streams", "open_stream", "reopen_later"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class StreamRequest:
     options: StreamOptions
     rows: RowSelection | None = None
     """The rows that a given table is restricted to; None for all."""
+    returns_bytes: bool = False
+    """Return the bytes of references, without decoding them."""
 
     @staticmethod
     def parse(dataset: Dataset, table: str | Table | None, keywords: RowKeywords, *, collate: Collate) -> StreamRequest:
@@ -70,6 +73,8 @@ def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     """Open a stream. Reads at most the schema of the table, and with `shuffle=True` a footer."""
     is_part = bool(request.filters) or request.rows is not None
     bound, on_selectivity = open_for_stream(dataset, request.table, request.columns, is_part=is_part)
+    if request.returns_bytes:
+        bound = {column: (artifact, "file") for column, (artifact, _) in bound.items()}
     table = replace(
         dataset.table(request.table), schema_transform=RefColumns(bound) if bound else None, rows=request.rows
     )
@@ -95,6 +100,12 @@ def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     session = dataset.session
     context = StreamContext(session.timer, session.counters.snapshot, at_version, session.settings.media_memory_bytes)
     return Stream(source, options, context)
+
+
+def iter_batches(dataset: Dataset, keywords: RowKeywords) -> Iterator[dict[str, Any]]:
+    """Yield the batches of one epoch, with the bytes of references."""
+    request = replace(StreamRequest.parse(dataset, None, keywords, collate="numpy"), returns_bytes=True)
+    return iter(open_stream(dataset, request))
 
 
 def reopen_later(dataset: Dataset, request: StreamRequest) -> OpenStream:
