@@ -225,7 +225,7 @@ class Dataset:
     def iter(
         self,
         filter: str | Filter | None = None,
-        **keywords: Unpack[StreamKeywords],  # noqa: A002
+        **keywords: Unpack[StreamKeywords],
     ) -> Iterator[dict[str, Any]]:
         """Yield an epoch as dicts of columns: media as lists of bytes, texts as lists, numbers and vectors as arrays.
 

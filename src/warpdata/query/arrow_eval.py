@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from warpdata.limits import KIB
-from warpdata.primitives.arrow_buffers import as_bits, as_bools, as_numpy, scalar_of
+from warpdata.primitives.arrow_buffers import array_of, as_bits, as_bools, as_numpy, scalar_of
 from warpdata.query.expr import (
     MIRRORED,
     And,
@@ -116,7 +116,7 @@ def array_of_values(values: Iterable[Any], arrow_type: pa.DataType) -> pa.Array:
     elif pa.types.is_timestamp(arrow_type):
         tick = {"s": 1_000_000, "ms": 1000}.get(arrow_type.unit, 1)
         listed = [value for value in listed if value.microsecond % tick == 0]
-    return pa.array(listed, arrow_type)
+    return array_of(listed, arrow_type)
 
 
 def _evaluate_contains(lists: pa.Array, predicate: Contains) -> pa.BooleanArray:

@@ -33,6 +33,7 @@ from warpdata.query import (
     clauses_of,
     conjunction,
     connect_open,
+    parse_filter,
     quote_identifier,
     read_files,
 )
@@ -133,6 +134,8 @@ class Table(RowAccess):
 
         It may name any stored column, also those that `select` omits. Its clauses `near` and `sample` read rows.
         """
+        if isinstance(expression, str):
+            return self._with(filters=(*self.filters, parse_filter(expression, self._stored_schema)))
         clauses = clauses_of(expression)
         bound = [bind_filter(part, self._stored_schema) for part in clauses.row_filters]
         return apply_clauses(self._with(filters=(*self.filters, *bound)), clauses)
