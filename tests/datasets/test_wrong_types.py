@@ -133,6 +133,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "VideoRef": lambda: wd.VideoRef(ref.artifact, ref.locator),
         "Edit": dataset.edit,
         "Schema": lambda: wd.Schema(n=wd.Integer()),
+        "Filter": wd.Filter.All,
         "DatasetWriter": lambda: wd.open_writer("a/b", store=store),
     }
 

@@ -224,7 +224,7 @@ class Dataset:
 
     def iter(
         self,
-        filter: str | Filter | None = None,
+        filter: str | Filter | None = None,  # noqa: A002 - as in stream
         **keywords: Unpack[StreamKeywords],
     ) -> Iterator[dict[str, Any]]:
         """Yield an epoch as dicts of columns: media as lists of bytes, texts as lists, numbers and vectors as arrays.
@@ -233,7 +233,8 @@ class Dataset:
         """
         from warpdata.datasets.streaming import iter_batches  # needs NumPy
 
-        return iter_batches(self, {"batch_size": 64, **keywords, "filter": filter})
+        keywords.setdefault("batch_size", 64)
+        return iter_batches(self, filter, keywords)
 
     def to_torch(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from warpdata.datasets.artifacts import open_for_stream
 from warpdata.datasets.dataset import Dataset, open_dataset
@@ -27,6 +27,7 @@ from warpdata.streaming import (
     RowKeywords,
     Stream,
     StreamContext,
+    StreamKeywords,
     StreamOptions,
     TorchLoader,
     mix_streams,
@@ -102,9 +103,12 @@ def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     return Stream(source, options, context)
 
 
-def iter_batches(dataset: Dataset, keywords: RowKeywords) -> Iterator[dict[str, Any]]:
-    """Yield the batches of one epoch, with the bytes of references."""
-    request = replace(StreamRequest.parse(dataset, None, keywords, collate="numpy"), returns_bytes=True)
+def iter_batches(
+    dataset: Dataset, condition: str | Filter | None, keywords: StreamKeywords
+) -> Iterator[dict[str, Any]]:
+    """Yield the batches of one epoch of the main table, with the bytes of references."""
+    rows = cast("RowKeywords", {**keywords, "filter": condition})
+    request = replace(StreamRequest.parse(dataset, None, rows, collate="numpy"), returns_bytes=True)
     return iter(open_stream(dataset, request))
 
 
