@@ -147,7 +147,8 @@ def functions() -> Iterator[tuple[str, str | None, Callable[..., Any]]]:
         elif inspect.isclass(value):
             for member, method in inspect.getmembers(value, inspect.isfunction):
                 if not member.startswith("_") and f"{name}.{member}" not in SKIPPED:
-                    yield f"{name}.{member}", name, method
+                    is_static = isinstance(inspect.getattr_static(value, member), staticmethod)
+                    yield f"{name}.{member}", None if is_static else name, method
     yield "DatasetBuilder", None, wd.DatasetBuilder
     for name in ingest.__all__:
         value = getattr(ingest, name)
