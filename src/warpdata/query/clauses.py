@@ -7,6 +7,7 @@ be parts of the outermost AND only: first the row filter applies, then `near`, t
 from __future__ import annotations
 
 import math
+import operator
 import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -69,23 +70,17 @@ def near_clause(column: str, vector: Iterable[float], k: Any, metric: str) -> Ve
     numbers = tuple(map(float, listed))
     if not all(map(math.isfinite, numbers)):
         raise _invalid(f"the vector of near is not finite: {reprlib.repr(listed)}", "Replace NaN and infinity.")
-    if isinstance(k, bool) or not hasattr(k, "__index__") or k < 1:
-        raise _invalid(f"near takes a positive number of rows, not k={k!r}", "Pass k=10, for example.")
     if metric not in METRICS:
         raise _invalid(f"metric={metric!r} is not known", f"Use {', '.join(METRICS)}.")
-    return VectorClause(str(as_value(column)), numbers, k.__index__(), metric)
+    return VectorClause(str(as_value(column)), numbers, _integer("k", k, 1), metric)
 
 
 def sample_clause(count: Any, by: Any, seed: Any) -> SampleClause:
     """Return a clause with a checked size and seed."""
-    for name, value, least in (("count", count, 0), ("seed", seed, None)):
-        is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-        if not is_integer or (least is not None and value < least):
-            expected = "an integer" if least is None else "a non-negative integer"
-            raise _invalid(f"{name}={value!r} of a sample is not {expected}", "Pass sample(1000, seed=0), for example.")
     if by is not None and not isinstance(by, str):
         raise _invalid(f"by={by!r} of a sample is not the name of a column", "Pass by='label', for example.")
-    return SampleClause(count.__index__(), by if by is None else str(as_value(by)), seed.__index__())
+    name = by if by is None else str(as_value(by))
+    return SampleClause(_integer("count", count, 0), name, _integer("seed", seed, None))
 
 
 def sql_text(text: Any) -> SqlText:
@@ -94,6 +89,16 @@ def sql_text(text: Any) -> SqlText:
         raise _invalid(f"Filter.sql takes an SQL expression as text, not {text!r}", "Pass 'fare > 20', for example.")
     check_expression(text)
     return SqlText(text)
+
+
+def _integer(name: str, value: Any, least: int | None) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise _invalid(f"{name}={value!r} is not an integer", "Pass a number.") from error
+    if isinstance(value, bool) or (least is not None and number < least):
+        raise _invalid(f"{name}={value!r} is not an integer from {least or 0} on", "Pass a larger number.")
+    return number
 
 
 def _invalid(message: str, hint: str) -> BadInputError:
