@@ -175,6 +175,7 @@ def test_lists_come_from_arrays() -> None:
         (lambda: COL("v").near([], 3), "a vector of numbers"),
         (lambda: COL("v").near("abc", 3), "a vector of numbers"),  # type: ignore[arg-type]
         (lambda: COL("v").near([math.nan], 3), "not finite"),
+        (lambda: COL("v").near([10**400], 3), "not finite"),
         (lambda: COL("v").near([1.0], 0), "k=0"),
         (lambda: COL("v").near([1.0], 1, "hamming"), "'hamming' is not known"),  # type: ignore[arg-type]
         (lambda: COL("p").field("v").near([1.0], 1), "a column of vectors"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import reprlib
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +68,7 @@ def near_clause(column: str, vector: Iterable[float], k: Any, metric: str) -> Ve
         raise _invalid(f"near takes a vector of numbers, not {reprlib.repr(vector)}", "Pass a list or a NumPy array.")
     if len(listed) > MAX_VECTOR_LENGTH:
         raise LimitExceededError(f"the vector of near has {len(listed):,} numbers; the limit is {MAX_VECTOR_LENGTH:,}")
-    numbers = tuple(map(float, listed))
+    numbers = tuple(float(each) if abs(each) < sys.float_info.max else math.inf for each in listed)
     if not all(map(math.isfinite, numbers)):
         raise _invalid(f"the vector of near is not finite: {reprlib.repr(listed)}", "Replace NaN and infinity.")
     if metric not in METRICS:
