@@ -227,6 +227,13 @@ def test_long_lists_are_looked_up(name: str, data: st.DataObject) -> None:
         assert rows_of(mask) == expected_rows(table, each.to_sql())
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_both_zeros_are_in_a_long_list_with_one(zero: float) -> None:
+    table = pa.table({"f": [0.0, -0.0, 1.0, None]})
+    bound = bind_filter(COL("f").isin([zero, *map(float, range(5, 80))]).tree, table.schema)
+    assert rows_of(Evaluator(bound).mask(table)) == [0, 1]
+
+
 def test_a_long_list_that_only_sql_knows_has_the_limit_of_text() -> None:
     made = (COL("i") + 1).isin(range(20_000))
     with pytest.raises(BadInputError, match="the limit is 65,536"):
