@@ -41,10 +41,10 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "formats.media", "kinds"},
     "kinds.tensors": FOUNDATION
     | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session", "kinds"},
-    "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest"},
+    "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query"},
     "kinds.episodes": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
-    | {"kinds", "kinds.tables", "streaming"},
+    | {"query", "kinds", "kinds.tables", "streaming"},
     "publish": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
@@ -66,7 +66,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
     "exporters": FOUNDATION
-    | {"formats.parquet", "formats.media", "formats.huggingface", "kinds.tables", "kinds.artifacts", "datasets"},
+    | {"formats.parquet", "formats.media", "formats.huggingface", "query"}
+    | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "query"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"},

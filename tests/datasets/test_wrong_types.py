@@ -133,6 +133,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "VideoRef": lambda: wd.VideoRef(ref.artifact, ref.locator),
         "Edit": dataset.edit,
         "Schema": lambda: wd.Schema(n=wd.Integer()),
+        "Filter": wd.Filter.All,
         "DatasetWriter": lambda: wd.open_writer("a/b", store=store),
     }
 
@@ -146,7 +147,8 @@ def functions() -> Iterator[tuple[str, str | None, Callable[..., Any]]]:
         elif inspect.isclass(value):
             for member, method in inspect.getmembers(value, inspect.isfunction):
                 if not member.startswith("_") and f"{name}.{member}" not in SKIPPED:
-                    yield f"{name}.{member}", name, method
+                    is_static = isinstance(inspect.getattr_static(value, member), staticmethod)
+                    yield f"{name}.{member}", None if is_static else name, method
     yield "DatasetBuilder", None, wd.DatasetBuilder
     for name in ingest.__all__:
         value = getattr(ingest, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
@@ -21,6 +21,7 @@ from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.primitives.sizes import parse_size
+from warpdata.query import Filter
 from warpdata.repository.catalog import (
     MAIN,
     Address,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from warpdata.edit import Compacted, Edit, MergePolicy, SampleDiff
     from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
-    from warpdata.streaming import Collate, RowKeywords, Stream, TorchLoader
+    from warpdata.streaming import Collate, RowKeywords, Stream, StreamKeywords, TorchLoader
 
 __all__ = ["Dataset", "dataset", "open_dataset"]
 
@@ -209,7 +210,7 @@ class Dataset:
         """Stream batches for training: the same global order on any number of ranks, with exact resume.
 
         `table` is a name, or a `Table` of this dataset with columns, filters or a sample of its rows. `columns` and
-        an SQL `filter` select from it. `batch_size` is per rank, and `shard` is
+        `filter`, SQL text or a `Filter`, select from it. `batch_size` is per rank, and `shard` is
         `(rank, world_size)` or "auto". `remainder` says what happens to samples left over at the end of an epoch:
         split evenly ("partial"), filled up ("pad") or left out ("drop"). References are read and decoded unless
         `decode` is False; `on_error="substitute"` replaces samples that cannot be decoded. `transform` receives
@@ -220,6 +221,20 @@ class Dataset:
 
         keywords.setdefault("prefetch", self._session.settings.prefetch)
         return open_stream(self, StreamRequest.parse(self, table, keywords, collate=collate))
+
+    def iter(
+        self,
+        filter: str | Filter | None = None,  # noqa: A002 - as in stream
+        **keywords: Unpack[StreamKeywords],
+    ) -> Iterator[dict[str, Any]]:
+        """Yield an epoch as dicts of columns: media as lists of bytes, texts as lists, numbers and vectors as arrays.
+
+        The main table in the order of `stream`, in batches of 64 by default.
+        """
+        from warpdata.datasets.streaming import iter_batches  # needs NumPy
+
+        keywords.setdefault("batch_size", 64)
+        return iter_batches(self, filter, keywords)
 
     def to_torch(
         self,

@@ -34,7 +34,7 @@ from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.publish import carry_references, check_entry_name, check_origin
-from warpdata.query import Expression
+from warpdata.query import Expression, Filter
 from warpdata.repository.catalog import Transaction, check_commit_texts, find_transaction
 from warpdata.repository.manifest import Manifest, Payload, ShardList, TableEntry
 from warpdata.session import keyed_id
@@ -129,14 +129,14 @@ class Edit:
         _count(self.summary.appended, table, staged.item_count)
         return staged.item_count
 
-    def delete(self, table: str, where: str) -> int:
-        """Delete the rows for which an SQL expression is true. Return their number."""
+    def delete(self, table: str, where: str | Filter) -> int:
+        """Delete the rows that a filter, SQL text or a `Filter`, keeps. Return their number."""
         count = delete_where(self._draft(table), where)
         _count(self.summary.deleted, table, count)
         return count
 
-    def update(self, table: str, where: str | None, set: Mapping[str, Any]) -> int:  # noqa: A002
-        """Set columns of the rows for which an SQL expression is true; None for all rows. Return their number.
+    def update(self, table: str, where: str | Filter | None, set: Mapping[str, Any]) -> int:  # noqa: A002
+        """Set columns of the rows that a filter keeps; None for all rows. Return their number.
 
         A value is a constant, or an SQL expression made by `wd.expr`, which sees the row as it was.
         """

@@ -10,7 +10,7 @@ from warpdata.edit.table_draft import TableDraft
 from warpdata.errors import BadInputError, ColumnNotFoundError, SchemaMismatchError
 from warpdata.kinds.tables import StagedTable, TableInput, check_column_names
 from warpdata.primitives.suggest import suggest
-from warpdata.query import Expression, project
+from warpdata.query import Expression, Filter, project
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,16 +31,16 @@ class Upserted:
     staged: StagedTable
 
 
-def delete_where(draft: TableDraft, where: str) -> int:
-    """Delete the rows for which an SQL expression is true. Return their number."""
+def delete_where(draft: TableDraft, where: str | Filter) -> int:
+    """Delete the rows that a filter keeps. Return their number."""
     rows = draft.open().filter(where).row_numbers()
     if len(rows):
         draft.delete_rows(rows)
     return len(rows)
 
 
-def update_where(draft: TableDraft, where: str | None, values: Mapping[str, Any]) -> int:
-    """Set columns of the rows for which an SQL expression is true. Return their number.
+def update_where(draft: TableDraft, where: str | Filter | None, values: Mapping[str, Any]) -> int:
+    """Set columns of the rows that a filter keeps. Return their number.
 
     All expressions see the row as it was.
     """

@@ -3,9 +3,13 @@
 Filters are SQL expressions over one row. The package knows Arrow schemas and tables, but neither files nor datasets.
 """
 
+from warpdata.query.binding import bind_filter, clauses_of
+from warpdata.query.clauses import Clauses
 from warpdata.query.duckdb import connect_open, httpfs_path, quote_identifier, read_files
 from warpdata.query.evaluator import Evaluator
 from warpdata.query.expr import columns_of
+from warpdata.query.filter import ColumnNamespace, Filter, Metric, ValueExpr, col
+from warpdata.query.filter_tree import SampleClause, VectorClause
 from warpdata.query.parse import RowFilter, conjunction, parse_filter
 from warpdata.query.projection import Expression, expr, project
 from warpdata.query.pruning import Bounds, can_match
@@ -14,11 +18,21 @@ from warpdata.query.sql import ArrowSource, SqlParameters, list_sources, run_que
 __all__ = [
     "ArrowSource",
     "Bounds",
+    "Clauses",
+    "ColumnNamespace",
     "Evaluator",
     "Expression",
+    "Filter",
+    "Metric",
     "RowFilter",
+    "SampleClause",
     "SqlParameters",
+    "ValueExpr",
+    "VectorClause",
+    "bind_filter",
     "can_match",
+    "clauses_of",
+    "col",
     "columns_of",
     "conjunction",
     "connect_open",

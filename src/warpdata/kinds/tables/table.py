@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, CorruptError, ErrorKind, UnsupportedError, WarpError
+from warpdata.errors import BadInputError, CorruptError, ErrorKind, WarpError
 from warpdata.formats.parquet import ShardOpener
-from warpdata.kinds.tables.arrow_dataset import as_arrow_dataset
+from warpdata.kinds.tables.arrow_dataset import as_arrow_dataset, duckdb_sources
 from warpdata.kinds.tables.assignment import RowRange, assign_rows, resolve_rank
+from warpdata.kinds.tables.clauses import apply_clauses
 from warpdata.kinds.tables.columns import check_column_names, check_columns, retype_batch, retype_table, select_fields
 from warpdata.kinds.tables.edited_shard import TableShard
 from warpdata.kinds.tables.located_rows import ShardRows, find_ids, locate_rows
@@ -23,10 +24,19 @@ from warpdata.limits import GIB
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.extras import require
-from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.reprs import html_table, short_repr
-from warpdata.query import RowFilter, conjunction, connect_open, parse_filter, quote_identifier, read_files
+from warpdata.query import (
+    Filter,
+    RowFilter,
+    bind_filter,
+    clauses_of,
+    conjunction,
+    connect_open,
+    parse_filter,
+    quote_identifier,
+    read_files,
+)
 from warpdata.repository.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
 from warpdata.repository.rows import RowSelection
 from warpdata.settings import Settings
@@ -96,7 +106,7 @@ class Table(RowAccess):
     @property
     def filter_text(self) -> str:
         """All filters as one SQL expression; empty without a filter."""
-        return conjunction(self.filters).sql if self.filters else ""
+        return conjunction(self.filters).text if self.filters else ""
 
     def schema(self) -> pa.Schema:
         """Return the columns and their Arrow types. The first call reads one footer."""
@@ -119,12 +129,16 @@ class Table(RowAccess):
         listed = None if "_stored_schema" in self.__dict__ else self.entry.column_names
         return self._with(columns=tuple(check_columns(columns, listed or self._stored_schema.names)))
 
-    def filter(self, expression: str) -> Table:
-        """Keep the rows for which the SQL expression, and every earlier filter, is true.
+    def filter(self, expression: str | Filter) -> Table:
+        """Keep the rows for which the expression, SQL text or a `Filter`, and every earlier filter is true.
 
-        The expression may name any stored column, including columns that `select` omits.
+        It may name any stored column, also those that `select` omits. Its clauses `near` and `sample` read rows.
         """
-        return self._with(filters=(*self.filters, parse_filter(expression, self._stored_schema)))
+        if isinstance(expression, str):
+            return self._with(filters=(*self.filters, parse_filter(expression, self._stored_schema)))
+        clauses = clauses_of(expression)
+        bound = [bind_filter(part, self._stored_schema) for part in clauses.row_filters]
+        return apply_clauses(self._with(filters=(*self.filters, *bound)), clauses)
 
     def head(self, n: int = 5) -> pa.Table:
         """Return the first `n` rows, reading about as many bytes as they need."""
@@ -320,9 +334,10 @@ class Table(RowAccess):
             whole = self._with(schema_transform=None, on_lookahead=None, columns=None, filters=())
             relation = connection.from_arrow(as_arrow_dataset(whole))
         else:
-            relation = read_files(connection, self._duckdb_sources(), self._stored_schema)
+            sources = duckdb_sources(self.shards.reader, iter_shards(self.entry.shards, self.load_page))
+            relation = read_files(connection, sources, self._stored_schema)
         if self.filters:
-            relation = relation.filter(conjunction(self.filters).sql)
+            relation = relation.filter(self.filter_text)
         if self.columns is not None:
             relation = relation.project(", ".join(quote_identifier(name) for name in self.columns))
         return relation
@@ -455,23 +470,6 @@ class Table(RowAccess):
                 hint="Pass limit=…, stream with batches(), or pass allow_large=True.",
                 kind=ErrorKind.LARGE_EXPORT,
             )
-
-    def _duckdb_sources(self) -> list[str]:
-        sources = []
-        for shard in iter_shards(self.entry.shards, self.load_page):
-            key = blob_key(shard.hash)
-            path = self.shards.reader.local_path(key)
-            if path is not None:
-                sources.append(str(path))
-            elif self.shards.reader.is_local(key):
-                self.shards.reader.stat(key)  # raises for a file that is missing, or not cached in mode `local`
-            elif self.shards.reader.url.startswith(("s3://", "http://", "https://")):
-                sources.append(f"{self.shards.reader.url}/{key}")
-            else:
-                raise UnsupportedError(
-                    f"DuckDB cannot read from {self.shards.reader.url}", hint="Use to_arrow() or batches()."
-                )
-        return sources
 
 
 def _type_text(kind: pa.DataType) -> str:
