@@ -388,7 +388,8 @@ REASONS: Mapping[str, str] = {
     "also opens the newest version and checks it.",
     "living.edits": "Each of the ten commits is durable, as for appends. Lance and icechunk make no call of fsync. Oxen "
     "and DVC read and write the whole file.",
-    "living.reads": "The old and new values of changed samples are read, and a read decodes whole row groups. A table "
+    "living.reads": "Rows between deleted ones are copied, which a scan without them is not. The old and new values of "
+    "changed samples are read, and a read decodes whole row groups. A table "
     "with ten times the rows has larger ones.",
     "episodes.windows": "The first read of a compressed window decodes two chunks and verifies two checksums. Streams "
     "with `shuffle=True` decode each chunk about once.",
