@@ -138,6 +138,26 @@ def test_a_query_sees_no_stored_secret(store: str, tmp_path: Path, monkeypatch: 
         assert wd.sql(query, store=store).num_rows == 0
 
 
+@pytest.mark.parametrize(
+    ("query", "match"),
+    [
+        ("SELECT " + "[" * 150 + "1" + "]" * 150, "Recursion level"),
+        ("SELECT " + "not " * 900 + "true FROM 'acme/photos'", "nested too deeply"),
+        ("SELECT " + "+".join(["x"] * 900) + " FROM 'acme/photos'", "nested too deeply"),
+        ("FROM 'acme/photos' WHERE " + " OR ".join(f"x = {n}" for n in range(9000)), "more than 1,000 conditions"),
+        ("FROM 'acme/photos' WHERE " + " AND ".join(f"x <> {n}" for n in range(9000)), "more than 1,000 conditions"),
+    ],
+    ids=["list", "not", "sum", "or", "and"],
+)
+def test_deep_and_wide_queries_are_refused(store: str, query: str, match: str) -> None:
+    """The wide ones end the process with a full stack, if Arrow evaluates them."""
+    with pytest.raises(BadInputError, match=match) as raised:
+        wd.sql(query, store=store)
+    assert raised.value.kind == ErrorKind.INVALID_QUERY
+    conditions = " OR ".join(f"x = {n}" for n in range(500))
+    assert wd.sql(f"SELECT count(*) AS n FROM 'acme/photos' WHERE {conditions}", store=store)["n"][0].as_py() > 499
+
+
 TOO_LONG = [
     "SELECT printf('%1000000000d', x) FROM 'acme/photos'",
     "SELECT length(format('{:>300000000}', x)) FROM 'acme/photos'",

@@ -120,6 +120,14 @@ def test_finished_parts_are_not_used_for_other_values_and_go_after_the_commit() 
     assert not finished.exists()
 
 
+def test_views_of_text_become_text() -> None:
+    session = publish()
+    with opened(session).edit() as edit:
+        edit.add_column("main", "view", lambda batch: pa.array(["x"] * batch.num_rows, pa.string_view()))
+    assert opened(session).table().schema().field("view").type == pa.string()
+    assert column(session, "view") == ["x"] * 4
+
+
 def test_deleted_rows_are_not_computed_and_stay_deleted() -> None:
     session = publish()
     seen: list[int] = []

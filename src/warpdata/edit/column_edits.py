@@ -199,6 +199,8 @@ def _as_array(made: Any, new: NewColumn, row_count: int) -> pa.Array:
             made = pa.FixedSizeListArray.from_arrays(flat, made.shape[1])
         array = made if isinstance(made, pa.Array) else pa.array(made, new.type)
         array = array if new.type is None or array.type == new.type else array.cast(new.type)
+        views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow cannot take from views
+        array = array.cast(views[array.type]) if array.type in views else array
     except (pa.ArrowException, TypeError, ValueError) as error:
         wanted = "an Arrow array" if new.type is None else new.type
         raise SchemaMismatchError(f"the values for column {new.name!r} cannot become {wanted}: {error}") from error

@@ -16,6 +16,7 @@ from warpdata.edit.version_merge import MergePolicy, merge_versions
 from warpdata.edit.workspace import EditWorkspace
 from warpdata.errors import ConflictError
 from warpdata.kinds import VersionContext, payload_kind
+from warpdata.kinds.tables import check_reference_column
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.progress import Progress, silent
 from warpdata.publish import (
@@ -125,11 +126,19 @@ class EditProposal:
             old, new = before.tables.get(binding.table), after.tables[binding.table]
             if is_same and old == new:
                 continue
+            if not is_same or old is None or old.changes != new.changes:
+                self._check_column(binding, new)
             kept = old.shards if is_same and old is not None else ShardList()
             added = self._new_files(kept, new)
             if added:
                 artifact = payload_kind("artifacts").open(version, binding.artifact)
                 check_cells(binding, self._column_parts(binding, new, added), artifact)
+
+    def _check_column(self, binding: Binding, entry: TableEntry) -> None:
+        """Raise `SchemaMismatchError` if a bound column cannot hold references, such as after a cast."""
+        schema = self.workspace.open_table(binding.table, entry).schema()
+        if binding.column in schema.names:
+            check_reference_column(schema.field(binding.column))
 
     def _new_files(self, old: ShardList, new: TableEntry) -> list[LocatedShard]:
         before, after = differing_shards(old, new.shards, self.workspace.load_page)
