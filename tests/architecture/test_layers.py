@@ -55,11 +55,14 @@ ALLOWED: dict[str, set[str]] = {
     "edit": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.rows"}
     | {"query", "formats.parquet", "kinds", "kinds.tables", "publish"},
+    "indexing": FOUNDATION
+    | {"session", "storage", "repository.manifest", "repository.catalog", "query", "formats.parquet"}
+    | {"formats.indexes", "kinds", "kinds.tables", "kinds.indexes", "publish", "edit"},
     "datasets": FOUNDATION
     | {"session", "storage", "storage.cache"}
     | {"repository.manifest", "repository.rows", "repository.catalog", "repository.gc"}
-    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit"}
-    | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
+    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit", "indexing"}
+    | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes", "kinds.indexes"},
     "samples": FOUNDATION
     | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
     | {"kinds", "kinds.artifacts", "publish", "edit", "datasets"},
@@ -78,7 +81,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Units that each unit may import, besides itself. The command line may import everything."""
 
-DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming", "edit"}
+DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming", "edit", "indexing"}
 """Large units. `Dataset` imports them inside methods, so that opening a dataset stays fast."""
 
 POWERS: dict[str, tuple[str, ...]] = {
