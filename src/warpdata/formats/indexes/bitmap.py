@@ -207,8 +207,10 @@ class BitmapSegment:
     def _bitmap(self, count: int | None, data: bytes | None) -> BitMap:
         from pyroaring import BitMap
 
+        if not data:
+            raise CorruptError(f"segment {self._segment.hash} has a value without a bitmap")
         try:
-            bitmap = BitMap.deserialize(data or b"")
+            bitmap = BitMap.deserialize(data)
         except (ValueError, MemoryError) as error:
             raise CorruptError(f"segment {self._segment.hash} has a value without a bitmap: {error}") from error
         if len(bitmap) != count or (len(bitmap) and bitmap.max() >= self._segment.row_count):
