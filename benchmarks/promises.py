@@ -42,6 +42,7 @@ SCENARIOS = (
     "episodes.remote_read",
     "episodes.recorder",
     "cloud.reads",
+    "search.scalar",
 )
 """Module names below `benchmarks`, in the order of the report."""
 
@@ -134,6 +135,10 @@ PROMISES = (
             "upload": "A publish over a slow network.",
         }.items()
     ),
+    Promise("index-bitmap", "search.scalar", "A label and a split through bitmaps.", Target("≥", 50.0), "DuckDB"),
+    Promise("index-btree", "search.scalar", "A narrow range through a btree.", Target("≥", 10.0), "DuckDB"),
+    Promise("index-lance", "search.scalar", "Filters through scalar indexes.", Target("≥", 1.0), "Lance"),
+    Promise("index-sample", "search.scalar", "A sample stratified by an index.", Target("≥", 10.0), "DuckDB"),
     Promise("scan-local", "tables.scan", "A full scan of local files.", Target("≥", 0.95), "the faster peer"),
     Promise("filter-s3", "tables.filters", "A filter over S3.", Target("≥", 1.0), "DuckDB"),
     Promise("filter-local", "tables.filters", "A filter over local files.", Target("≥", 1.0), "DuckDB"),
