@@ -107,7 +107,7 @@ def test_rows_of_each_leaf_are_those_that_a_scan_keeps(
         found = segment.rows(leaf)
         assert list(found) == expected.tolist(), leaf
         assert segment.estimate(leaf) >= len(expected)
-    assert segment.nulls() == segment.rows(IsNull("x"))
+    assert segment.nulls == segment.rows(IsNull("x"))
 
 
 @given(st.lists(st.none() | st.lists(st.none() | st.sampled_from(["a", "b", ""])), max_size=20))
@@ -120,7 +120,7 @@ def test_a_row_of_a_list_is_in_the_bitmap_of_each_element(
     for word in ("a", "b", "", "missing"):
         expected = [row for row, cell in enumerate(cells) if cell is not None and word in cell]
         assert list(segment.rows(Compare("x", "=", word))) == expected
-    assert list(segment.nulls()) == [row for row, cell in enumerate(cells) if cell is None]
+    assert list(segment.nulls) == [row for row, cell in enumerate(cells) if cell is None]
 
 
 def test_large_segments_have_row_groups_and_the_same_rows(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_golden_segments_are_read_by_two_readers(kind: str) -> None:
         expected = [row for row, cell in enumerate(COLUMN.to_pylist()) if cell == word]
         assert list(segment.rows(Compare("x", "=", word))) == expected
         assert reference.rows_of_value(kind, path.read_bytes(), word) == expected
-    assert list(segment.nulls()) == reference.rows_of_value(kind, path.read_bytes(), None) == [1, 6]
+    assert list(segment.nulls) == reference.rows_of_value(kind, path.read_bytes(), None) == [1, 6]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,6 +17,7 @@ from warpdata.formats.parquet import ShardFile, write_row_groups
 from warpdata.limits import KIB, MAX_BITMAP_VALUES
 from warpdata.primitives.arrow_buffers import as_bits, as_numpy
 from warpdata.primitives.bitmaps import bitmap_of
+from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.query import IsNull, Leaf, can_match, evaluate_mask
 
@@ -150,6 +151,7 @@ class BitmapSegment:
         self._file = file
         self._segment = segment
         self.value_type = file.schema.field("value").type
+        self._last: tuple[Leaf | None, list[int]] = (None, [])
         groups = file.row_groups()
         self._bounds = [file.bounds(group.index, ["value"]) for group in groups]
         counts = [file.bounds(group.index, ["count"]).get("count") for group in groups]
@@ -170,8 +172,9 @@ class BitmapSegment:
         """Return the rows of the segment for which the leaf is true."""
         return self._union(self._candidates(leaf), leaf)
 
+    @cached_property
     def nulls(self) -> BitMap:
-        """Return the rows of the segment that are null."""
+        """The rows of the segment that are null. Must not change."""
         return self.rows(IsNull("value"))
 
     def values(self) -> list[tuple[Any, BitMap]]:
@@ -180,8 +183,13 @@ class BitmapSegment:
         return [pair for part in parts for pair in part]
 
     def _candidates(self, leaf: Leaf) -> list[int]:
-        renamed = replace(leaf, column="value")
-        return [group for group, bounds in enumerate(self._bounds) if can_match(renamed, bounds)]
+        """Return the row groups that may have a value for the leaf. Estimates and reads ask for the same leaf."""
+        last, found = self._last
+        if last != leaf:
+            renamed = replace(leaf, column="value")
+            found = [group for group, bounds in enumerate(self._bounds) if can_match(renamed, bounds)]
+            self._last = (leaf, found)
+        return found
 
     def _union(self, groups: Sequence[int], leaf: Leaf) -> BitMap:
         from pyroaring import BitMap

@@ -17,6 +17,7 @@ from warpdata.formats.indexes.values import plain_values, restore_values
 from warpdata.formats.parquet import ShardFile, write_row_groups
 from warpdata.primitives.arrow_buffers import as_numpy
 from warpdata.primitives.bitmaps import bitmap_of, range_bitmap
+from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
 from warpdata.query import Bounds, Compare, IsNull, Leaf, Not, can_match, evaluate_mask
 
@@ -96,11 +97,12 @@ class BtreeSegment:
         if opposite is not None:
             nulls = self.estimate(IsNull("value"))
             if self.estimate(opposite) + nulls < self.estimate(leaf):
-                return range_bitmap(0, self._segment.row_count) - self._read(opposite) - self.nulls()
+                return range_bitmap(0, self._segment.row_count) - self._read(opposite) - self.nulls
         return self._read(leaf)
 
+    @cached_property
     def nulls(self) -> BitMap:
-        """Return the rows of the segment that are null."""
+        """The rows of the segment that are null. Must not change."""
         return self._read(IsNull("value"))
 
     def _candidates(self, leaf: Leaf) -> list[int]:
