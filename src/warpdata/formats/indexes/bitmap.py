@@ -6,7 +6,6 @@ Implements "Bitmap" of docs/specs/indexes.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from warpdata.primitives.arrow_buffers import as_bits, as_numpy
 from warpdata.primitives.bitmaps import bitmap_of
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import IO_POOL
-from warpdata.query import IsNull, Leaf, can_match, evaluate_mask
+from warpdata.query import IsNull, Leaf, can_match, evaluate_mask, over_column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -186,7 +185,7 @@ class BitmapSegment:
         """Return the row groups that may have a value for the leaf. Estimates and reads ask for the same leaf."""
         last, found = self._last
         if last != leaf:
-            renamed = replace(leaf, column="value")
+            renamed = over_column(leaf, "value")
             found = [group for group, bounds in enumerate(self._bounds) if can_match(renamed, bounds)]
             self._last = (leaf, found)
         return found
@@ -206,7 +205,7 @@ class BitmapSegment:
         """Return the values of a row group for which the leaf is true, with their rows; without a leaf, all."""
         table = self._file.decode(group, _COLUMNS)
         if leaf is not None:
-            renamed = replace(leaf, column="value")
+            renamed = over_column(leaf, "value")
             table = table.filter(as_bits(evaluate_mask(renamed, table.select(["value"]))))
         values = table["value"].to_pylist() if leaf is None else [None] * table.num_rows
         counts, data = table["count"].to_pylist(), table["rows"].to_pylist()
