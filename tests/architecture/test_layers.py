@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "formats.tensors": FOUNDATION | {"storage"},
     "query": FOUNDATION | {"storage"},
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "query"},
+    "formats.indexes": FOUNDATION | {"storage", "repository.manifest", "query", "formats.parquet"},
     "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog"},
     "kinds.tables": FOUNDATION
     | {"storage", "repository.manifest", "repository.rows", "formats.parquet", "query", "kinds"},
@@ -41,6 +42,9 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "formats.media", "kinds"},
     "kinds.tensors": FOUNDATION
     | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session", "kinds"},
+    "kinds.indexes": FOUNDATION
+    | {"session", "storage", "repository.manifest", "repository.rows", "query", "formats.parquet", "formats.indexes"}
+    | {"kinds", "kinds.tables"},
     "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query"},
     "kinds.episodes": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
@@ -51,11 +55,14 @@ ALLOWED: dict[str, set[str]] = {
     "edit": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.rows"}
     | {"query", "formats.parquet", "kinds", "kinds.tables", "publish"},
+    "indexing": FOUNDATION
+    | {"session", "storage", "repository.manifest", "repository.catalog", "query", "formats.parquet"}
+    | {"formats.indexes", "kinds", "kinds.tables", "kinds.indexes", "publish", "edit"},
     "datasets": FOUNDATION
     | {"session", "storage", "storage.cache"}
     | {"repository.manifest", "repository.rows", "repository.catalog", "repository.gc"}
-    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit"}
-    | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
+    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit", "indexing"}
+    | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes", "kinds.indexes"},
     "samples": FOUNDATION
     | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
     | {"kinds", "kinds.artifacts", "publish", "edit", "datasets"},
@@ -78,7 +85,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Units that each unit may import, besides itself. The command line may import everything."""
 
-DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming", "edit"}
+DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming", "edit", "indexing"}
 """Large units. `Dataset` imports them inside methods, so that opening a dataset stays fast."""
 
 POWERS: dict[str, tuple[str, ...]] = {

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from warpdata.datasets.index_access import IndexAccess
 from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
-from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
+from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, list_blobs, warm_blobs
 from warpdata.datasets.refs import Restored, RestoreRequest, check_uncollected, refuse_offline, restore
 from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener, plain_rows
 from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
+from warpdata.kinds.indexes import TableIndexes
 from warpdata.kinds.tables import TABLES, LookaheadHook, SchemaTransform, Table, retype_table
 from warpdata.kinds.tensors import TENSORS
 from warpdata.primitives.arguments import check_arguments
@@ -33,7 +35,7 @@ from warpdata.repository.catalog import (
     create_label,
     parse_address,
 )
-from warpdata.repository.manifest import LoadPage, Manifest, ShardList, VersionDiff, compare, iter_shards, kept_blobs
+from warpdata.repository.manifest import LoadPage, Manifest, VersionDiff, compare, kept_blobs
 from warpdata.session import Session, connect
 from warpdata.settings import Settings
 from warpdata.storage import IOStats
@@ -54,7 +56,7 @@ _ENTRY_COLUMNS = ("kind", "name", "items", "bytes")
 
 
 @check_arguments
-class Dataset:
+class Dataset(IndexAccess):
     """One immutable version of a dataset. Open the name again to see newer versions."""
 
     def __init__(self, session: Session, version_ref: VersionRef, manifest: Manifest) -> None:
@@ -143,6 +145,7 @@ class Dataset:
                 self._session.settings,
                 schema_transform=self._ref_transform(name),
                 on_lookahead=self._prefetcher(name),
+                indexes=(TableIndexes(self._context, name) or None) if self._manifest.indexes else None,
             )
         return self._tables[name]
 
@@ -278,6 +281,7 @@ class Dataset:
         *,
         episodes: Sequence[str] | None = None,
         tensors: Sequence[str] | None = None,
+        indexes: Sequence[str] | None = None,
         shards: slice | None = None,
         max_bytes: int | str | None = None,
         progress: Progress = silent,
@@ -290,28 +294,13 @@ class Dataset:
         or as text: "200GB".
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
-        named = {"tables": tables, "artifacts": artifacts, "episodes": episodes, "tensors": tensors}
-        wanted, skipped_bytes = choose_blobs(self._shards_of(named, shards), limit)
+        named = {"tables": tables, "artifacts": artifacts, "episodes": episodes, "tensors": tensors, "indexes": indexes}
+        wanted, skipped_bytes = choose_blobs(list_blobs(self._manifest, self._load_page, named, shards), limit)
         counter = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._session, wanted, counter)
         if not self._session.reads_directly:
             self._session.catalog.fetch_history(self._version_ref)
         return replace(done, skipped_bytes=done.skipped_bytes + skipped_bytes)
-
-    def _shards_of(self, named: Mapping[str, Sequence[str] | None], part: slice | None) -> Iterator[Blob]:
-        """Yield blobs in the order of the names, an index before its shards. Without names, those of all entries."""
-        is_everything = all(names is None for names in named.values())
-        for section, names in named.items():
-            for name in sorted(self._manifest.sections()[section]) if is_everything else names or ():
-                _, entry = pick_entry(payload_kind(section), self._manifest, name)
-                if section != "tables":
-                    yield entry.index
-                yield from self._part(entry.shards, part)
-
-    def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
-        listed = iter_shards(shards, self._load_page)
-        for shard in listed if part is None else list(listed)[part]:
-            yield from shard.blobs()
 
     def history(self, limit: int | None = None) -> list[Revision]:
         """Return the commits that led to this version, newest first."""
@@ -336,7 +325,7 @@ class Dataset:
             create_branch(
                 session.writer, self._version_ref, name, session.new_id(), session.pause, check_lease=lease.check
             )
-        return open_dataset(session, Address(self.id, name))
+        return self._at_branch(name)
 
     def edit(
         self,
@@ -384,7 +373,7 @@ class Dataset:
         author = author or self._session.settings.author
         request = MergeRequest(other.version_ref, target, text, author, policy, progress)
         merge_branch(self._session, request, self._ref_transform)
-        return open_dataset(self._session, Address(self.id, target))
+        return self._at_branch(target)
 
     def compact(
         self,
@@ -414,6 +403,10 @@ class Dataset:
                 hint="Pass branch='main', or another branch, to commit the change there.",
             )
         return check_ref_name(target, "branch")
+
+    def _at_branch(self, branch: str) -> Dataset:
+        """Open the head of a branch of this dataset, in the same session."""
+        return open_dataset(self._session, Address(self.id, branch))
 
     def restore(
         self,

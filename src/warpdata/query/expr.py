@@ -7,7 +7,7 @@ arithmetic. Everything else in the filter becomes `Unknown`, from which no concl
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, TypeAlias
 
@@ -22,14 +22,17 @@ __all__ = [
     "Contains",
     "In",
     "IsNull",
+    "Leaf",
     "Literal",
     "Match",
     "Not",
     "Or",
     "Predicate",
+    "Range",
     "Term",
     "Unknown",
     "columns_of",
+    "over_column",
 ]
 
 Constant: TypeAlias = int | float | str | bool | date
@@ -41,6 +44,8 @@ MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class Compare:
+    """A column compared with a constant: `=`, `!=`, `<`, `<=`, `>` or `>=`."""
+
     column: str
     op: str
     value: Constant
@@ -120,6 +125,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
+    """The column is null. Never NULL itself."""
+
     column: str
 
 
@@ -135,6 +142,8 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Not:
+    """True where the part is false, false where it is true. NULL stays NULL."""
+
     part: Predicate
 
 
@@ -143,7 +152,18 @@ class Unknown:
     """An expression that only the SQL engine evaluates."""
 
 
-Predicate: TypeAlias = Compare | CompareTerms | In | Contains | Match | IsNull | And | Or | Not | Unknown
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Comparisons of one column that all hold. Only the planner makes it, to look up both ends at once."""
+
+    column: str
+    parts: tuple[Compare, ...]
+
+
+Leaf: TypeAlias = Compare | In | Contains | Match | IsNull | Range
+"""A condition on one column, which an index can answer. Only `IsNull` is true or false for null."""
+
+Predicate: TypeAlias = Leaf | CompareTerms | And | Or | Not | Unknown
 
 
 def columns_of(predicate: Predicate) -> set[str]:
@@ -153,3 +173,10 @@ def columns_of(predicate: Predicate) -> set[str]:
     if isinstance(predicate, And | Or):
         return {name for part in predicate.parts for name in columns_of(part)}
     return columns_of(predicate.part) if isinstance(predicate, Not) else set()
+
+
+def over_column(leaf: Leaf, column: str) -> Predicate:
+    """Return the condition of a leaf over a column of another name."""
+    if isinstance(leaf, Range):
+        return And(tuple(replace(part, column=column) for part in leaf.parts))
+    return replace(leaf, column=column)

@@ -8,15 +8,19 @@ from warpdata.kinds.tables.columns import check_column_names, check_reference_co
 from warpdata.kinds.tables.kind import TABLES, TableInfo
 from warpdata.kinds.tables.located_rows import ShardRows
 from warpdata.kinds.tables.row_diff import DifferentRows, RemadeColumns, RowDiff, diff_rows
+from warpdata.kinds.tables.row_indexes import IndexedTable, QueryPlan, RowIndexes
 from warpdata.kinds.tables.stage import StagedTable, TableInput, TableSpec, stage_table
 from warpdata.kinds.tables.table import LookaheadHook, SchemaTransform, Table, TakeRows
 
 __all__ = [
     "TABLES",
     "DifferentRows",
+    "IndexedTable",
     "LookaheadHook",
+    "QueryPlan",
     "RemadeColumns",
     "RowDiff",
+    "RowIndexes",
     "SchemaTransform",
     "ShardRows",
     "StagedTable",

@@ -1,4 +1,4 @@
-"""A table as other engines read it: as a `pyarrow.dataset.Dataset` that takes columns and filters, or as its files."""
+"""A table as a `pyarrow.dataset.Dataset`, for engines that pass columns and filters down."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from warpdata.errors import UnsupportedError
-from warpdata.primitives.hashing import blob_key
-from warpdata.repository.manifest import Shard
-from warpdata.storage import Reader
-
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["as_arrow_dataset", "duckdb_sources"]
+__all__ = ["as_arrow_dataset"]
 
 
 class _Table(Protocol):
@@ -86,20 +81,3 @@ def _dataset_class() -> type:
             return _scan(self._table, columns, options.get("filter"))
 
     return TableDataset
-
-
-def duckdb_sources(reader: Reader, shards: Iterable[Shard]) -> list[str]:
-    """Return the paths or URLs from which DuckDB reads shards itself."""
-    sources = []
-    for shard in shards:
-        key = blob_key(shard.hash)
-        path = reader.local_path(key)
-        if path is not None:
-            sources.append(str(path))
-        elif reader.is_local(key):
-            reader.stat(key)  # raises for a file that is missing, or not cached in mode `local`
-        elif reader.url.startswith(("s3://", "http://", "https://")):
-            sources.append(f"{reader.url}/{key}")
-        else:
-            raise UnsupportedError(f"DuckDB cannot read from {reader.url}", hint="Use to_arrow() or batches().")
-    return sources
