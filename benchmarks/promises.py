@@ -389,7 +389,7 @@ REASONS: Mapping[str, str] = {
     "living.edits": "Each of the ten commits is durable, as for appends. Lance and icechunk make no call of fsync. "
     "Oxen and DVC read and write the whole file.",
     "living.reads": "Rows between deleted ones are copied, which a scan without them is not. The old and new values "
-    "of changed samples are read, and a read decodes whole row groups. A table with ten times the rows has larger ones.",
+    "of changed samples are read, and a read decodes whole row groups, which are larger in a larger table.",
     "episodes.windows": "The first read of a compressed window decodes two chunks and verifies two checksums. Streams "
     "with `shuffle=True` decode each chunk about once.",
     "episodes.open": "warpdata verifies the checksum of the channel. From a name, it resolves the version and the "
