@@ -391,13 +391,11 @@ REASONS: Mapping[str, str] = {
     "because Arrow reads no single pages. Lance reads single rows.",
     "streams.shuffle_quality": "Lance takes a request per row and shuffles fully.",
     "living.appends": "A commit of warpdata is on the disk when it is acknowledged: about 14 calls of fsync for the "
-    "rows, the manifest, the commit, the head and the lease, each with its directory. LanceDB makes none. Each append "
-    "also opens the newest version and checks it.",
-    "living.edits": "Each of the ten commits is durable, as for appends. Lance and icechunk make no call of fsync. "
-    "Oxen and DVC read and write the whole file.",
+    "rows, the manifest, the commit, the head and the lease, each with its directory, take about 60 % of the time. "
+    "Each append also opens the newest version and checks it.",
+    "living.edits": "Each of the ten commits is durable, as for appends. Oxen and DVC read and write the whole file.",
     "living.reads": "Rows between deleted ones are copied, which a scan without them is not. The old and new values "
-    "of changed samples are read, and a read decodes whole row groups. A table with ten times the rows has larger "
-    "ones.",
+    "of changed samples are read, and a read decodes whole row groups, which are larger in a larger table.",
     "episodes.windows": "The first read of a compressed window decodes two chunks and verifies two checksums. Streams "
     "with `shuffle=True` decode each chunk about once.",
     "episodes.open": "warpdata verifies the checksum of the channel. From a name, it resolves the version and the "
