@@ -245,7 +245,7 @@ class RateLimitedError(DeniedError):
 
     kind = ErrorKind.RATE_LIMITED
 
-    def __init__(self, message: str, *, retry_after_s: int, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, retry_after_s: int = 1, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
 

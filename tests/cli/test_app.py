@@ -117,13 +117,13 @@ def test_every_command_takes_shared_options(name: str) -> None:
         "episodes convert",
     )
     assert ("--store" in options) is needs_store
-    reads = {"info", "schema", "head", "inspect", "stream", "members", "cat", "sql", "export"}
+    reads = {"info", "schema", "head", "inspect", "stream", "members", "cat", "sql", "export", "serve", "worker"}
     reads |= {"episodes ls", "episodes show", "index ls"}
     reads |= {f"tensors {below}" for below in ("ls", "show", "view", "export", "serve")}
     assert ("--mode" in options) is (name in reads)
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"demo", "init", "completion", "stream", "cat"}))
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"demo", "init", "completion", "stream", "cat", "worker"}))
 def test_every_listing_takes_json_and_documents_keys(name: str) -> None:
     assert loaded(name).json_keys
     text = run(*name.split(), "--help").stdout

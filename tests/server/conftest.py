@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -138,7 +138,7 @@ def publish(store: str, dataset_id: str, rows: int = 10) -> None:
 @pytest.fixture
 def make_scene(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
     """Returns a function that makes a scene with a database."""
-    opened = []
+    opened: list[AbstractContextManager[Service]] = []
 
     def make(database_url: str, options: ServiceOptions | None = None) -> Scene:
         store = str(tmp_path / "store")

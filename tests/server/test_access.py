@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -145,7 +146,7 @@ def test_a_token_makes_no_credentials(local: Scene) -> None:
 @pytest.mark.parametrize("secret", ["wd_" + "0" * 40, "", "x", "wd_" + "\u00e9" * 9, "0" * 5000])
 def test_forged_tokens_are_refused(local: Scene, secret: str) -> None:
     client = local.client(None)
-    answer = client.get(PETS, headers={"Authorization": f"Bearer {secret}".encode()})
+    answer = client.get(PETS, headers={b"Authorization": f"Bearer {secret}".encode()})
     assert (answer.status_code, answer.json()["code"]) == (401, "authentication")
 
 
@@ -257,3 +258,13 @@ def test_the_last_audit_entry_cannot_be_removed_unseen(local: Scene) -> None:
     with local.service.database.write() as db:
         db.delete(db.get_one(AuditRow, 1))
     assert find_tampering(local.service) == 1
+
+
+def test_many_replicas_append_to_one_chain(scene: Scene) -> None:
+    """Two entries with one predecessor would break the chain."""
+    assert scene["ana"].get(PETS).status_code == 200  # the routes are built by the first request
+    with ThreadPoolExecutor(8) as pool:
+        answers = [*pool.map(lambda at: scene["ana"].post(f"{PETS}/labels", json={"name": f"v{at}"}), range(16))]
+    assert {one.status_code for one in answers} == {201}
+    assert find_tampering(scene.service) is None
+    assert len(scene["root"].get(f"{API}/audit").json()["entries"]) == 16

@@ -60,7 +60,7 @@ def explore(scene: Scene, examples: int) -> int:
         @settings(
             max_examples=examples, phases=[Phase.generate], suppress_health_check=list(HealthCheck), derandomize=True
         )
-        @_given(operation)
+        @_given(operation)  # type: ignore[untyped-decorator]
         def visit(case: Any) -> None:
             nonlocal sent
             for name, value in (("workspace", "acme"), ("name", "pets"), ("path", "cats/1.png")):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,8 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 
 from tests.server.conftest import publish
+from warpdata.cli.app import warp
 
 
 @contextmanager
@@ -89,9 +90,8 @@ def test_serve_sign_in_and_look(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [("--host", "::", "--no-sign-in"), ("--host", "::")])
 def test_strangers_are_refused_before_anything_listens(tmp_path: Path, options: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--store", str(tmp_path), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=dict(os.environ))
-    assert done.returncode == 5
+    done = CliRunner().invoke(warp, ["serve", "--port", "0", "--store", str(tmp_path), *options])
+    assert done.exit_code == 5
     assert "hint:" in done.stderr
 
 
@@ -100,11 +100,9 @@ def test_an_operator_makes_users_and_tokens(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/service.db"
 
     def run(*words: str, code: int = 0) -> str:
-        command = [sys.executable, "-m", "warpdata.cli", "server", *words, "--database", database]
-        done = subprocess.run(
-            [*command, "--store", str(tmp_path / "store")], capture_output=True, text=True, timeout=100, check=False
-        )
-        assert done.returncode == code, done.stderr
+        place = ["--database", database, "--store", str(tmp_path / "store")]
+        done = CliRunner().invoke(warp, ["server", *words, *place])
+        assert done.exit_code == code, done.stderr
         return done.stdout
 
     assert json.loads(run("reindex", "--json")) == {"datasets": 1, "changed": 1, "removed": 0}

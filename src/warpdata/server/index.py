@@ -7,9 +7,11 @@ or when a request opens it. `warp server reindex` fills an empty index completel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
 
 from warpdata.kinds import entries_by_kind
 from warpdata.repository.catalog import MAIN, Address, find_head, read_commit
@@ -73,7 +75,7 @@ def index_dataset(service: Service, dataset_id: str) -> bool:
         sections={kind.section: sorted(entries) for kind, entries in entries_by_kind(manifest) if entries},
     )
     data = {"dataset": dataset_id, "version": head.version, "commit": head.commit}
-    with service.database.write() as db:
+    with suppress(IntegrityError), service.database.write() as db:  # another process indexes the same head
         db.merge(made)
         db.add(EventRow(time=service.now(), kind="head", workspace=workspace, dataset=name, data=data))
     return True

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
@@ -109,6 +109,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(OperationalError, _on_database)
+    app.add_exception_handler(IntegrityError, _on_race)
     app.add_exception_handler(Exception, _on_defect)
 
 
@@ -147,6 +148,10 @@ async def _on_http(_request: Request, error: Exception) -> JSONResponse:
 async def _on_database(request: Request, error: Exception) -> JSONResponse:
     _LOG.error("%s %s: the database failed: %s", request.method, request.url.path, error)
     return problem(503, ErrorKind.STORAGE, "the database cannot answer now")
+
+
+async def _on_race(_request: Request, _error: Exception) -> JSONResponse:
+    return problem(409, ErrorKind.CONFLICT, "another request changed the same thing at the same time", "Send it again.")
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:

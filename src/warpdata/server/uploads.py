@@ -15,12 +15,12 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import func, select
 
 from warpdata.datasets import open_dataset
-from warpdata.edit import EditOptions
+from warpdata.edit import EditOptions, transaction_of
 from warpdata.errors import BadInputError, ConflictError, CorruptError, LimitExceededError, NotFoundError
 from warpdata.kinds.artifacts import check_member_path
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.publish import DatasetBuilder
-from warpdata.repository.catalog import MAIN, Address, find_head
+from warpdata.repository.catalog import MAIN, Address, find_head, find_transaction
 from warpdata.server.access import Place, Principal
 from warpdata.server.database import UploadFileRow, UploadRow
 from warpdata.server.index import index_dataset
@@ -114,6 +114,10 @@ def _mark_committed(service: Service, upload_id: str, version: str) -> None:
 
 def _publish(service: Service, upload: UploadRow, paths: dict[str, Path], options: EditOptions) -> str:
     session, dataset_id = service.session_of(options.author), f"{upload.workspace}/{upload.dataset}"
+    assert options.key is not None
+    known = find_transaction(session.writer, dataset_id, MAIN, transaction_of(dataset_id, options.key))
+    if known is not None:  # committed by a request that was killed before the database knew
+        return known.commit.version
     if find_head(session.writer, dataset_id, MAIN) is None:
         builder = DatasetBuilder(dataset_id, session)
         builder.add_artifact(upload.artifact, paths, kind="files")

@@ -39,9 +39,9 @@ __all__ = ["serve"]
 @click.option("--no-jobs", is_flag=True, help="Run no jobs in this process; `warp worker` runs them.")
 @click.pass_obj
 def serve(cli: CliContext, /, host: str, port: int, database: str | None, **given: Any) -> None:
-    """Serve the datasets of a store over HTTP, until Ctrl-C.
+    """Serve the datasets of a store over HTTP.
 
-    Prints the address, and a link that signs the first user in once. The API is described at
+    Prints the address, and a link that signs the first user in once, then answers until Ctrl-C. The API is described at
     /api/v1/openapi.json. The service listens only to this machine, unless --host and --public-url say more.
 
     \b

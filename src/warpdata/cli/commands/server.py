@@ -78,7 +78,7 @@ def _user(cli: CliContext, name: str, admin: bool, database: str | None) -> None
         print_line(f"created {made.name}")
 
 
-@command("role")
+@command("role", json_keys={"user": "name of the user", "place": "workspace or dataset", "role": "the new role"})
 @click.argument("user")
 @click.argument("place", metavar="WORKSPACE[/NAME]")
 @click.argument("role", type=click.Choice(_ROLES))
@@ -92,7 +92,10 @@ def _role(cli: CliContext, user: str, place: str, role: str, database: str | Non
         where = _place(place)
         set_role(service, find_user(service, user).id, where, Role(role))
         _record(service, AuditEntry("set-role", place, where, {"user": user, "role": role}))
-    print_line(f"{user} is {role} in {place}")
+    if cli.as_json:
+        print_json({"user": user, "place": place, "role": role})
+    else:
+        print_line(f"{user} is {role} in {place}")
 
 
 @command("link", json_keys={"sign_in_url": "the link, which works once within 15 minutes"})
@@ -142,7 +145,7 @@ def _token(cli: CliContext, /, user: str, **given: Any) -> None:
         note("The secret is not stored, and cannot be shown again.")
 
 
-@command("revoke")
+@command("revoke", json_keys={"id": "id of the token that ended"})
 @click.argument("user")
 @click.argument("token_id", metavar="TOKEN_ID")
 @database_option()
@@ -154,7 +157,10 @@ def _revoke(cli: CliContext, user: str, token_id: str, database: str | None) -> 
 
         revoke_token(service, find_user(service, user).id, token_id)
         _record(service, AuditEntry("revoke-token", token_id))
-    print_line(f"token {token_id} is revoked")
+    if cli.as_json:
+        print_json({"id": token_id})
+    else:
+        print_line(f"token {token_id} is revoked")
 
 
 @command("audit", json_keys={"first_altered": "sequence of the first entry that was altered, or null"})

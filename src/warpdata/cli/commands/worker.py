@@ -20,10 +20,10 @@ __all__ = ["worker"]
 @database_option()
 @click.pass_obj
 def worker(cli: CliContext, database: str | None) -> None:
-    """Run the jobs of a service, until Ctrl-C.
+    """Run the jobs of a service.
 
-    `warp serve` runs jobs itself. Start workers where jobs need more than that, beside `warp serve --no-jobs`. A job
-    whose worker dies continues on another.
+    The command runs until Ctrl-C. `warp serve` runs jobs itself; start workers where jobs need more than that, beside
+    `warp serve --no-jobs`. A job whose worker dies continues on another.
 
     \b
       warp worker --database postgresql://warp@db/warp --store s3://lake/prod

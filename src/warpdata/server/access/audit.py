@@ -38,10 +38,7 @@ class AuditEntry:
 
 def record(service: Service, db: OrmSession, principal: Principal, entry: AuditEntry) -> None:
     """Append an entry in the transaction of the change itself, so that neither is there without the other."""
-    tip = db.scalar(select(AuditTipRow).where(AuditTipRow.id == _TIP).with_for_update())
-    if tip is None:
-        tip = AuditTipRow(id=_TIP, sequence=0, hash=_FIRST)
-        db.add(tip)
+    tip = db.scalars(select(AuditTipRow).where(AuditTipRow.id == _TIP).with_for_update()).one()
     row = AuditRow(
         sequence=tip.sequence + 1,
         time=service.now(),
@@ -64,7 +61,7 @@ def find_tampering(service: Service) -> int | None:
     """Return the sequence of the first entry that is missing or differs from what was written; None if none does."""
     expected, previous = 1, _FIRST
     with service.database.read() as db:
-        tip = db.get(AuditTipRow, _TIP)
+        tip = db.get_one(AuditTipRow, _TIP)
         while True:
             query = select(AuditRow).where(AuditRow.sequence >= expected).order_by(AuditRow.sequence).limit(_PAGE)
             rows = db.scalars(query).all()
@@ -74,8 +71,7 @@ def find_tampering(service: Service) -> int | None:
                 expected, previous = expected + 1, row.hash
             if not rows:
                 break
-    is_whole = (tip.sequence, tip.hash) == (expected - 1, previous) if tip is not None else expected == 1
-    return None if is_whole else expected
+    return None if (tip.sequence, tip.hash) == (expected - 1, previous) else expected
 
 
 def _hash(row: AuditRow) -> str:

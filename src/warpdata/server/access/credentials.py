@@ -6,6 +6,7 @@ about other secrets. A fast hash is enough, because secrets are random and not c
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from sqlalchemy import delete, select
@@ -32,6 +33,7 @@ __all__ = [
     "set_role",
 ]
 
+_USER_NAME = re.compile(r"[A-Za-z0-9._@+-]{1,128}")
 TOKEN_PREFIX = "wd_"  # noqa: S105 - not a password
 SIGN_IN_S = 14 * 24 * 3600
 SIGN_IN_CODE_S = 15 * 60
@@ -59,6 +61,11 @@ class IssuedToken:
 
 def create_user(service: Service, name: str, *, is_admin: bool = False) -> UserRow:
     """Create a user. `AlreadyExistsError` if the name is taken."""
+    if not _USER_NAME.fullmatch(name):
+        raise BadInputError(
+            f"{name[:200]!r} is not the name of a user",
+            hint="Write letters, digits and . _ @ + -, such as ana@acme",
+        )
     with service.database.write() as db:
         if db.scalar(select(UserRow).where(UserRow.name == name)) is not None:
             raise AlreadyExistsError(f"there is a user {name!r} already", hint="Choose another name.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
@@ -17,6 +18,7 @@ from warpdata.server.routes.parameters import Answer, Authorized, Body, RefText,
 __all__ = ["router"]
 
 router = APIRouter(tags=["jobs"])
+_READ_AHEAD = 200
 Writable = Annotated[str, Depends(Authorized(Action.WRITE))]
 JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
 
@@ -102,7 +104,8 @@ def list_jobs(
         is_older = (JobRow.created < created) | ((JobRow.created == created) & (JobRow.id < job_id))
         query = query.where(is_older)
     with service.database.read() as db:
-        rows = [row for row in db.scalars(query.limit(10 * limit)) if _is_visible(caller, row)][: limit + 1]
+        listed = db.scalars(query.execution_options(yield_per=_READ_AHEAD))
+        rows = list(islice((row for row in listed if _is_visible(caller, row)), limit + 1))
     following = f"{rows[limit - 1].created}_{rows[limit - 1].id}" if len(rows) > limit else None
     return JobList(jobs=[JobView.model_validate(row) for row in rows[:limit]], next_cursor=following)
 

@@ -55,7 +55,12 @@ def run_sql(service: ServiceOf, caller: Caller, body: SqlBody) -> SqlView:
     for name in names:
         authorize(caller, Action.READ, dataset_place(_dataset_of(name)))
     with service.database.write() as db:
-        record(service, db, caller, AuditEntry("sql", ", ".join(names)[:1000], None, {"query": body.query[:1000]}))
+        record(
+            service,
+            db,
+            caller,
+            AuditEntry("sql", ", ".join(names).replace("\0", "")[:1000], None, {"query": body.query[:1000]}),
+        )
     return SqlView.model_validate(run_isolated(service.session, body.query, body.parameters, body.max_rows))
 
 

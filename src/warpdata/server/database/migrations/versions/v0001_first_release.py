@@ -117,6 +117,8 @@ def _create_audit() -> None:
         sa.Column("hash", sa.String(length=64), nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
+    tip = sa.table("audit_tip", sa.column("id"), sa.column("sequence"), sa.column("hash"))
+    op.bulk_insert(tip, [{"id": 1, "sequence": 0, "hash": "0" * 64}])
 
 
 def _create_jobs() -> None:
