@@ -42,6 +42,9 @@ SCENARIOS = (
     "episodes.remote_read",
     "episodes.recorder",
     "cloud.reads",
+    "living.appends",
+    "living.edits",
+    "living.reads",
     "search.scalar",
 )
 """Module names below `benchmarks`, in the order of the report."""
@@ -162,6 +165,25 @@ PROMISES = (
         "Appending one shard to 100,000 writes a small part of the shard list.",
         Target("≤", 0.05, "bytes"),
     ),
+    Promise("append-time", "living.appends", "Appending rows one by one.", Target("≥", 0.67), "LanceDB"),
+    Promise(
+        "append-files",
+        "living.appends",
+        "Appends of one row leave few files.",
+        Target("≤", 20, "files", is_absolute=True),
+    ),
+    Promise("edit-bytes", "living.edits", "Versions with few edited rows.", Target("≥", 1.0, "bytes"), "each peer"),
+    Promise("edit-time", "living.edits", "Editing 0.1 % of the rows.", Target("≥", 1.0), "each peer"),
+    Promise(
+        "delete-bytes",
+        "living.edits",
+        "Deleting 400 scattered rows of a million.",
+        Target("<", 10, "kB", is_absolute=True),
+    ),
+    Promise("column-bytes", "living.edits", "Adding a column writes only that column.", Target("≤", 1.01, "bytes")),
+    Promise("deleted-scan", "living.reads", "A scan with 1 % deleted rows.", Target("≥", 0.9), "no deleted rows"),
+    Promise("stratified-sample", "living.reads", "A stratified sample without an index.", Target("≥", 1.0), "DuckDB"),
+    Promise("diff-time", "living.reads", "A diff costs what differs, not what is stored.", Target("≤", 1.5, "time")),
     Promise(
         "reference-local",
         "media.references",
@@ -365,9 +387,15 @@ REASONS: Mapping[str, str] = {
     "streams.first_batch": "WebDataset receives a list of URLs. A name costs one round trip more than a version, then "
     "follow the manifest, the pages of shards, and four places of the data.",
     "streams.selective_read": "At 50% warpdata fetches whole shards; Lance requests each row.",
-    "search.scalar": "The indexes find rows in milliseconds. Fetching them decodes each row group that has one, "
-    "because Arrow reads no single pages; Lance reads single rows.",
+    "search.scalar": "The indexes find rows in milliseconds; fetching them decodes each row group that has one, "
+    "because Arrow reads no single pages. Lance reads single rows.",
     "streams.shuffle_quality": "Lance takes a request per row and shuffles fully.",
+    "living.appends": "A commit of warpdata is on the disk when it is acknowledged: about 14 calls of fsync for the "
+    "rows, the manifest, the commit, the head and the lease, each with its directory, take about 60 % of the time. "
+    "Each append also opens the newest version and checks it.",
+    "living.edits": "Each of the ten commits is durable, as for appends. Oxen and DVC read and write the whole file.",
+    "living.reads": "Rows between deleted ones are copied, which a scan without them is not. The old and new values "
+    "of changed samples are read, and a read decodes whole row groups, which are larger in a larger table.",
     "episodes.windows": "The first read of a compressed window decodes two chunks and verifies two checksums. Streams "
     "with `shuffle=True` decode each chunk about once.",
     "episodes.open": "warpdata verifies the checksum of the channel. From a name, it resolves the version and the "

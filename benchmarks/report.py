@@ -23,6 +23,7 @@ _GROUPS = {
     "streams": "Training streams",
     "episodes": "Episodes",
     "cloud": "Slow networks",
+    "living": "Datasets that change",
 }
 _INTRODUCTION = """\
 # Results

@@ -19,8 +19,11 @@ _LIBRARIES = (
     "duckdb-extension-httpfs",
     "h5py",
     "hdf5plugin",
+    "icechunk",
+    "lancedb",
     "numpy",
     "obstore",
+    "oxenai",
     "pillow",
     "pyarrow",
     "pylance",
@@ -32,7 +35,7 @@ _LIBRARIES = (
     "webdataset",
     "zarr",
 )
-_MODULES = {"pylance": "lance", "ml-dtypes": "ml_dtypes"}
+_MODULES = {"pylance": "lance", "ml-dtypes": "ml_dtypes", "oxenai": "oxen"}
 
 
 def describe_machine() -> str:

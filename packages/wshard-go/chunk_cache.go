@@ -1,6 +1,7 @@
 package wshard
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -108,4 +109,34 @@ func (c *blockCache) clear() {
 func (c *blockCache) grow(change int) {
 	c.size += change
 	atomic.AddInt64(&cachedBytes, int64(change))
+}
+
+// cacheSet has the caches of the blocks of one file. A file that is not closed must not keep its share of the process;
+// its mapping stays, because arrays may still use it. The set refers to nothing else of the file, because the garbage
+// collector never frees a cycle with a finalizer.
+type cacheSet struct {
+	mu     sync.Mutex
+	caches []*blockCache
+}
+
+func newCacheSet() *cacheSet {
+	set := &cacheSet{}
+	runtime.SetFinalizer(set, (*cacheSet).clear)
+	return set
+}
+
+func (s *cacheSet) add(maxBytes int) *blockCache {
+	cache := &blockCache{maxBytes: maxBytes}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.caches = append(s.caches, cache)
+	return cache
+}
+
+func (s *cacheSet) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cache := range s.caches {
+		cache.clear()
+	}
 }

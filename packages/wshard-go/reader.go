@@ -2,7 +2,6 @@ package wshard
 
 import (
 	"io"
-	"runtime"
 	"strings"
 	"sync"
 )
@@ -32,6 +31,7 @@ type File struct {
 
 	mu       sync.Mutex
 	readers  map[string]*BlockReader
+	caches   *cacheSet
 	info     *Info
 	isClosed bool
 }
@@ -98,8 +98,7 @@ func newFile(source *source, options Options) (*File, error) {
 	for _, entry := range entries {
 		file.byName[entry.Name] = entry
 	}
-	// A file that is not closed must not keep its share of the cache. Its mapping stays: arrays may still use it.
-	runtime.SetFinalizer(file, (*File).clearCache)
+	file.caches = newCacheSet()
 	return file, nil
 }
 
@@ -172,7 +171,7 @@ func (f *File) Block(name string) (*BlockReader, error) {
 	}
 	reader := &BlockReader{file: f, entry: entry}
 	if entry.Codec != None && f.options.CacheBytes > 0 {
-		reader.cache = &blockCache{maxBytes: f.options.CacheBytes}
+		reader.cache = f.caches.add(f.options.CacheBytes)
 	}
 	f.readers[name] = reader
 	return reader, nil
@@ -209,19 +208,11 @@ func (f *File) Close() error {
 	if isClosed {
 		return nil
 	}
-	f.clearCache()
+	f.caches.clear()
 	if source.close == nil {
 		return nil
 	}
 	return source.close()
-}
-
-func (f *File) clearCache() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, reader := range f.readers {
-		reader.cache.clear()
-	}
 }
 
 func (f *File) read(start, end int) ([]byte, error) {

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -184,5 +186,49 @@ func TestReaderOfHTTPIsAReaderAt(t *testing.T) {
 	}
 	if count, err := reader.ReadAt(make([]byte, 20), reader.Size()-5); count != 5 || err != io.EOF {
 		t.Error(count, err)
+	}
+}
+
+// A service opens files for as long as it runs, and may forget to close some.
+func TestForgottenFilesAreFreed(t *testing.T) {
+	path := save(t, fullEpisode(40), SaveOptions{Compression: Compression{Zstd, 0}, TimeChunkSteps: 7})
+	open := func(isClosed bool) {
+		file, err := Open(path, Options{NoMap: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, err := file.Block("signal/state")
+		if err == nil {
+			_, err = block.Window(3, 9)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isClosed {
+			file.Close()
+		}
+	}
+	heap := func() int {
+		var found runtime.MemStats
+		// The first collection runs the finalizers, the second one frees what they held.
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+		runtime.GC()
+		runtime.ReadMemStats(&found)
+		return int(found.HeapAlloc)
+	}
+	const count = 300
+	for _, isClosed := range []bool{true, false} {
+		open(isClosed)
+		before := heap()
+		for i := 0; i < count; i++ {
+			open(isClosed)
+		}
+		if grown := heap() - before; grown > count<<10 {
+			t.Errorf("closed %v: %d files keep %d bytes", isClosed, count, grown)
+		}
+	}
+	if kept := atomic.LoadInt64(&cachedBytes); kept != 0 {
+		t.Errorf("forgotten files keep %d bytes of the cache", kept)
 	}
 }

@@ -36,7 +36,7 @@ _EXPORTS = {
     "warpdata.edit": ("Edit", "MergeConflict"),
     "warpdata.maintenance": ("copy", "gc", "pin", "pins", "rename", "unpin", "verify"),
     "warpdata.publish": ("DatasetBuilder",),
-    "warpdata.query": ("expr",),
+    "warpdata.query": ("Filter", "col", "expr"),
     "warpdata.samples": (
         "Audio",
         "Boolean",
@@ -101,6 +101,8 @@ if TYPE_CHECKING:
     from warpdata.maintenance import unpin as unpin
     from warpdata.maintenance import verify as verify
     from warpdata.publish import DatasetBuilder as DatasetBuilder
+    from warpdata.query import Filter as Filter
+    from warpdata.query import col as col
     from warpdata.query import expr as expr
     from warpdata.samples import Audio as Audio
     from warpdata.samples import Boolean as Boolean

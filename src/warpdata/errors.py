@@ -17,7 +17,8 @@
     │   └── LimitExceededError
     ├── DeniedError              ask for access, or change the credentials
     │   ├── AuthenticationError
-    │   └── AccessDeniedError
+    │   ├── AccessDeniedError
+    │   └── RateLimitedError         too many attempts: wait `retry_after_s`
     ├── StorageError             the store failed: a later try may succeed
     │   ├── StoreUnavailableError
     │   ├── StoreTimeoutError
@@ -64,6 +65,7 @@ __all__ = [
     "ObjectNotFoundError",
     "PartialCoverageDetail",
     "PartialCoverageError",
+    "RateLimitedError",
     "SchemaMismatchError",
     "StorageError",
     "StoreTimeoutError",
@@ -118,6 +120,7 @@ class ErrorKind(StrEnum):
     UNSUPPORTED = "unsupported"
     MISSING_EXTRA = "missing_extra"
     MERGE_CONFLICT = "merge_conflict"
+    RATE_LIMITED = "rate_limited"
     INDEX_NOT_FOUND = "index_not_found"
 
 
@@ -235,6 +238,16 @@ class AuthenticationError(DeniedError):
 
 class AccessDeniedError(DeniedError):
     kind = ErrorKind.ACCESS_DENIED
+
+
+class RateLimitedError(DeniedError):
+    """Too many attempts. Another one is accepted after `retry_after_s` seconds."""
+
+    kind = ErrorKind.RATE_LIMITED
+
+    def __init__(self, message: str, *, retry_after_s: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class StorageError(WarpError, OSError):

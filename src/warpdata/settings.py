@@ -13,7 +13,7 @@ from pathlib import Path
 
 from warpdata.errors import BadInputError
 from warpdata.limits import MEDIA_MEMORY_BYTES
-from warpdata.primitives.arguments import check_arguments
+from warpdata.primitives.arguments import check_arguments, check_fields
 from warpdata.primitives.parallel import (
     MAX_CONCURRENCY,
     MAX_READ_MEMORY_BYTES,
@@ -26,6 +26,7 @@ __all__ = [
     "S3Settings",
     "Settings",
     "apply_budgets",
+    "database_url",
     "detect_rank",
     "load_settings",
     "local_world_size",
@@ -40,6 +41,7 @@ _RANK_VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
 )
+_MAX_NUMBER = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class S3Settings:
     skip_signature: bool = False
     ambient_credentials: bool = True
     """Allow credentials of the instance, the container or the web identity."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __repr__(self) -> str:
         return _redacted_repr(self)
@@ -88,7 +93,18 @@ class Settings:
     """Threads of the process that compute; None for the cores that it may use."""
     read_memory_bytes: int | None = None
     """Memory of the process for requests and for bytes read ahead; None for a part of the usable memory."""
+    external_prefixes: tuple[str, ...] = ()
+    """URLs below which files outside of the store may be read, where a version names them."""
     s3: S3Settings = S3Settings()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("timeout_s", "connect_timeout_s", "retry_timeout_s", "max_retries"):
+            if not 0 <= getattr(self, name) < _MAX_NUMBER:
+                raise BadInputError(f"Settings: {name}={getattr(self, name)!r} is out of range")
+        for name in ("cache_limit_bytes", "media_memory_bytes"):
+            if getattr(self, name) < 0:
+                raise BadInputError(f"Settings: {name}={getattr(self, name)!r} is negative")
 
     def __repr__(self) -> str:
         return _redacted_repr(self)
@@ -120,6 +136,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         io_concurrency=_count(env, "WARP_IO_CONCURRENCY"),
         threads=_count(env, "WARP_THREADS"),
         read_memory_bytes=_read_memory(env),
+        external_prefixes=tuple((env.get("WARP_EXTERNAL_PREFIXES") or "").split()),
         s3=_load_s3(env),
     )
 
@@ -147,6 +164,15 @@ def peer_token(environ: Mapping[str, str] | None = None) -> str | None:
     """Return WARP_TENSORS_TOKEN, the token that clients of tensor servers send; None if it is not set."""
     env = os.environ if environ is None else environ
     return env.get("WARP_TENSORS_TOKEN") or None
+
+
+def database_url(environ: Mapping[str, str] | None = None) -> str:
+    """Return WARP_DATABASE, the database of a service; by default a file beside the local default store."""
+    import platformdirs
+
+    env = os.environ if environ is None else environ
+    default = Path(platformdirs.user_data_dir("warpdata"), "service.db")
+    return env.get("WARP_DATABASE") or f"sqlite:///{default}"
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
@@ -230,7 +256,7 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
         value = float(text)
     except ValueError:
         raise BadInputError(f"{name}={text!r} is not a number") from None
-    if not 0 <= value < 1e12:
+    if not 0 <= value < _MAX_NUMBER:
         raise BadInputError(f"{name}={text!r} is out of range")
     return value
 

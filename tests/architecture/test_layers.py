@@ -45,10 +45,10 @@ ALLOWED: dict[str, set[str]] = {
     "kinds.indexes": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "query", "formats.parquet", "formats.indexes"}
     | {"kinds", "kinds.tables"},
-    "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest"},
+    "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query"},
     "kinds.episodes": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
-    | {"kinds", "kinds.tables", "streaming"},
+    | {"query", "kinds", "kinds.tables", "streaming"},
     "publish": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
@@ -73,7 +73,11 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
     "exporters": FOUNDATION
-    | {"formats.parquet", "formats.media", "formats.huggingface", "kinds.tables", "kinds.artifacts", "datasets"},
+    | {"formats.parquet", "formats.media", "formats.huggingface", "query"}
+    | {"kinds.tables", "kinds.artifacts", "datasets"},
+    "server": FOUNDATION
+    | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "query"}
+    | {"kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},
@@ -102,7 +106,13 @@ POWERS: dict[str, tuple[str, ...]] = {
     "torchvision": ("formats/media/jpeg.py",),
     "lance": ("ingest/lance.py",),
     "datasets": ("exporters/huggingface.py",),
-    "fastapi": (),
+    "alembic": ("server/database/",),
+    "fastapi": ("server/",),
+    "prometheus_client": ("server/",),
+    "pydantic": ("server/",),
+    "sqlalchemy": ("server/",),
+    "starlette": ("server/",),
+    "uvicorn": ("server/",),
     "pickle": ("streaming/worker_pickle.py",),
 }
 """Third-party or system modules, with the only paths that may import them."""

@@ -159,6 +159,17 @@ def test_verify_finds_corruption_and_repair_fixes_it(source: Path) -> None:
     assert run("verify", "acme/trips").exit_code == 8
 
 
+def test_verify_repairs_from_another_store(source: Path, tmp_path: Path) -> None:
+    version = ask("publish", "acme/trips", "--table", f"main={source}")["version"]
+    assert run("copy", "acme/trips", f"{tmp_path}/mirror").exit_code == 0
+    stored_blob(version).unlink()
+    assert "--source STORE" in run("verify", "acme/trips").stderr
+    assert run("verify", "acme/trips", "--repair").exit_code == 8
+    repaired = run("verify", "acme/trips", "--repair", "--source", f"{tmp_path}/mirror")
+    assert (repaired.exit_code, "1 file restored" in repaired.stdout) == (0, True)
+    assert run("verify", "acme/trips").exit_code == 0
+
+
 def test_find_commit() -> None:
     publish()
     (entry,) = wd.dataset("acme/trips").history()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import warpdata as wd
 from tests.cli.scenes import run
 from tests.kinds.episodes.scenes import make_episode
 from tests.web_server import WebServer, serving
+from warpdata.edit import SampleDiff
 from warpdata.errors import DeniedError, NotCachedError, UnsupportedError, WarpError
 from warpdata.settings import Settings, load_settings
 
@@ -146,9 +148,27 @@ def read_records(dataset: wd.Dataset) -> None:
     assert dataset.io_stats.requests == 0
 
 
-@pytest.mark.parametrize(
-    "read", [read_table, read_media, read_streams, read_episodes, read_tensors, read_records], ids=lambda f: f.__name__
-)
+def read_queries(dataset: wd.Dataset) -> None:
+    """Queries, samples, comparisons and copies; the environment chooses store and mode."""
+    assert wd.sql("SELECT count(*) AS n FROM 'acme/all'").to_pylist() == [{"n": 6}]
+    with wd.sql_reader("SELECT id FROM 'acme/all@v1'") as reader:
+        assert reader.read_all().num_rows == 6
+    assert dataset.sample(2).count() == 2
+    assert dataset.table().sample_ids().tolist() == list(range(6))
+    earlier = wd.dataset("acme/all@main~1")
+    assert earlier.version == wd.dataset("acme/all@v1").version
+    changes = wd.diff("acme/all@v1", "acme/all", by="sample")
+    assert isinstance(changes, SampleDiff)
+    assert len(list(changes.rows())) == 6
+    with tempfile.TemporaryDirectory() as directory:
+        assert wd.copy("acme/all", f"{directory}/copy").version == wd.dataset("acme/all").version
+        assert wd.export("acme/all", f"{directory}/rows").rows == 6
+
+
+READS = [read_table, read_media, read_streams, read_episodes, read_tensors, read_records, read_queries]
+
+
+@pytest.mark.parametrize("read", READS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("address", ["acme/all", "acme/all@v1"])
 def test_everything_that_is_cached_is_readable(
     offline: Settings, address: str, read: Callable[[wd.Dataset], None]
@@ -158,6 +178,16 @@ def test_everything_that_is_cached_is_readable(
         assert dataset.table().count() == 6
         return
     read(dataset)
+
+
+def edited(dataset: wd.Dataset) -> None:
+    with dataset.edit("change") as edit:
+        edit.delete("main", "id = 3")
+
+
+def appended(settings: Settings) -> None:
+    with wd.open_writer("acme/all", settings=settings).append() as sample:
+        sample["id"], sample["image"] = 7, image(7)
 
 
 def test_writes_and_listings_are_refused(offline: Settings, tmp_path: Path) -> None:
@@ -174,12 +204,29 @@ def test_writes_and_listings_are_refused(offline: Settings, tmp_path: Path) -> N
         lambda: builder().add_table("main", rows).publish(),
         lambda: builder().add_table("main", rows).publish(repair=True),
         lambda: builder().add_table("main", rows).plan(),
+        lambda: edited(dataset),
+        dataset.compact,
+        lambda: dataset.restore("v1"),
+        lambda: appended(offline),
+        lambda: wd.copy("acme/all", name="acme/copy", settings=offline),
+        lambda: wd.rename("acme/all", "acme/new", settings=offline),
+        lambda: wd.remove("acme/all@v1", settings=offline),
+        lambda: wd.gc(dry_run=False, settings=offline),
+        lambda: wd.pin("acme/all", "job", settings=offline),
     ]
     for write in writes:
         with pytest.raises(DeniedError, match="mode 'local'") as caught:
             write()
         assert "another mode" in (caught.value.hint or "")
-    for ask in (lambda: wd.list_datasets(settings=offline), lambda: wd.dataset("acme/other", settings=offline)):
+    asks: list[Callable[[], object]] = [
+        lambda: wd.list_datasets(settings=offline),
+        lambda: wd.dataset("acme/other", settings=offline),
+        lambda: wd.create("acme/other", wd.Schema(x=wd.Integer()), settings=offline),
+        lambda: wd.gc(settings=offline),
+        lambda: wd.pins(settings=offline),
+        lambda: wd.unpin("job", settings=offline),
+    ]
+    for ask in asks:
         with pytest.raises(NotCachedError):
             ask()
     with pytest.raises(WarpError):
@@ -225,6 +272,16 @@ COMMANDS: list[tuple[list[str], set[int]]] = [
     (["list-remote"], {3}),
     (["label", "acme/all", "v3"], {4, 6}),
     (["branch", "acme/all", "side"], {4, 6}),
+    (["sql", "SELECT id FROM 'acme/all'"], {0}),
+    (["diff", "acme/all@v1", "acme/all", "--by", "sample"], {0}),
+    (["merge", "acme/all", "v1"], {0}),
+    (["delete", "acme/all", "--where", "id = 3", "--yes"], {6}),
+    (["compact", "acme/all"], {6}),
+    (["restore", "acme/all", "v1"], {6}),
+    (["rename", "acme/all", "acme/new"], {6}),
+    (["rm", "acme/all@v1", "--yes"], {6}),
+    (["gc"], {3}),
+    (["pin", "ls"], {3}),
 ]
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -92,7 +93,6 @@ def test_only_needed_columns_are_read(store: str) -> None:
         "SELECT * FROM query('SELECT * FROM read_text(''{file}'')')",
         "SELECT * FROM parquet_metadata('{file}')",
         "SELECT * FROM read_text('http://127.0.0.1:1/x')",
-        "SELECT * FROM duckdb_secrets()",
         "SELECT getenv('HOME')",
         "SELECT * FROM hidden",
         "ATTACH '{file}' AS other",
@@ -128,6 +128,72 @@ def test_a_query_reads_published_tables_and_nothing_else(store: str, tmp_path: P
         wd.sql(query.replace("{file}", str(file)), store=store)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret"]
     assert hidden.num_rows == 1
+
+
+def test_a_query_sees_no_stored_secret(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with duckdb.connect(config={"secret_directory": f"{tmp_path}/.duckdb/stored_secrets"}) as connection:
+        connection.execute("CREATE PERSISTENT SECRET web (TYPE http, BEARER_TOKEN 'hush')")
+    for query in ("SELECT * FROM duckdb_secrets()", "SELECT * FROM which_secret('http://x', 'http')"):
+        assert wd.sql(query, store=store).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "match"),
+    [
+        ("SELECT " + "[" * 150 + "1" + "]" * 150, "Recursion level"),
+        ("SELECT " + "not " * 900 + "true FROM 'acme/photos'", "nested too deeply"),
+        ("SELECT " + "+".join(["x"] * 900) + " FROM 'acme/photos'", "nested too deeply"),
+        ("FROM 'acme/photos' WHERE " + " OR ".join(f"x = {n}" for n in range(9000)), "more than 1,000 conditions"),
+        ("FROM 'acme/photos' WHERE " + " AND ".join(f"x <> {n}" for n in range(9000)), "more than 1,000 conditions"),
+    ],
+    ids=["list", "not", "sum", "or", "and"],
+)
+def test_deep_and_wide_queries_are_refused(store: str, query: str, match: str) -> None:
+    """The wide ones end the process with a full stack, if Arrow evaluates them."""
+    with pytest.raises(BadInputError, match=match) as raised:
+        wd.sql(query, store=store)
+    assert raised.value.kind == ErrorKind.INVALID_QUERY
+    conditions = " OR ".join(f"x = {n}" for n in range(500))
+    assert wd.sql(f"SELECT count(*) AS n FROM 'acme/photos' WHERE {conditions}", store=store)["n"][0].as_py() > 499
+
+
+TOO_LONG = [
+    "SELECT printf('%1000000000d', x) FROM 'acme/photos'",
+    "SELECT length(format('{:>300000000}', x)) FROM 'acme/photos'",
+    "SELECT x FROM 'acme/photos' ORDER BY length(rpad('x', 300000000, '-'))",
+    "SELECT x FROM 'acme/photos' WHERE EXISTS (SELECT repeat('x', 99999999))",
+    "WITH t AS (SELECT repeat('x', 10000) AS s) SELECT repeat(s, 10000) FROM t",
+    "VALUES (repeat('x', 1000000000))",
+    "SELECT label.repeat(900000000) FROM 'acme/photos'",
+    "SELECT length(a.label.rpad(900000000, '-')) FROM 'acme/photos' a",
+    "SELECT repeat('x', x) FROM 'acme/photos'",
+    "SELECT printf('%*d', x, x) FROM 'acme/photos'",
+    "SELECT length(lpad('x', greatest(x, 100), '-')) FROM 'acme/photos'",
+    "SELECT sum(length(repeat('x', r))) FROM range(10) t(r)",
+]
+"""DuckDB's memory limit does not cover these texts: the first one ends the process."""
+
+
+@pytest.mark.parametrize("query", TOO_LONG)
+def test_texts_of_a_query_have_a_bound(store: str, query: str) -> None:
+    with pytest.raises(BadInputError, match=r"the query (makes texts|calls)") as raised:
+        wd.sql(query, store=store)
+    assert raised.value.kind == ErrorKind.INVALID_QUERY
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT printf('%08.3f', user::DOUBLE), lpad(label, 8, '0') FROM 'acme/photos'",
+        "SELECT repeat('*', least(user, 50)), replace(label, 'a', label) FROM 'acme/photos'",
+        "SELECT sum(r) FROM range(10000000) t(r)",
+        "SELECT unnest(generate_series(DATE '2020-01-01', DATE '2020-03-01', INTERVAL 1 DAY))",
+        "WITH t AS (SELECT rpad('x', 100, '-') AS s) SELECT string_agg(s, ',') || (SELECT max(s) FROM t) FROM t",
+    ],
+)
+def test_texts_and_lists_of_usual_sizes_are_made(store: str, query: str) -> None:
+    assert wd.sql(query, store=store).num_rows > 0
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ the value; otherwise it must raise an error of this library.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,8 @@ SKIPPED = {
     "Episodes.open_windows",
     "Artifact.submit",
 }
+RETURNED = {"warpdata.exporters.report", "warpdata.edit.table_merge", "warpdata.kinds.tables.table"}
+"""Modules of dataclasses that the library constructs and callers only receive."""
 CALLBACKS = {"progress", "report", "transform", "make"}
 """Functions of the caller, whose own errors pass through."""
 DEFAULTS: dict[str, Any] = {
@@ -129,6 +133,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "VideoRef": lambda: wd.VideoRef(ref.artifact, ref.locator),
         "Edit": dataset.edit,
         "Schema": lambda: wd.Schema(n=wd.Integer()),
+        "Filter": wd.Filter.All,
         "DatasetWriter": lambda: wd.open_writer("a/b", store=store),
     }
 
@@ -142,10 +147,13 @@ def functions() -> Iterator[tuple[str, str | None, Callable[..., Any]]]:
         elif inspect.isclass(value):
             for member, method in inspect.getmembers(value, inspect.isfunction):
                 if not member.startswith("_") and f"{name}.{member}" not in SKIPPED:
-                    yield f"{name}.{member}", name, method
+                    is_static = isinstance(inspect.getattr_static(value, member), staticmethod)
+                    yield f"{name}.{member}", None if is_static else name, method
     yield "DatasetBuilder", None, wd.DatasetBuilder
-    for name in ("audiofolder", "csv", "imagefolder", "webdataset"):
-        yield f"ingest.{name}", None, getattr(ingest, name)
+    for name in ingest.__all__:
+        value = getattr(ingest, name)
+        if inspect.isfunction(value) and value.__annotations__["return"] == "DatasetBuilder":
+            yield f"ingest.{name}", None, value
 
 
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -172,6 +180,8 @@ STREAM_KEYWORDS = [
     "filter",
     "decode",
     "on_error",
+    "resize",
+    "collate",
 ]
 
 
@@ -216,7 +226,7 @@ def test_wrong_values_raise_typed_errors(
             keywords["store"] = scene["store"]
         if "folder" in names:
             keywords["folder"] = str(tmp_path)
-        if "source" in names:
+        if "source" in keywords:
             keywords["source"] = pa.table({"n": [1]})
         keywords[parameter] = make()
         arguments = [] if owner is None else [scene[owner]()]
@@ -236,6 +246,38 @@ def test_wrong_stream_keywords_raise_typed_errors(scene: dict[str, Any], keyword
         problem = problem_of(lambda: scene["Dataset"]().stream(**keywords))  # noqa: B023 - called at once
         if problem is not None:
             problems.append(f"{keyword}={kind}: {problem}")
+    assert not problems, "\n".join(problems)
+
+
+CONSTRUCTED = [
+    value
+    for value in (getattr(wd, name) for name in wd.__all__)
+    if inspect.isclass(value) and dataclasses.is_dataclass(value) and value.__module__ not in RETURNED
+]
+FIELDS = [pytest.param(cls, each.name, id=f"{cls.__name__}-{each.name}") for cls in CONSTRUCTED for each in fields(cls)]
+
+
+@pytest.mark.parametrize(("constructed", "field"), FIELDS)
+def test_wrong_fields_of_what_callers_construct_raise_typed_errors(
+    constructed: type[Any], field: str, tmp_path: Path
+) -> None:
+    required: dict[str, Any] = {"store_url": f"{tmp_path}/store", "cache_dir": tmp_path / "cache", "dim": 3}
+    required |= {"block_rows": 4, "window_blocks": 2}
+    given = {each.name: required[each.name] for each in fields(constructed) if each.name in required}
+    constructed(**given)
+    problems = []
+    for kind, make in WRONG.items():
+
+        def construct() -> object:
+            value = constructed(**{**given, field: make()})  # noqa: B023 - called at once
+            if isinstance(value, wd.Settings):
+                wd.connect("s3://bucket/lake", settings=value)
+                return wd.DatasetBuilder("a/b", settings=value).add_table("main", pa.table({"n": [1]})).plan()
+            return wd.Schema(x=value) if hasattr(value, "required") else repr(value)
+
+        problem = problem_of(construct)
+        if problem is not None:
+            problems.append(f"{field}={kind}: {problem}")
     assert not problems, "\n".join(problems)
 
 

@@ -76,6 +76,58 @@ def test_add_column_goes_on_where_it_was_interrupted() -> None:
     assert sorted(seen) == [1, 2, 3, 4, 10, 20, 20]
 
 
+def test_finished_parts_of_another_function_are_not_used() -> None:
+    session = publish()
+    with opened(session).edit() as edit:
+        edit.append("main", {"id": [7], "label": ["x"], "score": [0.0]})
+
+    def interrupted(batch: pa.RecordBatch) -> list[int]:
+        if 7 in batch["id"].to_pylist():
+            raise RuntimeError("no memory left")
+        return [n * 2 for n in batch["id"].to_pylist()]
+
+    with pytest.raises(RuntimeError), opened(session).edit() as edit:
+        edit.add_column("main", "made", interrupted, columns="id", resume="one")
+    with opened(session).edit() as edit:
+        edit.add_column("main", "made", lambda b: [n * 3 for n in b["id"].to_pylist()], columns="id", resume="one")
+    assert column(session, "made") == [3, 6, 9, 12, 21]
+
+
+def test_finished_parts_are_not_used_for_other_values_and_go_after_the_commit() -> None:
+    session = publish()
+    with opened(session).edit() as edit:
+        edit.append("main", {"id": [7], "label": ["x"], "score": [7.0]})
+    is_whole = [False]
+
+    def double(batch: pa.RecordBatch) -> list[float]:
+        if not is_whole[0] and 7.0 in batch["score"].to_pylist():
+            raise RuntimeError("no memory left")
+        return [n * 2 for n in batch["score"].to_pylist()]
+
+    with opened(session).edit() as edit:
+        edit.cast("main", "score", "float32")
+    with pytest.raises(RuntimeError), opened(session).edit() as edit:
+        edit.add_column("main", "made", double, columns="score", resume="two")
+    with opened(session).edit() as edit:
+        edit.drop_column("main", "score")
+        edit.add_column("main", "score", lambda b: [n * 100.0 for n in b["id"].to_pylist()])
+    is_whole[0] = True
+    with opened(session).edit() as edit:
+        edit.add_column("main", "made", double, columns="score", resume="two")
+        (finished,) = edit._resume_dirs
+        assert len(list(finished.iterdir())) == 3  # the old part, and two new ones
+    assert column(session, "made") == [200, 400, 600, 800, 1400]
+    assert not finished.exists()
+
+
+def test_views_of_text_become_text() -> None:
+    session = publish()
+    with opened(session).edit() as edit:
+        edit.add_column("main", "view", lambda batch: pa.array(["x"] * batch.num_rows, pa.string_view()))
+    assert opened(session).table().schema().field("view").type == pa.string()
+    assert column(session, "view") == ["x"] * 4
+
+
 def test_deleted_rows_are_not_computed_and_stay_deleted() -> None:
     session = publish()
     seen: list[int] = []

@@ -23,6 +23,7 @@ from warpdata.errors import (
     InvalidSourceError,
     MergeConflictError,
     NotFoundError,
+    SchemaMismatchError,
 )
 from warpdata.limits import MEMBER_CHUNK_BYTES
 
@@ -217,6 +218,19 @@ def test_rows_and_their_files_go_together() -> None:
     dataset = reopen(store)
     assert read_all(dataset) == {"b": b"2", "c": b"3"}
     assert [ref.read_bytes() for ref in dataset.table().to_arrow()["file"].to_pylist()] == [b"2", b"3"]
+
+
+def test_a_bound_column_is_not_cast_to_a_type_without_references() -> None:
+    """A committed one could not be read any more."""
+    dataset = publish({"1": b"one"}, rows=pa.table({"file": ["1"]}))
+    edit = dataset.edit()
+    edit.cast("rows", "file", "int64")
+    with pytest.raises(SchemaMismatchError, match="cannot hold references"):
+        edit.save()
+    edit.discard()
+    with dataset.edit() as edit:
+        edit.cast("rows", "file", "large_string")
+    assert reopen(store_of(dataset)).table("rows")[0]["file"].read_bytes() == b"one"
 
 
 def test_a_removal_is_checked_against_rows_of_other_writers() -> None:

@@ -202,3 +202,35 @@ def test_between_a_directory_and_a_real_object_store(
     assert wd.list_datasets(store=s3_url) == ["a/c"]
     wd.remove("a/c", store=s3_url)
     assert wd.list_datasets(store=s3_url) == []
+
+
+def test_a_merge_after_a_rename_does_not_repeat_what_was_merged_before() -> None:
+    session = link(source("renamed after a merge"))
+    opened = open_dataset(session, parse_address("a/b"))
+    opened.branch("dev")
+    for number in (100, 200):
+        dev = open_dataset(session, parse_address("a/b@dev" if number == 100 else "a/c@dev"))
+        with dev.edit() as edit:
+            edit.append("main", {"n": [number * 10]})
+        open_dataset(session, parse_address("a/b" if number == 100 else "a/c")).merge("dev")
+        if number == 100:
+            with open_dataset(session, parse_address("a/b")).edit() as edit:
+                edit.append("main", {"n": [1500]})
+            wd.rename("a/b", "a/c", store=session)
+    found = open_dataset(session, parse_address("a/c")).table().to_arrow()["n"].to_pylist()
+    assert sorted(found) == sorted([*numbers(session, "a/c@v1"), *range(100, 104), *range(200, 204), 1000, 1500, 2000])
+
+
+def test_a_dataset_with_collected_versions_is_renamed_and_copied() -> None:
+    store = memory("collected, then renamed")
+    session = link(store)
+    for number in range(4):
+        append(session, number * 4)
+    wd.gc(session, keep="last 1", dry_run=False)
+    target = memory("collected, then copied")
+    wd.copy("a/b", link(target), history=True, store=session)
+    wd.rename("a/b", "a/c", store=session)
+    for where, name in ((session, "a/c"), (link(target), "a/b")):
+        opened = open_dataset(where, parse_address(name))
+        assert len(opened.history()) == 1
+        assert len(opened.table()) == 16

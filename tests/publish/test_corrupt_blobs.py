@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.faults.scenes import link, memory
 from warpdata.datasets import open_dataset
-from warpdata.errors import CorruptError
+from warpdata.errors import BadInputError, CorruptError
 from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.publish import Published
@@ -158,3 +160,64 @@ def test_verify_reports_a_blob_that_ends_early_and_goes_on(session: Session) -> 
     }
     with pytest.raises(CorruptError):
         dataset.artifact("raw").read("0.bin")
+
+
+def mirrored(tmp_path: Path) -> wd.Dataset:
+    """Publish rows in many shards and files, copy both to `mirror`, and return the dataset of the first store."""
+    store = f"{tmp_path}/store"
+    for number in range(20):  # enough shards for a page
+        pq.write_table(pa.table({"n": [number]}), tmp_path / f"{number:02}.parquet")
+    builder = wd.DatasetBuilder("a/b", store).add_table("main", sorted(tmp_path.glob("*.parquet")))
+    builder.add_artifact("raw", dict(SMALL), "files").publish()
+    wd.copy("a/b", f"{tmp_path}/mirror", store=store, history=True)
+    return wd.dataset("a/b", store=store)
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_another_store_repairs_what_verify_finds(tmp_path: Path, kind: str) -> None:
+    dataset = mirrored(tmp_path)
+    assert dataset.manifest.tables["main"].shards.pages
+    blobs = list(dataset.blobs())
+    for blob in blobs:
+        path = tmp_path / "store" / blob_key(blob.hash)
+        changed = DAMAGES[kind](path.read_bytes())
+        path.unlink()
+        if changed is not None:
+            path.write_bytes(changed)
+    assert wd.verify(dataset, repair=True).problems, "nothing on this machine has the bytes"
+    lost = sorted(SMALL)[0]
+    (tmp_path / "mirror" / blob_key(sha256_hex(SMALL[lost]))).unlink()
+    repaired = wd.verify(dataset, repair=True, source=f"{tmp_path}/mirror")
+    assert len(repaired.repaired) == len(set(blobs)) - 1
+    assert any(sha256_hex(SMALL[lost]) in problem for problem in repaired.problems)
+    wd.DatasetBuilder("a/b", f"{tmp_path}/mirror").add_artifact("raw", dict(SMALL), "files").publish(keep=True)
+    assert not wd.verify(dataset, repair=True, source=f"{tmp_path}/mirror").problems
+    assert wd.dataset("a/b", store=f"{tmp_path}/store").table().to_arrow()["n"].to_pylist() == list(range(20))
+
+
+def test_a_wrong_mirror_changes_nothing(tmp_path: Path) -> None:
+    dataset = mirrored(tmp_path)
+    blob = sorted(set(dataset.blobs()))[0]
+    for store, content in (("store", b"one"), ("mirror", b"two")):
+        path = tmp_path / store / blob_key(blob.hash)
+        path.unlink()
+        path.write_bytes(content)
+    found = wd.verify(dataset, repair=True, source=f"{tmp_path}/mirror")
+    assert (found.repaired, len(found.problems) > 0) == ((), True)
+    assert (tmp_path / "store" / blob_key(blob.hash)).read_bytes() == b"one"
+    with pytest.raises(BadInputError, match="used only to repair"):
+        wd.verify(dataset, source=f"{tmp_path}/mirror")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("record", ["manifests", "commits"])
+def test_a_copy_from_another_store_restores_records(tmp_path: Path, kind: str, record: str) -> None:
+    dataset = mirrored(tmp_path)
+    for path in (tmp_path / "store" / "datasets" / "a" / "b" / record).iterdir():
+        changed = DAMAGES[kind](path.read_bytes())
+        path.unlink()
+        if changed is not None:
+            path.write_bytes(changed)
+    wd.copy("a/b", f"{tmp_path}/store", store=f"{tmp_path}/mirror", history=True)
+    assert wd.dataset("a/b", store=f"{tmp_path}/store").version == dataset.version
+    assert len(wd.dataset("a/b", store=f"{tmp_path}/store").history()) == 1

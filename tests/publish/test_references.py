@@ -366,13 +366,43 @@ def test_no_stored_byte_reveals_a_location(tmp_path: Path, monkeypatch: pytest.M
         builder.add_episodes("demos", [secret / "one.wshard"]).add_episodes("saved", episode)
         builder.add_tensors("weights", {"w": np.arange(8.0)}).publish(label="v1")
         wd.DatasetBuilder("ws/pets", str(store)).append_table("main", rows.slice(0, 1)).publish()
+    assert count_clean(stores, tmp_path, source.version) > 100
+
+
+def test_no_byte_of_an_edit_or_a_sample_reveals_a_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARP_AUTHOR", "author")
+    secret = tmp_path / "whereabouts-of-this-store"
+    store, other = f"{secret}/one", f"{secret}/two"
+    dataset = pets(store)
+    file = secret / "source.bin"
+    file.write_bytes(b"new")
+    with dataset.edit("change files") as edit:
+        edit.add_files("raw", {"g.bin": file})
+        edit.delete("main", "id = 3")
+        edit.append("main", pa.table({"id": [9], "kind": ["x"], "file": ["g.bin"]}))
+        edit.add_column("main", "score", wd.expr("id * 2"))
+    writer = wd.create("ws/samples", wd.Schema(x=wd.Integer(), data=wd.File()), store=store)
+    writer.append_many([{"x": n, "data": file} for n in range(3)])
+    wd.copy("ws/pets", other, store=store, history=True)
+    wd.copy("ws/pets", name="ws/copy", store=store)
+    wd.rename("ws/copy", "ws/renamed", store=store)
+    wd.pin("ws/pets", "job", store=store)
+    wd.dataset("ws/pets", store=store).compact()
+    wd.dataset("ws/pets", store=store).branch("side")
+    wd.remove("ws/pets@side", store=store)
+    wd.gc(store, keep="last 1", dry_run=False)
+    assert count_clean([Path(store), Path(other)], tmp_path, dataset.version) > 40
+
+
+def count_clean(stores: list[Path], tmp_path: Path, version: str) -> int:
+    """Search all objects for locations and state of the process. Return how many there are."""
     words = ["whereabouts", str(tmp_path), "file://", "staging-", '"auto"', "warpdata.ref", sys.executable]
-    words += [socket.gethostname(), str(Path.home()), f"/{getpass.getuser()}/", source.version]
+    words += [socket.gethostname(), str(Path.home()), f"/{getpass.getuser()}/", version]
     found = 0
     for directory in stores:
         for stored, data in everything(directory):
             found += 1
             for word in words:
-                is_record = word == source.version and "datasets/ws/pets" in str(stored)
+                is_record = word == version and "datasets/ws/pets" in str(stored)
                 assert is_record or word.encode() not in data, (stored, word)
-    assert found > 100
+    return found

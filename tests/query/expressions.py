@@ -58,9 +58,10 @@ def quoted(word: str) -> str:
 
 OPS = st.sampled_from(["=", "!=", "<>", "<", "<=", ">", ">="])
 INTEGERS = st.one_of(st.integers(-5, 5), st.sampled_from([300, 2**31, 2**53 + 1, 2**63 - 1, -(2**63) + 1])).map(str)
-DECIMALS = st.sampled_from(["1.5", "-0.0", "20.5", "0.1", "1e3", "2", "123456789012.125"])
+DECIMALS = st.sampled_from(["1.5", "-0.0", "20.5", "0.1", "1e3", "0.1e0", "1.5e0", "-5e-324", "2", "123456789012.125"])
 PATTERNS = st.sampled_from(["b%", "%a", "%b%", "%é%", "%", "b", "%%", "_a", "b%a", "%\\_%", "é%", "%\U0001f600"])
 DAYS = st.sampled_from(["1969-12-31", "1970-01-01", "1970-01-02"])
+TEXT_TESTS = st.sampled_from(["contains", "starts_with", "prefix", "ends_with", "suffix"])
 COMPARISONS = st.one_of(
     st.builds("{} {} {}".format, st.sampled_from(["i", "b", "I"]), OPS, INTEGERS),
     st.builds("f {} {}".format, OPS, DECIMALS | INTEGERS),
@@ -77,11 +78,16 @@ COMPARISONS = st.one_of(
     st.builds("{} {} {}'{}'".format, st.just("m"), OPS, st.sampled_from(["", "TIMESTAMP ", "DATE "]), DAYS),
     st.builds("m BETWEEN '{}' AND '{} 12:34:56.789'".format, DAYS, DAYS),
     st.builds("s {}LIKE '{}'".format, st.sampled_from(["", "NOT "]), PATTERNS),
+    st.builds("{}(s, {})".format, TEXT_TESTS, st.sampled_from(["", "a", "b", "é", "%", "_", "z'z"]).map(quoted)),
+    st.builds("i IN ({}, {}, 1, 2, 3, 4)".format, INTEGERS, INTEGERS),
+    st.builds("b NOT IN ({}, 0, 1, 2, 3, 300)".format, INTEGERS),
+    st.builds("f IN (0, 1, 2, {}, {}, 3.5)".format, DECIMALS, DECIMALS),
+    st.builds("s NOT IN ('', 'a', 'b', 'c', {}, 'd')".format, st.sampled_from(["é", "z'z"]).map(quoted)),
     st.sampled_from(["length(s) > 1", "i % 2 = 0", "f > i", "isnan(f)", "s LIKE 'b%'", "t", "i IS DISTINCT FROM 1"]),
 )
 COLUMNS = st.sampled_from(["f", "f", "h", "g", "i", "i", "b", "u"])
 TERMS = st.recursive(
-    COLUMNS | st.sampled_from(["1.5", "-0.0", "0.1", "1e3"]) | st.integers(-5, 5).map(str),
+    COLUMNS | st.sampled_from(["1.5", "-0.0", "0.1", "1e3", "0.1e0"]) | st.integers(-5, 5).map(str),
     lambda inner: st.builds("({} {} {})".format, inner, st.sampled_from("+-*"), inner),
     max_leaves=4,
 )

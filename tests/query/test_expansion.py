@@ -38,6 +38,10 @@ SCHEMA = pa.schema([("s", pa.string()), ("a", pa.int64()), ("l", pa.list_(pa.int
         "len(range(1000000000)) > 3",
         "len(range(-1000000000, 0)) > 3",
         "len(generate_series(0, a)) > 3",
+        "len(range(least(a, 5), 10)) > 3",
+        "repeat(s, least(a, 1000000000)) = 'x'",
+        "repeat(s, greatest(a, 5)) = 'x'",
+        "repeat(s, least(a, NULL)) = 'x'",
         "list_resize(l, 100000000)[1] = 3",
         "bitstring('1', 1000000000) = bitstring('1', 5)",
         "to_base(a, 2, 1000000000) = '1'",
@@ -57,6 +61,7 @@ def test_a_filter_without_a_bound_is_refused_before_it_runs(expression: str) -> 
     ("expression", "kept"),
     [
         ("lpad(s, 4, '0') = '00ab'", [0]),
+        ("repeat(s, least(2, a + 2)) = 'abab'", [0]),
         ("printf('%05d', a) = '00001'", [1]),
         ("format('{:>3}', a) = '  0'", [0]),
         ("repeat(s, 3) = 'cdcdcd'", [1]),

@@ -76,9 +76,26 @@ def _ids(ids: dict[str, Any] | None, stored: int, stored_before: int, load: Load
     elif "runs" in ids:
         runs = ids["runs"]
     else:
-        runs = [list(run) for run in struct.iter_unpack("<QQ", load(ids["hash"]))]
+        runs = _runs(load(ids["hash"]))
     for first, count in runs:
         yield from range(first, first + count)
+
+
+def _runs(data: bytes) -> list[list[int]]:
+    if data[:8] != b"WIDS\0\0\0\1":
+        return [list(run) for run in struct.iter_unpack("<QQ", data)]
+    values, value, shift = [], 0, 0
+    for byte in data[8:]:
+        value, shift = value | (byte & 0x7F) << shift, shift + 7
+        if byte < 0x80:
+            values.append(value)
+            value, shift = 0, 0
+    runs, end = [], 0
+    for coded, count in zip(values[0::2], values[1::2], strict=True):
+        first = end + (coded // 2 if coded % 2 == 0 else -(coded + 1) // 2)
+        end = first + count + 1
+        runs.append([first, count + 1])
+    return runs
 
 
 def roaring_positions(data: bytes) -> list[int]:

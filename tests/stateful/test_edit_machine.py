@@ -21,6 +21,7 @@ from tests.faults.scenes import link, memory
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.errors import ConflictError
 from warpdata.repository.catalog import parse_address
+from warpdata.session import Session
 
 _stores = itertools.count()
 ROWS = st.integers(1, 5)
@@ -42,7 +43,7 @@ class Model:
 class EditMachine(RuleBasedStateMachine):
     @initialize()
     def create(self) -> None:
-        self.session = link(memory(f"edit-machine-{next(_stores)}"))
+        self.session = self.make_session()
         self.next_n = 0
         wd.DatasetBuilder("a/b", self.session).add_table("main", self._new_rows(6)).publish()
         first = Model({n: {"label": "new", "x": n * 0.5} for n in range(6)})
@@ -51,6 +52,9 @@ class EditMachine(RuleBasedStateMachine):
         self.base = first.copy()
         """The rows at the last commit that both branches have."""
         self.is_merged = True
+
+    def make_session(self) -> Session:
+        return link(memory(f"edit-machine-{next(_stores)}"))
 
     def _new_rows(self, count: int) -> pa.Table:
         numbers = list(range(self.next_n, self.next_n + count))
@@ -150,6 +154,10 @@ class EditMachine(RuleBasedStateMachine):
             assert len(set(ids.values())) == len(ids)
             assert {n: ids[n] for n in model.ids} == model.ids
             model.ids = ids
+            self.note(branch)
+
+    def note(self, branch: str) -> None:
+        """Called when a branch was found to have its rows."""
 
 
 def _merge(

@@ -16,7 +16,8 @@ export const TRUNCATED = "truncated";
 export const TICKS = "time/ticks";
 export const TIMESTAMPS = "time/timestamps_ns";
 
-const SERIES: ReadonlyMap<string, DType> = new Map([
+/** The element type of the blocks with one number for each step. */
+export const SERIES_DTYPES: ReadonlyMap<string, DType> = new Map([
   [REWARD, "f32"],
   [DONE, "bool"],
   [TRUNCATED, "bool"],
@@ -48,7 +49,7 @@ export function findBlockType(name: string, sizeBytes: number, info: EpisodeInfo
   if (spec !== undefined) {
     return declared(spec, sizeBytes, info.length);
   }
-  const dtype = SERIES.get(name);
+  const dtype = SERIES_DTYPES.get(name);
   if (dtype !== undefined) {
     return checked(name, { dtype, shape: [], rows: info.length, isDeclared: true }, sizeBytes);
   }

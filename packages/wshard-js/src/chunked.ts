@@ -86,16 +86,21 @@ export async function encodeChunkManifest(manifest: ChunkManifest): Promise<Uint
   return sink.bytes(totalBytes);
 }
 
-/** Throws `CorruptError` naming every gap and contradiction. */
+/** Throws `CorruptError` naming every gap and contradiction. `validateChunkFiles` checks the files too. */
 export function validateChunkContinuity(manifest: ChunkManifest): void {
-  const problems = [...gaps(manifest)];
+  const problems = [...findGaps(manifest)];
   if (problems.length > 0) {
-    const more = problems.length > SHOWN ? `; and ${problems.length - SHOWN} more` : "";
-    throw new CorruptError(`episode '${manifest.episodeId}': ${problems.slice(0, SHOWN).join("; ")}${more}`);
+    throw continuityError(manifest, problems);
   }
 }
 
-function* gaps(manifest: ChunkManifest): Generator<string> {
+export function continuityError(manifest: ChunkManifest, problems: readonly string[]): CorruptError {
+  const more = problems.length > SHOWN ? `; and ${problems.length - SHOWN} more` : "";
+  return new CorruptError(`episode '${manifest.episodeId}': ${problems.slice(0, SHOWN).join("; ")}${more}`);
+}
+
+/** Yields every gap and contradiction in a manifest. */
+export function* findGaps(manifest: ChunkManifest): Generator<string> {
   const { chunks, totalChunks, totalTimesteps } = manifest;
   if (totalChunks !== chunks.length || chunks.length === 0) {
     yield `totalChunks is ${totalChunks}, ${chunks.length} are listed`;

@@ -3,6 +3,8 @@
  * The caller provides the sink. Implements "Writing" of the specification.
  */
 
+import { newSha256 } from "#platform";
+
 import { concat, encodeText, isWellFormed } from "./bytes.js";
 import { compress, PLAIN, type Codec, type Compression } from "./codecs.js";
 import {
@@ -15,7 +17,7 @@ import {
   WRITTEN_FLAGS,
   type BlockEntry,
 } from "./container.js";
-import { crc32c, prepareDigests } from "./digests.js";
+import { prepareDigests, RunningCrc32c } from "./digests.js";
 import { BadInputError, LimitExceededError } from "./errors.js";
 import {
   MAX_CHUNKS,
@@ -31,7 +33,9 @@ import { encodeChunks } from "./seek-table.js";
 /** A block to be written. `chunkBytes` splits a zstd block into time chunks of this size; 0 writes one frame. */
 export interface BlockPlan {
   readonly name: string;
-  readonly data: Uint8Array;
+  readonly sizeBytes: number;
+  /** Yields the bytes, and the same ones each time: a block that compression does not make smaller is read twice. */
+  readonly pieces: () => Iterable<Uint8Array>;
   readonly contentType: number;
   readonly tags: number;
   readonly compression: Compression;
@@ -74,23 +78,27 @@ export class MemorySink implements Sink {
 }
 
 export function planBytes(name: string, data: Uint8Array, contentType = 0, tags = 0): BlockPlan {
-  return { name, data, contentType, tags, compression: PLAIN, chunkBytes: 0 };
+  return { name, sizeBytes: data.length, pieces: () => [data], contentType, tags, compression: PLAIN, chunkBytes: 0 };
 }
 
-/** Writes all blocks, and then the index. Holds one compressed block in memory at a time. */
+/** Writes all blocks, and then the index. An uncompressed block is never in memory as a whole. */
 export async function writeContainer(
   sink: Sink,
   plans: readonly BlockPlan[],
   options: ContainerOptions,
 ): Promise<Written> {
   const names = plans.map((plan) => plan.name);
-  const layout = new Layout(sink, options.isSealed ? [...names, META_IDENTITY] : names, options);
   await prepareDigests();
+  const checksum = await RunningCrc32c.start();
+  const layout = new Layout(sink, options.isSealed ? [...names, META_IDENTITY] : names, options, checksum);
   const hashes = new Map<string, string>();
   for (const plan of plans) {
-    await layout.add(plan);
     if (options.isSealed) {
-      hashes.set(plan.name, await sha256(plan.data));
+      const hash = await newSha256();
+      await layout.add(plan, (piece) => hash.update(piece));
+      hashes.set(plan.name, hash.hex());
+    } else {
+      await layout.add(plan);
     }
   }
   if (!options.isSealed) {
@@ -113,6 +121,7 @@ class Layout {
     private readonly sink: Sink,
     names: readonly string[],
     private readonly options: ContainerOptions,
+    private readonly checksum: RunningCrc32c,
   ) {
     this.names = checkNames(names, options.alignment);
     this.namesOffset = HEADER_BYTES + ENTRY_BYTES * names.length;
@@ -120,26 +129,55 @@ class Layout {
     this.totalBytes = this.dataOffset;
   }
 
-  async add(plan: BlockPlan): Promise<void> {
+  /** Writes a block, and passes its decoded bytes to `hash`. */
+  async add(plan: BlockPlan, hash: (piece: Uint8Array) => void = () => undefined): Promise<void> {
     let offset = this.aligned(this.totalBytes);
     // Empty blocks get offsets of their own too, because offsets must ascend.
     if (this.entries.at(-1)?.offset === offset) {
       offset = this.aligned(offset + 1);
     }
-    const [codec, stored] = await encodeBlock(plan);
-    await this.sink.write(offset, stored);
-    this.entries.push({
-      name: plan.name,
-      codec,
-      isChunked: codec === "zstd" && plan.chunkBytes > 0,
-      offset,
-      storedBytes: stored.length,
-      sizeBytes: plan.data.length,
-      checksum: crc32c(plan.data),
-      contentType: plan.contentType,
-      tags: plan.tags,
-    });
-    this.totalBytes = offset + stored.length;
+    const { name, sizeBytes, contentType, tags, chunkBytes } = plan;
+    this.checksum.restart();
+    // Compressed bytes are checked before they are written, so a block that stays as it is may be read again.
+    let storedBytes = isCompressible(plan) ? await this.compress(plan, offset) : null;
+    const codec = storedBytes === null ? "none" : plan.compression.codec;
+    for (const piece of plan.pieces()) {
+      this.checksum.update(piece);
+      hash(piece);
+      if (codec === "none") {
+        storedBytes ??= 0;
+        await this.sink.write(offset + storedBytes, piece);
+        storedBytes += piece.length;
+      }
+    }
+    storedBytes ??= 0;
+    const isChunked = codec === "zstd" && chunkBytes > 0;
+    const checksum = this.checksum.value();
+    this.entries.push({ name, codec, isChunked, offset, storedBytes, sizeBytes, checksum, contentType, tags });
+    this.totalBytes = offset + storedBytes;
+  }
+
+  /** Writes the compressed block, and returns its size; null if compression does not make it smaller. */
+  private async compress(plan: BlockPlan, offset: number): Promise<number | null> {
+    const { sizeBytes, chunkBytes, compression } = plan;
+    if (compression.codec !== "zstd" || chunkBytes === 0) {
+      const pieces = [...plan.pieces()];
+      const stored = await compress(pieces.length === 1 ? pieces[0]! : concat(pieces), compression);
+      if (stored.length < sizeBytes) {
+        await this.sink.write(offset, stored);
+        return stored.length;
+      }
+      return null;
+    }
+    let done = 0;
+    for await (const frame of encodeChunks(plan.pieces(), sizeBytes, chunkBytes, compression)) {
+      if (done + frame.length >= sizeBytes) {
+        return null; // uncompressed bytes replace what was written so far
+      }
+      await this.sink.write(offset + done, frame);
+      done += frame.length;
+    }
+    return done;
   }
 
   /** Writes header, index and names, and returns the size of the file. */
@@ -164,26 +202,27 @@ class Layout {
   }
 }
 
-/** Returns the stored bytes and their codec: none if compression does not make them smaller. */
-async function encodeBlock(plan: BlockPlan): Promise<[codec: Codec, stored: Uint8Array]> {
-  const { name, data, compression, chunkBytes } = plan;
-  const { codec } = compression;
-  if (codec === "none" || data.length < MIN_COMPRESS_BYTES) {
-    return ["none", data];
+/** Returns whether readers decode a compressed block of this size: in one frame if `chunkBytes` is 0. */
+export function isDecodable(sizeBytes: number, chunkBytes: number): boolean {
+  const most = chunkBytes > 0 ? Math.min(sizeBytes, chunkBytes) : sizeBytes;
+  return most <= MAX_DECODED_BYTES && (chunkBytes === 0 || Math.ceil(sizeBytes / chunkBytes) <= MAX_CHUNKS);
+}
+
+/** Returns whether to compress a block; `LimitExceededError` for frames that no reader decodes. */
+function isCompressible({ name, sizeBytes, compression, chunkBytes }: BlockPlan): boolean {
+  if (compression.codec === "none" || sizeBytes < MIN_COMPRESS_BYTES) {
+    return false;
   }
-  const isChunked = codec === "zstd" && chunkBytes > 0;
-  const most = Math.min(data.length, isChunked ? chunkBytes : data.length);
-  if (most > MAX_DECODED_BYTES || (isChunked && Math.ceil(data.length / chunkBytes) > MAX_CHUNKS)) {
-    throw new LimitExceededError(`block '${name}' has ${data.length} bytes, in frames that readers do not decode`, {
+  if (!isDecodable(sizeBytes, compression.codec === "zstd" ? chunkBytes : 0)) {
+    throw new LimitExceededError(`block '${name}' has ${sizeBytes} bytes, in frames that readers do not decode`, {
       hint: "Leave it uncompressed, change the time chunks, or split the episode.",
     });
   }
-  const stored = isChunked ? await encodeChunks(data, chunkBytes, compression) : await compress(data, compression);
-  return stored.length < data.length ? [codec, stored] : ["none", data];
+  return true;
 }
 
 /** Returns the names in UTF-8; `BadInputError` unless a file may have blocks of these names. */
-function checkNames(names: readonly string[], alignment: number): Uint8Array[] {
+export function checkNames(names: readonly string[], alignment: number): Uint8Array[] {
   if (!ALIGNMENTS.includes(alignment)) {
     throw new BadInputError(`the alignment ${alignment} is not one of ${ALIGNMENTS.join(", ")}`);
   }

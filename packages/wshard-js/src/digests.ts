@@ -59,6 +59,10 @@ export class RunningCrc32c {
     return new RunningCrc32c((await createCRC32(CASTAGNOLI)).init());
   }
 
+  restart(): void {
+    this.hasher.init();
+  }
+
   update(data: Uint8Array): void {
     this.hasher.update(data);
   }

@@ -37,6 +37,7 @@ export type NdArray<D extends DType = DType> = {
 interface Maker {
   readonly BYTES_PER_ELEMENT: number;
   new (buffer: ArrayBufferLike, byteOffset: number, length: number): TypedArray;
+  new (length: number): TypedArray;
 }
 
 const MAKERS: Readonly<Record<DType, Maker>> = {
@@ -89,6 +90,9 @@ export function decodeArray(bytes: Uint8Array, dtype: DType, shape: readonly num
   if (product(shape) * maker.BYTES_PER_ELEMENT !== bytes.length) {
     throw new CorruptError(`${bytes.length} bytes do not fill the shape [${shape.join(", ")}] of ${dtype}`);
   }
+  if (bytes.length === 0) {
+    checkEmptyShape(shape, dtype);
+  }
   const isOdd = dtype === "bool" && bytes.some((byte) => byte > 1);
   const lying = isOdd
     ? bytes.map((byte) => (byte === 0 ? 0 : 1))
@@ -97,6 +101,35 @@ export function decodeArray(bytes: Uint8Array, dtype: DType, shape: readonly num
       : new Uint8Array(bytes);
   const data = new maker(lying.buffer, lying.byteOffset, lying.length / maker.BYTES_PER_ELEMENT);
   return { dtype, shape, data } as NdArray;
+}
+
+/** Throws `CorruptError` for an array without elements whose other dimensions exceed 63 bits. */
+export function checkEmptyShape(shape: readonly number[], dtype: DType): void {
+  const rest = shape.filter((size) => size !== 0).reduce((all, size) => all * BigInt(size), BigInt(dtypeBytes(dtype)));
+  if (rest >= 2n ** 63n) {
+    throw new CorruptError(`the shape [${shape.join(", ")}] of ${dtype} is impossible`);
+  }
+}
+
+/** Returns an array of zeros. */
+export function emptyArray(dtype: DType, shape: readonly number[]): NdArray {
+  return { dtype, shape, data: new MAKERS[dtype](product(shape)) } as NdArray;
+}
+
+/** Concatenates arrays of one type along their first axis. A single array is returned as it is. */
+export function joinArrays(arrays: readonly NdArray[]): NdArray {
+  const first = arrays[0]!;
+  if (arrays.length === 1) {
+    return first;
+  }
+  const rows = arrays.reduce((sum, { shape }) => sum + shape[0]!, 0);
+  const out = emptyArray(first.dtype, [rows, ...first.shape.slice(1)]);
+  let at = 0;
+  for (const { data } of arrays) {
+    (out.data as { set(data: ArrayLike<number | bigint>, at: number): void }).set(data, at);
+    at += data.length;
+  }
+  return out;
 }
 
 /** Returns the stored bytes of an array; a view. `BadInputError` unless data, type and shape agree. */

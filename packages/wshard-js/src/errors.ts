@@ -4,7 +4,10 @@
  *     WShardError
  *     ├── NotFoundError              check the spelling
  *     │   └── ObjectNotFoundError        a file or an address
+ *     ├── ConflictError              another writer owns the recording
+ *     │   └── AlreadyExistsError         a file or a journal is in the way
  *     ├── BadInputError              the caller's value cannot work
+ *     │   ├── SchemaMismatchError        a step that does not fit the channels of its recording
  *     │   └── LimitExceededError
  *     ├── AccessDeniedError          ask for access
  *     ├── StorageError               disk or network failed; a later attempt may succeed
@@ -37,8 +40,20 @@ export class ObjectNotFoundError extends NotFoundError {
   override readonly kind: string = "object_not_found";
 }
 
+export class ConflictError extends WShardError {
+  override readonly kind: string = "conflict";
+}
+
+export class AlreadyExistsError extends ConflictError {
+  override readonly kind: string = "already_exists";
+}
+
 export class BadInputError extends WShardError {
   override readonly kind: string = "bad_input";
+}
+
+export class SchemaMismatchError extends BadInputError {
+  override readonly kind: string = "schema_mismatch";
 }
 
 export class LimitExceededError extends BadInputError {

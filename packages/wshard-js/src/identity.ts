@@ -53,6 +53,11 @@ export async function identity(where: Source): Promise<string> {
   }
 }
 
+/** Returns the identity of an episode in several files, from those of its chunks, in order. */
+export async function joinedIdentity(identities: readonly string[]): Promise<string> {
+  return sha256(encodeJson({ chunks: identities, v: 1 }));
+}
+
 /** Returns the content of `meta/identity`, from the SHA-256 of each other block. */
 export function sealBytes(hashes: ReadonlyMap<string, string>): Uint8Array {
   return encodeJson({ entries: objectOf(hashes), leaf: "sha256", v: 1 });

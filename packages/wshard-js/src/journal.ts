@@ -1,42 +1,83 @@
 /**
- * The journal of a running recording, read only.
+ * The journal of a recording: an append-only file of records with checksums.
  *
- * Checksums detect a record that a crash left incomplete; the records before it are valid. Implements the reading
- * half of "Journal" of the specification.
+ * Checksums detect a record that a crash left incomplete; the records before it are valid. Implements "Journal" of the
+ * specification.
  */
 
-import { concat, readU64, viewOf } from "./bytes.js";
+import { concat, readU64, viewOf, writeU64 } from "./bytes.js";
 import { crc32c, prepareDigests } from "./digests.js";
-import { decodeArray } from "./dtypes.js";
+import { checkEmptyShape, decodeArray } from "./dtypes.js";
 import { freshMetadata } from "./metadata-writer.js";
 import { BadInputError, CorruptError } from "./errors.js";
 import { decodeObject, isList, isObject, member, merged, type JsonObject } from "./json-read.js";
+import { sameJson } from "./json-write.js";
 import { MAX_CHANNELS, MAX_JSON_BYTES, MAX_RECORD_BYTES } from "./limits.js";
 import { DONE, findBlockType, REWARD, TIMESTAMPS, TRUNCATED } from "./block-type.js";
 import { parseChannel, parseInfo, stepBytes, type ChannelSpec, type EpisodeInfo } from "./metadata.js";
 import { completeEpisode, type Channel, type Episode } from "./model.js";
 import type { OpenSource } from "./source.js";
 
+export const RECORD_BYTES = 40;
+/** Kinds of records. */
+export const [BEGIN, STEPS, END] = [1, 2, 3] as const;
+
 const MAGIC = 0x314a5357;
-const RECORD_BYTES = 40;
 const CHANNEL = /^(signal|action)\//;
 const PREDICTION = /^(omen|uncert)\//;
-/** Kinds of records; the third one, the end mark, has no payload. */
-const [BEGIN, STEPS] = [1, 2] as const;
 
-interface Journal {
+/** The source of a journal: any open source, or the file of its owner. */
+export type JournalSource = Pick<OpenSource, "size" | "readRange">;
+
+/** The valid records of a journal. `problem` is the reason why reading stopped before the end of the file. */
+export interface Journal {
   readonly document: JsonObject;
   readonly parts: readonly ChannelSpec[];
-  /** The payloads of the valid steps records, with the number of steps in each. */
-  readonly payloads: readonly (readonly [stepCount: number, payload: Uint8Array])[];
+  /** The payloads of the steps records: the series of the parts, one after another. */
+  readonly records: readonly { readonly offset: number; readonly stepCount: number }[];
   readonly stepCount: number;
+  readonly isComplete: boolean;
+  readonly goodBytes: number;
+  readonly lostBytes: number;
+  readonly problem: string | null;
 }
 
-interface JournalRecord {
+interface RecordHead {
   readonly kind: number;
+  readonly number: number;
   readonly firstStep: number;
   readonly stepCount: number;
-  readonly payload: Uint8Array;
+  readonly payloadBytes: number;
+  readonly checksum: number;
+}
+
+/** Writes the header of a record over its first 40 bytes. The rest of `record` is its payload. */
+export function sealRecord(record: Uint8Array, head: Omit<RecordHead, "payloadBytes" | "checksum">): void {
+  const view = viewOf(record);
+  view.setUint32(0, MAGIC, true);
+  view.setUint32(4, head.kind, true);
+  view.setUint32(8, head.number, true);
+  writeU64(view, 12, head.firstStep);
+  view.setUint32(20, head.stepCount, true);
+  writeU64(view, 24, record.length - RECORD_BYTES);
+  view.setUint32(32, crc32c(record.subarray(RECORD_BYTES)), true);
+  view.setUint32(36, crc32c(record.subarray(0, 36)), true);
+}
+
+/** Parses a header of 40 bytes; null if it is not valid. */
+function parseHead(raw: Uint8Array): RecordHead | null {
+  const view = viewOf(raw);
+  if (view.getUint32(0, true) !== MAGIC || crc32c(raw.subarray(0, 36)) !== view.getUint32(36, true)) {
+    return null;
+  }
+  return {
+    kind: view.getUint8(4),
+    number: view.getUint32(8, true),
+    firstStep: readU64(view, 12),
+    stepCount: view.getUint32(20, true),
+    payloadBytes: readU64(view, 24),
+    checksum: view.getUint32(32, true),
+  };
 }
 
 export async function isJournal(source: OpenSource): Promise<boolean> {
@@ -45,14 +86,16 @@ export async function isJournal(source: OpenSource): Promise<boolean> {
 
 /** Returns the steps flushed so far. `channels` selects some, by id or block name. */
 export async function loadJournal(source: OpenSource, channels: readonly string[] | null): Promise<Episode> {
-  const journal = await readJournal(source);
+  // Held in memory, because a journal has one small range for each part of each record.
+  const payloads: Payload[] = [];
+  const journal = await readJournal(source, (stepCount, payload) => payloads.push([stepCount, payload]));
   const info = describe(journal);
   const taken = new Map<string, Channel>();
   let before = 0;
   for (const part of journal.parts) {
     const isSeries = !part.block.includes("/") || part.block === TIMESTAMPS;
     if (channels === null || isSeries || channels.includes(part.id) || channels.includes(part.block)) {
-      taken.set(part.block, readPart(journal, part, before));
+      taken.set(part.block, readPart(payloads, part, before, journal.stepCount));
     }
     before += stepBytes(part);
   }
@@ -82,64 +125,123 @@ export async function loadJournal(source: OpenSource, channels: readonly string[
   });
 }
 
-function readPart(journal: Journal, part: ChannelSpec, before: number): Channel {
+type Payload = readonly [stepCount: number, payload: Uint8Array];
+
+function readPart(payloads: readonly Payload[], part: ChannelSpec, before: number, stepCount: number): Channel {
   const width = stepBytes(part);
-  const payloads = width === 0 ? [] : journal.payloads;
-  const pieces = payloads.map(([count, payload]) => payload.subarray(before * count, (before + width) * count));
-  const array = decodeArray(concat(pieces), part.dtype, [journal.stepCount, ...part.shape]);
+  const pieces =
+    width === 0 ? [] : payloads.map(([count, payload]) => payload.subarray(before * count, (before + width) * count));
+  const array = decodeArray(concat(pieces), part.dtype, [stepCount, ...part.shape]);
   return { ...array, id: part.id, attributes: part.attributes, isDeclared: true };
 }
 
-/** Reads and verifies every record. Throws only if the first one is not valid. */
-async function readJournal(source: OpenSource): Promise<Journal> {
+/** Reads and verifies every record, and passes the payloads of steps to `take`. Throws only if the first is not valid. */
+export async function readJournal(
+  source: JournalSource,
+  take: (stepCount: number, payload: Uint8Array) => void = () => undefined,
+): Promise<Journal> {
   await prepareDigests();
   const first = await readRecord(source, 0, 0);
-  if (first === null || first.kind !== BEGIN || first.payload.length > MAX_JSON_BYTES) {
-    throw new CorruptError("the journal has no valid first record");
+  if (typeof first === "string" || first.head.kind !== BEGIN || first.payload.length > MAX_JSON_BYTES) {
+    const why = typeof first === "string" ? first : "it is another kind of record";
+    throw new CorruptError(`the journal has no valid first record: ${why}`, await hintOf(source));
   }
-  const document = decodeObject(first.payload, "the first record of the journal");
-  const parts = parseParts(document);
+  const { document, parts } = parseBegin(first.payload);
   const width = parts.reduce((sum, part) => sum + stepBytes(part), 0);
-  const payloads: (readonly [number, Uint8Array])[] = [];
-  let [at, stepCount] = [RECORD_BYTES + first.payload.length, 0];
-  for (let number = 1; at < source.size; number++) {
+  const records: { offset: number; stepCount: number }[] = [];
+  let [at, stepCount, isComplete, problem] = [RECORD_BYTES + first.payload.length, 0, false, null as string | null];
+  for (let number = 1; at < source.size && !isComplete; number++) {
     const record = await readRecord(source, at, number);
-    if (record?.kind !== STEPS || !follows(record, stepCount, width)) {
+    problem = typeof record === "string" ? record : findMismatch(record.head, stepCount, width);
+    if (typeof record === "string" || problem !== null) {
       break;
     }
-    payloads.push([record.stepCount, record.payload]);
-    stepCount += record.stepCount;
-    at += RECORD_BYTES + record.payload.length;
+    const { head, payload } = record;
+    isComplete = head.kind === END;
+    if (!isComplete) {
+      records.push({ offset: at + RECORD_BYTES, stepCount: head.stepCount });
+      take(head.stepCount, payload);
+    }
+    stepCount += head.stepCount;
+    at += RECORD_BYTES + payload.length;
   }
-  return { document, parts, payloads, stepCount };
+  return { document, parts, records, stepCount, isComplete, goodBytes: at, lostBytes: source.size - at, problem };
 }
 
-function follows(record: JournalRecord, stepCount: number, width: number): boolean {
-  return record.firstStep === stepCount && record.stepCount > 0 && record.payload.length === record.stepCount * width;
+async function hintOf(source: JournalSource): Promise<{ readonly hint?: string }> {
+  const isEmpty = await isUnstarted(source);
+  return isEmpty ? { hint: "It has no steps. Record again under the same name, or remove it." } : {};
 }
 
-/** Returns a record if the record is valid. */
-async function readRecord(source: OpenSource, at: number, number: number): Promise<JournalRecord | null> {
-  if (source.size - at < RECORD_BYTES) {
-    return null;
+/** Returns whether the file is empty or ends within a first record, so that it never held a step. */
+export async function isUnstarted(source: JournalSource): Promise<boolean> {
+  const raw = await source.readRange(0, Math.min(source.size, RECORD_BYTES));
+  if (raw.length < RECORD_BYTES) {
+    const magic = Uint8Array.of(0x57, 0x53, 0x4a, 0x31);
+    return raw.subarray(0, 4).every((byte, at) => byte === magic[at]);
   }
-  const raw = await source.readRange(at, at + RECORD_BYTES);
-  const head = viewOf(raw);
-  const isWhole = head.getUint32(0, true) === MAGIC && crc32c(raw.subarray(0, 36)) === head.getUint32(36, true);
-  const payloadBytes = readU64(head, 24);
+  const head = parseHead(raw);
+  return head?.kind === BEGIN && source.size < RECORD_BYTES + head.payloadBytes;
+}
+
+/** Returns whether a valid header follows the bytes that could not be read: flushed steps behind the damage. */
+export async function hasLaterRecord(source: JournalSource, { goodBytes }: Journal): Promise<boolean> {
+  const piece = 1024 * 1024;
+  for (let start = goodBytes + 1; start + RECORD_BYTES <= source.size; start += piece) {
+    // A header may straddle two pieces.
+    const data = await source.readRange(start, Math.min(start + piece + RECORD_BYTES - 1, source.size));
+    for (let at = data.indexOf(0x57); at >= 0 && at + RECORD_BYTES <= data.length; at = data.indexOf(0x57, at + 1)) {
+      if (parseHead(data.subarray(at, at + RECORD_BYTES)) !== null) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+/** Returns the reason why a valid record cannot follow those before it. */
+function findMismatch(head: RecordHead, stepCount: number, width: number): string | null {
+  if (head.kind !== STEPS && head.kind !== END) {
+    return `there is a record of the kind ${head.kind} among the steps`;
+  }
+  if (head.firstStep !== stepCount) {
+    return `a record begins at step ${head.firstStep} instead of ${stepCount}`;
+  }
+  if (head.payloadBytes !== head.stepCount * width || (head.kind === END) === head.stepCount > 0) {
+    return `a record of ${head.stepCount} steps has ${head.payloadBytes} bytes`;
+  }
+  return null;
+}
+
+/** Returns a record, or the reason why it is not valid. */
+async function readRecord(
+  source: JournalSource,
+  at: number,
+  number: number,
+): Promise<{ readonly head: RecordHead; readonly payload: Uint8Array } | string> {
+  const left = source.size - at - RECORD_BYTES;
+  if (left < 0) {
+    return `the ${source.size - at} bytes at ${at} are too few for a record`;
+  }
   const start = at + RECORD_BYTES;
-  if (!isWhole || head.getUint32(8, true) !== number) {
-    return null;
+  const head = parseHead(await source.readRange(at, start));
+  if (head === null) {
+    return `the record at ${at} has a damaged header`;
   }
-  if (payloadBytes > Math.min(MAX_RECORD_BYTES, source.size - start)) {
-    return null;
+  if (head.number !== number) {
+    return `the record at ${at} has the number ${head.number} instead of ${number}`;
   }
-  const payload = await source.readRange(start, start + payloadBytes);
-  if (crc32c(payload) !== head.getUint32(32, true)) {
-    return null;
+  if (head.payloadBytes > Math.min(MAX_RECORD_BYTES, left)) {
+    return `the record at ${at} promises ${head.payloadBytes} bytes, which the file does not have`;
   }
-  const [firstStep, stepCount] = [readU64(head, 12), head.getUint32(20, true)];
-  return { kind: head.getUint8(4), firstStep, stepCount, payload };
+  const payload = await source.readRange(start, start + head.payloadBytes);
+  return crc32c(payload) === head.checksum ? { head, payload } : `the record at ${at} has a damaged payload`;
+}
+
+/** Parses the first record: its document, and the parts of a step. */
+export function parseBegin(payload: Uint8Array): Pick<Journal, "document" | "parts"> {
+  const document = decodeObject(payload, "the first record of the journal");
+  return { document, parts: parseParts(document) };
 }
 
 function parseParts(document: JsonObject): readonly ChannelSpec[] {
@@ -158,23 +260,37 @@ function parseParts(document: JsonObject): readonly ChannelSpec[] {
   });
 }
 
-/** Describes the episode so far. A journal is foreign input like any file. */
-function describe(journal: Journal): EpisodeInfo {
+type Content = Pick<Journal, "document" | "parts" | "stepCount">;
+
+/** Returns the metadata blocks of the episode so far, with `extra` members of `meta/episode`. */
+export function journalMetadata(journal: Content, extra: JsonObject = {}): ReadonlyMap<string, Uint8Array> {
   const { parts, stepCount } = journal;
-  const document = merged(journal.document["episode"] as JsonObject, { length_T: stepCount });
+  const document = merged(journal.document["episode"] as JsonObject, extra, { length_T: stepCount });
   const channels = parts.filter((part) => CHANNEL.test(part.block));
   const lanes = parts.filter((part) => PREDICTION.test(part.block));
-  const info = parseInfo(freshMetadata(document, channels, lanes));
+  const blocks = freshMetadata(document, channels, lanes);
+  checkParts(journal, parseInfo(blocks));
+  return blocks;
+}
+
+function describe(journal: Content): EpisodeInfo {
+  return parseInfo(journalMetadata(journal));
+}
+
+/** Checks that the parts form a valid episode: a journal is foreign input like any file. */
+function checkParts({ parts, stepCount }: Content, info: EpisodeInfo): void {
   for (const part of parts) {
     const blockType = findBlockType(part.block, stepBytes(part) * stepCount, info);
-    const isShaped = CHANNEL.test(part.block) || blockType.shape.length === part.shape.length;
+    const isShaped = CHANNEL.test(part.block) || sameJson(blockType.shape, part.shape);
     if (part.block.startsWith("meta/") || !blockType.isDeclared || blockType.dtype !== part.dtype || !isShaped) {
       throw new CorruptError(`the journal records '${part.block}' as ${part.dtype}[${part.shape.join(", ")}]`);
+    }
+    if (stepBytes(part) * stepCount === 0) {
+      checkEmptyShape([stepCount, ...part.shape], part.dtype);
     }
   }
   const names = new Set(parts.map((part) => part.block));
   if (names.size !== parts.length || (info.timebase.type === "timestamps_ns" && !names.has(TIMESTAMPS))) {
     throw new CorruptError("the journal records a block twice, or lacks the timestamps of its timebase");
   }
-  return info;
 }

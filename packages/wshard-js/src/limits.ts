@@ -16,13 +16,27 @@ export const READ_EXPANSION = 256;
 export const MAX_JSON_BYTES = 64 * MIB;
 export const MAX_JSON_DEPTH = 32;
 export const MAX_STEPS = 2 ** 40;
+export const MAX_CHUNK_STEPS = 2 ** 32;
 export const MAX_DIMENSIONS = 16;
 export const MAX_DIMENSION = 2 ** 31 - 1;
 export const MAX_CHANNELS = 65_536;
 export const MAX_RECORD_BYTES = GIB;
+export const MAX_FRAMES = 4_000_000;
+export const MAX_EXTRADATA_BYTES = MIB;
+export const MAX_FRAME_BYTES = 256 * MIB;
 
 /** Smaller blocks are never compressed. */
 export const MIN_COMPRESS_BYTES = 64;
+/** The bounds on a zstd block and on an lz4 block of a recording; larger ones stay uncompressed. */
+export const MAX_RECORDED_ZSTD_BYTES = 256 * MIB;
+export const MAX_RECORDED_LZ4_BYTES = 64 * MIB;
+/** The cached chunks of one block by default, and of all blocks together. */
+export const CACHE_BYTES = 8 * MIB;
+export const MAX_CACHE_BYTES = 2 * GIB;
+/** Smaller ranges of a local file are read at once, because a thread would take longer than the read. */
+export const READ_NOW_BYTES = 256 * KIB;
+/** The memory for the buffered steps of a recording. */
+export const BUFFER_BYTES = 16 * MIB;
 /** The first read of a file, which usually holds the header, the index and the metadata. */
 export const HEAD_GUESS_BYTES = 64 * KIB;
 /** The size of the pieces in which long blocks are hashed. */

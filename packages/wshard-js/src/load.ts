@@ -6,10 +6,12 @@
  */
 
 import { sameBytes } from "./bytes.js";
-import type { BlockEntry } from "./container.js";
+import { loadChunks } from "./chunk-load.js";
+import { ROLE_MANIFEST, type BlockEntry } from "./container.js";
 import { decodeArray, type DType, type NdArray } from "./dtypes.js";
 import { CorruptError, LimitExceededError, NotFoundError, UnsupportedError } from "./errors.js";
 import { isJournal, loadJournal } from "./journal.js";
+import type { ChunkOpener } from "./joined.js";
 import { decodeObject } from "./json-read.js";
 import { MAX_PARALLEL_READS, MAX_READ_BYTES, READ_EXPANSION } from "./limits.js";
 import { DONE, REWARD, TIMESTAMPS, TRUNCATED } from "./block-type.js";
@@ -22,6 +24,8 @@ import { OpenSource, type Source } from "./source.js";
 export interface LoadOptions {
   /** Selects channels by id or block name, without predictions and uninterpreted blocks. */
   readonly channels?: readonly string[];
+  /** Opens the chunks of a manifest; needed if the manifest is no path and no address. */
+  readonly open?: ChunkOpener;
 }
 
 /** The field of each series, and its required type. */
@@ -42,7 +46,7 @@ const GROUPS = {
 
 /**
  * Loads the episode into arrays of its own, with every checksum verified. A journal (`….partial`) gives the steps
- * flushed so far, also while it is being written.
+ * flushed so far, also while it is being written. A manifest loads all its chunks, verified and joined.
  */
 export async function loadWShard(where: Source, options: LoadOptions = {}): Promise<Episode> {
   const source = await OpenSource.open(where);
@@ -53,7 +57,12 @@ export async function loadWShard(where: Source, options: LoadOptions = {}): Prom
       await source.close();
     }
   }
-  const file = await asEpisode(await readContainer(source));
+  const container = await readContainer(source);
+  if (container.header.role === ROLE_MANIFEST) {
+    await container.close();
+    return loadChunks(where, options);
+  }
+  const file = await asEpisode(container);
   try {
     return await loadFile(file, options.channels ?? null);
   } finally {

@@ -90,7 +90,7 @@ export function freshMetadata(
 }
 
 /** Returns `meta/episode` in its newest form. */
-function episodeDocument(episode: Episode): JsonObject {
+export function episodeDocument(episode: Episode): JsonObject {
   if (!(Number.isInteger(episode.length) && episode.length >= 0 && episode.length <= MAX_STEPS)) {
     throw new BadInputError(`the episode has ${episode.length} steps`);
   }

@@ -1,12 +1,21 @@
-/** Node's files and hashes. The only module that imports anything of Node. */
+/** Node's files and hashes. Only this module and `platform-journal.ts` import anything of Node. */
 
 import { createHash } from "node:crypto";
+import { readSync } from "node:fs";
 import { open, rename, unlink, type FileHandle } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
 
-import { AccessDeniedError, ObjectNotFoundError, StorageError, type WShardError } from "./errors.js";
-import type { FileHandleLike, Sha256, StagedFile } from "./platform.js";
+import { explain, pathOf, syncDirectoryOf } from "./platform-journal.js";
+import type { OpenFile, Sha256, StagedFile, StageOptions } from "./platform.js";
+
+export {
+  claimJournal,
+  explain as translate,
+  fileExists,
+  pathOf,
+  removeFile,
+  syncDirectoryOf,
+} from "./platform-journal.js";
 
 export const hasFiles: boolean = true;
 
@@ -17,29 +26,44 @@ export async function newSha256(): Promise<Sha256> {
   return { update: (data) => void hash.update(data), hex: () => hash.digest("hex") };
 }
 
-export async function openForReading(path: string | URL): Promise<FileHandleLike> {
+export async function openForReading(path: string | URL): Promise<OpenFile> {
   try {
-    return await open(path, "r");
+    const file = await open(path, "r");
+    return {
+      read: (out, offset, length, position) => file.read(out, offset, length, position),
+      readNow: (out, start, position) => readSync(file.fd, out, start, out.length - start, position),
+      stat: () => file.stat(),
+      close: () => file.close(),
+    };
   } catch (error) {
-    throw translate(error, String(path));
+    throw explain(error, String(path));
   }
 }
 
+/** Returns the path or the address of a file beside another. */
+export function sibling(where: string | URL, name: string): string | URL {
+  if (/^https?:/i.test(String(where))) {
+    return new URL(encodeURIComponent(name), where);
+  }
+  return join(dirname(pathOf(where)), name);
+}
+
 /** A temporary file beside `path`, renamed into place by `commit` and removed by `abandon`. */
-export async function stageFile(path: string | URL): Promise<StagedFile> {
-  const target = path instanceof URL ? fileURLToPath(path) : path;
-  const beside = join(dirname(target), `.${basename(target)}.${process.pid}-${staged++}.saving`);
+export async function stageFile(path: string | URL, options: StageOptions = {}): Promise<StagedFile> {
+  const target = pathOf(path);
+  const { isDurable = true } = options;
+  const beside = options.temporary ?? join(dirname(target), `.${basename(target)}.${process.pid}-${staged++}.saving`);
   let file: FileHandle;
   try {
     file = await open(beside, "wx+");
   } catch (error) {
-    throw translate(error, target);
+    throw explain(error, target);
   }
   const translated = async (work: () => Promise<void>): Promise<void> => {
     try {
       await work();
     } catch (error) {
-      throw translate(error, target);
+      throw explain(error, target);
     }
   };
   return {
@@ -47,10 +71,14 @@ export async function stageFile(path: string | URL): Promise<StagedFile> {
     commit: (totalBytes) =>
       translated(async () => {
         await file.truncate(totalBytes);
-        await file.sync();
+        if (isDurable) {
+          await file.sync();
+        }
         await file.close();
         await rename(beside, target);
-        await syncFolder(dirname(target));
+        if (isDurable) {
+          syncDirectoryOf(target);
+        }
       }),
     abandon: async () => {
       // Report the original failure instead.
@@ -65,24 +93,4 @@ async function writeAll(file: FileHandle, position: number, data: Uint8Array): P
   while (done < data.length) {
     done += (await file.write(data, done, data.length - done, position + done)).bytesWritten;
   }
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  // Windows cannot open directories, and needs no such sync.
-  if (process.platform !== "win32") {
-    const handle = await open(folder, "r");
-    await handle.sync().finally(() => handle.close());
-  }
-}
-
-/** Returns the typed error for a system error. */
-export function translate(error: unknown, path: string): WShardError {
-  const code = error instanceof Error && "code" in error ? error.code : undefined;
-  if (code === "ENOENT" || code === "ENOTDIR") {
-    return new ObjectNotFoundError(`${path} does not exist`, { cause: error });
-  }
-  if (code === "EACCES" || code === "EPERM") {
-    return new AccessDeniedError(`permission denied for ${path}`, { cause: error });
-  }
-  return new StorageError(`${path}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
 }

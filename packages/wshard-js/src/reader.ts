@@ -3,6 +3,7 @@
  * Implements "Reading" of the specification.
  */
 
+import { ChunkCache } from "./chunk-cache.js";
 import { decompress } from "./codecs.js";
 import {
   hasChecksums,
@@ -16,16 +17,26 @@ import {
 } from "./container.js";
 import { crc32c, prepareDigests, RunningCrc32c } from "./digests.js";
 import { decodeArray, type NdArray } from "./dtypes.js";
-import { BadInputError, CorruptError, NotFoundError, UnsupportedError } from "./errors.js";
-import { MAX_JSON_BYTES, PIECE_BYTES } from "./limits.js";
+import { BadInputError, CorruptError, LimitExceededError, NotFoundError, UnsupportedError } from "./errors.js";
+import { framesBlock, parseFrames, type FrameEntry, type FrameIndex } from "./frame-index.js";
+import { CACHE_BYTES, MAX_FRAME_BYTES, MAX_JSON_BYTES, PIECE_BYTES } from "./limits.js";
 import { findBlockType, type BlockType } from "./block-type.js";
 import { META_BLOCKS, META_EPISODE, parseInfo, stepBytes, type EpisodeInfo } from "./metadata.js";
 import { OpenSource, type Source } from "./source.js";
 import { readChunks, readSeekTable, type SeekTable } from "./seek-table.js";
 
+export interface OpenOptions {
+  /** The decoded chunks of each block that windows cache: 8 MiB by default, and none with 0. */
+  readonly cacheBytes?: number;
+}
+
 /** Opens an episode. Reads the header and the index, nothing else. */
-export async function openWShard(where: Source): Promise<WShardFile> {
-  return asEpisode(await openContainer(where));
+export async function openWShard(where: Source, options: OpenOptions = {}): Promise<WShardFile> {
+  const { cacheBytes = CACHE_BYTES } = options;
+  if (!(cacheBytes >= 0)) {
+    throw new BadInputError(`cacheBytes ${cacheBytes} is not valid`);
+  }
+  return asEpisode(await readContainer(await OpenSource.open(where), cacheBytes));
 }
 
 /** Opens a container of any role. */
@@ -33,11 +44,12 @@ export async function openContainer(where: Source): Promise<WShardFile> {
   return readContainer(await OpenSource.open(where));
 }
 
-export async function readContainer(source: OpenSource): Promise<WShardFile> {
+export async function readContainer(source: OpenSource, cacheBytes = 0): Promise<WShardFile> {
   try {
     await prepareDigests();
     const header = parseHeader(await source.readRange(0, Math.min(HEADER_BYTES, source.size)), source.size);
-    return new WShardFile(source, header, parseIndex(header, await source.readRange(0, header.dataOffset)));
+    const entries = parseIndex(header, await source.readRange(0, header.dataOffset));
+    return new WShardFile(source, header, entries, cacheBytes);
   } catch (error) {
     await source.close();
     throw error;
@@ -53,7 +65,7 @@ export async function asEpisode(file: WShardFile): Promise<WShardFile> {
     const isManifest = role === ROLE_MANIFEST;
     throw new UnsupportedError(
       `the file has the role ${shown}, not that of an episode`,
-      isManifest ? { hint: "This is a manifest of chunks: use loadChunkManifest." } : {},
+      isManifest ? { hint: "This is a manifest of chunks: use openJoined." } : {},
     );
   }
   return file;
@@ -69,6 +81,7 @@ export class WShardFile {
     private readonly source: OpenSource,
     readonly header: Header,
     private readonly entries: ReadonlyMap<string, BlockEntry>,
+    private readonly cacheBytes: number,
   ) {}
 
   /** The names of all blocks, in the order of the index. */
@@ -96,7 +109,8 @@ export class WShardFile {
       const some = this.blocks.slice(0, 20).join(", ");
       throw new NotFoundError(`there is no block '${name}'`, { hint: `Blocks: ${some}.` });
     }
-    const reader = new BlockReader(this, entry);
+    const isCached = entry.codec !== "none" && this.cacheBytes > 0;
+    const reader = new BlockReader(this, entry, isCached ? new ChunkCache(this.cacheBytes) : null);
     this.readers.set(name, reader);
     return reader;
   }
@@ -122,6 +136,12 @@ export class WShardFile {
     return parseInfo(blocks);
   }
 
+  /** Reads the frame index of an encoded block; `NotFoundError` if it has none. */
+  async frameIndex(block: string): Promise<FrameIndex> {
+    const { sizeBytes } = this.block(block).entry;
+    return parseFrames(await this.block(framesBlock(block)).raw(), sizeBytes);
+  }
+
   /** Returns the bytes of a metadata block, whose size is bounded. */
   async readJson(name: string): Promise<Uint8Array> {
     const reader = this.block(name);
@@ -138,10 +158,13 @@ export class WShardFile {
     return this.source.readRange(start, end);
   }
 
-  /** Closes the file. Arrays that were read from it stay valid. */
+  /** Closes the file, and drops its cache. Arrays that were read from it stay valid. */
   async close(): Promise<void> {
     if (!this.isClosed) {
       this.isClosed = true;
+      for (const reader of this.readers.values()) {
+        reader.clearCache();
+      }
       await this.source.close();
     }
   }
@@ -155,6 +178,7 @@ export class BlockReader {
   constructor(
     private readonly file: WShardFile,
     readonly entry: BlockEntry,
+    private readonly cache: ChunkCache | null,
   ) {}
 
   /** Element type, step shape and number of rows. Reads the metadata blocks on first use. */
@@ -174,16 +198,16 @@ export class BlockReader {
 
   /**
    * Returns rows `start` up to `stop`. Uncompressed: reads only these bytes, which no checksum covers. With time chunks:
-   * decodes and verifies only their chunks. Otherwise: the whole block.
+   * decodes and verifies only their chunks. Otherwise: the whole block. Decoded chunks and blocks are cached.
    */
   async window(start: number, stop: number): Promise<NdArray> {
-    const blockType = await this.blockType();
+    const blockType = this.cachedType ?? (await this.blockType());
     const { rows } = blockType;
     if (!(Number.isInteger(start) && Number.isInteger(stop) && 0 <= start && start <= stop && stop <= rows)) {
       throw new BadInputError(`rows ${start}…${stop} are not within the ${rows} of '${this.entry.name}'`);
     }
     const width = stepBytes(blockType);
-    const data = await this.slice(start * width, stop * width);
+    const data = await this.slice(start * width, stop * width, this.cache);
     return decodeArray(data, blockType.dtype, [stop - start, ...blockType.shape]);
   }
 
@@ -191,6 +215,23 @@ export class BlockReader {
   async raw(): Promise<Uint8Array> {
     const data = await this.slice(0, this.entry.sizeBytes);
     this.check(crc32c(data));
+    return data;
+  }
+
+  /** Returns the bytes of one frame of an encoded block, verified with their own checksum. */
+  async frameBytes(entry: FrameEntry): Promise<Uint8Array> {
+    const { offset, sizeBytes, checksum } = entry;
+    const { name, sizeBytes: blockBytes } = this.entry;
+    if (sizeBytes > MAX_FRAME_BYTES) {
+      throw new LimitExceededError(`a frame of block '${name}' has ${sizeBytes} bytes; the most is ${MAX_FRAME_BYTES}`);
+    }
+    if (!(offset >= 0 && sizeBytes >= 0 && offset + sizeBytes <= blockBytes)) {
+      throw new CorruptError(`a frame at ${offset}+${sizeBytes} is outside the ${blockBytes} bytes of block '${name}'`);
+    }
+    const data = await this.slice(offset, offset + sizeBytes, this.cache);
+    if (crc32c(data) !== checksum) {
+      throw new CorruptError(`the frame at byte ${offset} of block '${name}' fails its checksum`);
+    }
     return data;
   }
 
@@ -210,7 +251,11 @@ export class BlockReader {
     this.check(checksum.value());
   }
 
-  private async slice(low: number, high: number): Promise<Uint8Array> {
+  clearCache(): void {
+    this.cache?.clear();
+  }
+
+  private async slice(low: number, high: number, cache: ChunkCache | null = null): Promise<Uint8Array> {
     const { entry, file } = this;
     const { offset, codec } = entry;
     if (codec === "none") {
@@ -222,14 +267,20 @@ export class BlockReader {
         this.table = undefined;
         throw error;
       });
-      return readChunks(entry, await this.table, [low, high], readRange);
+      return readChunks(entry, await this.table, [low, high], readRange, cache);
+    }
+    const cached = cache?.get(0);
+    if (cached !== undefined) {
+      return cached.slice(low, high);
     }
     const stored = await file.readRange(offset, offset + entry.storedBytes);
     const data = await decompress(stored, codec, entry.sizeBytes, `block '${entry.name}'`);
-    if (low !== 0 || high !== entry.sizeBytes) {
+    if (cache !== null || low !== 0 || high !== entry.sizeBytes) {
       this.check(crc32c(data));
     }
-    return data.subarray(low, high);
+    cache?.put(0, data);
+    // A copy, because the caller may change the array.
+    return cache === null ? data.subarray(low, high) : data.slice(low, high);
   }
 
   private check(checksum: number): void {

@@ -139,14 +139,14 @@ function makePlans(episode: Episode): BlockPlan[] {
 function checkSizes(plans: readonly BlockPlan[], episode: Episode): void {
   const info = parseInfo(encodeMetadata(episode));
   const before = new Set(episode.origin?.layout.map(([name]) => name));
-  for (const { name, data } of plans) {
+  for (const { name, sizeBytes } of plans) {
     // Loading does not interpret ticks, so a file that has them keeps them.
     const isRead = Object.hasOwn(SERIES, name) || LANES.test(name) || (name === TICKS && !before.has(name));
     if (!isRead) {
       continue;
     }
     try {
-      findBlockType(name, data.length, info);
+      findBlockType(name, sizeBytes, info);
     } catch (cause) {
       if (cause instanceof CorruptError) {
         throw new BadInputError(`no reader would accept the episode: ${cause.message}`, { cause });

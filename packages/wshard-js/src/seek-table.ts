@@ -6,6 +6,7 @@
  */
 
 import { concat, viewOf } from "./bytes.js";
+import type { ChunkCache } from "./chunk-cache.js";
 import { checkExpansion, compress, decompress, type Compression } from "./codecs.js";
 import type { BlockEntry } from "./container.js";
 import { xxh64Low } from "./digests.js";
@@ -80,32 +81,38 @@ function parseRows(entry: BlockEntry, table: DataView, count: number, what: stri
   return { stored, decoded, checksums };
 }
 
-/** Returns the decoded bytes `start`…`end`, fetching and decoding only their chunks. */
+/** Returns the decoded bytes `start`…`end`, fetching and decoding only those chunks that are not cached. */
 export async function readChunks(
   entry: BlockEntry,
   table: SeekTable,
   [start, end]: readonly [number, number],
   readRange: ReadRange,
+  cache: ChunkCache | null,
 ): Promise<Uint8Array> {
   if (start === end) {
     return new Uint8Array(0);
   }
   const { stored, decoded } = table;
   const [first, last] = [chunkAt(decoded, start), chunkAt(decoded, end - 1)];
-  const low = stored[first]!;
-  const data = await readRange(entry.offset + low, entry.offset + stored[last + 1]!);
-  const base = decoded[first]!;
-  const out = allocate(decoded[last + 1]! - base, entry);
+  const out = allocate(end - start, entry);
+  let data: Uint8Array | undefined;
+  let low = 0;
   for (let number = first; number <= last; number++) {
-    const piece = await decodeChunk(
-      entry,
-      table,
-      number,
-      data.subarray(stored[number]! - low, stored[number + 1]! - low),
-    );
-    out.set(piece, decoded[number]! - base);
+    let piece = cache?.get(number);
+    if (piece === undefined) {
+      if (data === undefined) {
+        low = stored[number]!;
+        data = await readRange(entry.offset + low, entry.offset + stored[last + 1]!);
+      }
+      const frame = data.subarray(stored[number]! - low, stored[number + 1]! - low);
+      piece = await decodeChunk(entry, table, number, frame);
+      cache?.put(number, piece);
+    }
+    const base = decoded[number]!;
+    const from = Math.max(start - base, 0);
+    out.set(piece.subarray(from, Math.min(end - base, piece.length)), base + from - start);
   }
-  return out.subarray(start - base, end - base);
+  return out;
 }
 
 async function decodeChunk(entry: BlockEntry, table: SeekTable, number: number, data: Uint8Array): Promise<Uint8Array> {
@@ -142,26 +149,50 @@ function allocate(size: number, entry: BlockEntry): Uint8Array {
   }
 }
 
-/** Returns the stored bytes of a block with time chunks of `chunkBytes` decoded bytes. */
-export async function encodeChunks(data: Uint8Array, chunkBytes: number, how: Compression): Promise<Uint8Array> {
-  const frames: Uint8Array[] = [];
-  const count = Math.ceil(data.length / chunkBytes);
+/** Yields the stored bytes of a block with time chunks of `chunkBytes` decoded bytes: its frames, then the table. */
+export async function* encodeChunks(
+  pieces: Iterable<Uint8Array>,
+  sizeBytes: number,
+  chunkBytes: number,
+  how: Compression,
+): AsyncGenerator<Uint8Array, void, void> {
+  const count = Math.ceil(sizeBytes / chunkBytes);
   const table = new Uint8Array(HEAD_BYTES + ROW_BYTES * count + FOOTER_BYTES);
   const view = viewOf(table);
   view.setUint32(0, SKIPPABLE_MAGIC, true);
   view.setUint32(4, ROW_BYTES * count + FOOTER_BYTES, true);
-  for (let number = 0; number < count; number++) {
-    const chunk = data.subarray(number * chunkBytes, (number + 1) * chunkBytes);
+  let at = HEAD_BYTES;
+  for (const chunk of inChunks(pieces, chunkBytes)) {
     const frame = await compress(chunk, how);
-    const at = HEAD_BYTES + ROW_BYTES * number;
     view.setUint32(at, frame.length, true);
     view.setUint32(at + 4, chunk.length, true);
     view.setUint32(at + 8, xxh64Low(chunk), true);
-    frames.push(frame);
+    at += ROW_BYTES;
+    yield frame;
   }
-  const footer = table.length - FOOTER_BYTES;
-  view.setUint32(footer, count, true);
-  view.setUint8(footer + 4, HAS_CHECKSUMS);
-  view.setUint32(footer + 5, FOOTER_MAGIC, true);
-  return concat([...frames, table]);
+  view.setUint32(at, count, true);
+  view.setUint8(at + 4, HAS_CHECKSUMS);
+  view.setUint32(at + 5, FOOTER_MAGIC, true);
+  yield table;
+}
+
+/** Cuts pieces of any size into chunks of `chunkBytes`; the last one may be shorter. */
+function* inChunks(pieces: Iterable<Uint8Array>, chunkBytes: number): Generator<Uint8Array, void, void> {
+  let held: Uint8Array[] = [];
+  let heldBytes = 0;
+  for (let piece of pieces) {
+    while (heldBytes + piece.length >= chunkBytes) {
+      const taken = chunkBytes - heldBytes;
+      yield heldBytes === 0 ? piece.subarray(0, taken) : concat([...held, piece.subarray(0, taken)]);
+      [held, heldBytes, piece] = [[], 0, piece.subarray(taken)];
+    }
+    if (piece.length > 0) {
+      // A copy, because the source may use its buffer again.
+      held.push(piece.slice());
+      heldBytes += piece.length;
+    }
+  }
+  if (heldBytes > 0) {
+    yield concat(held);
+  }
 }

@@ -7,8 +7,8 @@ import { hasFiles, openForReading, translate } from "#platform";
 
 import { BadInputError, CorruptError, LimitExceededError } from "./errors.js";
 import { openHttp } from "./http.js";
-import { HEAD_GUESS_BYTES } from "./limits.js";
-import type { FileHandleLike } from "./platform.js";
+import { HEAD_GUESS_BYTES, READ_NOW_BYTES } from "./limits.js";
+import type { FileHandleLike, OpenFile } from "./platform.js";
 
 /** Immutable bytes, readable by range. `end` is exclusive; requested ranges are always inside of `size`. */
 export interface ByteSource {
@@ -126,11 +126,26 @@ async function openFile(path: string | URL): Promise<ByteSource> {
   }
 }
 
-async function file(handle: FileHandleLike, name: string): Promise<ByteSource> {
+async function file(handle: FileHandleLike | OpenFile, name: string): Promise<ByteSource> {
   const { size } = await handle.stat();
+  const readNow = (start: number, end: number, read: OpenFile["readNow"]): Uint8Array => {
+    const out = new Uint8Array(end - start);
+    try {
+      let [done, count] = [0, -1];
+      for (; done < out.length && count !== 0; done += count) {
+        count = read(out, done, start + done);
+      }
+      return out.subarray(0, done);
+    } catch (error) {
+      throw translate(error, name);
+    }
+  };
   return {
     size,
     readRange: async (start, end) => {
+      if ("readNow" in handle && end - start <= READ_NOW_BYTES) {
+        return readNow(start, end, handle.readNow);
+      }
       const out = new Uint8Array(end - start);
       let done = 0;
       while (done < out.length) {

@@ -1,12 +1,17 @@
 /** Converts episodes and arrays to JSON, which the tests of the Python library compare with their own. */
 
 import {
+  loadChunkManifest,
+  openJoined,
   openWShard,
+  UnsupportedError,
   type Episode,
+  type JoinedFile,
   type JsonObject,
   type NdArray,
   type Source,
   type TypedArray,
+  type WShardFile,
 } from "../src/index.js";
 import { encodeJson } from "../src/json-write.js";
 import { lanesOf } from "../src/model.js";
@@ -49,8 +54,21 @@ export async function describe(episode: Episode): Promise<unknown> {
   };
 }
 
+/** Opens a file, or the chunks of a manifest. */
+async function open(path: Source): Promise<WShardFile | JoinedFile> {
+  try {
+    await loadChunkManifest(path);
+  } catch (error) {
+    if (error instanceof UnsupportedError) {
+      return openWShard(path);
+    }
+    throw error;
+  }
+  return openJoined(path);
+}
+
 export async function blocks(path: Source): Promise<unknown> {
-  const file = await openWShard(path);
+  const file = await open(path);
   try {
     const out: [string, unknown][] = [];
     for (const name of file.blocks) {
@@ -63,9 +81,37 @@ export async function blocks(path: Source): Promise<unknown> {
 }
 
 export async function window(path: Source, block: string, rows: readonly [number, number]): Promise<unknown> {
-  const file = await openWShard(path);
+  const file = await open(path);
   try {
     return await array(await file.block(block).window(...rows));
+  } finally {
+    await file.close();
+  }
+}
+
+/** Describes a frame index, and reads the bytes of every frame. */
+export async function frames(path: Source, block: string): Promise<unknown> {
+  const file = await openWShard(path);
+  try {
+    const index = await file.frameIndex(block);
+    const reader = file.block(block);
+    const extents: (readonly [number, number])[] = [];
+    const spans: (readonly [number, number])[] = [];
+    for (let frame = 0; frame < index.length; frame++) {
+      const entry = index.entries[index.entryOf(frame)]!;
+      extents.push([entry.offset, entry.offset + entry.sizeBytes]);
+      spans.push(index.entrySpan(frame, frame));
+      await reader.frameBytes(entry);
+    }
+    return {
+      codec: index.codec,
+      extradata: await sha256(index.extradata),
+      times: [...index.timesNs].map(String),
+      extents,
+      spans,
+      groups: [...index.groupNumbers],
+      encoded: await sha256(index.encode(reader.entry.sizeBytes)),
+    };
   } finally {
     await file.close();
   }

@@ -11,12 +11,16 @@ import {
   identity,
   loadChunkManifest,
   loadWShard,
+  openWShard,
+  recover,
   saveWShard,
   validateChunkContinuity,
   WShardError,
+  WShardStreamWriter,
   type SaveOptions,
 } from "../src/index.js";
-import { blocks, describe, window } from "./describe.js";
+import { blocks, describe, frames, window } from "./describe.js";
+import { benchAppend, record } from "./recorder.js";
 
 type Question =
   | { readonly ask: "load"; readonly path: string; readonly channels?: readonly string[] }
@@ -30,7 +34,11 @@ type Question =
       readonly fresh: boolean;
       readonly options: SaveOptions;
     }
-  | { readonly ask: "manifest"; readonly path: string };
+  | { readonly ask: "manifest" | "manifest_checksum"; readonly path: string }
+  | { readonly ask: "frames"; readonly path: string; readonly block: string }
+  | { readonly ask: "recover"; readonly path: string; readonly to?: string; readonly remove?: boolean }
+  | { readonly ask: "claim"; readonly path: string }
+  | { readonly ask: "bench"; readonly path: string; readonly block?: string; readonly rows: readonly [number, number] };
 
 async function answer(question: Question): Promise<unknown> {
   switch (question.ask) {
@@ -49,9 +57,65 @@ async function answer(question: Question): Promise<unknown> {
     case "manifest": {
       const manifest = await loadChunkManifest(question.path);
       validateChunkContinuity(manifest);
-      return [manifest, crc32c(await encodeChunkManifest(manifest))];
+      return {
+        episode_id: manifest.episodeId,
+        env_id: manifest.envId,
+        total_chunks: manifest.totalChunks,
+        total_timesteps: manifest.totalTimesteps,
+        chunks: manifest.chunks.map(({ firstStep, lastStep, ...rest }) => ({
+          ...rest,
+          first_step: firstStep,
+          last_step: lastStep,
+        })),
+      };
     }
+    case "manifest_checksum":
+      return crc32c(await encodeChunkManifest(await loadChunkManifest(question.path)));
+    case "frames":
+      return frames(question.path, question.block);
+    case "recover": {
+      const output = question.to === undefined ? {} : { output: question.to };
+      const found = await recover(question.path, { ...output, removePartial: question.remove ?? false });
+      return {
+        path: found.path,
+        step_count: found.stepCount,
+        is_complete: found.isComplete,
+        lost_bytes: found.lostBytes,
+        unflushed_steps_at_most: found.unflushedStepsAtMost,
+      };
+    }
+    case "claim": {
+      const writer = new WShardStreamWriter(question.path, "other", []);
+      await writer.beginEpisode();
+      writer.close();
+      return null;
+    }
+    case "bench":
+      return question.block === undefined
+        ? benchAppend(question.path, ...question.rows)
+        : benchWindows(question.path, question.block, question.rows);
   }
+}
+
+/** Returns the seconds for each of `count` windows of `width` rows. */
+async function benchWindows(path: string, name: string, [count, width]: readonly [number, number]): Promise<number> {
+  const file = await openWShard(path);
+  const block = file.block(name);
+  const { rows } = await block.blockType();
+  const started = performance.now();
+  for (let number = 0; number < count; number++) {
+    const start = (number * 7919) % (rows - width);
+    await block.window(start, start + width);
+  }
+  const spent = performance.now() - started;
+  await file.close();
+  return spent / 1e3 / count;
+}
+
+if (process.argv.length > 2) {
+  // Records an episode until it is killed.
+  await record(process.argv.slice(2));
+  process.exit(0);
 }
 
 for await (const line of createInterface({ input: process.stdin })) {

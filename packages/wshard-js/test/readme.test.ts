@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import test from "node:test";
@@ -38,6 +38,7 @@ test("the example of the README type-checks and runs", () => {
     assert.equal(checked.status, 0, checked.stdout);
     const child = spawnSync(process.execPath, [plain], { cwd: folder, encoding: "utf8" });
     assert.equal(child.status, 0, child.stderr);
+    assert.deepEqual(readdirSync(folder).sort(), ["ep_000.wshard", "ep_001.wshard", "ep_002.wshard"]);
     assert.match(child.stdout, /ep_000 100 \[ 100, 7 \]\nf32 \[ 16, 7 \] 0\n[0-9a-f]{64}\n/);
   } finally {
     rmSync(folder, { recursive: true });

@@ -72,6 +72,11 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "warm": "Download a version to the cache of this machine.",
         "cache": "Show, shrink, verify or clear the cache of this machine.",
     },
+    "Service": {
+        "serve": "Serve the datasets of a store over HTTP.",
+        "worker": "Run the jobs of a service.",
+        "server": "Users, tokens, the index and the audit log of a service.",
+    },
     "History": {
         "log": "Show the history of a version, newest commit first.",
         "diff": "Show the changes between two versions.",

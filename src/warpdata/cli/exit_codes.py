@@ -49,6 +49,7 @@ __all__ = [
     "UNEXPECTED",
     "USAGE",
     "conflict_lines",
+    "end_without_hurry",
     "exit_on_interrupt",
     "print_error",
     "print_hint",
@@ -143,6 +144,11 @@ def exit_on_interrupt() -> None:
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     threading.Thread(target=_exit_after_signal, args=(read_end,), name="warp-interrupt", daemon=True).start()
+
+
+def end_without_hurry() -> None:
+    """Undo `exit_on_interrupt`, for a service that ends itself: it answers open requests first."""
+    signal.set_wakeup_fd(-1)
 
 
 def _mute_and_interrupt(number: int, frame: FrameType | None) -> None:

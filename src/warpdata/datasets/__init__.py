@@ -2,7 +2,7 @@
 
 from warpdata.datasets.dataset import Dataset, dataset, open_dataset
 from warpdata.datasets.functions import diff, find_commit, list_datasets, mix
-from warpdata.datasets.info import DatasetInfo, Revision
+from warpdata.datasets.info import DatasetInfo, Revision, to_revision
 from warpdata.datasets.prefetch import Warmed
 from warpdata.datasets.refs import (
     Removed,
@@ -45,4 +45,5 @@ __all__ = [
     "restore",
     "sql",
     "sql_reader",
+    "to_revision",
 ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from warpdata.datasets.index_access import IndexAccess
 from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
-from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
+from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, list_blobs, warm_blobs
 from warpdata.datasets.refs import Restored, RestoreRequest, check_uncollected, refuse_offline, restore
 from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener, plain_rows
@@ -23,6 +23,7 @@ from warpdata.primitives.hashing import Blob
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.primitives.sizes import parse_size
+from warpdata.query import Filter
 from warpdata.repository.catalog import (
     MAIN,
     Address,
@@ -34,7 +35,7 @@ from warpdata.repository.catalog import (
     create_label,
     parse_address,
 )
-from warpdata.repository.manifest import LoadPage, Manifest, ShardList, VersionDiff, compare, iter_shards, kept_blobs
+from warpdata.repository.manifest import LoadPage, Manifest, VersionDiff, compare, kept_blobs
 from warpdata.session import Session, connect
 from warpdata.settings import Settings
 from warpdata.storage import IOStats
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from warpdata.edit import Compacted, Edit, MergePolicy, SampleDiff
     from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
-    from warpdata.streaming import Collate, RowKeywords, Stream, TorchLoader
+    from warpdata.streaming import Collate, RowKeywords, Stream, StreamKeywords, TorchLoader
 
 __all__ = ["Dataset", "dataset", "open_dataset"]
 
@@ -212,7 +213,7 @@ class Dataset(IndexAccess):
         """Stream batches for training: the same global order on any number of ranks, with exact resume.
 
         `table` is a name, or a `Table` of this dataset with columns, filters or a sample of its rows. `columns` and
-        an SQL `filter` select from it. `batch_size` is per rank, and `shard` is
+        `filter`, SQL text or a `Filter`, select from it. `batch_size` is per rank, and `shard` is
         `(rank, world_size)` or "auto". `remainder` says what happens to samples left over at the end of an epoch:
         split evenly ("partial"), filled up ("pad") or left out ("drop"). References are read and decoded unless
         `decode` is False; `on_error="substitute"` replaces samples that cannot be decoded. `transform` receives
@@ -223,6 +224,20 @@ class Dataset(IndexAccess):
 
         keywords.setdefault("prefetch", self._session.settings.prefetch)
         return open_stream(self, StreamRequest.parse(self, table, keywords, collate=collate))
+
+    def iter(
+        self,
+        filter: str | Filter | None = None,  # noqa: A002 - as in stream
+        **keywords: Unpack[StreamKeywords],
+    ) -> Iterator[dict[str, Any]]:
+        """Yield an epoch as dicts of columns: media as lists of bytes, texts as lists, numbers and vectors as arrays.
+
+        The main table in the order of `stream`, in batches of 64 by default.
+        """
+        from warpdata.datasets.streaming import iter_batches  # needs NumPy
+
+        keywords.setdefault("batch_size", 64)
+        return iter_batches(self, filter, keywords)
 
     def to_torch(
         self,
@@ -280,27 +295,12 @@ class Dataset(IndexAccess):
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
         named = {"tables": tables, "artifacts": artifacts, "episodes": episodes, "tensors": tensors, "indexes": indexes}
-        wanted, skipped_bytes = choose_blobs(self._shards_of(named, shards), limit)
+        wanted, skipped_bytes = choose_blobs(list_blobs(self._manifest, self._load_page, named, shards), limit)
         counter = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._session, wanted, counter)
         if not self._session.reads_directly:
             self._session.catalog.fetch_history(self._version_ref)
         return replace(done, skipped_bytes=done.skipped_bytes + skipped_bytes)
-
-    def _shards_of(self, named: Mapping[str, Sequence[str] | None], part: slice | None) -> Iterator[Blob]:
-        """Yield blobs in the order of the names, an index before its shards. Without names, those of all entries."""
-        is_everything = all(names is None for names in named.values())
-        for section, names in named.items():
-            for name in sorted(self._manifest.sections()[section]) if is_everything else names or ():
-                _, entry = pick_entry(payload_kind(section), self._manifest, name)
-                if section != "tables":
-                    yield entry.index
-                yield from self._part(entry.shards, part)
-
-    def _part(self, shards: ShardList, part: slice | None) -> Iterator[Blob]:
-        listed = iter_shards(shards, self._load_page)
-        for shard in listed if part is None else list(listed)[part]:
-            yield from shard.blobs()
 
     def history(self, limit: int | None = None) -> list[Revision]:
         """Return the commits that led to this version, newest first."""

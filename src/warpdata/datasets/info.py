@@ -97,6 +97,7 @@ class Revision:
 
 
 def to_revision(entry: HistoryEntry) -> Revision:
+    """Return a commit of the catalog as users see it."""
     commit = entry.commit
     return Revision(
         commit=entry.commit_id,

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError
+from warpdata.kinds import payload_kind, pick_entry
 from warpdata.kinds.artifacts import Artifact, locator_of
 from warpdata.primitives.hashing import Blob
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import ProgressCounter
+from warpdata.repository.manifest import LoadPage, Manifest, iter_shards
 from warpdata.session import Session
 from warpdata.storage.cache import CachedReader, Filled
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ShardPrefetcher", "Warmed", "choose_blobs", "warm_blobs"]
+__all__ = ["ShardPrefetcher", "Warmed", "choose_blobs", "list_blobs", "warm_blobs"]
 
 
 class ShardPrefetcher:
@@ -45,6 +47,24 @@ class Warmed:
     fetched_bytes: int
     present_bytes: int
     skipped_bytes: int
+
+
+def list_blobs(
+    manifest: Manifest, load_page: LoadPage, named: Mapping[str, Sequence[str] | None], part: slice | None
+) -> Iterator[Blob]:
+    """Yield blobs in the order of the names, an index before its shards. Without names, those of all entries.
+
+    `part` selects shards of each entry by number.
+    """
+    is_everything = all(names is None for names in named.values())
+    for section, names in named.items():
+        for name in sorted(manifest.sections()[section]) if is_everything else names or ():
+            _, entry = pick_entry(payload_kind(section), manifest, name)
+            if section != "tables":
+                yield entry.index
+            listed = iter_shards(entry.shards, load_page)
+            for shard in listed if part is None else list(listed)[part]:
+                yield from shard.blobs()
 
 
 def choose_blobs(blobs: Iterable[Blob], max_bytes: int | None) -> tuple[list[Blob], int]:

@@ -6,8 +6,9 @@ NumPy; `Dataset` therefore imports this module when a stream is opened.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from warpdata.datasets.artifacts import open_for_stream
 from warpdata.datasets.dataset import Dataset, open_dataset
@@ -16,6 +17,7 @@ from warpdata.datasets.table_source import open_table_source
 from warpdata.errors import BadInputError, UnsupportedError
 from warpdata.kinds.artifacts import resolve_resize
 from warpdata.kinds.tables import Table, check_column_names
+from warpdata.query import Filter, clauses_of
 from warpdata.repository.catalog import Address
 from warpdata.repository.rows import RowSelection
 from warpdata.session import VersionAddress
@@ -25,12 +27,13 @@ from warpdata.streaming import (
     RowKeywords,
     Stream,
     StreamContext,
+    StreamKeywords,
     StreamOptions,
     TorchLoader,
     mix_streams,
 )
 
-__all__ = ["StreamRequest", "TorchLoader", "mix_streams", "open_stream", "reopen_later"]
+__all__ = ["StreamRequest", "TorchLoader", "iter_batches", "mix_streams", "open_stream", "reopen_later"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +42,46 @@ class StreamRequest:
 
     table: str
     columns: tuple[str, ...] | None
-    filter: str | None
+    filters: tuple[str | Filter, ...]
     options: StreamOptions
     rows: RowSelection | None = None
     """The rows that a given table is restricted to; None for all."""
+    returns_bytes: bool = False
+    """Return the bytes of references, without decoding them."""
 
     @staticmethod
     def parse(dataset: Dataset, table: str | Table | None, keywords: RowKeywords, *, collate: Collate) -> StreamRequest:
         """Check the arguments of `Dataset.stream`. A given `Table` brings its columns, filters and rows."""
         options = StreamOptions.parse(keywords, RowKeywords.__annotations__, collate=collate)
         columns = keywords.get("columns")
-        names = None if columns is None else check_column_names(columns)
+        names, given = None if columns is None else check_column_names(columns), keywords.get("filter")
         if not isinstance(table, Table):
-            return StreamRequest(table or dataset.main_table(), names, keywords.get("filter"), options)
+            if given is None or clauses_of(given).are_per_row:
+                return StreamRequest(table or dataset.main_table(), names, () if given is None else (given,), options)
+            table = dataset.table(table)
         if table.entry != dataset.manifest.tables.get(table.name):
             raise BadInputError(
                 f"table {table.name!r} is not of this version of {dataset.id}",
                 hint="Take it from the same dataset object: ds.stream(ds.sample(…)).",
             )
-        given = keywords.get("filter")
-        filters = [text for text in (table.filter_text, given) if text]
-        joined = " AND ".join(f"({text})" for text in filters) if len(filters) > 1 else None
-        condition = joined or (filters[0] if filters else None)
-        return StreamRequest(table.name, table.columns if names is None else names, condition, options, table.rows)
+        if given is not None:
+            table = table.filter(given)
+        names = table.columns if names is None else names
+        return StreamRequest(table.name, names, tuple(each.source for each in table.filters), options, table.rows)
 
 
 def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     """Open a stream. Reads at most the schema of the table, and with `shuffle=True` a footer."""
-    is_part = request.filter is not None or request.rows is not None
+    is_part = bool(request.filters) or request.rows is not None
     bound, on_selectivity = open_for_stream(dataset, request.table, request.columns, is_part=is_part)
+    if request.returns_bytes:
+        bound = {column: (artifact, "file") for column, (artifact, _) in bound.items()}
     table = replace(
         dataset.table(request.table), schema_transform=RefColumns(bound) if bound else None, rows=request.rows
     )
     table.check_row_counts()
-    if request.filter is not None:
-        table = table.filter(request.filter)
+    for each in request.filters:
+        table = table.filter(each)
     if request.columns is not None:
         table = table.select(request.columns)
     names: Collection[str] = bound if request.columns is None else request.columns
@@ -93,6 +101,15 @@ def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     session = dataset.session
     context = StreamContext(session.timer, session.counters.snapshot, at_version, session.settings.media_memory_bytes)
     return Stream(source, options, context)
+
+
+def iter_batches(
+    dataset: Dataset, condition: str | Filter | None, keywords: StreamKeywords
+) -> Iterator[dict[str, Any]]:
+    """Yield the batches of one epoch of the main table, with the bytes of references."""
+    rows = cast("RowKeywords", {**keywords, "filter": condition})
+    request = replace(StreamRequest.parse(dataset, None, rows, collate="numpy"), returns_bytes=True)
+    return iter(open_stream(dataset, request))
 
 
 def reopen_later(dataset: Dataset, request: StreamRequest) -> OpenStream:

@@ -23,6 +23,7 @@ from warpdata.kinds.tables import Table, TakeRows
 from warpdata.limits import GIB, MAX_SHUFFLE_BLOCKS, MIB
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import sha256_hex
+from warpdata.query import conjunction
 from warpdata.repository.manifest import iter_located
 from warpdata.repository.rows import RowSelection
 from warpdata.streaming import (
@@ -88,7 +89,7 @@ class TableSource(VersionedSource):
             version=self.version,
             table=self.table.name,
             rows="" if self.table.rows is None else sha256_hex(self.table.rows.numbers.astype("<i8").tobytes()),
-            filter=self.table.filter_text,
+            filter=conjunction(self.table.filters).sql if self.table.filters else "",
             sample_count=sample_count,
             seed=self.seed,
             shuffle=self.shuffle,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from warpdata.edit.compaction import CompactionOptions, compact_table, find_runs
-from warpdata.edit.proposal import EditProposal, commit_change
+from warpdata.edit.proposal import EditProposal, commit_change, present_head
 from warpdata.edit.table_draft import TableDraft
 from warpdata.edit.workspace import EditWorkspace, FindTransform
 from warpdata.kinds import VersionContext, pick_entry
@@ -44,7 +44,7 @@ class _Compaction:
         return self.propose
 
     def propose(self, head: Head | None) -> Manifest | None:
-        assert head is not None, "the branch was opened"
+        head = present_head(head, self.dataset_id)
         session, ref = self.workspace.session, VersionRef(self.dataset_id, head.version, head.commit)
         manifest = session.catalog.manifest(ref)
         tables = dict(manifest.tables)

@@ -69,12 +69,12 @@ def plan_merge(session: Session, request: MergeRequest) -> MergePlan:
     try:
         workspace.read_generations({**theirs.generations, **ours.generations})
         try:
-            merged = merge_versions(workspace, before, ours, theirs)
+            merged = merge_versions(workspace, (before, ours, theirs))
         except ConflictError as conflict:
             plan = replace(plan, conflict=conflict)
             if request.policy == "fail":
                 return plan
-            merged = merge_versions(workspace, before, ours, theirs, request.policy)
+            merged = merge_versions(workspace, (before, ours, theirs), request.policy)
         return replace(plan, changes=compare(ours, merged, workspace.load_page).changes)
     finally:
         workspace.remove()

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from warpdata.edit.function_text import function_text
 from warpdata.edit.table_draft import TableDraft
 from warpdata.edit.workspace import StagedFile
 from warpdata.errors import AlreadyExistsError, BadInputError, ColumnNotFoundError, SchemaMismatchError
 from warpdata.formats.parquet import write_column_file
 from warpdata.kinds.tables import Table, check_column_names
+from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.progress import ProgressCounter
 from warpdata.primitives.suggest import suggest
 from warpdata.query import Expression, project
@@ -40,7 +42,7 @@ class NewColumn:
     """A column to compute for every row.
 
     `columns` are those that the function reads; None for all. Finished shards are kept in `resume_dir`, and used again
-    if the work is repeated after an interruption.
+    if the same work is repeated after an interruption.
     """
 
     name: str
@@ -130,7 +132,7 @@ def _write_column(draft: TableDraft, table: Table, new: NewColumn, counter: Prog
 
 def _column_file(draft: TableDraft, table: Table, new: NewColumn, shard: Shard, counter: ProgressCounter) -> StagedFile:
     path = draft.workspace.new_directory() / "column.parquet"
-    finished = None if new.resume_dir is None else new.resume_dir / f"{shard.hash}-{shard.deleted_count}.parquet"
+    finished = None if new.resume_dir is None else new.resume_dir / f"{_work_key(draft, new, shard)}.parquet"
     if finished is not None and finished.exists():
         shutil.copyfile(finished, path)
         counter.add_bytes(shard.row_count or 0)
@@ -144,6 +146,13 @@ def _column_file(draft: TableDraft, table: Table, new: NewColumn, shard: Shard, 
     return StagedFile(draft.workspace, path)
 
 
+def _work_key(draft: TableDraft, new: NewColumn, shard: Shard) -> str:
+    """Return a name for the values of a shard. It follows from the rows that the function sees, and its code."""
+    make = new.make.sql if isinstance(new.make, Expression) else function_text(new.make)
+    seen = [shard.hash, *(file.hash for file in shard.files)], shard.deletes, shard.revision, draft.entry.changes
+    return sha256_hex(repr((seen, new.name, new.columns, str(new.type), make)).encode())
+
+
 def _column_groups(table: Table, new: NewColumn, shard: Shard, counter: ProgressCounter) -> Iterator[pa.Array]:
     """Yield the values for each row group of a shard, with nulls for deleted rows."""
     import numpy as np
@@ -153,8 +162,7 @@ def _column_groups(table: Table, new: NewColumn, shard: Shard, counter: Progress
     values = _Values(_compute(only, new, counter), new.type)
     deletes = table.opener.deletes(shard)
     live = None if deletes is None else deletes.live
-    stored = Shard(shard.hash, shard.byte_size, shard.stored_count, shard.footer)
-    for group in table.shards.open(stored).row_groups():
+    for group in table.opener.own_file(shard).row_groups():
         low, high = group.first_row, group.first_row + group.row_count
         if live is None:
             yield values.take(group.row_count)
@@ -191,6 +199,8 @@ def _as_array(made: Any, new: NewColumn, row_count: int) -> pa.Array:
             made = pa.FixedSizeListArray.from_arrays(flat, made.shape[1])
         array = made if isinstance(made, pa.Array) else pa.array(made, new.type)
         array = array if new.type is None or array.type == new.type else array.cast(new.type)
+        views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow cannot take from views
+        array = array.cast(views[array.type]) if array.type in views else array
     except (pa.ArrowException, TypeError, ValueError) as error:
         wanted = "an Arrow array" if new.type is None else new.type
         raise SchemaMismatchError(f"the values for column {new.name!r} cannot become {wanted}: {error}") from error

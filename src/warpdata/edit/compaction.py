@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CompactionOptions", "compact_table", "find_runs", "merge_tail"]
 
-_FAN_IN = 8
+_FAN_IN = 16
+"""Shards of one tier that are merged. Fewer leave fewer files; more write the same rows less often."""
 _TIER_BYTES = tuple(64 * KIB * 8**tier for tier in range(4))
 """Upper bounds of the tiers: 64 KiB, 512 KiB, 4 MiB, 32 MiB. Larger shards are not merged by appends."""
+
+_KEPT_CHANGES = 256
+"""Schema changes that a table keeps even if all its files have them: edits that began before a compaction need them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def compact_table(draft: TableDraft, options: CompactionOptions) -> int:
     if not rewritten:
         return 0
     table = draft.open()
-    if len(rewritten) == len(listed):  # no file has an older revision any more
+    if len(rewritten) == len(listed) and draft.revision > _KEPT_CHANGES:  # no file has an older revision any more
         draft.entry = replace(draft.entry, changes=())
     new: list[NewShard] = []
     for placed in listed:

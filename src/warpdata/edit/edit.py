@@ -7,6 +7,7 @@ Implements "Edits" of docs/specs/publish.md.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.publish import carry_references, check_entry_name, check_origin
-from warpdata.query import Expression
+from warpdata.query import Expression, Filter
 from warpdata.repository.catalog import Transaction, check_commit_texts, find_transaction
 from warpdata.repository.manifest import Manifest, Payload, ShardList, TableEntry
 from warpdata.session import keyed_id
@@ -100,6 +101,8 @@ class Edit:
         self._payloads: dict[str, dict[str, Payload]] = {}
         self._indexes = base.manifest.indexes
         self._bindings = base.manifest.bindings
+        self._resume_dirs: list[Path] = []
+        self._used_ids: dict[str, int] = {}
         self._is_open = True
         self.summary = EditSummary()
         self.version = base.ref.version
@@ -128,14 +131,14 @@ class Edit:
         _count(self.summary.appended, table, staged.item_count)
         return staged.item_count
 
-    def delete(self, table: str, where: str) -> int:
-        """Delete the rows for which an SQL expression is true. Return their number."""
+    def delete(self, table: str, where: str | Filter) -> int:
+        """Delete the rows that a filter, SQL text or a `Filter`, keeps. Return their number."""
         count = delete_where(self._draft(table), where)
         _count(self.summary.deleted, table, count)
         return count
 
-    def update(self, table: str, where: str | None, set: Mapping[str, Any]) -> int:  # noqa: A002
-        """Set columns of the rows for which an SQL expression is true; None for all rows. Return their number.
+    def update(self, table: str, where: str | Filter | None, set: Mapping[str, Any]) -> int:  # noqa: A002
+        """Set columns of the rows that a filter keeps; None for all rows. Return their number.
 
         A value is a constant, or an SQL expression made by `wd.expr`, which sees the row as it was.
         """
@@ -146,6 +149,7 @@ class Edit:
     def upsert(self, table: str, rows: TableInput, on: Sequence[str] | str) -> tuple[int, int]:
         """Replace the rows with the same key, and append the others. Return the number of both."""
         done = upsert(self._draft(table), rows, on)
+        self._carry_references(table, done.staged)
         _count(self.summary.updated, table, done.updated)
         _count(self.summary.appended, table, done.appended)
         return done.updated, done.appended
@@ -164,12 +168,15 @@ class Edit:
         """Compute a column for every row. `make` takes a record batch of `columns` and returns a value for each row.
 
         Bound columns arrive as references. Other columns are not rewritten. With `resume`, a name of your choice,
-        finished parts survive an interruption, and the same call goes on from there.
+        finished parts survive an interruption, and the same call goes on from there. Parts are made again if the rows
+        or the code of the function changed. Choose another name if something changed that the function only loads.
         """
         draft = self._draft(table)
         names = None if columns is None else ((columns,) if isinstance(columns, str) else tuple(columns))
-        new = NewColumn(name, make, names, _data_type(type), batch_size, self._resume_dir(table, name, resume))
+        resume_dir = self._resume_dir(table, name, resume)
+        new = NewColumn(name, make, names, _data_type(type), batch_size, resume_dir)
         add_column(draft, new, self._counter(draft))
+        self._resume_dirs += [] if resume_dir is None else [resume_dir]
         self.summary.columns.append(f"added column {table}.{name}")
 
     def drop_column(self, table: str, name: str) -> None:
@@ -233,6 +240,7 @@ class Edit:
             known = find_transaction(session.writer, ref.dataset_id, options.branch, txn_id, after=options.searched)
             if known is not None:
                 self.version, self.commit = known.commit.version, known.commit_id
+                self._is_open = False
                 return
         txn = Transaction(
             ref.dataset_id, options.branch, txn_id, "edit", options.author, options.message, session.timestamp()
@@ -245,6 +253,8 @@ class Edit:
         done = commit_change(session, txn, proposal.at)
         self.version, self.commit = done.version, done.commit
         self._is_open = False
+        for finished in self._resume_dirs:
+            shutil.rmtree(finished, ignore_errors=True)
 
     def discard(self) -> None:
         """Forget the changes, and remove the staged files."""
@@ -272,7 +282,9 @@ class Edit:
                 raise TABLES.not_found(
                     f"{self._base.ref.dataset_id} has no table {name!r}", suggest(name, known, label="Tables")
                 )
-            self._tables[name] = TableDraft(self._workspace, name, entry)
+            if not self._tables:
+                self._used_ids = self._workspace.used_ids(self._base.ref)
+            self._tables[name] = TableDraft(self._workspace, name, entry, self._used_ids.get(name, 0))
         return self._tables[name]
 
     def _base_table(self, name: str) -> TableEntry | None:

@@ -16,6 +16,7 @@ from warpdata.edit.version_merge import MergePolicy, merge_versions
 from warpdata.edit.workspace import EditWorkspace
 from warpdata.errors import ConflictError
 from warpdata.kinds import VersionContext, payload_kind
+from warpdata.kinds.tables import check_reference_column
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.progress import Progress, silent
 from warpdata.publish import (
@@ -48,12 +49,13 @@ from warpdata.repository.manifest import (
     ShardList,
     TableEntry,
     differing_shards,
+    kept_blobs,
     open_page,
     version_of,
 )
 from warpdata.session import Session
 
-__all__ = ["EditProposal", "commit_change"]
+__all__ = ["EditProposal", "commit_change", "present_head"]
 
 
 @dataclass
@@ -83,7 +85,7 @@ class EditProposal:
 
     def propose(self, head: Head | None) -> Manifest | None:
         """Return the manifest to commit onto this head. All its blobs and pages are stored."""
-        assert head is not None, "an edit has a base, so its branch has a head"
+        head = present_head(head, self.base.ref.dataset_id)
         if head.version not in self._proposed:
             self._proposed[head.version] = self._build(head)
         manifest = self._proposed[head.version]
@@ -97,7 +99,8 @@ class EditProposal:
         if head.version != self.base.ref.version:
             current = self.workspace.session.catalog.manifest(VersionRef(self.base.ref.dataset_id, head.version))
         self.workspace.read_generations({**self.edited.generations, **current.generations})
-        merged = merge_versions(self.workspace, self.base.manifest, current, self.edited, self.policy)
+        sides = (self.base.manifest, current, self.edited)
+        merged = merge_versions(self.workspace, sides, self.policy, is_edit=not self.is_merge)
         merged = replace(merged, tables={name: self._finish(name, entry) for name, entry in merged.tables.items()})
         built = layout_manifest(merged, self.workspace.load_page)
         self.workspace.add_pages(dict(built.new_pages))
@@ -123,11 +126,19 @@ class EditProposal:
             old, new = before.tables.get(binding.table), after.tables[binding.table]
             if is_same and old == new:
                 continue
+            if not is_same or old is None or old.changes != new.changes:
+                self._check_column(binding, new)
             kept = old.shards if is_same and old is not None else ShardList()
             added = self._new_files(kept, new)
             if added:
                 artifact = payload_kind("artifacts").open(version, binding.artifact)
                 check_cells(binding, self._column_parts(binding, new, added), artifact)
+
+    def _check_column(self, binding: Binding, entry: TableEntry) -> None:
+        """Raise `SchemaMismatchError` if a bound column cannot hold references, such as after a cast."""
+        schema = self.workspace.open_table(binding.table, entry).schema()
+        if binding.column in schema.names:
+            check_reference_column(schema.field(binding.column))
 
     def _new_files(self, old: ShardList, new: TableEntry) -> list[LocatedShard]:
         before, after = differing_shards(old, new.shards, self.workspace.load_page)
@@ -153,12 +164,23 @@ class EditProposal:
         head = HeadBlobs(before, self.workspace.load_page, is_base=True)
         blobs = (blob.fingerprint.blob for blob in staged)
         placed = place_blobs(replace(built, new_pages=pages), blobs, head, self.placement).manifest
-        generations = {**self.edited.generations, **placed.generations}
+        own = {blob.fingerprint.blob.hash for blob in staged} | pages.keys()
+        generations = {**self._source_generations(before, built.manifest, own), **placed.generations}
         upload = StagedUpload(session, staged, self.workspace.new_directory(), self.progress)
         upload.begin(generations, repair=False)
         for digest, data in pages.items():
             put_page(session, blob_key(digest, generations.get(digest)), data)
         return replace(placed, generations=generations)
+
+    def _source_generations(self, before: Manifest, after: Manifest, own: Collection[str]) -> dict[str, str]:
+        """Return the generations of blobs that come from the edited version: neither from the head nor uploaded now."""
+        given = {digest: name for digest, name in self.edited.generations.items() if digest not in own}
+        if not given:
+            return {}
+        load_page = self.workspace.load_page
+        of_head = {blob.hash for blob in kept_blobs(before, load_page)}
+        needed = {blob.hash for blob in kept_blobs(after, load_page)}
+        return {digest: name for digest, name in given.items() if digest in needed and digest not in of_head}
 
     def _check_uncollected(self, digests: Collection[str]) -> None:
         """Refuse to refer to stored blobs that a collection may be deleting."""
@@ -198,6 +220,16 @@ def _trees(manifest: Manifest) -> Iterator[tuple[Sequence[Page], int]]:
     """Yield the pages at the top of each shard list, with their level."""
     for shards in manifest.shard_lists():
         yield shards.pages, shards.levels - 1
+
+
+def present_head(head: Head | None, dataset_id: str) -> Head:
+    """Return the head of a branch that was open before. `ConflictError` if the branch was removed since."""
+    if head is None:
+        raise ConflictError(
+            f"the branch of {dataset_id} that this change builds on was removed",
+            hint="Create the branch again with Dataset.branch(), and repeat the change.",
+        )
+    return head
 
 
 def commit_change(session: Session, txn: Transaction, propose: Callable[[Placement], Propose]) -> Committed:

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warpdata.edit.table_draft import TableDraft, with_types
+from warpdata.edit.table_draft import TableDraft
 from warpdata.errors import BadInputError, ColumnNotFoundError, SchemaMismatchError
-from warpdata.formats.parquet import check_appendable
-from warpdata.kinds.tables import TableInput, check_column_names, read_rows
+from warpdata.kinds.tables import StagedTable, TableInput, check_column_names
 from warpdata.primitives.suggest import suggest
-from warpdata.query import Expression, project
+from warpdata.query import Expression, Filter, project
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,27 +19,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Upserted", "delete_where", "update_where", "upsert"]
 
-_ROW, _MATCH = "__row", "__match"
+_ROW, _MATCH = "row", "match"
 
 
 @dataclass(frozen=True, slots=True)
 class Upserted:
-    """The rows that an upsert changed, and those that it added."""
+    """The number of rows that an upsert changed and added, and all of them as they were staged."""
 
     updated: int
     appended: int
+    staged: StagedTable
 
 
-def delete_where(draft: TableDraft, where: str) -> int:
-    """Delete the rows for which an SQL expression is true. Return their number."""
+def delete_where(draft: TableDraft, where: str | Filter) -> int:
+    """Delete the rows that a filter keeps. Return their number."""
     rows = draft.open().filter(where).row_numbers()
     if len(rows):
         draft.delete_rows(rows)
     return len(rows)
 
 
-def update_where(draft: TableDraft, where: str | None, values: Mapping[str, Any]) -> int:
-    """Set columns of the rows for which an SQL expression is true. Return their number.
+def update_where(draft: TableDraft, where: str | Filter | None, values: Mapping[str, Any]) -> int:
+    """Set columns of the rows that a filter keeps. Return their number.
 
     All expressions see the row as it was.
     """
@@ -63,15 +63,14 @@ def upsert(draft: TableDraft, source: TableInput, on: Sequence[str] | str) -> Up
     """Replace the rows that have the same key as a given row, and append the others."""
     import numpy as np
 
-    table = draft.open()
-    schema = table.schema()
-    given = read_rows(with_types(source, schema), draft.name)
-    check_appendable(schema, f"table {draft.name!r}", given.schema, "the rows to upsert")
-    given = given.select(schema.names).cast(schema).combine_chunks()
+    schema = draft.open().schema()
+    staged = draft.stage(source, "the rows to upsert")
+    given = _read_staged(staged).select(schema.names).cast(schema).combine_chunks()
     keys = check_column_names(on)
     _check_names(dict.fromkeys(keys), schema)
-    _check_keys(given, keys)
-    rows, matches = _match_keys(draft, given.select(keys))
+    comparable = _comparable_keys(given, keys)
+    _check_keys(given, keys, comparable)
+    rows, matches = _match_keys(draft, keys, comparable)
     order = np.argsort(rows, kind="stable")
     rows, matches = rows[order], matches[order]
     if len(np.unique(matches)) != len(matches):
@@ -88,7 +87,7 @@ def upsert(draft: TableDraft, source: TableInput, on: Sequence[str] | str) -> Up
     added = given.take(np.flatnonzero(is_new))
     if added.num_rows:
         draft.apply({}, draft.write_shards(added.to_batches(), schema, None))
-    return Upserted(len(rows), added.num_rows)
+    return Upserted(len(rows), added.num_rows, staged)
 
 
 def _check_names(columns: Mapping[str, Any], schema: pa.Schema) -> None:
@@ -125,31 +124,72 @@ def _with_values(rows: pa.Table, values: Mapping[str, Any], schema: pa.Schema) -
     return changed
 
 
-def _check_keys(given: pa.Table, keys: Sequence[str]) -> None:
+def _read_staged(staged: StagedTable) -> pa.Table:
+    """Read staged rows into memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if staged.stored is not None:
+        return staged.stored.to_arrow(allow_large=True)
+    return pa.concat_tables([pq.read_table(file.path) for file in staged.files])
+
+
+def _comparable_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the key columns so that equal keys have equal bytes, under names that no other column has.
+
+    As in SQL, -0.0 equals 0.0. NaN equals NaN, so that a repeated upsert finds its rows.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = []
+    for name in keys:
+        column, found = rows[name], rows.schema.field(name).type
+        if pa.types.is_nested(found):
+            raise BadInputError(
+                f"column {name!r} is {found}, which cannot be a key", hint="Name columns of numbers, texts or times."
+            )
+        if pa.types.is_dictionary(found):
+            column = column.cast(found.value_type)
+        if pa.types.is_floating(found):
+            column = column.cast(pa.float64())
+            column = pc.if_else(pc.is_nan(column), float("nan"), pc.add(column, 0.0))
+        columns.append(column)
+    return pa.table(columns, [f"key {number}" for number in range(len(keys))])
+
+
+def _check_keys(given: pa.Table, keys: Sequence[str], comparable: pa.Table) -> None:
     """Refuse keys that are null or repeat: the result would depend on the order of the rows."""
+    import numpy as np
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     for name in keys:
         if given[name].null_count:
             row = pc.index(pc.is_null(given[name]), True).as_py()
             raise BadInputError(f"row {row} of the rows to upsert has no value in the key column {name!r}")
-    counted = given.group_by(list(keys)).aggregate([([], "count_all")])
+    numbered = comparable.append_column(_ROW, pa.array(np.arange(given.num_rows)))
+    counted = numbered.group_by(comparable.column_names).aggregate([(_ROW, "min"), ([], "count_all")])
     if counted.num_rows != given.num_rows:
-        repeated = counted.filter(pc.greater(counted["count_all"], 1)).select(list(keys)).slice(0, 1).to_pylist()[0]
-        raise BadInputError(f"the rows to upsert have the key {repeated} more than once")
+        repeated = counted.filter(pc.greater(counted["count_all"], 1))[f"{_ROW}_min"][0].as_py()
+        key = given.select(list(keys)).slice(repeated, 1).to_pylist()[0]
+        raise BadInputError(f"the rows to upsert have the key {key} more than once")
 
 
-def _match_keys(draft: TableDraft, keys: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _match_keys(
+    draft: TableDraft, keys: Sequence[str], wanted: pa.Table
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the numbers of stored rows that have one of the keys, and the number of the key of each."""
     import numpy as np
     import pyarrow as pa
 
-    numbered = keys.append_column(_MATCH, pa.array(np.arange(keys.num_rows)))
+    names = wanted.column_names
+    numbered = wanted.append_column(_MATCH, pa.array(np.arange(wanted.num_rows)))
     rows, matches, first_row = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
-    for batch in draft.open().select(keys.column_names).batches():
-        stored = pa.Table.from_batches([batch])
+    for batch in draft.open().select(list(keys)).batches():
+        stored = _comparable_keys(pa.Table.from_batches([batch]), keys)
         stored = stored.append_column(_ROW, pa.array(np.arange(first_row, first_row + batch.num_rows)))
-        found = stored.join(numbered, keys=keys.column_names, join_type="inner")
+        found = stored.join(numbered, keys=names, join_type="inner")
         rows.append(found[_ROW].to_numpy())
         matches.append(found[_MATCH].to_numpy())
         first_row += batch.num_rows

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warpdata.kinds.tables import RowDiff, Table, diff_rows
+from warpdata.kinds.tables import RemadeColumns, RowDiff, Table, diff_rows
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.reprs import short_repr
 
@@ -67,6 +67,8 @@ class SampleDiff:
             if old is not None and new is not None:
                 for part in _parts(diff.moved):
                     yield from _changed(name, old, new, diff, part)
+                for remade in diff.remade:
+                    yield from _remade(name, old, new, remade)
             if new is not None:
                 for part in _parts(diff.added):
                     for sample, values in _values(new, diff.come.rows_of(part), part):
@@ -78,8 +80,14 @@ class SampleDiff:
 
 
 def same_value(left: Any, right: Any) -> bool:
-    """Compare two values of a cell; NaN equals NaN."""
-    return bool(left == right) or (left != left and right != right)
+    """Compare two values of a cell, or two rows. NaN equals NaN, also inside of lists and structs."""
+    if left is right or bool(left == right):
+        return True
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(same_value(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(same_value, left, right))
+    return bool(left != left and right != right)
 
 
 def _changed(name: str, old: Table, new: Table, diff: RowDiff, part: NDArray[np.int64]) -> Iterator[SampleChange]:
@@ -94,6 +102,22 @@ def _changed(name: str, old: Table, new: Table, diff: RowDiff, part: NDArray[np.
         )
         if columns:
             yield SampleChange(name, "changed", sample, columns, was, now)
+
+
+def _remade(name: str, old: Table, new: Table, remade: RemadeColumns) -> Iterator[SampleChange]:
+    """Yield the samples with other values in columns that were computed again. Whole rows are read only of these."""
+    columns = remade.columns
+    for start in range(0, len(remade.old.ids), _CHUNK_ROWS):
+        part = slice(start, start + _CHUNK_ROWS)
+        ids, before, after = remade.old.ids[part], remade.old.rows[part], remade.new.rows[part]
+        was, now = old.select(columns).take(before).to_pylist(), new.select(columns).take(after).to_pylist()
+        differ = [at for at, (left, right) in enumerate(zip(was, now, strict=True)) if not same_value(left, right)]
+        if not differ:
+            continue
+        sides = zip(_values(old, before[differ], ids[differ]), _values(new, after[differ], ids[differ]), strict=True)
+        for at, ((sample, left), (_, right)) in zip(differ, sides, strict=True):
+            names = tuple(column for column in columns if not same_value(was[at][column], now[at][column]))
+            yield SampleChange(name, "changed", sample, names, left, right)
 
 
 def _parts(ids: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

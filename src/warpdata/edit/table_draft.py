@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["NewShard", "TableDraft", "with_types"]
+__all__ = ["NewShard", "TableDraft"]
 
 _CACHED_BYTES = 128 * MIB
 _CHUNK_ROWS = 65_536
@@ -47,10 +47,11 @@ class NewShard:
 class TableDraft:
     """The state of a table after the edits so far."""
 
-    def __init__(self, workspace: EditWorkspace, name: str, entry: TableEntry) -> None:
+    def __init__(self, workspace: EditWorkspace, name: str, entry: TableEntry, first_free_id: int = 0) -> None:
         self.workspace = workspace
         self.name = name
         self.entry = entry
+        self._first_free_id = first_free_id
 
     @property
     def revision(self) -> int:
@@ -63,18 +64,23 @@ class TableDraft:
 
     def append(self, source: TableInput, progress: Progress = silent) -> StagedTable:
         """Append rows. Files of the user become shards as they are."""
-        context = StageContext(self.workspace.new_directory(), progress)
-        has_shards = bool(self.entry.shards.shard_count)
-        rows = with_types(source, self.open().schema()) if has_shards else source
-        staged = stage_table(self.name, TableSpec(rows, appends=True), context)
-        if has_shards and staged.schema is not None:
-            check_appendable(self.open().schema(), f"table {self.name!r}", staged.schema, "the rows to append")
+        staged = self.stage(source, "the rows to append", progress)
         self.workspace.add_blobs(staged.blobs)
-        if not has_shards:
+        if not self.entry.shards.shard_count:
             assert isinstance(staged.entry, TableEntry)
             self.entry = replace(self.entry, schema=staged.entry.schema)
         new = [msgspec.structs.replace(shard, revision=self.revision) for shard in staged.shards]
         self.apply({}, [NewShard(shard) for shard in new])
+        return staged
+
+    def stage(self, source: TableInput, noun: str, progress: Progress = silent) -> StagedTable:
+        """Turn rows into files. Raise `SchemaMismatchError` if the table cannot have them. `noun` names them there."""
+        context = StageContext(self.workspace.new_directory(), progress)
+        has_shards = bool(self.entry.shards.shard_count)
+        rows = _with_types(source, self.open().schema()) if has_shards else source
+        staged = stage_table(self.name, TableSpec(rows, appends=True), context)
+        if has_shards and staged.schema is not None:
+            check_appendable(self.open().schema(), f"table {self.name!r}", staged.schema, noun)
         return staged
 
     def delete_rows(self, rows: NDArray[np.int64]) -> None:
@@ -137,7 +143,7 @@ class TableDraft:
 
     def _number(self, added: Sequence[NewShard], first_stored_row: int) -> tuple[list[Shard], int]:
         """Return the shards with their ids, and the next id that is free."""
-        next_id, numbered = self.entry.id_counter, []
+        next_id, numbered = max(self.entry.id_counter, self._first_free_id if added else 0), []
         for new in added:
             count = new.shard.stored_count
             sequence, next_id = _number(new, next_id)
@@ -169,11 +175,17 @@ def _number(new: NewShard, next_id: int) -> tuple[IdSequence, int]:
     return IdSequence.of_ids(ids), next_id + len(free)
 
 
-def with_types(source: TableInput, schema: pa.Schema) -> TableInput:
-    """Return Python values as Arrow rows with the types of a table, if they fit. Other sources stay as they are."""
+def _with_types(source: TableInput, schema: pa.Schema) -> TableInput:
+    """Return Python values and pandas frames as Arrow rows with the types of a table, if they fit.
+
+    Both have one type for all integers and one for all floats. Other sources stay as they are.
+    """
     import pyarrow as pa
 
     try:
+        if type(source).__module__.partition(".")[0] == "pandas" and hasattr(source, "columns"):
+            names = pa.Schema.from_pandas(source).names
+            return pa.Table.from_pandas(source, schema) if set(names) == set(schema.names) else source
         if isinstance(source, Mapping) and source.keys() == set(schema.names):
             return pa.Table.from_pydict(dict(source), schema)
         is_rows = isinstance(source, list) and bool(source) and all(isinstance(row, Mapping) for row in source)

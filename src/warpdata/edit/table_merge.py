@@ -18,7 +18,7 @@ from warpdata.edit.table_draft import NewShard, TableDraft
 from warpdata.edit.workspace import EditWorkspace
 from warpdata.errors import ConflictError
 from warpdata.kinds.tables import DifferentRows, RowDiff, Table, diff_rows
-from warpdata.repository.manifest import Shard, TableEntry, differing_shards, iter_shards
+from warpdata.repository.manifest import RowsKey, Shard, TableEntry, differing_shards, iter_located
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,15 +60,14 @@ def merge_table(
 ) -> TableEntry:
     """Apply the changes from `base` to `other` to `head`. New rows of `other` get new sample ids.
 
-    Raise `ConflictError` if the columns of both sides do not fit together.
+    Rows that both sides added are different rows, even if they are equal. Raise `ConflictError` if the columns of both
+    sides do not fit together.
     """
-    if other in (base, head):
+    if head == other and head.id_counter == base.id_counter:
         return head
-    if head == base:
-        return other
     old, mine, theirs = (workspace.open_table(name, entry) for entry in (base, head, other))
     sides = _Sides(old, mine, theirs, diff_rows(old, mine), diff_rows(old, theirs))
-    draft = TableDraft(workspace, name, _merge_columns(workspace, name, sides))
+    draft = TableDraft(workspace, name, _merge_columns(workspace, name, sides), base.id_counter)
     _Merge(draft, sides, resolve).run()
     return draft.entry
 
@@ -114,7 +113,7 @@ class _Merge:
             kept = self._merge_sample(sample, base[sample], head.get(sample), other.get(sample))
             if sample in other:
                 dropped.append(sample)
-            if kept == head.get(sample):
+            if same_value(kept, head.get(sample)):
                 continue
             if sample in head:
                 deleted.append(sample)
@@ -127,9 +126,9 @@ class _Merge:
         self, sample: int, base: Mapping[str, Any], head: Mapping[str, Any] | None, other: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
         """Return the merged row of a sample, or None if it is deleted."""
-        if head == other or other == base:
+        if same_value(head, other) or same_value(other, base):
             return head
-        if head == base:
+        if same_value(head, base):
             return other
         if head is None or other is None:
             return self._resolve(MergeConflict(self._draft.name, sample, (), base, head, other))
@@ -193,6 +192,11 @@ class _Merge:
 def _merge_columns(workspace: EditWorkspace, name: str, sides: _Sides) -> TableEntry:
     """Return the entry of the head with the schema changes and column files of the other side."""
     base, head, other = sides.base.entry, sides.head.entry, sides.other.entry
+    if any(side.changes[: len(base.changes)] != base.changes for side in (head, other)):
+        raise ConflictError(
+            f"a compaction of table {name!r} dropped the list of schema changes that both sides began with",
+            hint="Repeat the change on the new version.",
+        )
     changes_head, changes_other = head.changes != base.changes, other.changes != base.changes
     files_head, files_other = (_new_files(base, side, workspace) for side in (head, other))
     if (changes_head or files_head) and (changes_other or files_other):
@@ -216,20 +220,20 @@ def _merge_columns(workspace: EditWorkspace, name: str, sides: _Sides) -> TableE
     draft = TableDraft(workspace, name, replace(head, changes=other.changes, schema=other.schema))
     if files_other:
         changes = {
-            at: msgspec.structs.replace(shard, files=files_other[shard.hash])
-            for at, shard in enumerate(iter_shards(head.shards, workspace.load_page))
-            if shard.hash in files_other
+            placed.index: msgspec.structs.replace(placed.shard, files=files_other[placed.rows_key])
+            for placed in iter_located(head.shards, workspace.load_page)
+            if placed.rows_key in files_other
         }
         draft.apply(changes, [])
     return draft.entry
 
 
-def _new_files(base: TableEntry, side: TableEntry, workspace: EditWorkspace) -> dict[str, Sequence[Any]]:
-    """Return the column files of shards that `base` has without them, by the hash of the shard."""
+def _new_files(base: TableEntry, side: TableEntry, workspace: EditWorkspace) -> dict[RowsKey, Sequence[Any]]:
+    """Return the column files of shards that `base` has without them, by the stored rows of the shard."""
     before, after = differing_shards(base.shards, side.shards, workspace.load_page)
     known = {placed.rows_key: placed.shard.files for placed in before}
     return {
-        placed.shard.hash: placed.shard.files
+        placed.rows_key: placed.shard.files
         for placed in after
         if placed.rows_key in known and placed.shard.files != known[placed.rows_key]
     }

@@ -82,12 +82,21 @@ class _Conflicts:
 
 
 def merge_versions(
-    workspace: EditWorkspace, base: Manifest, ours: Manifest, theirs: Manifest, policy: MergePolicy = "fail"
+    workspace: EditWorkspace,
+    versions: tuple[Manifest, Manifest, Manifest],
+    policy: MergePolicy = "fail",
+    *,
+    is_edit: bool = False,
 ) -> Manifest:
-    """Return our version with the changes from `base` to `theirs`. Raise `MergeConflictError` with all conflicts."""
+    """Return our version with the changes from the base to theirs. `versions` are the base, ours and theirs.
+
+    Raise `MergeConflictError` with all conflicts. With `is_edit`, theirs is an edit of the base: its rows are others
+    than ours, even if they are equal.
+    """
+    base, ours, theirs = versions
     if not callable(policy) and policy not in ("fail", "ours", "theirs"):
         raise BadInputError(f"policy={policy!r} is not 'fail', 'ours', 'theirs' or a function")
-    sides, conflicts = _Sides(workspace, base, ours, theirs), _Conflicts(policy)
+    sides, conflicts = _Sides(workspace, base, ours, theirs, is_edit), _Conflicts(policy)
     sections: dict[str, Any] = {}
     for section, entries in ours.sections().items():
         other = theirs.sections()[section]
@@ -116,6 +125,7 @@ class _Sides:
     base: Manifest
     ours: Manifest
     theirs: Manifest
+    is_edit: bool
 
     def entries(self, section: str, name: str) -> list[ManifestEntry | None]:
         return [side.sections()[section].get(name) for side in (self.base, self.ours, self.theirs)]
@@ -136,12 +146,14 @@ class _Sides:
 
 def _merge_entry(sides: _Sides, section: str, name: str, conflicts: _Conflicts) -> ManifestEntry | None:
     base, ours, theirs = sides.entries(section, name)
-    if theirs in (base, ours):
+    if theirs == base:
         return ours
     if ours == base:
         return theirs
     if isinstance(base, TableEntry) and isinstance(ours, TableEntry) and isinstance(theirs, TableEntry):
         return merge_table(sides.workspace, name, base, ours, theirs, conflicts.resolve)
+    if ours == theirs and not (sides.is_edit and isinstance(ours, TableEntry)):
+        return ours  # an edit that created a table would lose its rows here
     if isinstance(ours, Payload) and isinstance(theirs, Payload):
         merged = sides.merge_items(section, name, conflicts)
         if merged is not None:

@@ -19,6 +19,7 @@ from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.outcomes import FieldOutcomes
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.suggest import suggest
+from warpdata.query import Filter
 from warpdata.settings import Settings
 
 __all__ = ["EXPORT_FORMATS", "export", "export_dataset"]
@@ -59,7 +60,7 @@ def export(
     *,
     table: str | None = None,
     columns: Sequence[str] | None = None,
-    filter: str | None = None,  # noqa: A002 - as in Dataset.stream
+    filter: str | Filter | None = None,  # noqa: A002 - as in Dataset.stream
     label: str | bool | None = None,
     split: str | bool | None = None,
     media: str | None = None,
@@ -72,7 +73,7 @@ def export(
 ) -> ExportReport:
     """Write a table of a version, with the files that it refers to, into a new directory.
 
-    `format` is "parquet", "imagefolder", "audiofolder", "webdataset" or "huggingface". `columns` and an SQL `filter`
+    `format` is "parquet", "imagefolder", "audiofolder", "webdataset" or "huggingface". `columns` and a `filter`
     select rows. `label` and `split` name the columns of classes and splits: None means the columns `label` and `split`
     if they exist, False none. The directory must be absent or empty, and appears when the export is complete. With
     `dry_run` nothing is written, and the report says what would be.

@@ -14,6 +14,7 @@ from warpdata.kinds.tables import Table
 from warpdata.limits import MIB
 from warpdata.primitives.sizes import parse_size
 from warpdata.primitives.suggest import suggest
+from warpdata.query import Filter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,7 @@ class ExportOptions:
 
     table: str | None = None
     columns: Sequence[str] | None = None
-    filter: str | None = None
+    filter: str | Filter | None = None
     label: str | bool | None = None
     split: str | bool | None = None
     media: str | None = None

@@ -130,9 +130,8 @@ def _move_refs(job: CopyJob, *, dry_run: bool) -> _Moved:
     catalog = job.source.catalog
     heads = {name: catalog.resolve(Address(job.source_id, name)) for name in catalog.branches(job.source_id)}
     labels = catalog.labels(job.source_id)
-    tips = {ref.commit: ref.version for ref in heads.values() if ref.commit is not None}
-    tips |= {label.commit: label.version for label in labels}
-    histories = {commit_id: job.read_history(commit_id, version) for commit_id, version in tips.items()}
+    tips = {ref.commit for ref in heads.values() if ref.commit is not None} | {label.commit for label in labels}
+    histories = {commit_id: job.read_history(commit_id) for commit_id in sorted(tips)}
     plan = job.plan(entry.commit.version for history in histories.values() for entry in history)
     job.check_labels(labels, plan)
     for name, ref in heads.items():
@@ -154,7 +153,7 @@ def _follow_late_commits(job: CopyJob) -> None:
         gone = find_newest(writer, job.source_id, name)
         if main is None or gone is None or name == MAIN or gone.txn_id != main.txn_id:
             continue
-        history = job.read_history(gone.commit, gone.version)
+        history = job.read_history(gone.commit)
         plan = job.plan(entry.commit.version for entry in history)
         with job.writing(plan) as lease:
             job.move_branch(name, job.copy_commits(history, plan), lease)
@@ -215,7 +214,7 @@ def _copy_history(job: CopyJob, opened: Dataset, branch: str, *, dry_run: bool) 
     commit_id = opened.version_ref.commit or next((entry.commit for entry in opened.history(limit=1)), None)
     if commit_id is None:
         raise NotFoundError(f"{opened.id} has no commit of version {opened.version}", kind=ErrorKind.REF_NOT_FOUND)
-    history = job.read_history(commit_id, opened.version)
+    history = job.read_history(commit_id)
     plan = job.plan(entry.commit.version for entry in history)
     labels = job.labels_of(entry.commit_id for entry in history)
     job.check_labels(labels, plan)

@@ -10,9 +10,10 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from warpdata.datasets import refuse_offline
-from warpdata.errors import AlreadyExistsError, BadInputError, ConflictError, CorruptError
+from warpdata.errors import AlreadyExistsError, BadInputError, ConflictError, ErrorKind, NotFoundError
 from warpdata.kinds import StagedBlob, copied_blob
 from warpdata.limits import MAX_COMMIT_ATTEMPTS
 from warpdata.primitives.hashing import Blob
@@ -21,6 +22,7 @@ from warpdata.primitives.progress import Progress, silent
 from warpdata.publish import PlannedFile, StagedUpload, find_present, plan_upload
 from warpdata.repository.catalog import (
     MAIN,
+    Commit,
     Head,
     HistoryEntry,
     Label,
@@ -35,6 +37,7 @@ from warpdata.repository.catalog import (
     mark_store,
     put_manifest,
     put_named_by_content,
+    read_commit,
 )
 from warpdata.repository.gc import Lease
 from warpdata.repository.manifest import Manifest, kept_blobs, version_of
@@ -111,6 +114,8 @@ class CopyJob:
     progress: Progress = silent
     _commits: dict[str, HistoryEntry] = field(default_factory=dict)
     """Copied commits, by the id of the original."""
+    _dropped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The copies of the nearest ancestors of commits whose version was collected."""
     _stored: set[str] = field(default_factory=set)
 
     @property
@@ -129,16 +134,21 @@ class CopyJob:
         """Read the manifests of some versions, and look for their blobs in the target. Writes nothing."""
         catalog = self.source.catalog
         listed = list(dict.fromkeys(versions))
-        found = IO_POOL.map_all(
-            lambda version: catalog.manifest(VersionRef(self.source_id, version)), listed, limit=_PARALLEL_WRITES
-        )
-        manifests = {
-            version: replace(manifest, dataset_id=self.dataset_id)
-            for version, manifest in zip(listed, found, strict=True)
-        }
+
+        def read(version: str) -> Manifest | None:
+            try:
+                return catalog.manifest(VersionRef(self.source_id, version))
+            except NotFoundError as error:
+                if error.kind is ErrorKind.VERSION_COLLECTED:
+                    return None  # the copied history leaves its commits out
+                raise
+
+        stored = zip(listed, IO_POOL.map_all(read, listed, limit=_PARALLEL_WRITES), strict=True)
+        found = {version: manifest for version, manifest in stored if manifest is not None}
+        manifests = {version: replace(manifest, dataset_id=self.dataset_id) for version, manifest in found.items()}
         if self.is_one_store:
             return CopyPlan(manifests, ())
-        groups = self._group_blobs(found)
+        groups = self._group_blobs(list(found.values()))
         files: list[PlannedFile] = []
         for group in groups:
             blobs = [staged.fingerprint.blob for staged in group.blobs]
@@ -212,18 +222,28 @@ class CopyJob:
             commit_id, data = encode_commit(self._commits[entry.commit_id].commit)
             put_named_by_content(writer, commit_key(self.dataset_id, commit_id), data, pause)
 
-        new = [entry for entry in history if entry.commit_id not in self._stored]
+        new = [entry for entry in history if entry.commit_id in self._commits.keys() - self._stored]
         IO_POOL.map_all(put, new, limit=_PARALLEL_WRITES)
         self._stored.update(entry.commit_id for entry in new)
         return self._commits[history[-1].commit_id]
 
     def _map_commits(self, history: Sequence[HistoryEntry], plan: CopyPlan) -> None:
         for entry in history:
-            if entry.commit_id not in self._commits:
-                parents = tuple(self._commits[parent].commit_id for parent in entry.commit.parents[:1])
-                version = version_of(plan.manifests[entry.commit.version])
-                copied = replace(entry.commit, version=version, parents=parents)
-                self._commits[entry.commit_id] = HistoryEntry(encode_commit(copied)[0], copied)
+            if entry.commit_id in self._commits or entry.commit_id in self._dropped:
+                continue
+            before = map(self._copies_of, entry.commit.parents)
+            parents = tuple(dict.fromkeys(chain.from_iterable(before)))
+            manifest = plan.manifests.get(entry.commit.version)
+            if manifest is None:
+                self._dropped[entry.commit_id] = parents
+                continue
+            copied = replace(entry.commit, version=version_of(manifest), parents=parents)
+            self._commits[entry.commit_id] = HistoryEntry(encode_commit(copied)[0], copied)
+
+    def _copies_of(self, commit_id: str) -> tuple[str, ...]:
+        """Return the copy of a commit, or those of its nearest ancestors if its version was collected."""
+        copied = self._commits.get(commit_id)
+        return self._dropped[commit_id] if copied is None else (copied.commit_id,)
 
     def move_branch(self, branch: str, newest: HistoryEntry, lease: Lease) -> bool:
         """Make the copied commit the head of a branch of the target. False: it is already.
@@ -275,13 +295,19 @@ class CopyJob:
             ref = VersionRef(self.dataset_id, entry.commit.version, entry.commit_id)
             create_label(self.target.writer, ref, label.name, label.time, self.target.pause, check_lease=lease.check)
 
-    def read_history(self, commit_id: str, version: str) -> list[HistoryEntry]:
-        """Return the commits that led to one, oldest first."""
-        ref = VersionRef(self.source_id, version, commit_id)
-        found = list(self.source.catalog.history(ref))[::-1]
-        if not found or found[0].commit.parents:
-            raise CorruptError(f"the history of {self.source_id} has no first commit")
-        return found
+    def read_history(self, commit_id: str) -> list[HistoryEntry]:
+        """Return the commits that led to one, also those of merged branches. Parents come before their children."""
+        found: dict[str, Commit] = {}
+        ordered: list[HistoryEntry] = []
+        waiting = [(commit_id, False)]
+        while waiting:
+            current, has_parents = waiting.pop()
+            if has_parents:
+                ordered.append(HistoryEntry(current, found[current]))
+            elif current not in found:
+                found[current] = read_commit(self.source.reader, self.source_id, current)
+                waiting += [(current, True), *((parent, False) for parent in found[current].parents)]
+        return ordered
 
     def labels_of(self, commits: Iterable[str]) -> list[Label]:
         known = set(commits)

@@ -1,21 +1,29 @@
-"""Verification of a published version: every blob is read and hashed again, and restored from the cache on request."""
+"""Verification of a published version: every blob is read and hashed again.
+
+On request, missing and corrupt blobs are restored, from the cache of this machine or from another store.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from warpdata.datasets import Dataset
+from warpdata.datasets import Dataset, open_dataset
 from warpdata.datasets import dataset as open_by_address
-from warpdata.errors import NotCachedError, WarpError
+from warpdata.errors import BadInputError, CorruptError, NotCachedError, NotFoundError, WarpError
 from warpdata.kinds import VersionContext, entries_by_kind
 from warpdata.primitives.arguments import check_arguments
-from warpdata.primitives.hashing import Blob, blob_key, fingerprint_file, sha256_hex
+from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file, sha256_hex
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
-from warpdata.repository.catalog import VersionRef, retry_unknown
-from warpdata.session import Session, open_cache, open_metadata_files
-from warpdata.storage import GenerationReader, verify_blob
+from warpdata.repository.catalog import Address, VersionRef, retry_unknown
+from warpdata.repository.manifest import Shard, TableEntry, iter_shards
+from warpdata.session import Session, connect, open_cache, open_metadata_files
+from warpdata.settings import Settings
+from warpdata.storage import BlobCopy, GenerationReader, open_external, verify_blob
+from warpdata.storage.cache import StagingDirectory
 
 __all__ = ["Verification", "verify"]
 
@@ -35,19 +43,28 @@ class Verification:
 
 @check_arguments
 def verify(
-    target: str | Dataset, *, store: str | None = None, repair: bool = False, progress: Progress = silent
+    target: str | Dataset,
+    *,
+    store: str | None = None,
+    repair: bool = False,
+    source: str | Session | None = None,
+    progress: Progress = silent,
 ) -> Verification:
     """Read and hash every blob of a dataset, given as an object or an address.
 
     Problems are reported and not raised, so that one call finds all of them. Memory does not grow with blob size.
     Mode `local` verifies the copies on this machine, and raises `NotCachedError` for a blob without one.
-    `repair` replaces missing and corrupt blobs of which the cache of this machine has a valid copy.
+    `repair` replaces missing and corrupt blobs of which the cache of this machine has a valid copy, or another store,
+    `source`, into which the dataset was copied.
     """
+    if source is not None and not repair:
+        raise BadInputError("source= is used only to repair", hint="Pass repair=True too.")
     dataset = open_by_address(target, store=store) if isinstance(target, str) else target
     generations = dataset.manifest.generations
     reader = GenerationReader(dataset.session.writer, generations)  # not `session.reader`, which may be a cache
+    mirror = source if isinstance(source, Session) or source is None else connect(source, dataset.session.settings)
     try:
-        blobs = sorted(set(dataset.blobs()))
+        blobs = sorted(set(_list_blobs(dataset, mirror)))
     except WarpError as error:
         return Verification(0, 0, (f"the shard list cannot be read: {error.message}",))
     counter = ProgressCounter(progress, "verify", sum(blob.byte_size for blob in blobs), len(blobs))
@@ -60,35 +77,91 @@ def verify(
         return None if finding is None else finding.message
 
     findings = IO_POOL.map_all(check, blobs)
+    external = [shard for table in dataset.manifest.tables.values() for shard in _external_shards(dataset, table)]
+    outside = [problem for shard in external if (problem := _check_external(shard, dataset.session.settings))]
     corrupt = {blob: finding for blob, finding in zip(blobs, findings, strict=True) if finding}
-    repaired = _restore(dataset.session, list(corrupt), generations) if repair else ()
+    repaired = _restore(dataset.session, list(corrupt), generations, mirror) if repair else ()
     for blob in repaired:
         del corrupt[blob]
-    problems = (*corrupt.values(), *_corrupt_parts(dataset, corrupt.keys()))
+    problems = (*corrupt.values(), *_corrupt_parts(dataset, corrupt.keys()), *outside)
     digests = tuple(blob.hash for blob in repaired)
-    return Verification(len(blobs), sum(blob.byte_size for blob in blobs), problems, digests)
+    size_bytes = sum(blob.byte_size for blob in blobs) + sum(shard.byte_size for shard in external)
+    return Verification(len(blobs) + len(external), size_bytes, problems, digests)
 
 
-def _restore(session: Session, blobs: Sequence[Blob], generations: Mapping[str, str]) -> tuple[Blob, ...]:
-    """Replace blobs in the store by copies in the cache. Return those that are valid now."""
-    cache, small = open_cache(session.settings), open_metadata_files(session.settings, session.writer.url)
+def _external_shards(dataset: Dataset, table: TableEntry) -> Iterator[Shard]:
+    """Yield the shards that are files outside of the store. A table of format 1 has none."""
+    if table.manifest_format > 1:
+        yield from (shard for shard in iter_shards(table.shards, dataset.load_page) if shard.external is not None)
 
-    def restore(blob: Blob) -> bool:
-        writer, entry = session.writer, cache.find_intact(blob.hash)
-        key = blob_key(blob.hash, generations.get(blob.hash))
+
+def _check_external(shard: Shard, settings: Settings) -> str | None:
+    assert shard.external is not None, "the caller chose external shards"
+    try:
+        reader = open_external(shard.external.uri, shard.blob, settings, shard.external.etag)
+        finding = verify_blob(reader, shard.blob)
+    except WarpError as error:
+        return error.message
+    return None if finding is None else finding.message
+
+
+def _list_blobs(dataset: Dataset, mirror: Session | None) -> list[Blob]:
+    """Return the blobs of a version. If its shard lists cannot be read, those of the same version in the mirror."""
+    try:
+        return list(dataset.blobs())
+    except WarpError:
+        if mirror is None:
+            raise
+        return list(open_dataset(mirror, Address(dataset.id, dataset.version)).blobs())
+
+
+def _restore(
+    session: Session, blobs: Sequence[Blob], generations: Mapping[str, str], mirror: Session | None
+) -> tuple[Blob, ...]:
+    """Replace blobs in the store by copies in the cache or in the mirror. Return those that are valid now."""
+    if not blobs:
+        return ()
+    staging = StagingDirectory(session.settings.cache_dir)
+    try:
+        copies = _Copies(session, staging.path, generations, mirror)
+
+        def restore(blob: Blob) -> bool:
+            key, found = blob_key(blob.hash, generations.get(blob.hash)), copies.find(blob)
+            if found is not None:
+                retry_unknown(lambda: session.writer.replace_file(key, *found), session.pause)
+            return found is not None
+
+        done = IO_POOL.map_all(restore, blobs)
+    finally:
+        staging.remove()
+    return tuple(blob for blob, is_restored in zip(blobs, done, strict=True) if is_restored)
+
+
+class _Copies:
+    """Valid copies of blobs, as files: entries of the cache, else copies of small objects or of a mirror."""
+
+    def __init__(
+        self, session: Session, directory: Path, generations: Mapping[str, str], mirror: Session | None
+    ) -> None:
+        self._cache, self._directory = open_cache(session.settings), directory
+        self._small = open_metadata_files(session.settings, session.writer.url)
+        self._mirrors = [] if mirror is None else [GenerationReader(mirror.writer, generations), mirror.writer]
+
+    def find(self, blob: Blob) -> tuple[Path, Fingerprint] | None:
+        """Return a file with the bytes of a blob, or None."""
+        entry, path = self._cache.find_intact(blob.hash), self._directory / blob.hash
         if entry is not None:
             found = fingerprint_file(entry.path)  # the cache compares a fast hash; a store needs the strong one
             if found.blob == blob:
-                retry_unknown(lambda: writer.replace_file(key, entry.path, found), session.pause)
-                return True
-        page = small.load(blob_key(blob.hash))  # caches know no generations
-        if page is None or sha256_hex(page.data) != blob.hash:
-            return False
-        retry_unknown(lambda: writer.replace(key, page.data), session.pause)
-        return True
-
-    done = IO_POOL.map_all(restore, blobs)
-    return tuple(blob for blob, is_restored in zip(blobs, done, strict=True) if is_restored)
+                return entry.path, found
+        small = self._small.load(blob_key(blob.hash))  # caches know no generations
+        if small is not None and sha256_hex(small.data) == blob.hash:
+            path.write_bytes(small.data)
+            return path, fingerprint_file(path)
+        for reader in self._mirrors:
+            with contextlib.suppress(NotFoundError, CorruptError):
+                return path, BlobCopy(reader, blob).write(path, Fingerprint(blob, ""))
+        return None
 
 
 def _corrupt_parts(dataset: Dataset, corrupt: Collection[Blob]) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 `@check_arguments` decorates a function, or a class with all its public methods. An argument whose type cannot match
 its annotation is a `BadInputError` before the function runs, and not a `TypeError` or `AttributeError` somewhere below.
-Annotations that are not loaded at run time, and protocols, match everything.
+`check_fields` checks dataclasses that callers construct. Annotations that are not loaded at run time, and protocols,
+match everything.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Literal, TypeVar
 
 from warpdata.errors import BadInputError
 
-__all__ = ["check_arguments", "check_keywords"]
+__all__ = ["check_arguments", "check_fields", "check_keywords"]
 
 _T = TypeVar("_T", bound=Callable[..., Any])
 _Matcher = Callable[[Any], bool]
@@ -35,7 +36,7 @@ _MAX_INTEGER = 2**63 - 1
 def check_arguments(target: _T) -> _T:
     """Check the arguments of a function, or of the public methods that a class defines and of its own constructor.
 
-    The library alone constructs its dataclasses, so theirs are not checked.
+    Constructors of dataclasses are not checked; those that callers use call `check_fields`.
     """
     if not inspect.isclass(target):
         return typing.cast("_T", _checked(target))
@@ -44,6 +45,16 @@ def check_arguments(target: _T) -> _T:
         if inspect.isfunction(value) and is_public:
             setattr(target, name, _checked(value))
     return target
+
+
+def check_fields(instance: Any) -> None:
+    """Check the fields of a dataclass instance, from its `__post_init__`."""
+    cls: type = type(instance)
+    matchers = _field_matchers(cls)
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if not matchers[field.name](value):
+            raise _mismatch(cls.__name__, field.name, value, field.type)
 
 
 def check_keywords(called: str, keywords: Mapping[str, Any], known: type) -> None:

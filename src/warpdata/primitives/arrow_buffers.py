@@ -7,7 +7,8 @@ pandas is missing, some versions of Arrow cannot map a type to NumPy. Buffers av
 from __future__ import annotations
 
 import functools
-from datetime import date
+from collections.abc import Sequence
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from numpy.typing import NDArray
 
-__all__ = ["as_arrow", "as_bits", "as_bools", "as_numpy", "check_text", "scalar_of", "take_unchecked"]
+__all__ = ["array_of", "as_arrow", "as_bits", "as_bools", "as_numpy", "check_text", "scalar_of", "take_unchecked"]
 
 
 def as_arrow(numbers: NDArray[np.int64]) -> pa.Array:
@@ -64,6 +65,29 @@ def _number_dtype(arrow_type: pa.DataType) -> np.dtype[Any]:
 
     letter = "f" if pa.types.is_floating(arrow_type) else "u" if pa.types.is_unsigned_integer(arrow_type) else "i"
     return np.dtype(f"{letter}{arrow_type.bit_width // 8}")
+
+
+def array_of(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
+    """Return `pa.array(values, arrow_type)` for values that are not null: numbers, texts, bytes, dates or times."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_boolean(arrow_type):
+        return as_bits(np.array(values, bool))
+    if pa.types.is_date32(arrow_type) or pa.types.is_timestamp(arrow_type):
+        unit, width = ("D", np.int32) if pa.types.is_date32(arrow_type) else (arrow_type.unit, np.int64)
+        plain = [value.replace(tzinfo=None) if isinstance(value, datetime) else value for value in values]
+        data = np.array(plain, "M8[us]").astype(f"M8[{unit}]").view(np.int64).astype(width)
+        return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(data)])
+    if pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type):
+        return pa.Array.from_buffers(
+            arrow_type, len(values), [None, pa.py_buffer(np.array(values, _number_dtype(arrow_type)))]
+        )
+    parts = [value.encode() if isinstance(value, str) else value for value in values]
+    is_large = pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type)
+    offsets = np.zeros(len(parts) + 1, np.int64 if is_large else np.int32)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))])
 
 
 def scalar_of(value: float | str | bool | date, arrow_type: pa.DataType) -> pa.Scalar:

@@ -20,12 +20,12 @@ __all__ = ["decode_json", "fits_float64"]
 _FLOAT64_END = 2**1024 - 2**970
 
 
-def decode_json(data: bytes | memoryview, what: str) -> Any:
+def decode_json(data: bytes | memoryview, what: str, *, max_depth: int = MAX_JSON_DEPTH) -> Any:
     """The value, or `CorruptError` that says what is wrong with `what`."""
     raw = bytes(data)
     try:
         value = _DECODER.decode(raw.decode("utf-8"))
-        _check(value, 0)
+        _check(value, max_depth)
         if b"\\u" in raw:
             # Half a surrogate pair can only come from an escape, and could never be written again.
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -39,15 +39,15 @@ def fits_float64(value: int) -> bool:
     return -_FLOAT64_END < value < _FLOAT64_END
 
 
-def _check(value: Any, depth: int) -> None:
-    if depth > MAX_JSON_DEPTH:
-        raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels")
+def _check(value: Any, max_depth: int, depth: int = 0) -> None:
+    if depth > max_depth:
+        raise ValueError(f"nested deeper than {max_depth} levels")
     if isinstance(value, dict):
         for item in value.values():
-            _check(item, depth + 1)
+            _check(item, max_depth, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            _check(item, depth + 1)
+            _check(item, max_depth, depth + 1)
     elif isinstance(value, int) and not fits_float64(value):
         raise ValueError(f"the number {str(value)[:40]} does not fit in float64")
 

@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,7 @@ class DatasetBuilder:
         return short_repr("DatasetBuilder", self._dataset_id, store=self._session.reader.url, appends=appends, **added)
 
     def add_table(
-        self, name: str, source: TableInput, *, rewrite: bool = False, follow_links: bool = False
+        self, name: str, source: TableInput, *, rewrite: bool = False, follow_links: bool = False, copy: bool = True
     ) -> DatasetBuilder:
         """Add a table from files (published byte for byte), Arrow data, data frames, or a list of these.
 
@@ -110,15 +110,24 @@ class DatasetBuilder:
         the artifacts that they refer to become part of the version. `rewrite` reads the files and writes them again:
         one schema, even row groups, page checksums. Links that leave a directory or the directory of a glob are
         refused, or with `follow_links` followed.
+
+        With `copy=False`, Parquet files stay where they are: paths, URLs such as `s3://bucket/x/*.parquet`, or a list
+        of these. Each is read and hashed once, and nothing is uploaded. Readers need WARP_EXTERNAL_PREFIXES.
         """
-        return self._add("tables", name, TableSpec(source, rewrite, follow_links=follow_links))
+        return self._add("tables", name, self._table_spec(source, rewrite=rewrite, links=follow_links, copy=copy))
 
     def append_table(
-        self, name: str, source: TableInput, *, rewrite: bool = False, follow_links: bool = False
+        self, name: str, source: TableInput, *, rewrite: bool = False, follow_links: bool = False, copy: bool = True
     ) -> DatasetBuilder:
         """Append rows to a table of the branch, whose other entries stay. A table that does not exist is created."""
         self._appends = True
-        return self._add("tables", name, TableSpec(source, rewrite, appends=True, follow_links=follow_links))
+        spec = self._table_spec(source, rewrite=rewrite, links=follow_links, copy=copy)
+        return self._add("tables", name, replace(spec, appends=True))
+
+    def _table_spec(self, source: TableInput, *, rewrite: bool, links: bool, copy: bool) -> TableSpec:
+        if rewrite and not copy:
+            raise BadInputError("rewrite=True writes the files again, and copy=False leaves them", hint="Choose one.")
+        return TableSpec(source, rewrite, follow_links=links, in_place=None if copy else self._session.settings)
 
     def add_artifact(
         self,

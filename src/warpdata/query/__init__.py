@@ -4,9 +4,13 @@ Filters are SQL expressions over one row. The package knows Arrow schemas and ta
 """
 
 from warpdata.query.arrow_eval import evaluate_mask
+from warpdata.query.binding import bind_filter, clauses_of
+from warpdata.query.clauses import Clauses
 from warpdata.query.duckdb import connect_open, httpfs_path, quote_identifier, read_files
 from warpdata.query.evaluator import Evaluator
 from warpdata.query.expr import Compare, Contains, IsNull, Leaf, Match, Not, Predicate, columns_of, over_column
+from warpdata.query.filter import ColumnNamespace, Filter, Metric, ValueExpr, col
+from warpdata.query.filter_tree import SampleClause, VectorClause
 from warpdata.query.parse import RowFilter, conjunction, parse_filter
 from warpdata.query.planner import Answer, LeafIndex, LeafPlan, LeafRows, plan
 from warpdata.query.projection import Expression, expr, project
@@ -17,21 +21,31 @@ __all__ = [
     "Answer",
     "ArrowSource",
     "Bounds",
+    "Clauses",
+    "ColumnNamespace",
     "Compare",
     "Contains",
     "Evaluator",
     "Expression",
+    "Filter",
     "IsNull",
     "Leaf",
     "LeafIndex",
     "LeafPlan",
     "LeafRows",
     "Match",
+    "Metric",
     "Not",
     "Predicate",
     "RowFilter",
+    "SampleClause",
     "SqlParameters",
+    "ValueExpr",
+    "VectorClause",
+    "bind_filter",
     "can_match",
+    "clauses_of",
+    "col",
     "columns_of",
     "conjunction",
     "connect_open",

@@ -7,10 +7,11 @@ the results with DuckDB's.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from warpdata.limits import KIB
-from warpdata.primitives.arrow_buffers import as_bits, as_bools, as_numpy, scalar_of
+from warpdata.primitives.arrow_buffers import array_of, as_bits, as_bools, as_numpy, scalar_of
 from warpdata.query.expr import (
     MIRRORED,
     And,
@@ -18,6 +19,7 @@ from warpdata.query.expr import (
     Column,
     Compare,
     CompareTerms,
+    Contains,
     In,
     IsNull,
     Match,
@@ -33,11 +35,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["evaluate_mask"]
+__all__ = ["array_of_values", "evaluate_mask", "is_in"]
 
 _PATTERN_KERNELS = {"prefix": "starts_with", "suffix": "ends_with"}
 _ARITHMETIC_KERNELS = {"+": "add", "-": "subtract", "*": "multiply"}
 _CACHED_DICTIONARIES = 64
+_MAX_CACHED_VALUES = 64
+_MAX_COMPARED_VALUES = 4
+"""More values of a list are looked up by their hash."""
 _MAX_CACHED_DICTIONARY_BYTES = 4 * KIB
 
 
@@ -48,7 +53,7 @@ def evaluate_mask(predicate: Predicate, rows: pa.Table) -> NDArray[np.bool_]:
     """
     import pyarrow as pa
 
-    if isinstance(predicate, Compare | Match):
+    if isinstance(predicate, Compare | In | Match):
         column = rows[predicate.column]
         if pa.types.is_dictionary(column.type) and column.num_chunks == 1:
             mask = _mask_by_code(column.chunk(0), predicate)
@@ -62,6 +67,7 @@ def evaluate_mask(predicate: Predicate, rows: pa.Table) -> NDArray[np.bool_]:
 
 def _evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
     """Return true, false or null for each row."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(predicate, And):
@@ -74,14 +80,62 @@ def _evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray | pa.Arra
         return pc.is_null(rows[predicate.column])
     if isinstance(predicate, CompareTerms):
         return _compare_terms(predicate, rows)
-    if isinstance(predicate, In):
-        equal = [Compare(predicate.column, "=", value) for value in predicate.values]
-        return functools.reduce(pc.or_kleene, (_evaluate(part, rows) for part in equal))
-    assert isinstance(predicate, Compare | Match), "only the SQL engine evaluates Unknown and Contains"
+    if isinstance(predicate, Contains):
+        column = rows[predicate.column]
+        return pa.chunked_array([_evaluate_contains(chunk, predicate) for chunk in column.chunks], pa.bool_())
+    assert isinstance(predicate, Compare | In | Match), "only the SQL engine evaluates Unknown"
     return _evaluate_column(rows[predicate.column], predicate)
 
 
-def _evaluate_column(column: pa.ChunkedArray, predicate: Compare | Match) -> pa.ChunkedArray:
+def is_in(values: pa.Array | pa.ChunkedArray, listed: pa.Array) -> pa.Array | pa.ChunkedArray:
+    """Return whether each value is one of those listed; null for a null. Both have the same type."""
+    import pyarrow.compute as pc
+
+    found = pc.is_in(values, value_set=listed)
+    return pc.if_else(pc.is_valid(values), found, None) if values.null_count else found
+
+
+def _listed(predicate: In, arrow_type: pa.DataType) -> pa.Array:
+    listed = predicate.arrays.get(arrow_type)
+    if listed is None:
+        listed = predicate.arrays[arrow_type] = array_of_values(predicate.values, arrow_type)
+    return listed
+
+
+def array_of_values(values: Iterable[Any], arrow_type: pa.DataType) -> pa.Array:
+    """Return those of the values that the type can hold, as an array of the type for `is_in`."""
+    import pyarrow as pa
+
+    listed = list(values)
+    if pa.types.is_integer(arrow_type):
+        bits, is_signed = arrow_type.bit_width, pa.types.is_signed_integer(arrow_type)
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if is_signed else (0, 2**bits)
+        listed = [value for value in listed if low <= value < high]
+    elif pa.types.is_floating(arrow_type) and 0.0 in listed:  # the hashes of the two zeros differ
+        listed = [*(value for value in listed if value), 0.0, -0.0]
+    elif pa.types.is_timestamp(arrow_type):
+        tick = {"s": 1_000_000, "ms": 1000}.get(arrow_type.unit, 1)
+        listed = [value for value in listed if value.microsecond % tick == 0]
+    return array_of(listed, arrow_type)
+
+
+def _evaluate_contains(lists: pa.Array, predicate: Contains) -> pa.BooleanArray:
+    """Return whether each list has the value. Null elements equal nothing."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    elements = lists.flatten()  # those of null lists are left out
+    scalar_type = pa.int64() if pa.types.is_integer(elements.type) else elements.type
+    equal = pc.equal(elements, scalar_of(predicate.value, scalar_type))
+    hits = as_numpy(pc.list_parent_indices(lists).cast(pa.int64()))[as_bools(equal.fill_null(False))]
+    mask = np.zeros(len(lists), bool)
+    mask[hits] = True
+    found = as_bits(mask)
+    return pc.if_else(lists.is_valid(), found, None) if lists.null_count else found
+
+
+def _evaluate_column(column: pa.ChunkedArray, predicate: Compare | In | Match) -> pa.ChunkedArray:
     """Evaluate a dictionary column once for each distinct value, not for each row."""
     import pyarrow as pa
 
@@ -90,12 +144,12 @@ def _evaluate_column(column: pa.ChunkedArray, predicate: Compare | Match) -> pa.
     return pa.chunked_array([_evaluate_codes(chunk, predicate) for chunk in column.chunks], pa.bool_())
 
 
-def _evaluate_codes(values: pa.DictionaryArray, predicate: Compare | Match) -> pa.BooleanArray:
+def _evaluate_codes(values: pa.DictionaryArray, predicate: Compare | In | Match) -> pa.BooleanArray:
     mask = _mask_by_code(values, predicate)
     return _evaluate_values(values.dictionary, predicate).take(values.indices) if mask is None else as_bits(mask)
 
 
-def _mask_by_code(values: pa.DictionaryArray, predicate: Compare | Match) -> NDArray[np.bool_] | None:
+def _mask_by_code(values: pa.DictionaryArray, predicate: Compare | In | Match) -> NDArray[np.bool_] | None:
     """Evaluate a dictionary array, three times as fast as Arrow's `take`; None if it has nulls."""
     import numpy as np
 
@@ -103,7 +157,8 @@ def _mask_by_code(values: pa.DictionaryArray, predicate: Compare | Match) -> NDA
     if words.null_count or codes.null_count:
         return None
     _, offsets, data = words.buffers()
-    if words.offset or offsets.size + data.size > _MAX_CACHED_DICTIONARY_BYTES:
+    is_long = isinstance(predicate, In) and len(predicate.values) > _MAX_CACHED_VALUES
+    if is_long or words.offset or offsets.size + data.size > _MAX_CACHED_DICTIONARY_BYTES:
         truth = as_bools(_evaluate_values(words, predicate))
     else:
         truth = _evaluate_words(words.type, len(words), offsets.to_pybytes(), data.to_pybytes(), predicate)
@@ -113,7 +168,7 @@ def _mask_by_code(values: pa.DictionaryArray, predicate: Compare | Match) -> NDA
 
 @functools.lru_cache(maxsize=_CACHED_DICTIONARIES)
 def _evaluate_words(
-    arrow_type: pa.DataType, count: int, offsets: bytes, data: bytes, predicate: Compare | Match
+    arrow_type: pa.DataType, count: int, offsets: bytes, data: bytes, predicate: Compare | In | Match
 ) -> NDArray[np.bool_]:
     """Evaluate the values of a small dictionary. Cached, because successive row groups often share a dictionary."""
     import pyarrow as pa
@@ -122,13 +177,18 @@ def _evaluate_words(
     return as_bools(_evaluate_values(words, predicate))
 
 
-def _evaluate_values(values: pa.Array | pa.ChunkedArray, predicate: Compare | Match) -> pa.Array | pa.ChunkedArray:
+def _evaluate_values(values: pa.Array | pa.ChunkedArray, predicate: Compare | In | Match) -> pa.Array | pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(predicate, Compare):
         scalar_type = pa.int64() if pa.types.is_integer(values.type) else values.type
         return _compare_scalar(values, predicate.op, scalar_of(predicate.value, scalar_type))
+    if isinstance(predicate, In):
+        listed = _listed(predicate, values.type)
+        if not 0 < len(listed) <= _MAX_COMPARED_VALUES:
+            return is_in(values, listed)
+        return functools.reduce(pc.or_kleene, (pc.equal(values, each) for each in listed))
     if predicate.how == "contains":
         return contains(values, predicate.text)
     return pc.call_function(_PATTERN_KERNELS[predicate.how], [values], pc.MatchSubstringOptions(predicate.text))

@@ -41,6 +41,10 @@ _OFFLINE: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+_PRIVATE: dict[str, str | bool | int | float | list[str]] = {
+    "allow_persistent_secrets": False,
+    "python_enable_replacements": False,
+}
 _BOUNDED: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
     "memory_limit": "2GiB",
@@ -77,10 +81,10 @@ def open_sealed(memory_bytes: int, threads: int) -> DuckDBPyConnection:
 
 
 def _connect_sealed(config: dict[str, str | bool | int | float | list[str]]) -> DuckDBPyConnection:
-    """Open a database that reads no file, no network and no Python variable, and whose settings are locked."""
+    """Open a database that reads no file, no secret, no network and no Python variable, with locked settings."""
     import duckdb
 
-    connection = duckdb.connect(config={**_OFFLINE, **config, "python_enable_replacements": False})
+    connection = duckdb.connect(config={**_OFFLINE, **_PRIVATE, **config})
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

@@ -7,6 +7,7 @@ integers, for which both engines check overflow. Every other node becomes `Unkno
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from warpdata.query.expr import (
     Compare,
     CompareTerms,
     Constant,
+    Contains,
     In,
     IsNull,
     Literal,
@@ -38,7 +40,7 @@ from warpdata.query.expr import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnResolver", "iter_nodes", "to_predicate"]
+__all__ = ["BUILTIN_SCHEMAS", "ColumnResolver", "iter_nodes", "to_predicate"]
 
 _Node = dict[str, Any]
 
@@ -61,7 +63,16 @@ _SQL_TIME_TYPES = {
 _ARROW_INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"})
 _ARROW_NUMBERS = _ARROW_INTEGERS | {"double", "float"}
 _MAX_ARITHMETIC_DEPTH = 32
-_SCHEMAS = {"main", "pg_catalog", "system"}
+_LIST_FUNCTIONS = frozenset({"list_contains", "list_has", "array_contains", "array_has", "contains"})
+_TEXT_FUNCTIONS = {
+    "contains": "contains",
+    "starts_with": "prefix",
+    "prefix": "prefix",
+    "^@": "prefix",
+    "ends_with": "suffix",
+    "suffix": "suffix",
+}
+BUILTIN_SCHEMAS = {"main", "pg_catalog", "system"}
 
 
 class ColumnResolver:
@@ -88,7 +99,7 @@ class ColumnResolver:
 
     def expand_method(self, node: _Node) -> None:
         """Turn `column.function(…)`, which DuckDB parses as a function of a schema, into `function(column, …)`."""
-        if node["class"] != "FUNCTION" or not node.get("schema") or node["schema"] in _SCHEMAS:
+        if node["class"] != "FUNCTION" or not node.get("schema") or node["schema"] in BUILTIN_SCHEMAS:
             return
         names = [name for name in (node.get("catalog"), node["schema"]) if name]
         node["children"].insert(0, {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": names})
@@ -130,27 +141,44 @@ def to_predicate(node: _Node, columns: ColumnResolver) -> Predicate:
     if kind in _COMPARISONS:
         return _comparison(node["left"], _COMPARISONS[kind], node["right"], columns)
     if kind == "FUNCTION":
-        return _pattern_match(node, columns)
+        return _function(node, columns)
     column = _column(node, columns)
     if column is not None and columns.schema.field(column).type == "bool":
         return Compare(column, "=", True)
     return Unknown()
 
 
-def _pattern_match(node: _Node, columns: ColumnResolver) -> Predicate:
+def _function(node: _Node, columns: ColumnResolver) -> Predicate:
+    """Translate LIKE and its relatives, and functions that ask for an element of a list."""
+    column = _column(node["children"][0], columns) if len(node["children"]) == 2 else None
+    if column is None:
+        return Unknown()
+    name, column_type = node["function_name"], columns.schema.field(column).type
+    if name in _LIST_FUNCTIONS and _is_list(column_type):
+        value = _constant(node["children"][1], column_type.value_type)
+        return Unknown() if value is None or isinstance(value, date) else Contains(column, value)
+    pattern = _constant(node["children"][1], column_type)
+    if not isinstance(pattern, str) or not pattern:
+        return Unknown()
+    if name in _TEXT_FUNCTIONS:
+        return Match(column, _TEXT_FUNCTIONS[name], pattern)
+    return _like(column, name, pattern)
+
+
+def _like(column: str, operator: str, pattern: str) -> Predicate:
     """Translate LIKE and NOT LIKE if the pattern has wildcards only at its ends."""
-    if node["function_name"] not in ("~~", "!~~") or len(node["children"]) != 2:
-        return Unknown()
-    column = _column(node["children"][0], columns)
-    pattern = None if column is None else _constant(node["children"][1], columns.schema.field(column).type)
-    if column is None or not isinstance(pattern, str):
-        return Unknown()
     text = pattern.removeprefix("%").removesuffix("%")
     starts, ends = pattern.startswith("%"), pattern.endswith("%")
-    if not text or set(text) & set("%_\\") or not (starts or ends):
+    if operator not in ("~~", "!~~") or not text or set(text) & set("%_\\") or not (starts or ends):
         return Unknown()
     match = Match(column, "contains" if starts and ends else "suffix" if starts else "prefix", text)
-    return Not(match) if node["function_name"] == "!~~" else match
+    return Not(match) if operator == "!~~" else match
+
+
+def _is_list(column_type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(column_type) or pa.types.is_large_list(column_type))
 
 
 def _membership(children: list[_Node], columns: ColumnResolver) -> Predicate:
@@ -221,6 +249,8 @@ def _plain_constant(constant: _Node, column_type: pa.DataType) -> Constant | Non
     if sql_type in (*_SQL_INTEGERS, "DECIMAL") and column_type in (pa.float64(), pa.float32()):
         scale = constant["type"]["type_info"]["scale"] if sql_type == "DECIMAL" else 0
         return _fraction(value, scale, is_single=column_type == pa.float32())
+    if sql_type == "DOUBLE" and column_type in (pa.float64(), pa.float32()):
+        return _double(value, is_single=column_type == pa.float32())
     if sql_type == "VARCHAR" and (pa.types.is_string(column_type) or pa.types.is_large_string(column_type)):
         return str(value)
     return None
@@ -234,19 +264,35 @@ def _fraction(digits: Any, scale: int, *, is_single: bool) -> float | None:
     return value if not is_single or struct.unpack("f", struct.pack("f", value))[0] == value else None
 
 
+def _double(value: Any, *, is_single: bool) -> float | None:
+    """Return a finite DOUBLE; None if it is compared with a FLOAT that cannot hold it."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    try:
+        is_held = not is_single or struct.unpack("f", struct.pack("f", value))[0] == value
+    except OverflowError:
+        return None
+    return float(value) if is_held else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A term and its Arrow type. A constant has neither yet: its type is that of the other operand."""
+    """A term and its Arrow type. A constant that is not a DOUBLE has neither yet: the other operand gives its type."""
 
     node: _Node
     term: Term | None = None
     type_name: str | None = None
 
+    @property
+    def has_column(self) -> bool:
+        """The value differs from row to row: arithmetic of constants alone is not translated."""
+        return isinstance(self.term, Column | Arithmetic)
+
 
 def _compare_terms(left: _Node, op: str, right: _Node, columns: ColumnResolver) -> CompareTerms | None:
     """Translate a comparison of two terms, at least one of which has a column."""
     one, other = _operand(left, columns), _operand(right, columns)
-    if one is None or other is None:
+    if one is None or other is None or not (one.has_column or other.has_column):
         return None
     type_names = {side.type_name for side in (one, other) if side.type_name is not None}
     # A comparison computes nothing, so narrow integers may be widened.
@@ -257,7 +303,9 @@ def _compare_terms(left: _Node, op: str, right: _Node, columns: ColumnResolver) 
 
 def _operand(node: _Node, columns: ColumnResolver, depth: int = _MAX_ARITHMETIC_DEPTH) -> _Operand | None:
     if node["class"] == "CONSTANT":
-        return _Operand(node)
+        value = node["value"]
+        number = _double(value["value"], is_single=False) if value["type"]["id"] == "DOUBLE" else None
+        return _Operand(node) if number is None else _Operand(node, Literal(number), "double")
     column = _column(node, columns)
     if column is not None:
         declared = str(columns.schema.field(column).type)
@@ -266,7 +314,7 @@ def _operand(node: _Node, columns: ColumnResolver, depth: int = _MAX_ARITHMETIC_
     if not is_arithmetic or len(node["children"]) != 2 or depth == 0:
         return None
     left, right = (_operand(child, columns, depth - 1) for child in node["children"])
-    if left is None or right is None:
+    if left is None or right is None or not (left.has_column or right.has_column):
         return None
     type_name = _common_type({side.type_name for side in (left, right) if side.type_name is not None})
     terms = None if type_name is None else _as_terms(left, right, type_name)

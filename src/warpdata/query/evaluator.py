@@ -71,6 +71,9 @@ class Evaluator:
     def _query(self, rows: pa.Table) -> NDArray[np.bool_]:
         import duckdb
 
+        for each in self._filter.value_sets:
+            rows = rows.append_column(each.name, each.evaluate(rows[each.column]))
+
         def evaluate(cursor: DuckDBPyConnection) -> NDArray[np.bool_]:
             stream = rows.__arrow_c_stream__()  # registering a table takes twice as long as a bare stream
             result = cursor.from_arrow(stream).project(f"({self._filter.sql}\n) IS TRUE AS keep")

@@ -6,9 +6,10 @@ arithmetic. Everything else in the filter becomes `Unknown`, from which no concl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 __all__ = [
     "MIRRORED",
@@ -52,8 +53,22 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
+    """The values are ascending, each once."""
+
     column: str
     values: tuple[Constant, ...]
+    arrays: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """The values as Arrow arrays, by type, made by `arrow_eval` when they are needed."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(sorted(set(self.values))))
+
+    def between(self, low: Constant | None, high: Constant | None) -> bool:
+        """Return whether a value lies between the bounds, or could if there are none."""
+        if low is None or high is None:
+            return bool(self.values)
+        at = bisect_left(self.values, low)
+        return at < len(self.values) and self.values[at] <= high  # type: ignore[operator]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import BadInputError, ErrorKind
 from warpdata.limits import MAX_FILTER_LENGTH
-from warpdata.query.duckdb import first_line, quoted, run_sealed
+from warpdata.query.duckdb import first_line, quote_identifier, quoted, run_sealed
 from warpdata.query.duckdb_ast import ColumnResolver, iter_nodes, to_predicate
 from warpdata.query.expansion import expansion_of
 from warpdata.query.expr import And, Predicate
+from warpdata.query.filter_sql import filter_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-__all__ = ["RowFilter", "conjunction", "parse_expression", "parse_filter"]
+    from warpdata.query.filter import Filter
+    from warpdata.query.value_set import ValueSet
+
+__all__ = ["RowFilter", "check_expression", "conjunction", "parse_expression", "parse_filter"]
 
 _FORBIDDEN_NODES = {"SUBQUERY", "WINDOW", "STAR", "PARAMETER", "LAMBDA", "DEFAULT"}
 _CACHED_FILTERS = 256
@@ -38,6 +42,23 @@ class RowFilter:
     predicate: Predicate
     expansion: int = 1
     """Bound on the values that SQL makes of a row, as a multiple of the row's size."""
+    value_sets: tuple[ValueSet, ...] = ()
+    """Long lists of values. `sql` has their names in place of columns of booleans."""
+    origin: Filter | None = None
+    """The filter that was parsed; None for text."""
+
+    @property
+    def source(self) -> str | Filter:
+        """What was parsed, to parse it against another schema."""
+        return self.sql if self.origin is None else self.origin
+
+    @property
+    def text(self) -> str:
+        """The filter as SQL text alone, with all values of long lists."""
+        text = self.sql
+        for each in self.value_sets:
+            text = text.replace(quote_identifier(each.name), filter_sql(each.membership))
+        return text
 
 
 def conjunction(filters: Sequence[RowFilter]) -> RowFilter:
@@ -49,6 +70,7 @@ def conjunction(filters: Sequence[RowFilter]) -> RowFilter:
         columns=tuple(dict.fromkeys(name for each in filters for name in each.columns)),
         predicate=And(tuple(each.predicate for each in filters)),
         expansion=sum(each.expansion for each in filters),
+        value_sets=tuple({made.name: made for each in filters for made in each.value_sets}.values()),
     )
 
 
@@ -59,7 +81,7 @@ def parse_filter(text: str, schema: pa.Schema) -> RowFilter:
     versions of Arrow cannot hash a schema that has metadata.
     """
     if not isinstance(text, str):
-        raise BadInputError(f"a filter is an SQL expression as text, not {text!r}", kind=ErrorKind.INVALID_FILTER)
+        raise BadInputError(f"a filter is SQL text or a Filter, not {text!r}", kind=ErrorKind.INVALID_FILTER)
     return _parse_filter(text, schema.remove_metadata())
 
 
@@ -68,12 +90,24 @@ def parse_expression(text: str, schema: pa.Schema) -> RowFilter:
     return _parse_filter(text, schema.remove_metadata(), is_boolean=False)
 
 
-@functools.lru_cache(maxsize=_CACHED_FILTERS)
-def _parse_filter(text: str, schema: pa.Schema, *, is_boolean: bool = True) -> RowFilter:
+def check_expression(text: str) -> None:
+    """Raise `BadInputError` unless the text is exactly one SQL expression, for whatever columns."""
+    _check_length(text)
+    _parse_sql(text)
+
+
+def _check_length(text: str) -> None:
     if len(text) > MAX_FILTER_LENGTH:
         raise BadInputError(
-            f"the filter has {len(text)} characters; the limit is {MAX_FILTER_LENGTH}", kind=ErrorKind.INVALID_FILTER
+            f"the filter has {len(text):,} characters; the limit is {MAX_FILTER_LENGTH:,}",
+            hint="Pass a long list of values with wd.col(…).isin([…]).",
+            kind=ErrorKind.INVALID_FILTER,
         )
+
+
+@functools.lru_cache(maxsize=_CACHED_FILTERS)
+def _parse_filter(text: str, schema: pa.Schema, *, is_boolean: bool = True) -> RowFilter:
+    _check_length(text)
     try:
         row_filter = _translate(text, _parse_sql(text), schema)
     except RecursionError as error:

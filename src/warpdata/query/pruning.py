@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpdata.query.expr import And, Compare, In, IsNull, Not, Or, Predicate
+from warpdata.query.expr import And, Compare, In, IsNull, Match, Not, Or, Predicate
 
 __all__ = ["Bounds", "can_match"]
 
@@ -44,7 +44,11 @@ def can_match(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
         return _compare_can_match(predicate, bounds.get(predicate.column))
     if isinstance(predicate, In):
         known = bounds.get(predicate.column)
-        return any(_compare_can_match(Compare(predicate.column, "=", value), known) for value in predicate.values)
+        if known is None or known.null_count == known.row_count:
+            return known is None
+        return predicate.between(known.minimum, known.maximum)
+    if isinstance(predicate, Match):
+        return _match_can_match(predicate, bounds.get(predicate.column))
     return True
 
 
@@ -56,7 +60,11 @@ def _can_fail(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
     if isinstance(predicate, Compare):
         return can_match(Compare(predicate.column, _OPPOSITE[predicate.op], predicate.value), bounds)
     if isinstance(predicate, In):
-        return all(can_match(Compare(predicate.column, "!=", value), bounds) for value in predicate.values)
+        known = bounds.get(predicate.column)
+        if known is None or known.null_count == known.row_count:
+            return known is None
+        is_one_value = known.minimum is not None and known.minimum == known.maximum and not known.may_have_nan
+        return not (is_one_value and predicate.between(known.minimum, known.maximum))
     if isinstance(predicate, IsNull):
         known = bounds.get(predicate.column)
         return known is None or known.null_count is None or known.null_count < known.row_count
@@ -89,3 +97,15 @@ def _compare_can_match(predicate: Compare, known: Bounds | None) -> bool:
     if known.may_have_nan and predicate.op in (">", ">=", "!="):
         return True
     return not _EXCLUDES[predicate.op](known.minimum, known.maximum, predicate.value)
+
+
+def _match_can_match(predicate: Match, known: Bounds | None) -> bool:
+    """Compare a prefix with the bounds. Texts with it lie between the prefix and its last continuation."""
+    if known is None:
+        return True
+    if known.null_count == known.row_count:
+        return False
+    if predicate.how != "prefix" or known.minimum is None or known.maximum is None:
+        return True
+    prefix = predicate.text
+    return bool(known.maximum >= prefix and known.minimum[: len(prefix)] <= prefix)

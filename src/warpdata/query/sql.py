@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.errors import BadInputError, ErrorKind, LimitExceededError, WarpError
-from warpdata.limits import MAX_QUERY_LENGTH
+from warpdata.limits import MAX_QUERY_CONDITIONS, MAX_QUERY_LENGTH
 from warpdata.primitives.parallel import CPU_POOL
 from warpdata.query.duckdb import first_line, open_sealed, quoted, run_sealed
+from warpdata.query.expansion import check_growth
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,9 +62,15 @@ def list_sources(query: str) -> tuple[str, ...]:
         row = run_sealed(lambda cursor: cursor.execute(f"SELECT json_serialize_sql({quoted(query)})").fetchone())
     except duckdb.Error as error:
         raise _translated(error) from error
-    parsed = json.loads(row[0]) if row else {}
-    if parsed.get("error", True):
-        raise _invalid(f"the query cannot be analysed: {parsed.get('error_message', 'no reason given')}")
+    try:
+        parsed = json.loads(row[0]) if row else {}
+        if parsed.get("error", True):
+            raise _invalid(f"the query cannot be analysed: {parsed.get('error_message', 'no reason given')}")
+        check_growth(parsed)
+    except RecursionError:
+        raise _invalid("the query is nested too deeply") from None
+    if max(_condition_counts(parsed), default=0) > MAX_QUERY_CONDITIONS:
+        raise _invalid(f"the query joins more than {MAX_QUERY_CONDITIONS:,} conditions by AND or OR; use IN instead")
     found = tuple(dict.fromkeys(name for name in _table_names(parsed) if "/" in name))
     spellings: dict[str, str] = {}
     for name in found:
@@ -74,12 +81,21 @@ def list_sources(query: str) -> tuple[str, ...]:
 
 def _table_names(tree: object) -> Iterator[str]:
     """Yield the names of all tables in a parsed query, in its order."""
+    return (node["table_name"] for node in _nodes(tree) if node.get("type") == "BASE_TABLE")
+
+
+def _condition_counts(tree: object) -> Iterator[int]:
+    """Yield the number of conditions of each AND and OR. Arrow evaluates them nested, and thousands end the process."""
+    return (len(node["children"]) for node in _nodes(tree) if node.get("class") == "CONJUNCTION")
+
+
+def _nodes(tree: object) -> Iterator[dict[str, Any]]:
+    """Yield all nodes of a parsed query, in its order."""
     nodes = [tree]
     while nodes:
         node = nodes.pop()
         if isinstance(node, dict):
-            if node.get("type") == "BASE_TABLE":
-                yield node["table_name"]
+            yield node
             nodes.extend(reversed(node.values()))
         elif isinstance(node, list):
             nodes.extend(reversed(node))
@@ -103,7 +119,7 @@ def run_query(
         given = list(parameters) if isinstance(parameters, Sequence) else parameters
         reader = connection.execute(query, given).to_arrow_reader(_BATCH_ROWS)
         schema = reader.schema
-    except duckdb.Error as error:
+    except (duckdb.Error, pa.ArrowException) as error:
         connection.close()
         raise _first(failures, error) from error
     except BaseException:

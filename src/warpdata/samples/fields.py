@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from warpdata.errors import BadInputError
+from warpdata.primitives.arguments import check_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +39,9 @@ class Field:
 
     _: KW_ONLY
     required: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,8 @@ class Embedding(Field):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dim, int) or not 1 <= self.dim <= _MAX_DIM:
+        check_fields(self)
+        if not 1 <= self.dim <= _MAX_DIM:
             raise BadInputError(f"dim={self.dim!r} is not a length between 1 and {_MAX_DIM:,}")
         if self.dtype not in _FLOAT_TYPES:
             raise BadInputError(f"dtype={self.dtype!r} is not known", hint=f"Known: {', '.join(_FLOAT_TYPES)}.")

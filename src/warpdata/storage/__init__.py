@@ -5,8 +5,9 @@ Knows nothing of datasets. docs/specs/store.md is the normative text.
 
 from warpdata.primitives.ranges import ByteRange, RangeRequest, coalesce, split_reply
 from warpdata.storage.buffered import BufferedBlob
+from warpdata.storage.external import check_external_url, open_external
 from warpdata.storage.from_url import normalize_url, open_store, resolve_s3
-from warpdata.storage.generations import GenerationReader
+from warpdata.storage.generations import GenerationReader, RenamedReader
 from warpdata.storage.local import LocalStore
 from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, MetadataCacheFiles
 from warpdata.storage.metrics import IOMetrics, IOStats, MeteredReader
@@ -56,14 +57,17 @@ __all__ = [
     "RangeSource",
     "Reader",
     "ReaderWrapper",
+    "RenamedReader",
     "Writer",
     "check_expiry",
+    "check_external_url",
     "check_private_directory",
     "coalesce",
     "explain_os_error",
     "is_private_file",
     "make_private_directories",
     "normalize_url",
+    "open_external",
     "open_private",
     "open_store",
     "read_blob",

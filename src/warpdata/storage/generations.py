@@ -1,8 +1,8 @@
-"""Blobs at other keys than their own: content that was collected once and is needed again.
+"""Blobs at other keys than their own: content that was collected once and is needed again, and external files.
 
 Code above asks for `blob_key(hash)`. For the few blobs that a version names in `generations`, this reader asks the
 store for the key with the generation. Caches stay above it, so they are keyed by content alone. Implements "Blobs" of
-docs/specs/store.md.
+docs/specs/store.md. A file outside of the store is read in the same way, under the key that its blob would have.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from warpdata.primitives.hashing import blob_key
 from warpdata.storage.types import ByteRange, GetResult, ObjectInfo, Reader
 from warpdata.storage.wrapper import ReaderWrapper
 
-__all__ = ["GenerationReader"]
+__all__ = ["GenerationReader", "RenamedReader"]
 
 
-class GenerationReader(ReaderWrapper):
-    """Implements `Reader`. Keys of the blobs in `generations` are translated; listings show keys as they are."""
+class RenamedReader(ReaderWrapper):
+    """Implements `Reader`. The given keys are translated; listings show keys as they are."""
 
-    def __init__(self, reader: Reader, generations: Mapping[str, str]) -> None:
+    def __init__(self, reader: Reader, keys: Mapping[str, str]) -> None:
         super().__init__(reader)
-        self._keys = {blob_key(digest): blob_key(digest, name) for digest, name in generations.items()}
+        self._keys = keys
 
     def read(self, key: str) -> GetResult:
         return self._reader.read(self._at(key))
@@ -63,3 +63,10 @@ class GenerationReader(ReaderWrapper):
 
     def _at(self, key: str) -> str:
         return self._keys.get(key, key)
+
+
+class GenerationReader(RenamedReader):
+    """Reads the blobs in `generations` at the keys of their generations."""
+
+    def __init__(self, reader: Reader, generations: Mapping[str, str]) -> None:
+        super().__init__(reader, {blob_key(digest): blob_key(digest, name) for digest, name in generations.items()})

@@ -14,6 +14,7 @@ from typing import Any, Literal, TextIO, TypeAlias, TypedDict, get_args
 from warpdata.errors import BadInputError
 from warpdata.primitives.arguments import check_keywords
 from warpdata.primitives.suggest import suggest
+from warpdata.query import Filter
 from warpdata.settings import detect_rank
 from warpdata.streaming.order import BatchSchedule, Remainder, Shuffle
 
@@ -57,7 +58,7 @@ class RowKeywords(StreamKeywords, total=False):
     """Keyword arguments of streams over the rows of a table."""
 
     columns: Sequence[str] | str | None
-    filter: str | None
+    filter: str | Filter | None
     decode: bool
     resize: ImageResize | None
     on_error: OnError

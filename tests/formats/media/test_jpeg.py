@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import PIL
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -198,6 +199,8 @@ MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I;16", "I", "F")
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_colour_mode_resizes_to_rgb_or_keeps_its_depth(mode: str) -> None:
+    if mode == "YCbCr" and int(PIL.__version__.partition(".")[0]) < 13:
+        pytest.skip("older versions of Pillow write it, but cannot read it")
     grey = draw_waves(40, 60)[..., 0]
     deep = {"I;16": np.uint16, "I": np.int32, "F": np.float32}.get(mode)
     image = Image.fromarray(draw_waves(40, 60)) if deep is None else Image.fromarray(grey.astype(deep) * 200)

@@ -55,3 +55,10 @@ def js_driver(library: Path) -> Iterator[Driver]:
     started = Driver([NODE, str(library / "dist" / "test" / "driver.js")], translated)
     yield started
     started.close()
+
+
+@pytest.fixture(scope="session", params=["go_driver", "js_driver"], ids=["go", "typescript"])
+def driver(request: pytest.FixtureRequest) -> Driver:
+    """Return the driver of each other language."""
+    found: Driver = request.getfixturevalue(request.param)
+    return found

@@ -51,6 +51,8 @@ class Driver:
 
     def __init__(self, command: list[str], translate: Translate = dict) -> None:
         self.translate = translate
+        self.command = command
+        """Records an episode, if it is called with the arguments of `recorder_process`."""
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )

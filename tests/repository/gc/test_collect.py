@@ -104,6 +104,37 @@ def test_collected_content_can_be_published_again(store: Writer) -> None:
     check_whole(store, "a/b")
 
 
+@pytest.mark.parametrize("back", [1, 2])
+def test_the_address_of_a_collected_version_says_so(back: int) -> None:
+    store = memory(f"collected {back}")
+    for number in (1, 2, 3):
+        publish(store, number)
+    collect(store, "last 1")
+    with pytest.raises(NotFoundError, match="was collected") as caught:
+        opened(store, f"a/b@main~{back}")
+    assert caught.value.kind is ErrorKind.VERSION_COLLECTED
+
+
+def test_edits_keep_the_generations_that_they_need_and_no_others() -> None:
+    store = memory("edited generations")
+    publish(store, 1)
+    publish(store, 2)
+    collect(store, "last 1")
+    publish(store, 1)
+    generations = opened(store).manifest.generations
+    assert len(generations) == 1
+    with opened(store).edit() as late:
+        late.append("main", {"n": [5]})
+        with opened(store).edit() as edit:
+            edit.append("main", {"n": [5]})
+    assert opened(store).manifest.generations == generations
+    assert sorted(numbers(store)) == [1, 5, 5]
+    check_whole(store, "a/b")
+    opened(store).compact(max_deleted=0)
+    assert opened(store).manifest.generations == {}
+    check_whole(store, "a/b")
+
+
 def test_condemned_content_gets_a_new_generation_until_the_list_expires() -> None:
     store = memory("generations")  # the list of a remote store stays in force for an hour
     first = publish(store, 1)

@@ -37,8 +37,47 @@ def test_ids_that_follow_from_the_position_are_omitted() -> None:
     assert encode_ids(IdSequence.consecutive(41, 3), 40) == (Ids(first=41), None)
 
 
+@given(IDS)
+def test_ids_of_development_versions_are_read(listed: list[int]) -> None:
+    sequence = IdSequence.of_ids(np.array(listed, np.int64))
+    data = np.stack([sequence.firsts, sequence.counts], axis=1).astype("<u8").tobytes()
+    found = decode_ids(Ids(hash="0" * 64, byte_size=len(data)), len(listed), 0, data)
+    assert found.ids.tolist() == listed
+
+
+def test_scattered_ids_take_few_bytes() -> None:
+    """1,000 scattered ids of a million take 3 kB."""
+    _, data = encode_ids(IdSequence.of_ids(np.arange(7, 1_000_000, 1000, dtype=np.int64)), 0)
+    assert data is not None
+    assert data[:8].hex() == "5749445300000001"
+    assert data[8:14].hex(" ") == "0e 00 ce 0f 00 ce"
+    assert len(data) < 3100
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_ids_of_one_form_or_corrupt(body: bytes) -> None:
+    data = b"WIDS\0\0\0\1" + body
+    reference = Ids(hash="0" * 64, byte_size=len(data))
+    for stored_count in (1, 2, 3, 20):
+        try:
+            found = decode_ids(reference, stored_count, 0, data)
+        except CorruptError:
+            continue
+        assert len(found) == stored_count
+        assert found.ids.min() >= 0
+        assert found.ids.max() < 2**53
+
+
+_MAGIC = b"WIDS\0\0\0\1"
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"123", np.array([1, 0], "<u8").tobytes(), np.array([2**60, 2], "<u8").tobytes()]
+    "data",
+    [
+        *(b"", b"123", np.array([1, 0], "<u8").tobytes(), np.array([2**60, 2], "<u8").tobytes()),
+        *(_MAGIC, _MAGIC + b"\2", _MAGIC + b"\2\x81", _MAGIC + b"\2\x81\0", _MAGIC + b"\1\1", _MAGIC + b"\2\2"),
+        *(_MAGIC + b"\xff" * 8 + b"\1\1", _MAGIC + b"\xff" * 7 + b"\x7f\1", _MAGIC + b"\2\0" * 20),
+    ],
 )
 def test_invalid_blobs_of_ids_are_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptError):

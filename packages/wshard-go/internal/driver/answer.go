@@ -237,9 +237,13 @@ func frames(path, block string) (any, error) {
 			return nil, err
 		}
 	}
+	times := []string{} // a number of JSON may lose digits
+	for _, time := range index.TimesNS() {
+		times = append(times, strconv.FormatInt(time, 10))
+	}
 	encoded, err := index.Encode(reader.Entry().Size)
 	return map[string]any{
-		"codec": index.Codec, "extradata": hashOf(index.Extradata), "times": index.TimesNS(), "extents": extents,
+		"codec": index.Codec, "extradata": hashOf(index.Extradata), "times": times, "extents": extents,
 		"spans": spans, "groups": index.Groups(), "encoded": hashOf(encoded),
 	}, err
 }

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from warpdata.cli.context import CliContext
-from warpdata.cli.format import plain_column, plain_rows, to_json
+from warpdata.cli.format import plain_rows, to_json
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
 from warpdata.cli.parameters import ShardType
 from warpdata.cli.terminal import Sink, TerminalSink, data_sink, escape_json
+from warpdata.primitives.arrow_text import plain_column
 
 if TYPE_CHECKING:
     import pyarrow as pa

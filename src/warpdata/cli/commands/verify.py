@@ -26,19 +26,20 @@ _KEYS = {
 
 @command("verify", json_keys=_KEYS)
 @address_argument()
-@click.option("--repair", is_flag=True, help="Restore missing and corrupt files from the cache of this machine.")
+@click.option("--repair", is_flag=True, help="Restore missing and corrupt files, from the cache or from --source.")
+@click.option("--source", metavar="STORE", help="Another store with a copy of the dataset, for --repair.")
 @click.pass_obj
 @click.pass_context
-def verify(ctx: click.Context, cli: CliContext, address: str, repair: bool) -> None:
+def verify(ctx: click.Context, cli: CliContext, address: str, repair: bool, source: str | None) -> None:
     """Read and hash every stored file of a version.
 
     Exits with code 8 and lists the files that are missing or corrupt. With --repair, files of which this machine has
-    a valid copy in its cache are restored first. To repair other files, publish their source again with
-    `warp publish --repair`.
+    a valid copy in its cache are restored first, and with --source also those of which another store has one. To
+    repair other files, publish them again with `warp publish --repair`.
     """
     with cli.progress(f"Opening {address}") as progress:
         opened = cli.open(address)
-        result = warpdata.verify(opened, repair=repair, progress=progress)
+        result = warpdata.verify(opened, repair=repair, source=source, progress=progress)
     name = f"{opened.id} {short(opened.version)}"
     if cli.as_json:
         print_json(
@@ -56,7 +57,7 @@ def verify(ctx: click.Context, cli: CliContext, address: str, repair: bool) -> N
         files = count_text(result.blobs, "file")
         print_line(f"{name} is valid: {files}, {bytes_text(result.size_bytes)} read and hashed")
     if result.repaired and not cli.as_json:
-        print_line(f"{count_text(len(result.repaired), 'file')} restored from the cache")
+        print_line(f"{count_text(len(result.repaired), 'file')} restored")
     for problem in result.problems if not cli.as_json else ():
         print_line(problem)
     if result.problems:
@@ -65,5 +66,8 @@ def verify(ctx: click.Context, cli: CliContext, address: str, repair: bool) -> N
 
 def _fail(ctx: click.Context, name: str, count: int) -> None:
     print_error(f"{name} has {count_text(count, 'problem')}")
-    print_hint("Publish the same files again with `warp publish --repair`, or read an older version.")
+    print_hint(
+        "Copy them from another store with `warp verify --repair --source STORE`, publish the same files again with "
+        "`warp publish --repair`, or read an older version."
+    )
     ctx.exit(CORRUPT)

@@ -30,14 +30,28 @@ def can_widen(narrow: pa.DataType, wide: pa.DataType) -> bool:
         return _can_hold_integers(narrow, wide)
     if types.is_floating(narrow):
         return bool(types.is_floating(wide) and narrow.bit_width <= wide.bit_width)
-    if types.is_string(narrow) or types.is_binary(narrow):
-        return bool(wide == (pa.large_string() if types.is_string(narrow) else pa.large_binary()))
+    for variants in (_texts(), _binaries()):
+        if narrow in variants:
+            return wide in variants
     if types.is_list(narrow) or types.is_large_list(narrow):
         is_list = types.is_large_list(wide) or (types.is_list(wide) and types.is_list(narrow))
         return is_list and can_widen(narrow.value_type, wide.value_type)
     if types.is_fixed_size_list(narrow) and types.is_fixed_size_list(wide):
         return narrow.list_size == wide.list_size and can_widen(narrow.value_type, wide.value_type)
     return False
+
+
+def _texts() -> tuple[pa.DataType, ...]:
+    """Return the types of text. They differ in their layout in memory, not in their values."""
+    import pyarrow as pa
+
+    return pa.string(), pa.large_string(), pa.string_view()
+
+
+def _binaries() -> tuple[pa.DataType, ...]:
+    import pyarrow as pa
+
+    return pa.binary(), pa.large_binary(), pa.binary_view()
 
 
 def _can_hold_integers(narrow: pa.DataType, wide: pa.DataType) -> bool:

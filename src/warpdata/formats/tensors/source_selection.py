@@ -29,6 +29,7 @@ from warpdata.formats.tensors.source_health import SourceHealth, SourceStats
 from warpdata.formats.tensors.tensor_file import is_canonical, is_partial, is_view_file, read_partial, read_tail
 from warpdata.formats.tensors.transfer import Engine
 from warpdata.limits import MAX_TENSOR_FILES, MAX_TENSOR_INDEX_BYTES
+from warpdata.primitives.arguments import check_fields
 from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.storage import ConcurrentSource, FileRangeSource, ObjectRangeSource, RangeSource
@@ -62,6 +63,7 @@ class SourcePolicy:
         for name in ("prefer", "replicas", "peers", "stores"):
             if isinstance(getattr(self, name), str | bytes | os.PathLike):
                 raise BadInputError(f"{name}={getattr(self, name)!r} is one value; expected a list")
+        check_fields(self)
         if len(set(self.prefer)) != len(self.prefer) or not set(self.prefer) <= set(_KINDS):
             raise BadInputError(f"prefer={list(self.prefer)!r} is not an order of {', '.join(_KINDS)}")
 

@@ -21,6 +21,7 @@ from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.primitives.suggest import suggest
+from warpdata.query import Filter, clauses_of
 from warpdata.streaming import Collate, OpenStream, Stream, StreamContext, StreamOptions, TorchLoader
 
 if TYPE_CHECKING:
@@ -70,8 +71,13 @@ class Episodes:
         """
         return self._table if self._table is not None else self._index.table
 
-    def filter(self, expression: str) -> Episodes:
-        """Select episodes by an SQL expression over the columns of `table()`. Several filters must all be true."""
+    def filter(self, expression: str | Filter) -> Episodes:
+        """Select episodes by SQL text or a `Filter` over the columns of `table()`. Several filters must all be true."""
+        if not clauses_of(expression).are_per_row:
+            raise UnsupportedError(
+                "episodes are filtered by their own values, not by near or sample",
+                hint="Take the ids of table().filter(…), and filter episodes with col('id').isin(ids).",
+            )
         return Episodes(self._index, self.table().filter(expression))
 
     @cached_property
@@ -160,7 +166,8 @@ class Episodes:
         reopen = self._index.context.reopen
         if reopen is None:
             raise UnsupportedError("these episodes cannot be opened by another process", hint="Use windows(…).")
-        return functools.partial(_reopen_windows, reopen, self.filter_text, request, options)
+        filters = () if self._table is None else tuple(each.source for each in self._table.filters)
+        return functools.partial(_reopen_windows, reopen, filters, request, options)
 
     def _by_id(self, key: str) -> StoredEpisode:
         numbers = self._index.numbers_by_id
@@ -174,8 +181,10 @@ class Episodes:
 
 
 def _reopen_windows(
-    reopen: Callable[[], Episodes], filter_text: str, request: WindowRequest, options: StreamOptions
+    reopen: Callable[[], Episodes], filters: Sequence[str | Filter], request: WindowRequest, options: StreamOptions
 ) -> Stream:
     """Open in this process a stream that another process described."""
     episodes = reopen()
-    return (episodes.filter(filter_text) if filter_text else episodes).open_windows(request, options)
+    for each in filters:
+        episodes = episodes.filter(each)
+    return episodes.open_windows(request, options)

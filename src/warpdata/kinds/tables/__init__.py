@@ -7,9 +7,9 @@ from warpdata.kinds.tables.assignment import assign_rows
 from warpdata.kinds.tables.columns import check_column_names, check_reference_column, retype_table
 from warpdata.kinds.tables.kind import TABLES, TableInfo
 from warpdata.kinds.tables.located_rows import ShardRows
-from warpdata.kinds.tables.row_diff import DifferentRows, RowDiff, diff_rows
+from warpdata.kinds.tables.row_diff import DifferentRows, RemadeColumns, RowDiff, diff_rows
 from warpdata.kinds.tables.row_indexes import IndexedTable, QueryPlan, RowIndexes
-from warpdata.kinds.tables.stage import StagedTable, TableInput, TableSpec, read_rows, stage_table
+from warpdata.kinds.tables.stage import StagedTable, TableInput, TableSpec, stage_table
 from warpdata.kinds.tables.table import LookaheadHook, SchemaTransform, Table, TakeRows
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "IndexedTable",
     "LookaheadHook",
     "QueryPlan",
+    "RemadeColumns",
     "RowDiff",
     "RowIndexes",
     "SchemaTransform",
@@ -32,7 +33,6 @@ __all__ = [
     "check_column_names",
     "check_reference_column",
     "diff_rows",
-    "read_rows",
     "retype_table",
     "stage_table",
 ]

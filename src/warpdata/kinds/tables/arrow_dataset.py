@@ -1,4 +1,4 @@
-"""A table as a `pyarrow.dataset.Dataset`, for engines that push columns and filters into the scan, such as DuckDB."""
+"""A table as a `pyarrow.dataset.Dataset`, for engines that pass columns and filters down."""
 
 from __future__ import annotations
 

@@ -120,19 +120,21 @@ def conform(columns: Mapping[str, ColumnValues], schema: pa.Schema) -> pa.Table:
 
 
 def _cast(column: ColumnValues, declared: pa.DataType) -> ColumnValues:
-    """Cast a column. Dictionaries are cast in chunks small enough for 32-bit offsets."""
+    """Cast a column. Dictionaries and large texts are cast in chunks small enough for 32-bit offsets."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if column.type == declared:
         return column
-    if not pa.types.is_dictionary(column.type) or pa.types.is_dictionary(declared):
+    is_dictionary = pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(declared)
+    values = column.type.value_type if is_dictionary else declared
+    is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    if not is_dictionary and (not is_large or column.nbytes <= _MAX_CHUNK_BYTES):
         return column.cast(declared)
     chunks = []
-    values = column.type.value_type
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-        longest = pc.max(pc.binary_length(chunk.dictionary)).as_py()
-        rows = _MAX_CHUNK_BYTES // max(longest or 0, 1)
+        longest = pc.max(pc.binary_length(chunk.dictionary if is_dictionary else chunk)).as_py()
+        rows = max(1, _MAX_CHUNK_BYTES // max(longest or 0, 1))
         chunks += [chunk.slice(start, rows).cast(values) for start in range(0, len(chunk), rows)]
     return pa.chunked_array(chunks, values).cast(declared)
 

@@ -118,6 +118,10 @@ class EditedShard:
         is_plain = len(self._files) == 1 and list(only.names) == only.file.schema.names
         return only.file if is_plain else EditedShard(self.shard, self._files, None)
 
+    def column_files(self) -> dict[str, tuple[str, str]]:
+        """Return the hash of the file of each column, with the name that the column has there."""
+        return {name: (part.file.shard.hash, stored) for part in self._files for name, stored in part.names.items()}
+
     def live_mask(self, group: int) -> NDArray[np.bool_] | None:
         """Return True for each stored row of a row group that readers see; None if they see all."""
         if self._deletes is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from warpdata.errors import BadInputError, ErrorKind
-from warpdata.limits import MIB
+from warpdata.limits import GIB, MIB
 from warpdata.primitives.reprs import HtmlImage
 
 if TYPE_CHECKING:
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["RowAccess", "preview_rows"]
+__all__ = ["RowAccess", "check_export_size", "preview_rows", "type_text"]
 
 _ITERATION_ROWS = 1000
 _MAX_SLICE_ROWS = 1_000_000
 _PREVIEW_EDGE = 96
 _MAX_PREVIEWS = 20
 _MAX_PREVIEW_BYTES = 16 * MIB
+_MAX_EXPORT_ROWS = 1_000_000
+_MAX_EXPORT_BYTES = 1 * GIB
 
 
 class RowAccess:
@@ -125,3 +127,19 @@ def _preview(reference: Any) -> object:
     except Exception:  # noqa: BLE001 - a notebook shows the rest of the table
         return reference.path
     return reference.path
+
+
+def type_text(kind: pa.DataType) -> str:
+    """Return the name of a type as a preview shows it."""
+    return f"ref<{kind.ref_type}>" if hasattr(kind, "ref_type") else str(kind)
+
+
+def check_export_size(table: str, row_count: int, size_bytes: int, qualifier: str) -> None:
+    """Raise `BadInputError` for more rows than may be read into memory without a limit."""
+    if row_count > _MAX_EXPORT_ROWS or size_bytes > _MAX_EXPORT_BYTES:
+        raise BadInputError(
+            f"the export of table {table!r} has {qualifier}{row_count:,} rows in {size_bytes:,} bytes; "
+            f"the limit is {_MAX_EXPORT_ROWS:,} rows and {_MAX_EXPORT_BYTES:,} bytes",
+            hint="Pass limit=…, stream with batches(), or pass allow_large=True.",
+            kind=ErrorKind.LARGE_EXPORT,
+        )

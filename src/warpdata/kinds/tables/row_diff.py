@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["DifferentRows", "RowDiff", "SideRows", "diff_rows"]
+__all__ = ["DifferentRows", "RemadeColumns", "RowDiff", "SideRows", "diff_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +30,11 @@ class DifferentRows:
     ids: NDArray[np.int64]
     rows: NDArray[np.int64]
 
-    def without(self, positions: NDArray[np.int64]) -> DifferentRows:
-        """Return the rows at other positions."""
+    def at(self, positions: NDArray[np.int64]) -> DifferentRows:
+        """Return the rows at these positions."""
         import numpy as np
 
-        kept = np.isin(self.positions, positions, assume_unique=True, invert=True)
+        kept = np.isin(self.positions, positions, assume_unique=True)
         return DifferentRows(self.placed, self.positions[kept], self.ids[kept], self.rows[kept])
 
 
@@ -67,11 +67,22 @@ class SideRows:
 
 
 @dataclass(frozen=True, eq=False)
+class RemadeColumns:
+    """Rows of one shard that both versions have, and the columns that have another file in the newer one."""
+
+    columns: tuple[str, ...]
+    old: DifferentRows
+    new: DifferentRows
+
+
+@dataclass(frozen=True, eq=False)
 class RowDiff:
     """The rows that left their place in the older version, and those that appear at one in the newer."""
 
     gone: SideRows
     come: SideRows
+    remade: tuple[RemadeColumns, ...] = ()
+    """Rows that stay at their place, in shards of which columns were computed again."""
 
     @cached_property
     def added(self) -> NDArray[np.int64]:
@@ -100,13 +111,15 @@ def diff_rows(old: Table | None, new: Table | None) -> RowDiff:
 
     Reads deletion vectors and ids of the shards that differ, and no rows.
     """
+    import numpy as np
+
     some = new or old
     if some is None:
         return RowDiff(SideRows(()), SideRows(()))
     old, new = (table or replace(some, entry=replace(some.entry, shards=ShardList())) for table in (old, new))
     before, after = differing_shards(old.entry.shards, new.entry.shards, _load_pages(old, new))
     twins = {placed.rows_key: placed for placed in after}
-    gone, come, matched = [], [], set()
+    gone, come, remade, matched = [], [], [], set()
     for placed in before:
         twin = twins.get(placed.rows_key)
         if twin is None:
@@ -114,11 +127,13 @@ def diff_rows(old: Table | None, new: Table | None) -> RowDiff:
         else:
             matched.add(twin)
             if placed.shard.deletes != twin.shard.deletes:
-                here, there = _locate(old, placed), _locate(new, twin)
-                gone.append(here.without(there.positions))
-                come.append(there.without(here.positions))
+                here, there = _deleted(old, placed), _deleted(new, twin)
+                gone.append(_rows_at(old, placed, np.setdiff1d(there, here, assume_unique=True)))
+                come.append(_rows_at(new, twin, np.setdiff1d(here, there, assume_unique=True)))
+            if placed.shard.files != twin.shard.files:
+                remade += _find_remade(old, placed, new, twin)
     come += [_locate(new, placed) for placed in after if placed not in matched]
-    return RowDiff(_side(gone), _side(come))
+    return RowDiff(_side(gone), _side(come), tuple(remade))
 
 
 def _load_pages(*tables: Table) -> LoadPage:
@@ -131,6 +146,32 @@ def _load_pages(*tables: Table) -> LoadPage:
             return tables[0].load_page(page)
 
     return load
+
+
+def _find_remade(old: Table, before: LocatedShard, new: Table, after: LocatedShard) -> list[RemadeColumns]:
+    """Return the rows of a shard, if columns of both versions come from other files. Reads footers."""
+    stored, restored = old.opener.column_files(before.shard), new.opener.column_files(after.shard)
+    columns = tuple(name for name in stored if name in restored and stored[name] != restored[name])
+    here, there = _locate(old, before), _locate(new, after)
+    both = here.at(there.positions), there.at(here.positions)
+    return [RemadeColumns(columns, *both)] if columns and len(both[0].ids) else []
+
+
+def _deleted(table: Table, placed: LocatedShard) -> NDArray[np.int64]:
+    """Return the positions of deleted rows, ascending."""
+    import numpy as np
+
+    deletes = table.opener.deletes(placed.shard)
+    return np.empty(0, np.int64) if deletes is None else deletes.deleted
+
+
+def _rows_at(table: Table, placed: LocatedShard, positions: NDArray[np.int64]) -> DifferentRows:
+    """Return the rows at these positions, which readers see."""
+    import numpy as np
+
+    ids = table.opener.ids(placed.shard, placed.first_stored_row).at(positions)
+    numbers = positions - np.searchsorted(_deleted(table, placed), positions)
+    return DifferentRows(placed, positions, ids, placed.first_row + numbers)
 
 
 def _locate(table: Table, placed: LocatedShard) -> DifferentRows:

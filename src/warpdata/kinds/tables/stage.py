@@ -19,12 +19,12 @@ from warpdata.formats.parquet import (
     ParquetSource,
     describe_all,
     has_own_extension,
-    plain_rows,
     read_unified,
     write_parquet,
 )
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, copied_blob, hash_file
 from warpdata.kinds.tables.arrow_input import ArrowRows, convert, read_arrow, read_columns
+from warpdata.kinds.tables.external import describe_external
 from warpdata.kinds.tables.row_values import DetachedReference, detach_references
 from warpdata.kinds.tables.table import Table
 from warpdata.primitives.hashing import Fingerprint
@@ -32,12 +32,13 @@ from warpdata.primitives.parallel import IO_POOL, disk_threads
 from warpdata.primitives.paths import find_files
 from warpdata.primitives.progress import ProgressCounter
 from warpdata.repository.manifest import Shard, ShardList, TableEntry, iter_shards
+from warpdata.settings import Settings
 from warpdata.storage import BlobCopy
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StagedTable", "TableInput", "TableSpec", "read_rows", "stage_table"]
+__all__ = ["StagedTable", "TableInput", "TableSpec", "stage_table"]
 
 TableInput: TypeAlias = Any
 """A path or glob; a `Table` of a dataset; an Arrow table, batch, reader, or any object with the Arrow C stream or array
@@ -52,13 +53,14 @@ class TableSpec:
     """A table to publish. `rewrite` writes files again: one schema, even row groups, page checksums.
 
     With `appends`, the rows come after those of the stored table. With `follow_links`, links that leave a directory
-    of files are followed.
+    of files are followed. With `in_place`, the files stay where they are; these are the settings to find them with.
     """
 
     source: TableInput
     rewrite: bool = False
     appends: bool = False
     follow_links: bool = False
+    in_place: Settings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class StagedTable(StagedEntry):
 
 def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTable:
     """Turn the source of a table into Parquet files on this machine, described and hashed."""
+    if spec.in_place is not None:
+        return _stage_stored(describe_external(name, spec.source, spec.in_place, context), appends=spec.appends)
     if isinstance(spec.source, Table) and not spec.rewrite and _is_whole(spec.source, appends=spec.appends):
         return _stage_stored(spec.source, appends=spec.appends)
     references: _References = {}
@@ -127,23 +131,6 @@ def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTabl
         appends=spec.appends,
         references={column: tuple(types) for column, types in references.items()},
     )
-
-
-def read_rows(source: TableInput, name: str) -> pa.Table:
-    """Read any input of a table into memory, with references as they are stored."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    parts = []
-    for part in _parts(source, name, follow_links=False):
-        if isinstance(part, _Files):
-            parts += [pq.read_table(path) for path in part.paths]
-        else:
-            parts.append(pa.Table.from_batches(part.batches, part.schema))
-    try:
-        return plain_rows(pa.concat_tables(parts, promote_options="permissive"))
-    except pa.ArrowException as error:
-        raise SchemaMismatchError(f"the rows for table {name!r} have no common schema: {error}") from error
 
 
 def _is_whole(table: Table, *, appends: bool) -> bool:

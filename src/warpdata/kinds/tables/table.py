@@ -7,26 +7,35 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, CorruptError, ErrorKind, WarpError
+from warpdata.errors import BadInputError, CorruptError, WarpError
 from warpdata.formats.parquet import ShardOpener
 from warpdata.kinds.tables.assignment import RowRange, assign_rows, resolve_rank
+from warpdata.kinds.tables.clauses import apply_clauses
 from warpdata.kinds.tables.columns import check_column_names, check_columns, retype_batch, retype_table, select_fields
 from warpdata.kinds.tables.duckdb_relation import relate_files, relate_table
 from warpdata.kinds.tables.edited_shard import TableShard
 from warpdata.kinds.tables.located_rows import ShardRows, find_ids, locate_rows
-from warpdata.kinds.tables.row_access import RowAccess, preview_rows
+from warpdata.kinds.tables.row_access import RowAccess, check_export_size, preview_rows, type_text
 from warpdata.kinds.tables.row_indexes import IndexedTable, QueryPlan, RowIndexes, explain, is_selective
 from warpdata.kinds.tables.sample import check_sample, encode_strata, sample_bitmaps, sample_strata, sample_uniform
 from warpdata.kinds.tables.scan import Scan, check_counts, match_rows, rebatch, scan_tables, with_lookahead
 from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.kinds.tables.take import RowTaker, to_row_numbers
-from warpdata.limits import GIB
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.extras import require
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.reprs import html_table, short_repr
-from warpdata.query import Answer, RowFilter, conjunction, parse_filter, quote_identifier
+from warpdata.query import (
+    Answer,
+    Filter,
+    RowFilter,
+    bind_filter,
+    clauses_of,
+    conjunction,
+    parse_filter,
+    quote_identifier,
+)
 from warpdata.repository.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
 from warpdata.repository.rows import RowSelection
 from warpdata.settings import Settings
@@ -45,8 +54,6 @@ SchemaTransform: TypeAlias = Callable[["pa.Schema"], "pa.Schema"]
 LookaheadHook: TypeAlias = Callable[["pa.RecordBatch"], None]
 TakeRows: TypeAlias = Callable[["Sequence[int] | NDArray[np.int64]"], "pa.Table"]
 
-_MAX_EXPORT_ROWS = 1_000_000
-_MAX_EXPORT_BYTES = 1 * GIB
 _MAX_UNVERIFIED_ROWS = 2**27
 _MAX_SHARD_ROWS = 2**26
 _SHOWN_COLUMNS = 20
@@ -92,13 +99,13 @@ class Table(RowAccess):
             return html_table(title, [], [], notes=[*notes, str(error)])
         if len(schema.names) > len(shown):
             notes.append(f"{len(schema.names) - len(shown)} more columns")
-        types = [_type_text(schema.field(at).type) for at in range(len(shown))]
+        types = [type_text(schema.field(at).type) for at in range(len(shown))]
         return html_table(title, shown, [types, *preview_rows(rows, shown)], notes=notes)
 
     @property
     def filter_text(self) -> str:
         """All filters as one SQL expression; empty without a filter."""
-        return conjunction(self.filters).sql if self.filters else ""
+        return conjunction(self.filters).text if self.filters else ""
 
     def schema(self) -> pa.Schema:
         """Return the columns and their Arrow types. The first call reads one footer."""
@@ -124,12 +131,16 @@ class Table(RowAccess):
         listed = None if "_stored_schema" in self.__dict__ else self.entry.column_names
         return self._with(columns=tuple(check_columns(columns, listed or self._stored_schema.names)))
 
-    def filter(self, expression: str) -> Table:
-        """Keep the rows for which the SQL expression, and every earlier filter, is true.
+    def filter(self, expression: str | Filter) -> Table:
+        """Keep the rows for which the expression, SQL text or a `Filter`, and every earlier filter is true.
 
-        The expression may name any stored column, including columns that `select` omits.
+        It may name any stored column, also those that `select` omits. Its clauses `near` and `sample` read rows.
         """
-        return self._with(filters=(*self.filters, parse_filter(expression, self._stored_schema)))
+        if isinstance(expression, str):
+            return self._with(filters=(*self.filters, parse_filter(expression, self._stored_schema)))
+        clauses = clauses_of(expression)
+        bound = [bind_filter(part, self._stored_schema) for part in clauses.row_filters]
+        return apply_clauses(self._with(filters=(*self.filters, *bound)), clauses)
 
     def head(self, n: int = 5) -> pa.Table:
         """Return the first `n` rows, reading about as many bytes as they need."""
@@ -311,12 +322,12 @@ class Table(RowAccess):
         check_counts(1, limit)
         is_bounded = limit is not None or allow_large
         if not is_bounded and not self.filters:
-            self._refuse_large(self.unfiltered_count, self._estimated_bytes(), "about ")
+            check_export_size(self.name, self.unfiltered_count, self._estimated_bytes(), "about ")
         parts, row_count, size_bytes = [pa.Table.from_batches([], self.schema())], 0, 0
         for part in self.row_groups(limit=limit):
             row_count, size_bytes = row_count + part.num_rows, size_bytes + part.nbytes
             if not is_bounded:
-                self._refuse_large(row_count, size_bytes, "at least ")
+                check_export_size(self.name, row_count, size_bytes, "at least ")
             parts.append(part)
         return pa.concat_tables(parts)
 
@@ -346,7 +357,7 @@ class Table(RowAccess):
             listed = iter_shards(self.entry.shards, self.load_page)
             relation = relate_files(listed, self._stored_schema, self.shards.reader, self.settings)
         if self.filters:
-            relation = relation.filter(conjunction(self.filters).sql)
+            relation = relation.filter(self.filter_text)
         if self.columns is not None:
             relation = relation.project(", ".join(quote_identifier(name) for name in self.columns))
         return relation
@@ -390,7 +401,7 @@ class Table(RowAccess):
     @cached_property
     def opener(self) -> TableShards:
         """Opens the shards of this table as readers see them."""
-        return TableShards(self.shards, self.entry.changes)
+        return TableShards(self.shards, self.settings, self.entry.changes)
 
     @cached_property
     def _lookup(self) -> ShardLookup:
@@ -482,17 +493,3 @@ class Table(RowAccess):
         first = self._first_shard()
         row_bytes = first.row_bytes(self._selected_schema.names) if first is not None else 0.0
         return int(self.unfiltered_count * row_bytes)
-
-    def _refuse_large(self, row_count: int, size_bytes: int, qualifier: str) -> None:
-        """Raise `BadInputError` above the bounds."""
-        if row_count > _MAX_EXPORT_ROWS or size_bytes > _MAX_EXPORT_BYTES:
-            raise BadInputError(
-                f"the export of table {self.name!r} has {qualifier}{row_count:,} rows in {size_bytes:,} bytes; "
-                f"the limit is {_MAX_EXPORT_ROWS:,} rows and {_MAX_EXPORT_BYTES:,} bytes",
-                hint="Pass limit=…, stream with batches(), or pass allow_large=True.",
-                kind=ErrorKind.LARGE_EXPORT,
-            )
-
-
-def _type_text(kind: pa.DataType) -> str:
-    return f"ref<{kind.ref_type}>" if hasattr(kind, "ref_type") else str(kind)

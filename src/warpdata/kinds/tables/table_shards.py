@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
-from warpdata.errors import CorruptError, UnsupportedError
+from warpdata.errors import CorruptError
 from warpdata.formats.parquet import ShardFile, ShardOpener
 from warpdata.kinds.tables.edited_shard import EditedShard, NamedFile, TableShard, apply_changes
 from warpdata.primitives.hashing import blob_key, sha256_hex
@@ -14,11 +14,13 @@ from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.ranges import ByteRange
 from warpdata.repository.manifest import Deletes, Ids, SchemaChange, Shard
 from warpdata.repository.rows import DeletionVector, IdSequence, decode_deletes, decode_ids
-from warpdata.storage import read_verified
+from warpdata.settings import Settings
+from warpdata.storage import open_external, read_verified
 
 __all__ = ["TableShards"]
 
 _T = TypeVar("_T")
+_OpenFile: TypeAlias = Callable[[ShardOpener, Shard], ShardFile]
 
 _CACHED_SHARDS = 64
 _REPAIR = "Publish the version again, or restore the store; `warp verify` lists all corrupt blobs."
@@ -31,12 +33,13 @@ class TableShards:
     deleted rows are fetched in parallel, once.
     """
 
-    def __init__(self, files: ShardOpener, changes: tuple[SchemaChange, ...] = ()) -> None:
+    def __init__(self, files: ShardOpener, settings: Settings, changes: tuple[SchemaChange, ...] = ()) -> None:
         cached = functools.lru_cache(maxsize=_CACHED_SHARDS)
         self._files = files
+        self._settings = settings
         self._changes = changes
-        self._open_edited = cached(functools.partial(self._load, files.open))
-        self._peek_edited = cached(functools.partial(self._load, files.peek))
+        self._open_edited = cached(functools.partial(self._load, lambda opener, file: opener.open(file)))
+        self._peek_edited = cached(functools.partial(self._load, lambda opener, file: opener.peek(file)))
         self._deletes = cached(self._load_deletes)
         self._ids = cached(self._load_ids)
 
@@ -54,11 +57,20 @@ class TableShards:
         """Return whether all files of the shard are local, so that opening it fetches nothing."""
         if shard.format == 1:
             return self._files.is_local(shard)
+        if shard.external is not None and not shard.external.uri.startswith("file://"):
+            return False
         return all(self._files.reader.local_path(blob_key(blob.hash)) is not None for blob in shard.blobs())
 
     def deletes(self, shard: Shard) -> DeletionVector | None:
         """Return the deleted rows of a shard; None if it has none."""
         return None if shard.deletes is None else self._deletes(shard.deletes, shard.stored_count)
+
+    def column_files(self, shard: Shard) -> dict[str, tuple[str, str]]:
+        """Return the hash of the file of each column of a shard, with the name that the column has there."""
+        opened = self.peek(shard)
+        if isinstance(opened, EditedShard):
+            return opened.column_files()
+        return {name: (shard.hash, name) for name in opened.schema.names}
 
     def ids(self, shard: Shard, first_stored_row: int) -> IdSequence:
         """Return the sample ids of the stored rows of a shard. `first_stored_row` counts the stored rows before it."""
@@ -66,21 +78,20 @@ class TableShards:
             return decode_ids(shard.ids, shard.stored_count, first_stored_row, None)
         return self._ids(shard.ids, shard.stored_count)
 
+    def own_file(self, shard: Shard) -> ShardFile:
+        """Open the file of a shard that has all stored rows, without deletes and column files."""
+        return self._open_own(lambda opener, file: opener.peek(file), shard)
+
     def _is_plain(self, shard: Shard) -> bool:
         is_whole = shard.deletes is None and not shard.files and shard.external is None
         return is_whole and shard.revision == len(self._changes)
 
-    def _load(self, open_file: Callable[[Shard], ShardFile], shard: Shard) -> TableShard:
-        if shard.external is not None:
-            raise UnsupportedError(
-                f"shard {shard.hash} is the external file {shard.external.uri}, which cannot be read in place yet"
-            )
+    def _load(self, open_file: _OpenFile, shard: Shard) -> TableShard:
         if max([shard.revision, *(file.revision for file in shard.files)]) > len(self._changes):
             raise CorruptError(f"shard {shard.hash} has more schema changes than its table, {len(self._changes)}")
-        own = Shard(shard.hash, shard.byte_size, shard.stored_count, shard.footer)
         others = [Shard(file.hash, file.byte_size, shard.stored_count, file.footer) for file in shard.files]
         tasks: list[Callable[[], ShardFile | DeletionVector | None]] = [
-            functools.partial(open_file, own),
+            functools.partial(self._open_own, open_file, shard),
             *(functools.partial(self._files.peek, other) for other in others),
             functools.partial(self.deletes, shard),
         ]
@@ -94,6 +105,12 @@ class TableShards:
         if shard.deletes is None and not others and list(named[0].names) == files[0].schema.names:
             return files[0]
         return EditedShard(shard, named, self.deletes(shard))
+
+    def _open_own(self, open_file: _OpenFile, shard: Shard) -> ShardFile:
+        own, external = Shard(shard.hash, shard.byte_size, shard.stored_count, shard.footer), shard.external
+        if external is None:
+            return open_file(self._files, own)
+        return open_file(ShardOpener(open_external(external.uri, shard.blob, self._settings, external.etag)), own)
 
     def _load_deletes(self, deletes: Deletes, stored_count: int) -> DeletionVector:
         def decode(data: bytes | None) -> DeletionVector:

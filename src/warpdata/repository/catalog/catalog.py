@@ -126,16 +126,18 @@ class Catalog:
     def manifest(self, resolved: VersionRef) -> Manifest:
         """Fetch a manifest and verify that it hashes to the version.
 
-        A version that a branch, a label or a commit names has a manifest, so a missing one is corruption.
+        A version that a branch, a label or a commit names has a manifest, unless it was collected, so a missing one is
+        corruption.
         """
         try:
             data = self._manifest_bytes(resolved.dataset_id, resolved.version)
         except NotCachedError:
             raise
         except ObjectNotFoundError as error:
-            if resolved.commit is None and not self._is_head(resolved):
+            if resolved.label is None and not self._is_head(resolved):
                 self._check_collected(resolved, error)
-                self._fail(Address(resolved.dataset_id, resolved.version))
+                if resolved.commit is None:
+                    self._fail(Address(resolved.dataset_id, resolved.version))
             raise ManifestCorruptedError(
                 f"the manifest of version {resolved.version} of {resolved.dataset_id} is missing in {self._reader.url}",
                 hint="Publish the same content again to restore it, or open an older version.",

@@ -330,7 +330,7 @@ def _clean(run: _Collection) -> None:
     for info in writer.list_objects(CONDEMNED_PREFIX):
         if not is_in_force(info, now, is_finished=_is_finished(writer, info)):
             retry_unknown(lambda key=info.key: writer.delete(key), run.clock.pause)  # type: ignore[misc]
-    count, size_bytes = writer.remove_abandoned(now - ABANDONED)
+    count, size_bytes = retry_unknown(lambda: writer.remove_abandoned(now - ABANDONED), run.clock.pause)
     run.found.add(Garbage(GarbageGroup(None, "abandoned"), "upload", count, size_bytes))
     run.found.count_deleted(count, size_bytes)
 

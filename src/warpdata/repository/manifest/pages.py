@@ -37,6 +37,7 @@ __all__ = [
     "LoadPage",
     "LocatedShard",
     "PagedShards",
+    "RowsKey",
     "ShardLookup",
     "edit_shards",
     "extend_shards",
@@ -54,6 +55,9 @@ LoadPage: TypeAlias = Callable[[Page], bytes]
 
 OpenEach: TypeAlias = "Callable[[Callable[[Page], _Listed], Sequence[Page]], Iterable[_Listed]]"
 """Like `map`: applies a function to pages, perhaps several at a time."""
+
+RowsKey: TypeAlias = "tuple[str, Ids | int]"
+"""The stored rows of a shard and their sample ids: the hash, and the ids or the number of stored rows before it."""
 
 _CACHED_PAGES = 64
 _Entry = TypeVar("_Entry", Shard, Page)
@@ -194,7 +198,7 @@ class LocatedShard:
     shard: Shard
 
     @property
-    def rows_key(self) -> tuple[str, Ids | int]:
+    def rows_key(self) -> RowsKey:
         """Shards with equal keys have the same stored rows, with the same sample ids."""
         return self.shard.hash, self.first_stored_row if self.shard.ids is None else self.shard.ids
 

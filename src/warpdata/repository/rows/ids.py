@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["IdSequence", "decode_ids", "encode_ids"]
 
+_MAGIC = b"WIDS\0\0\0\1"
 _RUN_BYTES = 16
+_MAX_VARINT = 8
+_MAX_ID = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,25 +115,62 @@ def decode_ids(ids: Ids | None, stored_count: int, first_stored_row: int, data: 
     if ids.runs is not None:
         return IdSequence.of_runs(ids.runs)
     assert data is not None, "the caller fetches the blob"
-    sequence = _from_bytes(data)
+    sequence = _from_bytes(data, stored_count)
     if sequence is None or len(sequence) != stored_count:
         raise CorruptError(f"the sample ids in blob {ids.hash} do not fit {stored_count} rows")
     return sequence
 
 
 def _to_bytes(sequence: IdSequence) -> bytes:
+    """Encode two varints for each run: the distance from the end of the run before, and the count less one."""
     import numpy as np
 
-    return np.stack([sequence.firsts, sequence.counts], axis=1).astype("<u8").tobytes()
+    distances = np.diff(sequence.firsts + sequence.counts, prepend=0) - sequence.counts
+    values = np.stack([(distances << 1) ^ (distances >> 63), sequence.counts - 1], axis=1).reshape(-1)
+    lengths = np.ones(len(values), np.int64)
+    for bits in range(7, 63, 7):
+        lengths += values >= 1 << bits
+    ends = np.cumsum(lengths)
+    at = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+    parts = (np.repeat(values, lengths) >> 7 * at) & 0x7F
+    return _MAGIC + (parts | np.where(at < np.repeat(lengths, lengths) - 1, 0x80, 0)).astype(np.uint8).tobytes()
 
 
-def _from_bytes(data: bytes) -> IdSequence | None:
+def _from_bytes(data: bytes, stored_count: int) -> IdSequence | None:
+    """Return the runs, or None for bytes that are no list of runs with at most so many ids."""
     import numpy as np
 
+    if len(data) > len(_MAGIC) + _RUN_BYTES * stored_count:
+        return None
+    if data.startswith(_MAGIC):
+        return _from_varints(np.frombuffer(data, np.uint8, offset=len(_MAGIC)))
     if len(data) % _RUN_BYTES:
         return None
     pairs = np.frombuffer(data, "<u8").reshape(-1, 2)
-    if bool((pairs >= 2**53).any()) or bool((pairs[:, 1] == 0).any()) or int(pairs[:, 1].sum()) >= 2**53:
+    if bool((pairs >= _MAX_ID).any()) or bool((pairs[:, 1] == 0).any()) or int(pairs[:, 1].sum()) >= _MAX_ID:
         return None
     signed = pairs.astype(np.int64)
     return IdSequence(signed[:, 0], signed[:, 1])
+
+
+def _from_varints(data: NDArray[np.uint8]) -> IdSequence | None:
+    import numpy as np
+
+    ends = np.flatnonzero(data < 0x80) + 1
+    if not len(ends) or ends[-1] != len(data) or len(ends) % 2:
+        return None
+    starts = np.concatenate([[0], ends[:-1]])
+    lengths = ends - starts
+    if int(lengths.max()) > _MAX_VARINT or bool(((lengths > 1) & (data[ends - 1] == 0)).any()):
+        return None
+    at = np.arange(len(data)) - np.repeat(starts, lengths)
+    values = np.add.reduceat((data & 0x7F).astype(np.int64) << 7 * at, starts)
+    distances, counts = (values[0::2] >> 1) ^ -(values[0::2] & 1), values[1::2] + 1
+    estimated = np.cumsum((distances + counts).astype(np.float64))  # exact sums might overflow
+    if bool((counts >= _MAX_ID).any()) or not 0 <= estimated.min() <= estimated.max() <= 2.0 * _MAX_ID:
+        return None
+    last = np.cumsum(distances + counts)
+    firsts = last - counts
+    if int(firsts.min()) < 0 or int(last.max()) > _MAX_ID or float(counts.sum(dtype=np.float64)) >= _MAX_ID:
+        return None
+    return IdSequence(firsts, counts)

@@ -1,7 +1,7 @@
-"""If this fails, the Go and the Python library disagree on recordings: a live journal, its owner, or its recovery.
+"""If this fails, two libraries disagree on recordings: a live journal, its owner, or its recovery.
 
-The recorder is a process of the Go library that writes the same eight channels as `recorder_process.py`. Skipped
-without the Go compiler.
+The recorder is a process of the Go or the TypeScript library that writes the same eight channels as
+`recorder_process.py`. Skipped for a language whose compiler or libraries are not here.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ def add_step(writer: WShardStreamWriter, step: int) -> None:
     writer.write_timestep(values, reward=step, done=step == 7)
 
 
-def record(go_library: Path, path: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([str(go_library / "driver"), str(path), *arguments], stdout=subprocess.PIPE)
+def record(driver: Driver, path: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*driver.command, str(path), *arguments], stdout=subprocess.PIPE)
 
 
-def test_recordings_of_both_have_the_same_identity(go_library: Path, tmp_path: Path) -> None:
+def test_recordings_of_both_have_the_same_identity(driver: Driver, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours.wshard", tmp_path / "theirs.wshard"
-    for recorder, path in ((RECORDER, ours), ((str(go_library / "driver"),), theirs)):
+    for recorder, path in ((RECORDER, ours), (driver.command, theirs)):
         subprocess.run([*recorder, str(path), "7", "never", "100"], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     assert check(ours) == check(theirs) == 100
     assert identity(ours) == identity(theirs)
 
 
-def test_live_journal_of_go_is_read_and_owned(go_library: Path, go_driver: Driver, tmp_path: Path) -> None:
+def test_live_journal_is_read_and_owned(driver: Driver, tmp_path: Path) -> None:
     path = tmp_path / "a.wshard"
     journal = tmp_path / "a.wshard.partial"
-    child = record(go_library, path, "5", "never", "1000000000")
+    child = record(driver, path, "5", "never", "1000000000")
     assert child.stdout is not None
     try:
         for _ in range(3):
@@ -67,25 +67,25 @@ def test_live_journal_of_go_is_read_and_owned(go_library: Path, go_driver: Drive
             assert check(journal) >= flushed
         with pytest.raises(ConflictError):
             recover(journal)
-        assert go_driver.ask("recover", journal)[0] == "conflict"
-        assert go_driver.ask("claim", path)[0] == "conflict"
+        assert driver.ask("recover", journal)[0] == "conflict"
+        assert driver.ask("claim", path)[0] == "conflict"
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
-    assert go_driver.ask("claim", path)[0] == "already_exists"
+    assert driver.ask("claim", path)[0] == "already_exists"
     assert recover(journal).step_count == check(path)
 
 
-def test_journal_of_python_has_one_owner(go_driver: Driver, tmp_path: Path) -> None:
+def test_journal_of_python_has_one_owner(driver: Driver, tmp_path: Path) -> None:
     path = tmp_path / "b.wshard"
     with make_writer(path) as writer:
         for step in range(5):
             add_step(writer, step)
-        assert go_driver.ask("recover", writer.partial_path)[0] == "conflict"
-        assert go_driver.ask("claim", path)[0] == "conflict"
-    assert go_driver.ask("claim", path)[0] == "already_exists"
-    report = go_driver.answer("recover", writer.partial_path, remove=True)
+        assert driver.ask("recover", writer.partial_path)[0] == "conflict"
+        assert driver.ask("claim", path)[0] == "conflict"
+    assert driver.ask("claim", path)[0] == "already_exists"
+    report = driver.answer("recover", writer.partial_path, remove=True)
     assert (report["step_count"], report["is_complete"], report["unflushed_steps_at_most"]) == (5, False, 3)
     assert not writer.partial_path.exists()
     assert load_wshard(path).attributes["recovered"] == {"lost_bytes": 0}
@@ -98,49 +98,49 @@ def recover_here(journal: Path) -> tuple[str | None, Recovery | None]:
         return error.kind, None
 
 
-def compare_recoveries(go_driver: Driver, journal: Path) -> int | None:
+def compare_recoveries(driver: Driver, journal: Path) -> int | None:
     """Recover a copy of the journal with each library. Return the number of steps, or None if both refuse it."""
     copies = [journal.with_name(f"{name}-{journal.name}") for name in ("ours", "theirs")]
     for copy in copies:
         shutil.copy(journal, copy)
-    kind, there = go_driver.ask("recover", copies[1])
+    kind, there = driver.ask("recover", copies[1])
     refused, here = recover_here(copies[0])
-    assert kind == refused, go_driver.message
+    assert kind == refused, driver.message
     if here is None:
         return None
     theirs = Path(there["path"])
     assert (there["step_count"], there["is_complete"]) == (here.step_count, here.is_complete)
     assert (there["lost_bytes"], there["unflushed_steps_at_most"]) == (here.lost_bytes, here.unflushed_steps_at_most)
-    assert identity(theirs) == identity(here.path) == go_driver.answer("identity", here.path)
+    assert identity(theirs) == identity(here.path) == driver.answer("identity", here.path)
     return here.step_count
 
 
-def kill_writers(go_library: Path, go_driver: Driver, directory: Path, seeds: range) -> None:
+def kill_writers(driver: Driver, directory: Path, seeds: range) -> None:
     for seed in seeds:
-        left = kill_once(directory, seed, [str(go_library / "driver")])
+        left = kill_once(directory, seed, driver.command)
         if left is None:
             continue
         journal, flushed = left
         if not journal.exists():
             assert flushed == 0
             continue
-        steps = compare_recoveries(go_driver, journal)
+        steps = compare_recoveries(driver, journal)
         assert flushed == 0 if steps is None else steps >= flushed
         if steps is not None:
             assert check(journal.with_name(f"theirs-{journal.name}").with_suffix("")) == steps
 
 
-def test_flushed_steps_of_killed_go_writers_are_recovered(go_library: Path, go_driver: Driver, tmp_path: Path) -> None:
-    kill_writers(go_library, go_driver, tmp_path, range(12))
+def test_flushed_steps_of_killed_writers_are_recovered(driver: Driver, tmp_path: Path) -> None:
+    kill_writers(driver, tmp_path, range(12))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_many_killed_go_writers(go_library: Path, go_driver: Driver, tmp_path: Path) -> None:
-    kill_writers(go_library, go_driver, tmp_path, range(1000, 1200))
+def test_many_killed_writers(driver: Driver, tmp_path: Path) -> None:
+    kill_writers(driver, tmp_path, range(1000, 1200))
 
 
-def test_damaged_journals_are_recovered_alike(go_driver: Driver, tmp_path: Path) -> None:
+def test_damaged_journals_are_recovered_alike(driver: Driver, tmp_path: Path) -> None:
     with make_writer(tmp_path / "b.wshard") as writer:
         for step in range(11):
             add_step(writer, step)
@@ -152,11 +152,11 @@ def test_damaged_journals_are_recovered_alike(go_driver: Driver, tmp_path: Path)
         spoiled[chance.randrange(len(spoiled))] ^= 1 << chance.randrange(8)
         journal = tmp_path / f"{seed}.wshard.partial"
         journal.write_bytes(spoiled[: chance.randrange(len(spoiled))] if seed % 3 == 0 else spoiled)
-        found.add(compare_recoveries(go_driver, journal))
+        found.add(compare_recoveries(driver, journal))
     assert {None, 0, 3, 6, 9} <= found
 
 
-def test_file_of_a_finished_recording_counts_as_written(go_driver: Driver, tmp_path: Path) -> None:
+def test_file_of_a_finished_recording_counts_as_written(driver: Driver, tmp_path: Path) -> None:
     """A crash may come between the file and the removal of its journal."""
     path = tmp_path / "b.wshard"
     with make_writer(path) as writer:
@@ -167,8 +167,8 @@ def test_file_of_a_finished_recording_counts_as_written(go_driver: Driver, tmp_p
         writer.end_episode()
     shutil.move(tmp_path / "kept", journal)
     # The copy has no end record, so its episode is marked as recovered, and differs.
-    assert go_driver.ask("recover", journal)[0] == "already_exists"
+    assert driver.ask("recover", journal)[0] == "already_exists"
     path.unlink()
     recover(journal)
-    assert go_driver.answer("recover", journal, remove=True)["step_count"] == 1
+    assert driver.answer("recover", journal, remove=True)["step_count"] == 1
     assert not journal.exists()

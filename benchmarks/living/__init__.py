@@ -1,0 +1,1 @@
+"""Datasets that change: appends, edits, deletes, diffs and samples."""

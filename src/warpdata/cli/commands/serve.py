@@ -1,0 +1,77 @@
+"""`warp serve`: the service, until Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import warpdata
+from warpdata.cli.context import CliContext
+from warpdata.cli.exit_codes import end_without_hurry
+from warpdata.cli.options import command
+from warpdata.cli.output import note, print_facts, print_json
+from warpdata.cli.service_options import database_option, open_cli_service, require_server
+
+if TYPE_CHECKING:
+    from warpdata.server import Running
+
+__all__ = ["serve"]
+
+
+@command(
+    "serve",
+    json_keys={
+        "url": "the address of the service",
+        "sign_in_url": "a link that signs the first user in, once; null without sign-in",
+        "store": "the store that is served",
+    },
+    reads=True,
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, metavar="PORT", help="0: a free port."
+)
+@database_option()
+@click.option("--public-url", metavar="URL", help="The address that users open, such as that of a proxy with https.")
+@click.option("--no-sign-in", is_flag=True, help="Let everyone on this machine in, as an owner of everything.")
+@click.option("--no-jobs", is_flag=True, help="Run no jobs in this process; `warp worker` runs them.")
+@click.pass_obj
+def serve(cli: CliContext, /, host: str, port: int, database: str | None, **given: Any) -> None:
+    """Serve the datasets of a store over HTTP, until Ctrl-C.
+
+    Prints the address, and a link that signs the first user in once. The API is described at
+    /api/v1/openapi.json. The service listens only to this machine, unless --host and --public-url say more.
+
+    \b
+      warp serve
+      warp serve --store s3://lake/prod --database postgresql://warp@db/warp --host 0.0.0.0 \\
+          --public-url https://data.example.com
+    """
+    require_server("warp serve")
+    from warpdata.server import ServiceOptions, check_options
+    from warpdata.server import serve as serve_forever
+
+    options = ServiceOptions(
+        host=host,
+        port=port,
+        version=warpdata.__version__,
+        public_url=given["public_url"],
+        requires_sign_in=not given["no_sign_in"],
+        runs_jobs=not given["no_jobs"],
+    )
+    check_options(options)
+    with open_cli_service(cli, database, options) as service:
+        store = service.session.reader.url
+
+        def announce(running: Running) -> None:
+            if cli.as_json:
+                print_json({"url": running.url, "sign_in_url": running.sign_in_url, "store": store})
+            else:
+                print_facts({"address": running.url, "sign in": running.sign_in_url, "store": store})
+                note("The link works once. Press Ctrl-C to stop.")
+            sys.stdout.flush()
+
+        end_without_hurry()
+        serve_forever(service, announce)

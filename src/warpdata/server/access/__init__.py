@@ -1,0 +1,66 @@
+"""Who may do what: users, roles, tokens, sign-ins, signed URLs, and the audit log.
+
+`authorize` is the only place that decides.
+"""
+
+from warpdata.server.access.audit import AuditEntry, find_tampering, record
+from warpdata.server.access.credentials import (
+    IssuedToken,
+    NewToken,
+    create_token,
+    create_user,
+    end_sign_in,
+    find_sign_in,
+    find_token,
+    find_user,
+    issue_sign_in_code,
+    redeem_sign_in_code,
+    revoke_token,
+    set_role,
+)
+from warpdata.server.access.rate_limit import AttemptLimit
+from warpdata.server.access.roles import (
+    Action,
+    Place,
+    Principal,
+    Role,
+    Roles,
+    Scope,
+    authorize,
+    authorize_admin,
+    authorize_credentials,
+    load_roles,
+)
+from warpdata.server.access.signed_urls import FileGrant, sign_file, verify_file
+
+__all__ = [
+    "Action",
+    "AttemptLimit",
+    "AuditEntry",
+    "FileGrant",
+    "IssuedToken",
+    "NewToken",
+    "Place",
+    "Principal",
+    "Role",
+    "Roles",
+    "Scope",
+    "authorize",
+    "authorize_admin",
+    "authorize_credentials",
+    "create_token",
+    "create_user",
+    "end_sign_in",
+    "find_sign_in",
+    "find_tampering",
+    "find_token",
+    "find_user",
+    "issue_sign_in_code",
+    "load_roles",
+    "record",
+    "redeem_sign_in_code",
+    "revoke_token",
+    "set_role",
+    "sign_file",
+    "verify_file",
+]

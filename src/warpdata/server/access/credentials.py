@@ -1,0 +1,186 @@
+"""Users, sign-in links, signed-in browsers and personal tokens.
+
+Every secret has 160 random bits and is stored as its SHA-256. It is found by that hash, so a comparison leaks nothing
+about other secrets. A fast hash is enough, because secrets are random and not chosen by people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import delete, select
+
+from warpdata.errors import AlreadyExistsError, AuthenticationError, BadInputError, NotFoundError
+from warpdata.primitives.hashing import sha256_hex
+from warpdata.server.access.roles import Place, Principal, Role, Scope, load_roles
+from warpdata.server.database import MemberRow, SignInCodeRow, SignInRow, TokenRow, UserRow
+from warpdata.server.service import Service
+
+__all__ = [
+    "TOKEN_PREFIX",
+    "IssuedToken",
+    "NewToken",
+    "create_token",
+    "create_user",
+    "end_sign_in",
+    "find_sign_in",
+    "find_token",
+    "find_user",
+    "issue_sign_in_code",
+    "redeem_sign_in_code",
+    "revoke_token",
+    "set_role",
+]
+
+TOKEN_PREFIX = "wd_"  # noqa: S105 - not a password
+SIGN_IN_S = 14 * 24 * 3600
+SIGN_IN_CODE_S = 15 * 60
+MAX_TOKEN_DAYS = 366
+_INVALID_TOKEN = "the token is not valid: unknown, expired or revoked"  # noqa: S105 - not a password
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """What a token shall be good for. Without a reach, all that the user sees."""
+
+    name: str
+    scope: Scope
+    days: int
+    reach: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A token with its secret, which is shown once and cannot be read again."""
+
+    row: TokenRow
+    secret: str
+
+
+def create_user(service: Service, name: str, *, is_admin: bool = False) -> UserRow:
+    """Create a user. `AlreadyExistsError` if the name is taken."""
+    with service.database.write() as db:
+        if db.scalar(select(UserRow).where(UserRow.name == name)) is not None:
+            raise AlreadyExistsError(f"there is a user {name!r} already", hint="Choose another name.")
+        row = UserRow(id=service.new_id(), name=name, is_admin=is_admin, is_active=True, created=service.now())
+        db.add(row)
+    return row
+
+
+def find_user(service: Service, name: str) -> UserRow:
+    """Return the user of this name."""
+    with service.database.read() as db:
+        row = db.scalar(select(UserRow).where(UserRow.name == name))
+    if row is None:
+        raise NotFoundError(f"there is no user {name!r}", hint="`warp server user create` creates one.")
+    return row
+
+
+def set_role(service: Service, user_id: str, place: Place, role: Role) -> None:
+    """Give a user a role in a workspace or for a dataset, in place of the role before. `NONE` ends a membership."""
+    with service.database.write() as db:
+        key = (user_id, place.workspace, place.dataset or "")
+        row = db.get(MemberRow, key)
+        if role is Role.NONE and place.dataset is None:
+            if row is not None:
+                db.delete(row)
+        elif row is None:
+            db.add(MemberRow(user_id=user_id, workspace=key[1], dataset=key[2], role=role))
+        else:
+            row.role = role
+
+
+def issue_sign_in_code(service: Service, user_id: str) -> str:
+    """Return a code that signs the user in once, within a quarter of an hour."""
+    code = service.new_secret()
+    with service.database.write() as db:
+        db.execute(delete(SignInCodeRow).where(SignInCodeRow.expires <= service.now()))
+        db.add(SignInCodeRow(hash=_hashed(code), user_id=user_id, expires=service.later(SIGN_IN_CODE_S)))
+    return code
+
+
+def redeem_sign_in_code(service: Service, code: str) -> tuple[UserRow, str]:
+    """Return the user of a code and the secret of a new sign-in. The code is used up."""
+    with service.database.write() as db:
+        found = db.get(SignInCodeRow, _hashed(code))
+        if found is not None:
+            db.delete(found)
+        user = None if found is None or found.expires <= service.now() else db.get(UserRow, found.user_id)
+        secret = service.new_secret()
+        if user is not None and user.is_active:
+            expires = service.later(SIGN_IN_S)
+            db.execute(delete(SignInRow).where(SignInRow.expires <= service.now()))
+            db.add(SignInRow(hash=_hashed(secret), user_id=user.id, created=service.now(), expires=expires))
+    if user is None or not user.is_active:
+        raise AuthenticationError(
+            "the sign-in link was used before, or has expired", hint="`warp server link` prints a new one."
+        )
+    return user, secret
+
+
+def find_sign_in(service: Service, secret: str) -> Principal | None:
+    """Return the principal of a cookie; None if it has expired or was signed out."""
+    with service.database.read() as db:
+        row = db.get(SignInRow, _hashed(secret))
+        user = None if row is None or row.expires <= service.now() else db.get(UserRow, row.user_id)
+    if user is None or not user.is_active:
+        return None
+    return Principal(user.id, user.name, load_roles(service.database, user.id, is_admin=user.is_admin))
+
+
+def end_sign_in(service: Service, secret: str) -> None:
+    """Sign out. The cookie is worthless from now on."""
+    with service.database.write() as db:
+        db.execute(delete(SignInRow).where(SignInRow.hash == _hashed(secret)))
+
+
+def create_token(service: Service, user_id: str, new: NewToken) -> IssuedToken:
+    """Create a personal token. It may do what its user may, within its scope and reach, until it expires."""
+    if not 1 <= new.days <= MAX_TOKEN_DAYS:
+        raise BadInputError(f"days={new.days} is not within 1 … {MAX_TOKEN_DAYS}", hint="Tokens expire within a year.")
+    secret = service.new_secret(TOKEN_PREFIX)
+    row = TokenRow(
+        id=service.new_id(),
+        hash=_hashed(secret),
+        user_id=user_id,
+        name=new.name,
+        scope=new.scope,
+        workspace=new.reach.workspace if new.reach else "",
+        dataset=(new.reach.dataset or "") if new.reach else "",
+        created=service.now(),
+        expires=service.later(new.days * 24 * 3600),
+        revoked=None,
+    )
+    with service.database.write() as db:
+        db.add(row)
+    return IssuedToken(row, secret)
+
+
+def find_token(service: Service, secret: str) -> Principal:
+    """Return the principal of a token. `AuthenticationError` if it is unknown, expired or revoked."""
+    with service.database.read() as db:
+        row = db.scalar(select(TokenRow).where(TokenRow.hash == _hashed(secret)))
+        user = None if row is None else db.get(UserRow, row.user_id)
+    if row is None or user is None or not user.is_active or not is_live(row, service.now()):
+        raise AuthenticationError(_INVALID_TOKEN, hint="Create another token, and send it as `Authorization: Bearer`.")
+    reach = Place(row.workspace, row.dataset or None) if row.workspace else None
+    roles = load_roles(service.database, user.id, is_admin=user.is_admin)
+    return Principal(user.id, user.name, roles, Scope(row.scope), reach, row.id)
+
+
+def is_live(row: TokenRow, now: str) -> bool:
+    """Return whether a token can be used."""
+    return row.revoked is None and row.expires > now
+
+
+def revoke_token(service: Service, user_id: str, token_id: str) -> None:
+    """End a token of a user, and the signed URLs that were made with it. Repeating it changes nothing."""
+    with service.database.write() as db:
+        row = db.get(TokenRow, token_id)
+        if row is None or row.user_id != user_id:
+            raise NotFoundError(f"there is no token {token_id!r}")
+        row.revoked = row.revoked or service.now()
+
+
+def _hashed(secret: str) -> str:
+    return sha256_hex(secret.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,94 @@
+"""The application: routers, error answers, the guard, and the document that describes the API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio.to_thread
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from prometheus_client import CollectorRegistry
+
+from warpdata.server.access import AttemptLimit
+from warpdata.server.caller import CSRF_HEADER
+from warpdata.server.guard import MAX_BODY_BYTES, MAX_FILE_BYTES, Guard, RequestMetrics, allowed_hosts
+from warpdata.server.jobs import JobWorker
+from warpdata.server.problems import PROBLEMS, Problem, add_handlers
+from warpdata.server.routes import API_PREFIX, ROUTERS, unversioned
+from warpdata.server.service import Service
+
+__all__ = ["create_app"]
+
+_DESCRIPTION = f"""\
+Versioned datasets over HTTP. Every error is `application/problem+json` with a stable `code`.
+
+Send `Authorization: Bearer wd_…`, or sign in with a browser and send the header `{CSRF_HEADER}: 1` with changes.
+What you may not read does not exist: the answer is 404.
+
+Limits: bodies of {MAX_BODY_BYTES:,} bytes, files of {MAX_FILE_BYTES:,} bytes in one request, pages of 1,000 items.
+"""
+
+
+def create_app(service: Service) -> FastAPI:
+    """Return the ASGI application over an opened service."""
+    app = FastAPI(
+        title="warpdata",
+        version=service.options.version,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=f"{API_PREFIX}/openapi.json",
+        generate_unique_id_function=lambda route: route.name,
+        lifespan=_lifespan,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    app.state.metrics = RequestMetrics(CollectorRegistry())
+    app.state.is_ending = False
+    app.state.attempts = AttemptLimit(service.options.sign_in_attempts, service.session.timer)
+    add_handlers(app)
+    app.include_router(unversioned, responses=PROBLEMS)
+    for router in ROUTERS:
+        app.include_router(router, prefix=API_PREFIX, responses=PROBLEMS)
+    app.add_middleware(
+        Guard, hosts=allowed_hosts(service.options), metrics=app.state.metrics, timer=service.session.timer
+    )
+    app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Bound the threads that run calls of the library, and run jobs beside them."""
+    service: Service = app.state.service
+    anyio.to_thread.current_default_thread_limiter().total_tokens = service.options.threads
+    worker = JobWorker(service) if service.options.runs_jobs else None
+    if worker is not None:
+        worker.start()
+    yield
+    app.state.is_ending = True
+    if worker is not None:
+        worker.stop()
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document, with the problem schema and the ways to sign in."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
+        )
+        components = document.setdefault("components", {})
+        problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas = components.setdefault("schemas", {})
+        schemas.update(problem.pop("$defs", {}))
+        schemas["Problem"] = problem
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        components["securitySchemes"] = {
+            "token": {"type": "http", "scheme": "bearer", "description": "A personal token, `wd_…`."}
+        }
+        document["security"] = [{"token": []}]
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,45 @@
+"""The database of the service: users, permissions, jobs, audit and an index of the store.
+
+The store is the truth about datasets. Everything that `Index` tables hold can be built again by `warp server reindex`.
+"""
+
+from warpdata.server.database.engine import Database, open_database
+from warpdata.server.database.tables import (
+    AuditRow,
+    AuditTipRow,
+    DatasetRow,
+    EventRow,
+    IdempotencyRow,
+    JobLogRow,
+    JobRow,
+    MemberRow,
+    ServiceTable,
+    SignInCodeRow,
+    SigningKeyRow,
+    SignInRow,
+    TokenRow,
+    UploadFileRow,
+    UploadRow,
+    UserRow,
+)
+
+__all__ = [
+    "AuditRow",
+    "AuditTipRow",
+    "Database",
+    "DatasetRow",
+    "EventRow",
+    "IdempotencyRow",
+    "JobLogRow",
+    "JobRow",
+    "MemberRow",
+    "ServiceTable",
+    "SignInCodeRow",
+    "SignInRow",
+    "SigningKeyRow",
+    "TokenRow",
+    "UploadFileRow",
+    "UploadRow",
+    "UserRow",
+    "open_database",
+]

@@ -1,0 +1,1 @@
+"""Migrations of the database: one chain for SQLite and PostgreSQL, run by `open_database`."""

@@ -1,0 +1,119 @@
+"""What holds for every request before a route sees it: its host, its size, its headers, and its place in the metrics.
+
+The host is checked because a browser lets any web site reach a loopback address under a name of that site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from warpdata.errors import ErrorKind
+from warpdata.limits import MIB
+from warpdata.server.problems import problem
+from warpdata.server.service import ServiceOptions
+
+__all__ = ["MAX_BODY_BYTES", "MAX_FILE_BYTES", "Guard", "RequestMetrics", "allowed_hosts"]
+
+MAX_BODY_BYTES = 1 * MIB
+MAX_FILE_BYTES = 64 * MIB
+"""One file that is sent in one request."""
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+}
+
+
+class RequestMetrics:
+    """Counts and durations of requests, by route."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("method", "route", "status")
+        self.registry = registry
+        self.requests = Counter("warp_requests", "Requests that were answered.", labels, registry=registry)
+        self.seconds = Histogram("warp_request_seconds", "Time until an answer began.", labels[:2], registry=registry)
+
+
+def allowed_hosts(options: ServiceOptions) -> Sequence[str]:
+    """Return the names under which the service may be addressed: loopback, or that of the public URL."""
+    public = urlsplit(options.public_url).hostname if options.public_url else None
+    return (*_LOOPBACK, *([public] if public else ()))
+
+
+class Guard:
+    """The outermost layer of the application."""
+
+    def __init__(
+        self, app: ASGIApp, *, hosts: Sequence[str], metrics: RequestMetrics, timer: Callable[[], float]
+    ) -> None:
+        self._app = app
+        self._hosts = frozenset(hosts)
+        self._metrics = metrics
+        self._timer = timer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, started, counted = Headers(scope=scope), self._timer(), False
+        limit = MAX_FILE_BYTES if "/uploads/" in scope["path"] else MAX_BODY_BYTES
+        received = 0
+
+        async def send_guarded(message: Message) -> None:
+            nonlocal counted
+            if message["type"] == "http.response.start":
+                answer = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    answer.setdefault(name, value)
+                if not counted:
+                    counted = True
+                    self._count(scope, message["status"], self._timer() - started)
+            await send(message)
+
+        async def receive_bounded() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise HTTPException(413, _too_large(limit))  # where the body is read, inside the application
+            return message
+
+        if _hostname(headers.get("host", "")) not in self._hosts:
+            refused = problem(
+                400,
+                ErrorKind.BAD_INPUT,
+                "the service has another name than the Host header says",
+                "Open it under its own address; an operator sets --public-url.",
+            )
+            await refused(scope, receive, send_guarded)
+            return
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > limit:
+            await problem(413, ErrorKind.LIMIT_EXCEEDED, _too_large(limit))(scope, receive, send_guarded)
+            return
+        await self._app(scope, receive_bounded, send_guarded)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")  # the pattern, so that labels are bounded
+        method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") else "other"
+        self._metrics.requests.labels(method, route, str(status)).inc()
+        self._metrics.seconds.labels(method, route).observe(seconds)
+
+
+def _hostname(host: str) -> str:
+    """Return the name of a Host header without its port, in lower case."""
+    name, _, port = host.rpartition(":")
+    return (name if name and port.isdecimal() else host).lower()
+
+
+def _too_large(limit: int) -> str:
+    return f"the body is larger than the limit of {limit:,} bytes"

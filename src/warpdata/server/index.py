@@ -1,0 +1,92 @@
+"""The index of the store: one row for each dataset, so that lists need no listing of the store.
+
+The store is the truth. A dataset that was published without the service enters the index at the next synchronization,
+or when a request opens it. `warp server reindex` fills an empty index completely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import delete, select
+
+from warpdata.kinds import entries_by_kind
+from warpdata.repository.catalog import MAIN, Address, find_head, read_commit
+from warpdata.server.database import DatasetRow, EventRow
+from warpdata.server.service import Service
+
+__all__ = ["Synchronized", "forget_dataset", "index_dataset", "synchronize"]
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronized:
+    """The result of a synchronization: datasets in the store, and those whose row changed."""
+
+    datasets: int
+    changed: int
+    removed: int
+
+
+def synchronize(
+    service: Service, *, after: str = "", on_dataset: Callable[[str, int, int], None] | None = None
+) -> Synchronized:
+    """Bring the index to the state of the store. Costs one small read for each dataset that has not changed.
+
+    `after` continues an interrupted run behind this dataset. `on_dataset` hears of each dataset that is done.
+    """
+    found = service.session.catalog.list_datasets().dataset_ids
+    with service.database.read() as db:
+        known = set(db.scalars(select(DatasetRow.id)).all())
+    changed = 0
+    for at, dataset_id in enumerate(found, 1):
+        if dataset_id > after:
+            changed += index_dataset(service, dataset_id)
+            if on_dataset is not None:
+                on_dataset(dataset_id, at, len(found))
+    gone = sorted(known - set(found))
+    _forget(service, gone)
+    return Synchronized(len(found), changed, len(gone))
+
+
+def index_dataset(service: Service, dataset_id: str) -> bool:
+    """Bring the row of one dataset up to date. Return whether it changed."""
+    head = find_head(service.session.reader, dataset_id, MAIN)
+    if head is None:
+        return forget_dataset(service, dataset_id)
+    with service.database.read() as db:
+        row = db.get(DatasetRow, dataset_id)
+    if row is not None and row.commit == head.commit:
+        return False
+    _, manifest = service.session.catalog.open(Address(dataset_id, head.version))
+    commit = read_commit(service.session.reader, dataset_id, head.commit)
+    workspace, _, name = dataset_id.partition("/")
+    made = DatasetRow(
+        id=dataset_id,
+        workspace=workspace,
+        name=name,
+        version=head.version,
+        commit=head.commit,
+        updated=commit.time,
+        row_count=manifest.row_count,
+        size_bytes=manifest.data_bytes,
+        sections={kind.section: sorted(entries) for kind, entries in entries_by_kind(manifest) if entries},
+    )
+    data = {"dataset": dataset_id, "version": head.version, "commit": head.commit}
+    with service.database.write() as db:
+        db.merge(made)
+        db.add(EventRow(time=service.now(), kind="head", workspace=workspace, dataset=name, data=data))
+    return True
+
+
+def forget_dataset(service: Service, dataset_id: str) -> bool:
+    """Remove a dataset from the index. Return whether it was there."""
+    return _forget(service, [dataset_id]) > 0
+
+
+def _forget(service: Service, dataset_ids: Iterable[str]) -> int:
+    wanted = list(dataset_ids)
+    if not wanted:
+        return 0
+    with service.database.write() as db:
+        return len(db.scalars(delete(DatasetRow).where(DatasetRow.id.in_(wanted)).returning(DatasetRow.id)).all())

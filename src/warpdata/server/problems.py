@@ -1,0 +1,154 @@
+"""Errors as `application/problem+json`: the kind of the error is the stable `code`, and the hint is one next step."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from warpdata.errors import (
+    AuthenticationError,
+    BadInputError,
+    ConflictError,
+    DeniedError,
+    ErrorKind,
+    NotFoundError,
+    RateLimitedError,
+    StorageError,
+    UnsupportedError,
+    WarpError,
+)
+
+__all__ = ["PROBLEMS", "Problem", "add_handlers", "problem"]
+
+MEDIA_TYPE = "application/problem+json"
+_LOG = logging.getLogger("warpdata.server")
+_RETRY_AFTER_S = 5
+_STATUSES: tuple[tuple[type[WarpError], int], ...] = (
+    (RateLimitedError, 429),
+    (AuthenticationError, 401),
+    (DeniedError, 403),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (UnsupportedError, 422),
+    (BadInputError, 422),
+    (StorageError, 503),
+)
+_CODES = {
+    401: ErrorKind.AUTHENTICATION,
+    403: ErrorKind.ACCESS_DENIED,
+    404: ErrorKind.NOT_FOUND,
+    413: ErrorKind.LIMIT_EXCEEDED,
+    429: ErrorKind.RATE_LIMITED,
+    503: ErrorKind.STORAGE,
+}
+_MAX_FINDINGS = 20
+
+
+class InvalidField(BaseModel):
+    """A part of a request that does not fit, and why."""
+
+    where: str
+    message: str
+
+
+class Problem(BaseModel):
+    """Why a request failed (RFC 9457). `code` is stable; `hint` is one next step."""
+
+    model_config: ClassVar[ConfigDict] = {"extra": "forbid"}
+    type: str
+    title: str
+    status: int
+    code: str = Field(description="A kind of error, as in the errors reference.")
+    detail: str
+    hint: str | None = None
+    fields: list[InvalidField] | None = Field(None, description="The parts of the request that do not fit.")
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": HTTPStatus(status).phrase,
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    for status in (400, 401, 403, 404, 405, 409, 413, 422, 429, 503)
+}
+"""The answers that every route may give beside its own."""
+
+
+def problem(
+    status: int, code: str, detail: str, hint: str | None = None, fields: list[InvalidField] | None = None
+) -> JSONResponse:
+    """Return the answer to a request that failed."""
+    found = Problem(
+        type=f"urn:warpdata:error:{code}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        code=code,
+        detail=detail,
+        hint=hint,
+        fields=fields,
+    )
+    headers = {"Cache-Control": "no-store"}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(_RETRY_AFTER_S)
+    return JSONResponse(found.model_dump(exclude_none=True), status, headers, MEDIA_TYPE)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer every error with a problem document. Failures of the service itself are logged, and not shown."""
+    app.add_exception_handler(WarpError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(OperationalError, _on_database)
+    app.add_exception_handler(Exception, _on_defect)
+
+
+async def _on_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, WarpError)
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _LOG.error("%s %s failed: %s", request.method, request.url.path, error.message)
+        detail = "the store cannot answer now" if status == HTTPStatus.SERVICE_UNAVAILABLE else "stored data is damaged"
+        return problem(status, error.kind, detail, "An operator finds the reason in the log of the service.")
+    answer = problem(status, error.kind, error.message, error.hint)
+    if isinstance(error, RateLimitedError):
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
+
+
+async def _on_invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    found = [
+        InvalidField(where=".".join(map(str, one["loc"])), message=str(one["msg"]))
+        for one in error.errors()[:_MAX_FINDINGS]
+    ]
+    first = f"{found[0].where}: {found[0].message}" if found else "it does not fit the schema"
+    return problem(422, ErrorKind.BAD_INPUT, f"the request is not valid: {first}", None, found)
+
+
+async def _on_http(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code = _CODES.get(error.status_code, ErrorKind.BAD_INPUT)
+    answer = problem(error.status_code, code, str(error.detail))
+    for name, value in (error.headers or {}).items():
+        answer.headers[name] = value
+    return answer
+
+
+async def _on_database(request: Request, error: Exception) -> JSONResponse:
+    _LOG.error("%s %s: the database failed: %s", request.method, request.url.path, error)
+    return problem(503, ErrorKind.STORAGE, "the database cannot answer now")
+
+
+async def _on_defect(request: Request, error: Exception) -> JSONResponse:
+    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(500, ErrorKind.ERROR, "the service failed; its log has the reason")

@@ -1,0 +1,285 @@
+"""Bytes of files: one member of an artifact, by range, under its own name or by a signed URL.
+
+A file is looked up in the index of its artifact, so no path leaves the version. User bytes never run in the origin of
+the service: browsers get them sandboxed, and what could run is a download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, BinaryIO, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from warpdata.datasets import Dataset
+from warpdata.kinds.artifacts import Artifact
+from warpdata.limits import MAX_SIGNED_URL_S, MEMBER_CHUNK_BYTES
+from warpdata.server.access import Action, FileGrant, authorize, sign_file, verify_file
+from warpdata.server.caller import Caller, ServiceOf
+from warpdata.server.media_types import is_active, media_type
+from warpdata.server.routes.datasets import Readable
+from warpdata.server.routes.parameters import Answer, EntryName, RefQuery, dataset_place
+from warpdata.server.service import is_pinned
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["files"])
+MemberPath = Annotated[str, Path(max_length=4096, description="The path of the file in its artifact.")]
+RangeHeader = Annotated[str | None, Header(alias="Range", description="One range of bytes; several are ignored.")]
+IfNoneMatch = Annotated[str | None, Header(max_length=1024)]
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The whole file.", "content": {"*/*": {}}},
+    206: {"description": "A range of the file.", "content": {"*/*": {}}},
+    304: {"description": "The file has the ETag of `If-None-Match`."},
+    416: {"description": "The range begins behind the end of the file."},
+}
+_FOREVER = "private, max-age=31536000, immutable"
+_EXPOSED = "ETag, Content-Length, Content-Range, Accept-Ranges"
+_PATH = "/datasets/{workspace}/{name}/images/{path:path}"
+
+
+class FileUrl(Answer):
+    """A URL that reads one file until it expires. `sha256` is known for files that are stored one by one."""
+
+    url: str
+    method: Literal["GET"] = "GET"
+    expires_in: int
+    expires_at: str
+    sha256: str | None
+    size_bytes: int
+    version: str
+
+
+class FileView(Answer):
+    """A file of an artifact."""
+
+    path: str
+    size_bytes: int
+
+
+class FileList(Answer):
+    """Files of an artifact, by path."""
+
+    version: str
+    artifact: str
+    files: list[FileView]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of one version, found but not read."""
+
+    artifact: Artifact
+    path: str
+    size_bytes: int
+    sha256: str | None
+    checksum: int
+
+    @property
+    def etag(self) -> str:
+        return f'"{self.sha256}"' if self.sha256 else f'"xxh3-{self.checksum:016x}-{self.size_bytes:x}"'
+
+
+@router.get(_PATH + "/url", summary="Make a URL for a file", operation_id="get_file_url")
+def get_file_url(
+    *,
+    request: Request,
+    service: ServiceOf,
+    caller: Caller,
+    dataset_id: Readable,
+    path: MemberPath,
+    ref: RefQuery = None,
+    artifact: EntryName = None,
+    expires_in: Annotated[int, Query(ge=60, le=MAX_SIGNED_URL_S)] = 3600,
+    via: Annotated[Literal["service", "store"], Query(description="Who serves the bytes.")] = "service",
+) -> FileUrl:
+    """Make a URL that reads one file without signing in, for scripts and labelling tools.
+
+    The URL is of this version, also if the branch moves. It ends early with the token that made it, and when its user
+    may not read the dataset any more. `via=store` gives a URL of the store itself, where that can sign.
+    """
+    found, dataset = service.open(dataset_id, ref)
+    file = find_file(dataset, artifact, path)
+    expires = service.later(expires_in)
+    if via == "store":
+        url = file.artifact.signed_url(file.path, expires_in)
+    else:
+        grant = FileGrant(
+            dataset_id, found.version, file.artifact.name, file.path, caller.user_id, caller.token_id, expires
+        )
+        base = (service.options.public_url or str(request.base_url)).rstrip("/")
+        url = f"{base}/api/v1/files/{sign_file(service, grant)}/{_safe_name(path)}"
+    return FileUrl(
+        url=url,
+        expires_in=expires_in,
+        expires_at=expires,
+        sha256=file.sha256,
+        size_bytes=file.size_bytes,
+        version=found.version,
+    )
+
+
+@router.head(_PATH, summary="Show the size of a file", responses=_BYTES, operation_id="head_file")
+@router.get(_PATH, summary="Read a file", responses=_BYTES, response_class=Response, operation_id="get_file")
+def get_file(
+    *,
+    request: Request,
+    service: ServiceOf,
+    dataset_id: Readable,
+    path: MemberPath,
+    ref: RefQuery = None,
+    artifact: EntryName = None,
+    wanted: RangeHeader = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Read a file, or a range of it. Answers by version are cached for ever, those by branch are checked each time."""
+    _, dataset = service.open(dataset_id, ref)
+    caching = _FOREVER if is_pinned(ref) else "private, no-cache"
+    return _answer(find_file(dataset, artifact, path), FileRequest(request.method, wanted, if_none_match, caching))
+
+
+@router.head("/files/{signed}/{filename}", responses=_BYTES, operation_id="head_signed_file", include_in_schema=False)
+@router.get(
+    "/files/{signed}/{filename}",
+    summary="Read a file by its signed URL",
+    responses=_BYTES,
+    response_class=Response,
+    operation_id="get_signed_file",
+    openapi_extra={"security": []},
+)
+def get_signed_file(
+    *,
+    request: Request,
+    service: ServiceOf,
+    signed: Annotated[str, Path(max_length=8192)],
+    filename: Annotated[str, Path(max_length=256)],  # noqa: ARG001 - names the download, and grants nothing
+    wanted: RangeHeader = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Read the file that a signed URL grants. Any web page may use the URL; cookies are not looked at."""
+    grant, principal = verify_file(service, signed)
+    authorize(principal, Action.READ, dataset_place(grant.dataset_id))
+    _, dataset = service.open(grant.dataset_id, grant.version)
+    file = find_file(dataset, grant.artifact, grant.path)
+    answer = _answer(file, FileRequest(request.method, wanted, if_none_match, "private, max-age=3600"))
+    answer.headers["Access-Control-Allow-Origin"] = "*"
+    answer.headers["Access-Control-Expose-Headers"] = _EXPOSED
+    answer.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    return answer
+
+
+@router.get("/datasets/{workspace}/{name}/files", summary="List files")
+def list_files(
+    *,
+    service: ServiceOf,
+    dataset_id: Readable,
+    ref: RefQuery = None,
+    artifact: EntryName = None,
+    prefix: Annotated[str, Query(max_length=4096)] = "",
+    after: Annotated[str, Query(max_length=4096, description="The `next_cursor` of the page before.")] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> FileList:
+    """List the files of an artifact by path. Send the `version` of the first page as `ref` for the next ones."""
+    _, dataset = service.open(dataset_id, ref)
+    opened = dataset.artifact(artifact)
+    listed: list[FileView] = []
+    for member in opened.members(prefix):
+        if member.path > after:
+            listed.append(FileView(path=member.path, size_bytes=member.size_bytes))
+        if len(listed) > limit:
+            break
+    following = listed[limit - 1].path if len(listed) > limit else None
+    return FileList(version=dataset.version, artifact=opened.name, files=listed[:limit], next_cursor=following)
+
+
+def find_file(dataset: Dataset, artifact: str | None, path: str) -> StoredFile:
+    """Find a file in an artifact, by default the one called "images" or the only one."""
+    chosen = "images" if artifact is None and "images" in dataset.artifacts else artifact
+    opened = dataset.artifact(chosen)
+    member = opened.member(path)
+    is_whole = opened.entry.kind == "files" and opened.entry.compression is None
+    sha256 = opened.shard_of(path).hash if is_whole else None
+    return StoredFile(opened, path, member.size_bytes, sha256, member.xxh3)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """What a client asks of a file."""
+
+    method: str
+    range: str | None
+    if_none_match: str | None
+    caching: str
+
+
+def _answer(file: StoredFile, request: FileRequest) -> Response:
+    kind = media_type(file.path)
+    headers = {
+        "Accept-Ranges": "bytes",
+        "ETag": file.etag,
+        "Cache-Control": request.caching,
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "Content-Disposition": f"{'attachment' if is_active(kind) else 'inline'}; {_disposition(file.path)}",
+    }
+    if request.if_none_match is not None and file.etag in request.if_none_match:
+        return Response(status_code=304, headers=headers)
+    span = parse_range(request.range, file.size_bytes)
+    if span is None:
+        headers["Content-Range"] = f"bytes */{file.size_bytes}"
+        return Response(status_code=416, headers=headers)
+    headers["Content-Length"] = str(len(span))
+    status = 200
+    if request.range is not None and len(span) < file.size_bytes:
+        status = 206
+        headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{file.size_bytes}"
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers, media_type=kind)
+    if file.size_bytes <= MEMBER_CHUNK_BYTES:
+        body = file.artifact.read(file.path)
+        return Response(body[span.start : span.stop], status, headers, kind)
+    return StreamingResponse(_chunks(file.artifact.open(file.path), span), status, headers, kind)
+
+
+def _chunks(opened: BinaryIO, span: range) -> Iterator[bytes]:
+    """Yield the bytes of a range. Each chunk of the store is verified before a part of it is sent."""
+    with opened:
+        opened.seek(span.start)
+        left = len(span)
+        while left > 0:
+            data = opened.read(min(left, MEMBER_CHUNK_BYTES))
+            left -= len(data)
+            yield data
+
+
+def parse_range(header: str | None, size_bytes: int) -> range | None:
+    """Return the bytes of a `Range` header; all of them for one that is absent, malformed or has several ranges.
+
+    None if the range begins behind the end of the file.
+    """
+    whole = range(size_bytes)
+    unit, _, text = (header or "").partition("=")
+    first, dash, last = text.strip().partition("-")
+    is_number = all(part == "" or (part.isascii() and part.isdecimal() and len(part) < 20) for part in (first, last))
+    if unit.strip().lower() != "bytes" or not dash or not is_number or not (first or last):
+        return whole
+    if not first:
+        suffix = min(int(last), size_bytes)
+        return range(size_bytes - suffix, size_bytes) if suffix else None
+    start, stop = int(first), min(int(last) + 1, size_bytes) if last else size_bytes
+    if last and int(last) < start:
+        return whole
+    return range(start, stop) if start < size_bytes else None
+
+
+def _safe_name(path: str) -> str:
+    """Return the name of a file in letters that stay as they are in a URL."""
+    name = path.rpartition("/")[2]
+    return "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in name)[-128:]
+
+
+def _disposition(path: str) -> str:
+    return f"filename=\"{_safe_name(path)}\"; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}"

@@ -1,0 +1,160 @@
+"""Jobs: start, list, follow and cancel work in the background."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+from sqlalchemy import select
+
+from warpdata.server.access import Action, AuditEntry, Place, Principal, authorize, authorize_admin, record
+from warpdata.server.caller import Caller, Once, ServiceOf
+from warpdata.server.database import JobLogRow, JobRow
+from warpdata.server.jobs import NewJob, cancel_job, enqueue, find_job
+from warpdata.server.jobs.queue import no_job
+from warpdata.server.routes.parameters import Answer, Authorized, Body, RefText, dataset_place
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["jobs"])
+Writable = Annotated[str, Depends(Authorized(Action.WRITE))]
+JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
+
+
+class JobView(Answer):
+    """A job. `done` of `total` counts bytes or datasets, by its kind."""
+
+    id: str
+    kind: str
+    workspace: str
+    dataset: str
+    state: str
+    done: int
+    total: int
+    attempts: int
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
+    created: str
+    started: str | None
+    finished: str | None
+
+
+class JobList(Answer):
+    """Jobs, newest first."""
+
+    jobs: list[JobView]
+    next_cursor: str | None
+
+
+class JobLogLine(Answer):
+    """A line of a log."""
+
+    time: str
+    text: str
+
+
+class JobLogView(Answer):
+    """The log of a job, oldest line first."""
+
+    lines: list[JobLogLine]
+
+
+class NewJobBody(Body):
+    """A job for a dataset. `verify` reads and hashes every blob of a version."""
+
+    kind: Literal["verify"]
+    ref: RefText | None = None
+
+
+class NewServiceJobBody(Body):
+    """A job for the service. `synchronize` brings the index to the state of the store."""
+
+    kind: Literal["synchronize"]
+
+
+@router.post("/datasets/{workspace}/{name}/jobs", summary="Start a job", status_code=202, response_model=JobView)
+def create_job(service: ServiceOf, caller: Caller, dataset_id: Writable, body: NewJobBody, once: Once) -> Response:
+    """Start a job for a version of a dataset. The version is fixed now."""
+    found, _ = service.open(dataset_id, body.ref)
+    place = dataset_place(dataset_id)
+    new = NewJob(body.kind, caller.user_id, place, {"version": found.version})
+    return _start(caller, new, once)
+
+
+@router.post("/jobs", summary="Start a job for the service", status_code=202, response_model=JobView)
+def create_service_job(caller: Caller, body: NewServiceJobBody, once: Once) -> Response:
+    """Start a job for the whole service. Administrators may."""
+    authorize_admin(caller, "route /jobs")
+    return _start(caller, NewJob(body.kind, caller.user_id), once)
+
+
+@router.get("/jobs", summary="List jobs")
+def list_jobs(
+    service: ServiceOf,
+    caller: Caller,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9TZ:.-]{24}_[0-9a-f]{32}$")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> JobList:
+    """List the jobs of datasets that the caller may read, newest first."""
+    query = select(JobRow).order_by(JobRow.created.desc(), JobRow.id.desc())
+    if cursor is not None:
+        created, _, job_id = cursor.partition("_")
+        is_older = (JobRow.created < created) | ((JobRow.created == created) & (JobRow.id < job_id))
+        query = query.where(is_older)
+    with service.database.read() as db:
+        rows = [row for row in db.scalars(query.limit(10 * limit)) if _is_visible(caller, row)][: limit + 1]
+    following = f"{rows[limit - 1].created}_{rows[limit - 1].id}" if len(rows) > limit else None
+    return JobList(jobs=[JobView.model_validate(row) for row in rows[:limit]], next_cursor=following)
+
+
+@router.get("/jobs/{job_id}", summary="Show a job")
+def get_job(service: ServiceOf, caller: Caller, job_id: JobId) -> JobView:
+    return JobView.model_validate(_visible_job(service, caller, job_id))
+
+
+@router.get("/jobs/{job_id}/log", summary="Show the log of a job")
+def get_job_log(service: ServiceOf, caller: Caller, job_id: JobId) -> JobLogView:
+    """Show the first 1,000 lines of the log."""
+    _visible_job(service, caller, job_id)
+    query = select(JobLogRow).where(JobLogRow.job_id == job_id).order_by(JobLogRow.sequence).limit(1000)
+    with service.database.read() as db:
+        return JobLogView(lines=[JobLogLine.model_validate(row) for row in db.scalars(query)])
+
+
+@router.post("/jobs/{job_id}/cancel", summary="Cancel a job", status_code=202)
+def cancel(service: ServiceOf, caller: Caller, job_id: JobId) -> JobView:
+    """Cancel a job. Work that is done stays; repeating it changes nothing."""
+    row = _visible_job(service, caller, job_id)
+    if row.workspace:
+        authorize(caller, Action.WRITE, _place_of(row))
+    with service.database.write() as db:
+        cancelled = cancel_job(service, db, job_id)
+        record(service, db, caller, AuditEntry("cancel-job", job_id, _place_of(row) if row.workspace else None))
+    return JobView.model_validate(cancelled)
+
+
+def _start(caller: Principal, new: NewJob, once: Once) -> Response:
+    def work() -> JobView:
+        with once.service.database.write() as db:
+            row = enqueue(once.service, db, new)
+            record(once.service, db, caller, AuditEntry(f"start-{new.kind}", str(new.place or "service"), new.place))
+        return JobView.model_validate(row)
+
+    return once.answer(work, status=202)
+
+
+def _visible_job(service: ServiceOf, caller: Principal, job_id: str) -> JobRow:
+    row = find_job(service, job_id)
+    if not _is_visible(caller, row):
+        raise no_job(job_id)
+    return row
+
+
+def _is_visible(caller: Principal, row: JobRow) -> bool:
+    if not row.workspace:
+        return caller.roles.is_admin and caller.reach is None
+    return caller.may(Action.READ, _place_of(row))
+
+
+def _place_of(row: JobRow) -> Place:
+    return Place(row.workspace, row.dataset or None)

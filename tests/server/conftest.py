@@ -1,0 +1,177 @@
+"""A service over a small store, with SQLite and with PostgreSQL, and clients of several users."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+import warpdata as wd
+from warpdata.server import (
+    NewToken,
+    Place,
+    Role,
+    Scope,
+    Service,
+    ServiceOptions,
+    create_app,
+    create_token,
+    create_user,
+    open_service,
+    set_role,
+    synchronize,
+)
+
+_NUMBERS = count()
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The URL of a PostgreSQL of this machine, on a free loopback port, without its database."""
+    found = shutil.which("initdb") or next(
+        (str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None
+    )
+    if found is None:
+        pytest.skip("PostgreSQL is not installed on this machine")
+    as_user: list[str] = []
+    root = Path(tempfile.mkdtemp(prefix="warp-postgresql-"))
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        if shutil.which("runuser") is None:
+            pytest.skip("PostgreSQL does not run as root, and there is no runuser")
+        account = pwd.getpwnam("nobody")
+        os.chown(root, account.pw_uid, account.pw_gid)
+        as_user = ["runuser", "-u", "nobody", "--"]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    data = root / "data"
+    initdb = [found, "-D", str(data), "-U", "warp", "-A", "trust", "-E", "UTF8", "--no-sync"]
+    subprocess.run([*as_user, *initdb], check=True, capture_output=True, cwd="/")
+    settings = ("fsync=off", "max_connections=200", "unix_socket_directories=", "listen_addresses=127.0.0.1")
+    options = [part for setting in settings for part in ("-c", setting)]
+    server = [str(Path(found).with_name("postgres")), "-D", str(data), "-p", str(port), *options]
+    process = subprocess.Popen([*as_user, *server], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+    url = f"postgresql://warp@127.0.0.1:{port}"
+    try:
+        _wait_for(url)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _wait_for(url: str) -> None:
+    for _ in range(300):
+        with suppress(psycopg.OperationalError):
+            psycopg.connect(f"{url}/postgres").close()
+            return
+        time.sleep(0.1)
+    pytest.fail("PostgreSQL did not start")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/service.db"
+    url: str = request.getfixturevalue("postgresql")
+    name = f"test_{os.getpid()}_{next(_NUMBERS)}"
+    with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"{url}/{name}"
+
+
+@dataclass
+class Scene:
+    """A service over a store with `acme/pets` and `rival/secret`, and clients by user."""
+
+    service: Service
+    store: str
+    clients: dict[str, TestClient] = field(default_factory=dict)
+    users: dict[str, str] = field(default_factory=dict)
+
+    def token(self, user: str, scope: Scope = Scope.MANAGE, reach: Place | None = None) -> str:
+        return create_token(self.service, self.users[user], NewToken("test", scope, 30, reach)).secret
+
+    def client(self, secret: str | None) -> TestClient:
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        app = create_app(self.service)
+        return TestClient(app, base_url="http://127.0.0.1", headers=headers, follow_redirects=False)
+
+    def __getitem__(self, user: str) -> TestClient:
+        if user not in self.clients:
+            self.clients[user] = self.client(self.token(user))
+        return self.clients[user]
+
+
+def publish(store: str, dataset_id: str, rows: int = 10) -> None:
+    """Publish a table whose column `path` refers to images."""
+    files = {f"cats/{at}.png": PNG + bytes([at]) for at in range(rows)}
+    table = pa.table(
+        {
+            "path": list(files),
+            "label": ["cat" if at % 2 else "dog" for at in range(rows)],
+            "score": [float("nan") if at == 3 else at / 2 for at in range(rows)],
+            "number": list(range(rows)),
+        }
+    )
+    builder = wd.DatasetBuilder(dataset_id, store).add_table("main", table)
+    builder.add_artifact("images", files, kind="files").bind("main", "path", "images", "image").publish(author="ana")
+
+
+@pytest.fixture
+def make_scene(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
+    """Returns a function that makes a scene with a database."""
+    opened = []
+
+    def make(database_url: str, options: ServiceOptions | None = None) -> Scene:
+        store = str(tmp_path / "store")
+        if not opened:
+            publish(store, "acme/pets")
+            publish(store, "rival/secret", 3)
+        context = open_service(wd.connect(store), database_url, options)
+        opened.append(context)
+        service = context.__enter__()
+        scene = Scene(service, store)
+        for name, is_admin in (("root", True), ("ana", False), ("vera", False), ("rita", False)):
+            scene.users[name] = create_user(service, name, is_admin=is_admin).id
+        for name, workspace, role in (
+            ("ana", "acme", Role.OWNER),
+            ("vera", "acme", Role.VIEWER),
+            ("rita", "rival", Role.OWNER),
+        ):
+            set_role(service, scene.users[name], Place(workspace), role)
+        synchronize(service)
+        return scene
+
+    yield make
+    for context in opened:
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def scene(make_scene: Callable[..., Scene], database_url: str) -> Scene:
+    """The service with each kind of database. `ana` owns acme, `vera` reads it, `rita` owns rival, `root` all."""
+    return make_scene(database_url)
+
+
+@pytest.fixture
+def local(make_scene: Callable[..., Scene], tmp_path: Path) -> Scene:
+    """The service with SQLite alone, for what does not depend on the database."""
+    return make_scene(f"sqlite:///{tmp_path}/local.db")
