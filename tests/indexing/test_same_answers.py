@@ -71,6 +71,7 @@ def test_the_planner_is_used_and_not_only_right() -> None:
     assert 0 < plan.undecided_rows < 100
     assert plan.certain_rows == 0
     assert "[main.i]" in str(plan)
+    assert len(str(table.filter(f"i IN ({', '.join(map(str, range(2000)))})").explain())) < 1000
 
 
 @pytest.mark.parametrize("by", ["s", "i", "ok", "ts", "d", "f"])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["IndexedTable", "QueryPlan", "RowIndexes", "explain", "is_selective"]
 
 _SELECTIVE_SHARE = 0.5
+_SHOWN_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,9 @@ class QueryPlan:
     bytes_fetched: int
 
     def __str__(self) -> str:
-        lines = [f"filter: {self.filter or 'none'}"]
+        text = self.filter or "none"
+        shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+        lines = [f"filter: {shown}"]
         for leaf in self.leaves:
             found = "" if leaf.row_count is None else f": {leaf.row_count:,} rows"
             lines.append(f"  {leaf.condition}  [{leaf.index or leaf.reason}]{found}")
