@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "formats.tensors": FOUNDATION | {"storage"},
     "query": FOUNDATION | {"storage"},
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "query"},
+    "formats.indexes": FOUNDATION | {"storage"},
     "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog"},
     "kinds.tables": FOUNDATION
     | {"storage", "repository.manifest", "repository.rows", "formats.parquet", "query", "kinds"},
@@ -51,10 +52,11 @@ ALLOWED: dict[str, set[str]] = {
     "edit": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.rows"}
     | {"query", "formats.parquet", "kinds", "kinds.tables", "publish"},
+    "search": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "formats.indexes", "kinds.tables"},
     "datasets": FOUNDATION
     | {"session", "storage", "storage.cache"}
     | {"repository.manifest", "repository.rows", "repository.catalog", "repository.gc"}
-    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit"}
+    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit", "search"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "samples": FOUNDATION
     | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
@@ -74,7 +76,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Units that each unit may import, besides itself. The command line may import everything."""
 
-DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming", "edit"}
+DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming", "edit", "search"}
 """Large units. `Dataset` imports them inside methods, so that opening a dataset stays fast."""
 
 POWERS: dict[str, tuple[str, ...]] = {
