@@ -117,6 +117,7 @@ class ErrorKind(StrEnum):
     UNSUPPORTED = "unsupported"
     MISSING_EXTRA = "missing_extra"
     MERGE_CONFLICT = "merge_conflict"
+    INDEX_NOT_FOUND = "index_not_found"
 
 
 class WarpError(Exception):

@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "formats.tensors": FOUNDATION | {"storage"},
     "query": FOUNDATION | {"storage"},
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "query"},
-    "formats.indexes": FOUNDATION | {"storage"},
+    "formats.indexes": FOUNDATION | {"storage", "repository.manifest", "query", "formats.parquet"},
     "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog"},
     "kinds.tables": FOUNDATION
     | {"storage", "repository.manifest", "repository.rows", "formats.parquet", "query", "kinds"},
@@ -42,6 +42,9 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "formats.media", "kinds"},
     "kinds.tensors": FOUNDATION
     | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session", "kinds"},
+    "kinds.indexes": FOUNDATION
+    | {"session", "storage", "repository.manifest", "repository.rows", "query", "formats.parquet", "formats.indexes"}
+    | {"kinds", "kinds.tables"},
     "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest"},
     "kinds.episodes": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}

@@ -29,7 +29,7 @@ from warpdata.primitives.hashing import blob_key, fingerprint_file
 from warpdata.repository.catalog import parse_address
 from warpdata.repository.manifest import Manifest, ManifestEntry, Payload, ShardList, TableEntry
 
-SECTIONS = ("tables", "artifacts", "episodes", "tensors")
+SECTIONS = ("tables", "artifacts", "episodes", "tensors", "indexes")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Payload kinds: tables, artifacts, episodes and tensors, each in a package of its own.
+"""Payload kinds: tables, artifacts, episodes, tensors and indexes, each in a package of its own.
 
 This face has the protocol that all kinds implement, and the registry. It imports no kind.
 """

@@ -1,8 +1,8 @@
 """The protocol of payload kinds, and the registry of those there are.
 
-A version holds named entries in sections: tables, artifacts, episodes, tensors. A kind knows everything about the
-entries of one section: how to parse, open, stage, describe, merge and verify them. `publish`, `datasets` and the
-command line loop over sections and call the kind. A new kind is one package and one line in `_REGISTRY`.
+A version holds named entries in sections: tables, artifacts, episodes, tensors, indexes. A kind knows everything
+about the entries of one section: how to parse, open, stage, describe, merge and verify them. `publish`, `datasets` and
+the command line loop over sections and call the kind. A new kind is one package and one line in `_REGISTRY`.
 
 Blobs are not a matter of kinds: every entry refers to shards, pages and perhaps an index, and the manifest alone
 lists them. So garbage collection and `warp verify` need no code of a kind. See docs/decisions/0017-payload-kinds.md.
@@ -50,6 +50,7 @@ _REGISTRY = {
     "artifacts": "warpdata.kinds.artifacts.kind:ARTIFACTS",
     "episodes": "warpdata.kinds.episodes.kind:EPISODES",
     "tensors": "warpdata.kinds.tensors.kind:TENSORS",
+    "indexes": "warpdata.kinds.indexes.kind:INDEXES",
 }
 """The kind of each section, imported on first use: some need NumPy. In the order in which entries are staged."""
 

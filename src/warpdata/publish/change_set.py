@@ -186,7 +186,7 @@ def list_removed(old: Manifest, new: Manifest) -> list[str]:
     for section, entries in old.sections().items():
         missing = sorted(entries.keys() - after[section].keys())
         if missing:
-            noun = payload_kind(section).noun if section != "indexes" else "index"
+            noun = payload_kind(section).noun
             removed += [f"{noun} {name!r}" for name in missing]
     bound = {(binding.table, binding.column) for binding in new.bindings}
     removed += [

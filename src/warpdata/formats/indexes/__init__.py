@@ -1,8 +1,16 @@
-"""Segments of indexes: bytes to answers and back, without versions.
+"""Index files: the directory that says what segments cover, and the segments of each kind. No versions.
 
-docs/specs/search.md is the normative text.
+docs/specs/indexes.md is the normative text, for segments of vectors and text docs/specs/search.md.
 """
 
+from warpdata.formats.indexes.directory import (
+    INDEX_KINDS,
+    Directory,
+    Segment,
+    Source,
+    encode_directory,
+    parse_directory,
+)
 from warpdata.formats.indexes.similarity import (
     MAX_LENGTH,
     METRICS,
@@ -14,11 +22,17 @@ from warpdata.formats.indexes.similarity import (
 )
 
 __all__ = [
+    "INDEX_KINDS",
     "MAX_LENGTH",
     "METRICS",
+    "Directory",
     "Metric",
+    "Segment",
+    "Source",
     "TopScores",
     "VectorQuery",
+    "encode_directory",
     "find_usable",
+    "parse_directory",
     "squared_lengths",
 ]

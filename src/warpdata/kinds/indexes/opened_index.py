@@ -1,0 +1,62 @@
+"""An index of one version, opened: its directory is read, verified and kept; segments are read when needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warpdata.errors import CorruptError
+from warpdata.formats.indexes import Directory, parse_directory
+from warpdata.kinds import VersionContext
+from warpdata.kinds.indexes.entry import IndexEntry
+from warpdata.limits import MAX_INDEX_DIRECTORY_BYTES
+from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.hashing import blob_key, sha256_hex
+from warpdata.repository.manifest import Shard, iter_shards
+from warpdata.storage import ByteRange, Reader, read_verified
+
+__all__ = ["OpenedIndex"]
+
+
+@dataclass(frozen=True)
+class OpenedIndex:
+    """One index. Opening reads nothing."""
+
+    name: str
+    entry: IndexEntry
+    version: VersionContext
+
+    @property
+    def reader(self) -> Reader:
+        return self.version.session.reader
+
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """The blobs of the segments, in order."""
+        return tuple(iter_shards(self.entry.shards, self.version.load_page))
+
+    @cached_property
+    def directory(self) -> Directory:
+        """The sources of each segment, parallel to `shards`. Reads one blob."""
+        blob = self.entry.index
+        if blob.byte_size > MAX_INDEX_DIRECTORY_BYTES:
+            raise CorruptError(f"the directory of index {self.name!r} has {blob.byte_size:,} bytes")
+
+        def check(data: memoryview) -> Directory:
+            if sha256_hex(data) != blob.hash:
+                raise CorruptError(
+                    f"the directory of index {self.name!r} does not match its hash (blob {blob.hash})",
+                    hint="Rebuild the index, or read without it.",
+                )
+            return parse_directory(bytes(data), [shard.hash for shard in self.shards], self.name)
+
+        self.reader.expect_size(blob_key(blob.hash), blob.byte_size)
+        return read_verified(self.reader, blob_key(blob.hash), ByteRange(0, blob.byte_size), check)
+
+    @cached_property
+    def places(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """For each source, by hash and column: its segment, and the row of the segment at which it begins."""
+        out: dict[tuple[str, str], tuple[int, int]] = {}
+        for number, segment in enumerate(self.directory.segments):
+            for source, start in zip(segment.sources, segment.starts[:-1], strict=True):
+                out.setdefault(source.key, (number, start))
+        return out
