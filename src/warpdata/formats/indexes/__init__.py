@@ -11,6 +11,8 @@ from warpdata.formats.indexes.directory import (
     encode_directory,
     parse_directory,
 )
+from warpdata.formats.indexes.ivf_build import IvfOptions, write_ivf
+from warpdata.formats.indexes.ivf_segment import IvfSegment, ListCache, ProbeCount
 from warpdata.formats.indexes.similarity import (
     MAX_LENGTH,
     METRICS,
@@ -26,7 +28,11 @@ __all__ = [
     "MAX_LENGTH",
     "METRICS",
     "Directory",
+    "IvfOptions",
+    "IvfSegment",
+    "ListCache",
     "Metric",
+    "ProbeCount",
     "Segment",
     "Source",
     "TopScores",
@@ -35,4 +41,5 @@ __all__ = [
     "find_usable",
     "parse_directory",
     "squared_lengths",
+    "write_ivf",
 ]
