@@ -1,7 +1,7 @@
-"""Search: the rows of a table that are nearest to a vector, with or without an index."""
+"""Search: the rows of a table that are near to a vector or about some words, with or without an index."""
 
 from warpdata.search.hits import Hits, SearchExplanation, SearchPart
-from warpdata.search.request import Vector, check_count, output_columns, parse_near
+from warpdata.search.request import Vector, check_count, output_columns, parse_near, parse_text
 from warpdata.search.search import SearchRequest, search_table
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "check_count",
     "output_columns",
     "parse_near",
+    "parse_text",
     "search_table",
 ]

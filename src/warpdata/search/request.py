@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from warpdata.errors import BadInputError, SchemaMismatchError
-from warpdata.formats.indexes import MAX_LENGTH, METRICS, Metric, VectorQuery
+from warpdata.formats.indexes import MAX_LENGTH, METRICS, Metric, TextQuery, VectorQuery
 from warpdata.kinds.tables import check_column_names, check_columns
 
 if TYPE_CHECKING:
@@ -21,10 +21,12 @@ __all__ = [
     "ID_COLUMN",
     "SCORE_COLUMN",
     "NearClause",
+    "TextClause",
     "Vector",
     "check_count",
     "output_columns",
     "parse_near",
+    "parse_text",
     "vector_size",
 ]
 
@@ -40,6 +42,36 @@ class NearClause:
 
     column: str
     query: VectorQuery
+
+
+@dataclass(frozen=True)
+class TextClause:
+    """A column of texts, and the words to look for."""
+
+    column: str
+    query: TextQuery
+
+
+def parse_text(text: str, column: str | None, schema: pa.Schema) -> TextClause:
+    """Check `text` and `column` against the schema of the table."""
+    texts = [field.name for field in schema if is_text(field.type)]
+    if column is None:
+        raise BadInputError("a search for words needs a column", hint=f"Pass column=…, one of {reprlib.repr(texts)}.")
+    check_columns([column], schema.names)
+    if column not in texts:
+        raise SchemaMismatchError(f"column {column!r} is {schema.field(column).type}, and not text")
+    query = TextQuery.parse(text)
+    if not query.words:
+        raise BadInputError(f"the query {reprlib.repr(text)} has no words", hint="Words are letters and digits.")
+    return TextClause(column, query)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type has texts."""
+    import pyarrow as pa
+
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return plain in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def parse_near(near: object, metric: str, schema: pa.Schema) -> NearClause:

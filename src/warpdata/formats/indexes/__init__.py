@@ -3,6 +3,7 @@
 docs/specs/indexes.md is the normative text, for segments of vectors and text docs/specs/search.md.
 """
 
+from warpdata.formats.indexes.bm25 import Corpus, Postings, TextQuery, split_words
 from warpdata.formats.indexes.directory import (
     INDEX_KINDS,
     Directory,
@@ -27,19 +28,23 @@ __all__ = [
     "INDEX_KINDS",
     "MAX_LENGTH",
     "METRICS",
+    "Corpus",
     "Directory",
     "IvfOptions",
     "IvfSegment",
     "ListCache",
     "Metric",
+    "Postings",
     "ProbeCount",
     "Segment",
     "Source",
+    "TextQuery",
     "TopScores",
     "VectorQuery",
     "encode_directory",
     "find_usable",
     "parse_directory",
+    "split_words",
     "squared_lengths",
     "write_ivf",
 ]

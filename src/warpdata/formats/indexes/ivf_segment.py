@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["IvfSegment", "ListCache", "ProbeCount"]
 
-ListCache = ByteLRU[tuple[str, str, int], Any]
-"""Verified lists in memory: by the hash of the segment, the part of the list and its number."""
+
+class ListCache(ByteLRU[tuple[str, str, int], Any]):
+    """Verified lists in memory: by the hash of the segment, the part of the list and its number."""
+
 
 T = TypeVar("T")
 
