@@ -401,6 +401,10 @@ class Dataset(DatasetSearch):
             )
         return check_ref_name(target, "branch")
 
+    def _open_head(self, branch: str | None) -> Dataset:
+        """Open the branch that a change of this dataset went to."""
+        return open_dataset(self._session, Address(self.id, self._target_branch(branch)))
+
     def restore(
         self,
         ref: str | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import BadInputError
 from warpdata.kinds.tables import Table
@@ -12,6 +12,10 @@ from warpdata.primitives.arguments import check_arguments
 from warpdata.storage import IOStats
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from warpdata.datasets.dataset import Dataset
+    from warpdata.edit import Edit
     from warpdata.search import Hits, Vector
 
 __all__ = ["DatasetSearch"]
@@ -26,6 +30,10 @@ class DatasetSearch:
     @property
     @abstractmethod
     def io_stats(self) -> IOStats: ...
+    @abstractmethod
+    def edit(self, message: str = "", *, branch: str | None = None) -> Edit: ...
+    @abstractmethod
+    def _open_head(self, branch: str | None) -> Dataset: ...
 
     def search(
         self,
@@ -63,3 +71,46 @@ class DatasetSearch:
         )
         kept = found if filter is None else found.filter(filter)
         return search_table(kept, request, lambda: self.io_stats)
+
+    def duplicates(
+        self,
+        table: str | None,
+        column: str,
+        *,
+        threshold: float = 0.97,
+        metric: str = "cosine",
+        filter: str | None = None,  # noqa: A002 - the word of `stream`
+    ) -> pa.Table:
+        """Find pairs of rows that are nearly equal, the most similar first: `_id`, `_duplicate` and `_score`.
+
+        Vectors are compared by the metric. Images are compared without a model, by the share of equal bits of a hash
+        of their appearance. Compares every pair, so the time grows with the square of the rows.
+        """
+        from warpdata.search import find_duplicates
+
+        found = self.table(table)
+        return find_duplicates(found if filter is None else found.filter(filter), column, threshold, metric)
+
+    def embed(
+        self,
+        table: str | None,
+        name: str,
+        *,
+        model: Any,
+        column: str,
+        batch_size: int = 64,
+        branch: str | None = None,
+        resume: str | None = None,
+    ) -> Dataset:
+        """Add a column with a vector for each cell of a column, and open the new version.
+
+        `model` is a function from a list of values to an array with a vector for each, or an object with a method
+        `encode` that is one. References arrive as objects: `image.as_pil()`. Null cells have no vector. With `resume`,
+        a name of your choice, an interrupted call goes on where it was.
+        """
+        from warpdata.search import embed_batches
+
+        place = self.table(table).name
+        with self.edit(f"embed {column}", branch=branch) as edit:
+            edit.add_column(place, name, embed_batches(model), columns=[column], batch_size=batch_size, resume=resume)
+        return self._open_head(branch)

@@ -24,6 +24,8 @@ __all__ = [
     "TextClause",
     "Vector",
     "check_count",
+    "check_metric",
+    "is_vector",
     "output_columns",
     "parse_near",
     "parse_text",
@@ -104,15 +106,20 @@ def check_metric(metric: str) -> Metric:
 
 def vector_size(schema: pa.Schema, column: str) -> int:
     """Return the size of the vectors of a column. `SchemaMismatchError` if it is no column of vectors."""
-    import pyarrow as pa
-
     kind = schema.field(column).type
-    if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type) and kind.list_size > 0):
+    if not is_vector(kind):
         raise SchemaMismatchError(
             f"column {column!r} is {kind}, and not a fixed-size list of floating-point numbers",
             hint="A column of vectors has the Arrow type fixed_size_list<float>[n].",
         )
     return int(kind.list_size)
+
+
+def is_vector(kind: pa.DataType) -> bool:
+    """Return whether a column of this type has vectors."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type) and kind.list_size > 0)
 
 
 def _parse_vector(given: Any) -> NDArray[np.float64]:
