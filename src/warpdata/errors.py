@@ -52,6 +52,7 @@ __all__ = [
     "DeniedError",
     "EpisodeNotFoundError",
     "ErrorKind",
+    "IndexWarning",
     "InvalidSourceError",
     "LimitExceededError",
     "ManifestCorruptedError",
@@ -118,6 +119,10 @@ class ErrorKind(StrEnum):
     MISSING_EXTRA = "missing_extra"
     MERGE_CONFLICT = "merge_conflict"
     INDEX_NOT_FOUND = "index_not_found"
+
+
+class IndexWarning(UserWarning):
+    """An index is damaged. The rows are right, and reading them takes longer."""
 
 
 class WarpError(Exception):

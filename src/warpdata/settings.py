@@ -88,6 +88,8 @@ class Settings:
     """Threads of the process that compute; None for the cores that it may use."""
     read_memory_bytes: int | None = None
     """Memory of the process for requests and for bytes read ahead; None for a part of the usable memory."""
+    search_memory_bytes: int = 1_000_000_000
+    """Memory for the lists of indexes of vectors that a dataset object keeps for later searches."""
     s3: S3Settings = S3Settings()
 
     def __repr__(self) -> str:
@@ -120,6 +122,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         io_concurrency=_count(env, "WARP_IO_CONCURRENCY"),
         threads=_count(env, "WARP_THREADS"),
         read_memory_bytes=_read_memory(env),
+        search_memory_bytes=int(_number(env, "WARP_SEARCH_MEMORY_GB", 1.0) * 1e9),
         s3=_load_s3(env),
     )
 

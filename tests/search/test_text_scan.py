@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import warpdata as wd
 from warpdata.errors import BadInputError, ColumnNotFoundError, SchemaMismatchError
-from warpdata.formats.indexes import split_words
+from warpdata.formats.search import split_words
 
 STORE = "memory://text-scan"
 WORDS = st.sampled_from(["red", "car", "night", "Red", "Straße", "ﬁne", "日本", "2", "é"])

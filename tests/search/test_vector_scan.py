@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.search.oracle import nearest, score
 from warpdata.errors import BadInputError, ColumnNotFoundError, SchemaMismatchError
-from warpdata.formats.indexes import METRICS, TopScores, VectorQuery, find_usable, squared_lengths
+from warpdata.formats.search import METRICS, TopScores, VectorQuery, find_usable, squared_lengths
 from warpdata.search import Hits
 
 SIZE = 3

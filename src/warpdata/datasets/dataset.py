@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from warpdata.datasets.index_access import IndexAccess
 from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, warm_blobs
 from warpdata.datasets.refs import Restored, RestoreRequest, check_uncollected, refuse_offline, restore
@@ -15,6 +16,7 @@ from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener, plain_rows
 from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
+from warpdata.kinds.indexes import TableIndexes
 from warpdata.kinds.tables import TABLES, LookaheadHook, SchemaTransform, Table, retype_table
 from warpdata.kinds.tensors import TENSORS
 from warpdata.primitives.arguments import check_arguments
@@ -54,7 +56,7 @@ _ENTRY_COLUMNS = ("kind", "name", "items", "bytes")
 
 
 @check_arguments
-class Dataset(DatasetSearch):
+class Dataset(IndexAccess, DatasetSearch):
     """One immutable version of a dataset. Open the name again to see newer versions."""
 
     def __init__(self, session: Session, version_ref: VersionRef, manifest: Manifest) -> None:
@@ -143,6 +145,7 @@ class Dataset(DatasetSearch):
                 self._session.settings,
                 schema_transform=self._ref_transform(name),
                 on_lookahead=self._prefetcher(name),
+                indexes=(TableIndexes(self._context, name) or None) if self._manifest.indexes else None,
             )
         return self._tables[name]
 
@@ -264,6 +267,7 @@ class Dataset(DatasetSearch):
         *,
         episodes: Sequence[str] | None = None,
         tensors: Sequence[str] | None = None,
+        indexes: Sequence[str] | None = None,
         shards: slice | None = None,
         max_bytes: int | str | None = None,
         progress: Progress = silent,
@@ -276,7 +280,7 @@ class Dataset(DatasetSearch):
         or as text: "200GB".
         """
         limit = None if max_bytes is None else parse_size(max_bytes)
-        named = {"tables": tables, "artifacts": artifacts, "episodes": episodes, "tensors": tensors}
+        named = {"tables": tables, "artifacts": artifacts, "episodes": episodes, "tensors": tensors, "indexes": indexes}
         wanted, skipped_bytes = choose_blobs(self._shards_of(named, shards), limit)
         counter = ProgressCounter(progress, "warm", sum(blob.byte_size for blob in wanted), len(wanted))
         done = warm_blobs(self._session, wanted, counter)
@@ -322,7 +326,7 @@ class Dataset(DatasetSearch):
             create_branch(
                 session.writer, self._version_ref, name, session.new_id(), session.pause, check_lease=lease.check
             )
-        return open_dataset(session, Address(self.id, name))
+        return self.at_branch(name)
 
     def edit(
         self,
@@ -341,7 +345,7 @@ class Dataset(DatasetSearch):
         from warpdata.edit import Edit, EditOptions
 
         author = author or self._session.settings.author
-        options = EditOptions(message, author, self._target_branch(branch), key, progress)
+        options = EditOptions(message, author, self.target_branch(branch), key, progress)
         return Edit(self._context, options, self._ref_transform)
 
     def merge(
@@ -362,7 +366,7 @@ class Dataset(DatasetSearch):
         """
         from warpdata.edit import MergeRequest, merge_branch
 
-        target = self._target_branch(branch)
+        target = self.target_branch(branch)
         other = source if isinstance(source, Dataset) else open_dataset(self._session, Address(self.id, source))
         if other.id != self.id:
             raise BadInputError(f"{other.id} cannot be merged into {self.id}", hint="Merge branches of one dataset.")
@@ -370,7 +374,7 @@ class Dataset(DatasetSearch):
         author = author or self._session.settings.author
         request = MergeRequest(other.version_ref, target, text, author, policy, progress)
         merge_branch(self._session, request, self._ref_transform)
-        return open_dataset(self._session, Address(self.id, target))
+        return self.at_branch(target)
 
     def compact(
         self,
@@ -386,12 +390,12 @@ class Dataset(DatasetSearch):
 
         session = self._session
         author = author or session.settings.author
-        target = self._target_branch(branch)
+        target = self.target_branch(branch)
         txn = Transaction(self.id, target, session.new_id(), "compact", author, "compact", session.timestamp())
         options = CompactionOptions(parse_size(target_bytes), max_deleted)
         return compact_branch(session, txn, tables, options, self._ref_transform)
 
-    def _target_branch(self, branch: str | None) -> str:
+    def target_branch(self, branch: str | None) -> str:
         """Return the branch that a change of this dataset goes to."""
         target = branch or self._version_ref.branch
         if target is None:
@@ -401,9 +405,9 @@ class Dataset(DatasetSearch):
             )
         return check_ref_name(target, "branch")
 
-    def _open_head(self, branch: str | None) -> Dataset:
-        """Open the branch that a change of this dataset went to."""
-        return open_dataset(self._session, Address(self.id, self._target_branch(branch)))
+    def at_branch(self, branch: str) -> Dataset:
+        """Open the head of a branch of this dataset, in the same session."""
+        return open_dataset(self._session, Address(self.id, branch))
 
     def restore(
         self,

@@ -15,6 +15,7 @@ from warpdata.repository.manifest import Binding, Manifest
 if TYPE_CHECKING:
     from warpdata.kinds.artifacts import ArtifactInfo
     from warpdata.kinds.episodes import EpisodesInfo
+    from warpdata.kinds.indexes import IndexInfo
     from warpdata.kinds.tables import TableInfo
     from warpdata.kinds.tensors import TensorsInfo
 
@@ -55,6 +56,10 @@ class DatasetInfo:
     @property
     def tensors(self) -> tuple[TensorsInfo, ...]:
         return self._section("tensors")
+
+    @property
+    def indexes(self) -> tuple[IndexInfo, ...]:
+        return self._section("indexes")
 
     def _section(self, section: str) -> tuple[Any, ...]:
         return self.entries.get(section, ())

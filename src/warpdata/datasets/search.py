@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import BadInputError
+from warpdata.kinds import VersionContext
 from warpdata.kinds.tables import Table
 from warpdata.primitives.arguments import check_arguments
+from warpdata.primitives.cached_property import cached_property
 from warpdata.storage import IOStats
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from warpdata.datasets.dataset import Dataset
     from warpdata.edit import Edit
-    from warpdata.search import Hits, Vector
+    from warpdata.search import Hits, SearchIndexes, Vector
 
 __all__ = ["DatasetSearch"]
 
@@ -29,11 +31,22 @@ class DatasetSearch:
     def table(self, name: str | None = None) -> Table: ...
     @property
     @abstractmethod
+    def context(self) -> VersionContext: ...
+    @property
+    @abstractmethod
     def io_stats(self) -> IOStats: ...
     @abstractmethod
     def edit(self, message: str = "", *, branch: str | None = None) -> Edit: ...
     @abstractmethod
-    def _open_head(self, branch: str | None) -> Dataset: ...
+    def target_branch(self, branch: str | None) -> str: ...
+    @abstractmethod
+    def at_branch(self, branch: str) -> Dataset: ...
+
+    @cached_property
+    def _search_indexes(self) -> SearchIndexes:
+        from warpdata.search import SearchIndexes
+
+        return SearchIndexes(self.context)
 
     def search(
         self,
@@ -70,7 +83,7 @@ class DatasetSearch:
             exact,
         )
         kept = found if filter is None else found.filter(filter)
-        return search_table(kept, request, lambda: self.io_stats)
+        return search_table(kept, request, self._search_indexes, lambda: self.io_stats)
 
     def duplicates(
         self,
@@ -113,4 +126,4 @@ class DatasetSearch:
         place = self.table(table).name
         with self.edit(f"embed {column}", branch=branch) as edit:
             edit.add_column(place, name, embed_batches(model), columns=[column], batch_size=batch_size, resume=resume)
-        return self._open_head(branch)
+        return self.at_branch(self.target_branch(branch))

@@ -7,22 +7,27 @@ from warpdata.edit.branch_compaction import Compacted, compact_branch, plan_comp
 from warpdata.edit.branch_merge import MergePlan, MergeRequest, merge_branch, plan_merge
 from warpdata.edit.compaction import CompactionOptions
 from warpdata.edit.edit import Edit, EditOptions, EditSummary, transaction_of
+from warpdata.edit.proposal import EditProposal, commit_change
 from warpdata.edit.sample_diff import SampleChange, SampleDiff
 from warpdata.edit.table_merge import MergeConflict
 from warpdata.edit.version_merge import MergePolicy
+from warpdata.edit.workspace import EditWorkspace
 
 __all__ = [
     "Compacted",
     "CompactionOptions",
     "Edit",
     "EditOptions",
+    "EditProposal",
     "EditSummary",
+    "EditWorkspace",
     "MergeConflict",
     "MergePlan",
     "MergePolicy",
     "MergeRequest",
     "SampleChange",
     "SampleDiff",
+    "commit_change",
     "compact_branch",
     "merge_branch",
     "plan_compaction",

@@ -21,6 +21,7 @@ from warpdata.edit.column_edits import (
     drop_column,
     rename_column,
 )
+from warpdata.edit.index_edits import drop_indexes, rename_indexes
 from warpdata.edit.proposal import EditProposal, commit_change
 from warpdata.edit.row_edits import delete_where, update_where, upsert
 from warpdata.edit.table_draft import TableDraft
@@ -97,6 +98,7 @@ class Edit:
         self._workspace = EditWorkspace(base.session, find_transform)
         self._tables: dict[str, TableDraft] = {}
         self._payloads: dict[str, dict[str, Payload]] = {}
+        self._indexes = base.manifest.indexes
         self._bindings = base.manifest.bindings
         self._is_open = True
         self.summary = EditSummary()
@@ -171,18 +173,20 @@ class Edit:
         self.summary.columns.append(f"added column {table}.{name}")
 
     def drop_column(self, table: str, name: str) -> None:
-        """Drop a column. The files that have it are not rewritten."""
+        """Drop a column, with its indexes. The files that have it are not rewritten."""
         drop_column(self._draft(table), name)
         self._bindings = tuple(bound for bound in self._bindings if (bound.table, bound.column) != (table, name))
+        self._indexes = drop_indexes(self._indexes, table, name)
         self.summary.columns.append(f"dropped column {table}.{name}")
 
     def rename_column(self, table: str, name: str, new_name: str) -> None:
-        """Rename a column, with its binding."""
+        """Rename a column, with its binding and its indexes."""
         rename_column(self._draft(table), name, new_name)
         self._bindings = tuple(
             replace(bound, column=new_name) if (bound.table, bound.column) == (table, name) else bound
             for bound in self._bindings
         )
+        self._indexes = rename_indexes(self._indexes, table, name, new_name)
         self.summary.columns.append(f"renamed column {table}.{name} to {new_name}")
 
     def cast(self, table: str, name: str, type: pa.DataType | str) -> None:  # noqa: A002
@@ -253,6 +257,7 @@ class Edit:
         payloads: dict[str, Any] = {
             section: {**entries, **self._payloads.get(section, {})} for section, entries in manifest.payloads().items()
         }
+        payloads["indexes"] = self._indexes
         return replace(manifest, tables=tables, **payloads, bindings=self._bindings, metadata={})
 
     def _draft(self, name: str, *, create: bool = False) -> TableDraft:

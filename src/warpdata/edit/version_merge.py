@@ -146,6 +146,8 @@ def _merge_entry(sides: _Sides, section: str, name: str, conflicts: _Conflicts) 
         merged = sides.merge_items(section, name, conflicts)
         if merged is not None:
             return merged
+    if payload_kind(section).is_derived:
+        return ours if theirs is not None else None
     if conflicts.policy == "ours":
         return ours
     if conflicts.policy == "theirs":

@@ -155,6 +155,8 @@ class PayloadKind(ABC, Generic[EntryT, OpenedT]):
     """The field of `describe()` that counts items."""
     default_name: ClassVar[str | None] = None
     """The entry that is opened without a name if there are several."""
+    is_derived: ClassVar[bool] = False
+    """Entries only repeat what other entries hold, so a conflict about one never ends a merge."""
     columns: ClassVar[tuple[tuple[str, str], ...]]
     """Headings and fields of `describe()`, for listings. A heading with ">" is right-aligned."""
 

@@ -14,7 +14,8 @@ __all__ = ["Progress", "ProgressCounter", "ProgressEvent", "silent"]
 class ProgressEvent:
     """A step of long work. Totals are 0 while unknown, and rows count as bytes.
 
-    `stage` is "hash", "upload", "copy", "verify", "warm", "export", "rows", "list", "wait" or "delete".
+    `stage` is "hash", "upload", "copy", "verify", "warm", "export", "rows", "list", "wait", "index"
+    or "delete".
     """
 
     stage: str

@@ -3,29 +3,47 @@
 Filters are SQL expressions over one row. The package knows Arrow schemas and tables, but neither files nor datasets.
 """
 
+from warpdata.query.arrow_eval import evaluate_mask
 from warpdata.query.duckdb import connect_open, httpfs_path, quote_identifier, read_files
 from warpdata.query.evaluator import Evaluator
-from warpdata.query.expr import columns_of
+from warpdata.query.expr import And, Compare, Contains, In, IsNull, Leaf, Match, Not, Or, Predicate, columns_of
 from warpdata.query.parse import RowFilter, conjunction, parse_filter
+from warpdata.query.planner import Answer, LeafIndex, LeafPlan, LeafRows, plan
 from warpdata.query.projection import Expression, expr, project
 from warpdata.query.pruning import Bounds, can_match
 from warpdata.query.sql import ArrowSource, SqlParameters, list_sources, run_query
 
 __all__ = [
+    "And",
+    "Answer",
     "ArrowSource",
     "Bounds",
+    "Compare",
+    "Contains",
     "Evaluator",
     "Expression",
+    "In",
+    "IsNull",
+    "Leaf",
+    "LeafIndex",
+    "LeafPlan",
+    "LeafRows",
+    "Match",
+    "Not",
+    "Or",
+    "Predicate",
     "RowFilter",
     "SqlParameters",
     "can_match",
     "columns_of",
     "conjunction",
     "connect_open",
+    "evaluate_mask",
     "expr",
     "httpfs_path",
     "list_sources",
     "parse_filter",
+    "plan",
     "project",
     "quote_identifier",
     "read_files",

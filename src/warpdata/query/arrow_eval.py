@@ -77,7 +77,7 @@ def _evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray | pa.Arra
     if isinstance(predicate, In):
         equal = [Compare(predicate.column, "=", value) for value in predicate.values]
         return functools.reduce(pc.or_kleene, (_evaluate(part, rows) for part in equal))
-    assert isinstance(predicate, Compare | Match), "only the SQL engine evaluates Unknown"
+    assert isinstance(predicate, Compare | Match), "only the SQL engine evaluates Unknown and Contains"
     return _evaluate_column(rows[predicate.column], predicate)
 
 

@@ -18,8 +18,10 @@ __all__ = [
     "Compare",
     "CompareTerms",
     "Constant",
+    "Contains",
     "In",
     "IsNull",
+    "Leaf",
     "Literal",
     "Match",
     "Not",
@@ -48,6 +50,14 @@ class Compare:
 class In:
     column: str
     values: tuple[Constant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """A list has the value as an element. Statistics cannot prune it."""
+
+    column: str
+    value: Constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +129,10 @@ class Unknown:
     """An expression that only the SQL engine evaluates."""
 
 
-Predicate: TypeAlias = Compare | CompareTerms | In | Match | IsNull | And | Or | Not | Unknown
+Leaf: TypeAlias = Compare | In | Contains | Match | IsNull
+"""A condition on one column, which an index can answer. Only `IsNull` is true or false for null."""
+
+Predicate: TypeAlias = Leaf | CompareTerms | And | Or | Not | Unknown
 
 
 def columns_of(predicate: Predicate) -> set[str]:

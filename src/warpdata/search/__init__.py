@@ -5,10 +5,12 @@ from warpdata.search.embedding import embed_batches
 from warpdata.search.hits import Hits, SearchExplanation, SearchPart
 from warpdata.search.request import Vector, check_count, output_columns, parse_near, parse_text
 from warpdata.search.search import SearchRequest, search_table
+from warpdata.search.search_index import SearchIndexes
 
 __all__ = [
     "Hits",
     "SearchExplanation",
+    "SearchIndexes",
     "SearchPart",
     "SearchRequest",
     "Vector",

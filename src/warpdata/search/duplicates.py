@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpdata.errors import BadInputError, ColumnNotFoundError, LimitExceededError, SchemaMismatchError
-from warpdata.formats.indexes import Metric, VectorQuery, find_usable, squared_lengths
+from warpdata.formats.search import Metric, VectorQuery, find_usable, squared_lengths
 from warpdata.kinds.tables import Table
 from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.search.request import check_metric, is_vector

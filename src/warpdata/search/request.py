@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from warpdata.errors import BadInputError, SchemaMismatchError
-from warpdata.formats.indexes import MAX_LENGTH, METRICS, Metric, TextQuery, VectorQuery
+from warpdata.formats.search import MAX_LENGTH, METRICS, Metric, TextQuery, VectorQuery
 from warpdata.kinds.tables import check_column_names, check_columns
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpdata.formats.indexes import TopScores
+from warpdata.formats.search import TopScores
 from warpdata.kinds.tables import Table
 from warpdata.primitives.arrow_buffers import as_arrow
-from warpdata.repository.rows import RowSelection
 from warpdata.search.hits import Hits, SearchExplanation, SearchPart
 from warpdata.search.request import ID_COLUMN, SCORE_COLUMN, NearClause, TextClause
-from warpdata.search.text_scan import scan_texts
-from warpdata.search.vector_scan import scan_vectors
+from warpdata.search.search_index import SearchIndexes
+from warpdata.search.text_search import search_texts
+from warpdata.search.vector_search import search_vectors
 from warpdata.storage import IOStats
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SearchRequest", "search_table"]
 
-
-_Scored: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.float64]]"
-"""Rows and scores, in no order."""
 
 _RANK_OFFSET = 60
 _MIN_RANKS, _RANKS_PER_HIT = 100, 4
@@ -53,16 +50,19 @@ class SearchRequest:
         )
 
 
-def search_table(table: Table, request: SearchRequest, io_stats: Callable[[], IOStats]) -> Hits:
+def search_table(table: Table, request: SearchRequest, indexes: SearchIndexes, io_stats: Callable[[], IOStats]) -> Hits:
     """Search the rows that the filters of the table keep."""
     before = io_stats()
     selection = table.select_rows()
-    found: list[tuple[_Scored, SearchPart]] = []
-    if request.near is not None:
-        found.append(_search_vectors(table, selection, request.near, request.ranks))
-    if request.text is not None:
-        found.append(_search_texts(table, selection, request.text, request.ranks))
-    ranked = [_rank(table, *scored, request.ranks) for scored, _ in found]
+    found: list[tuple[TopScores, SearchPart]] = []
+    if (near := request.near) is not None:
+        best = TopScores(request.ranks)
+        vectors = None if request.exact else indexes.vectors(table, near.column, near.query.metric)
+        found.append((best, search_vectors(table, selection, near, best, vectors)))
+    if (text := request.text) is not None:
+        best = TopScores(request.ranks)
+        found.append((best, search_texts(table, selection, text, best, indexes.texts(table, text.column))))
+    ranked = [_rank(table, *best.result(), request.ranks) for best, _ in found]
     rows, scores, ids = ranked[0] if len(ranked) == 1 else _fuse(ranked, request.k)
     answer = _fetch(table, rows, request.columns)
     answer = answer.append_column(SCORE_COLUMN, [_floats(scores)]).append_column(ID_COLUMN, [as_arrow(ids)])
@@ -73,27 +73,6 @@ def search_table(table: Table, request: SearchRequest, io_stats: Callable[[], IO
         table.name, table.filter_text, whole, len(selection), parts, spent.requests, spent.bytes_fetched
     )
     return Hits(answer, rows, explanation)
-
-
-def _search_vectors(table: Table, selection: RowSelection, near: NearClause, k: int) -> tuple[_Scored, SearchPart]:
-    best = TopScores(k)
-    scanned = len(selection) if k else 0
-    compared = scan_vectors(table, selection, near, best) if k else 0
-    part = SearchPart(near.column, near.query.metric, None, compared, scanned - compared, scanned)
-    return best.result(), part
-
-
-def _search_texts(table: Table, selection: RowSelection, text: TextClause, k: int) -> tuple[_Scored, SearchPart]:
-    whole = RowSelection.all_rows(table.entry.shards.row_count)
-    corpus = scan_texts(table, whole, text.column, text.query)
-    rows, scores = text.query.scores(corpus)
-    kept = np.flatnonzero(np.isin(rows, selection.numbers)) if len(selection) < len(whole) else slice(None)
-    rows, scores = rows[kept], scores[kept]
-    best = TopScores(k)
-    if k:
-        best.add(rows, scores)
-    part = SearchPart(text.column, "bm25", None, len(rows), len(whole) - corpus.text_count, len(whole))
-    return best.result(), part
 
 
 def _fuse(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpdata.formats.indexes import Corpus, Postings, TextQuery, split_words
+from warpdata.formats.search import Corpus, Postings, TextQuery, split_words
 from warpdata.kinds.tables import Table
 from warpdata.repository.rows import RowSelection
 

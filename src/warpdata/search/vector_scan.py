@@ -6,19 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from warpdata.formats.indexes import TopScores
+from warpdata.formats.search import TopScores, vectors_of
 from warpdata.kinds.tables import Table
-from warpdata.primitives.arrow_buffers import as_bools, as_numpy
 from warpdata.repository.rows import RowSelection
 from warpdata.search.request import NearClause
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["iter_vectors", "scan_vectors", "vectors_of"]
+__all__ = ["iter_vectors", "scan_vectors"]
 
 
 def scan_vectors(table: Table, selection: RowSelection, near: NearClause, best: TopScores) -> int:
@@ -40,23 +37,3 @@ def iter_vectors(
             positions, vectors = vectors_of(chunk)
             yield numbers[offset + positions], vectors
             offset += len(chunk)
-
-
-def vectors_of(lists: pa.FixedSizeListArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return the vectors of fixed-size lists as float32 or float64, and their positions. Leaves out nulls.
-
-    A list with a null element is left out too. Lists of half precision become float32.
-    """
-    size = lists.type.list_size
-    values = lists.values.slice(lists.offset * size, len(lists) * size)
-    is_complete = np.ones(len(lists), bool)
-    if lists.null_count:
-        is_complete &= as_bools(lists.is_valid())
-    if values.null_count:
-        is_complete &= as_bools(values.is_valid()).reshape(-1, size).all(axis=1)
-        values = values.fill_null(0)
-    vectors = as_numpy(values).reshape(-1, size)
-    if vectors.dtype == np.float16:
-        vectors = vectors.astype(np.float32)
-    positions = np.flatnonzero(is_complete)
-    return positions, vectors if len(positions) == len(vectors) else vectors[positions]

@@ -5,7 +5,7 @@ Implements "Directory" of docs/specs/indexes.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
@@ -57,6 +57,10 @@ class Segment:
     @property
     def row_count(self) -> int:
         return self.starts[-1]
+
+    def places(self) -> Iterator[tuple[Source, int]]:
+        """Yield the sources, each with the row at which it begins."""
+        return zip(self.sources, self.starts[:-1], strict=True)
 
 
 @dataclass(frozen=True, slots=True)

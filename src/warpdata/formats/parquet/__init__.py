@@ -13,7 +13,7 @@ from warpdata.formats.parquet.source_files import (
     read_unified,
 )
 from warpdata.formats.parquet.widening import can_widen
-from warpdata.formats.parquet.writer import WriteOptions, write_column_file, write_parquet
+from warpdata.formats.parquet.writer import WriteOptions, write_column_file, write_parquet, write_row_groups
 
 __all__ = [
     "SMALL_SHARD_BYTES",
@@ -34,4 +34,5 @@ __all__ = [
     "read_unified",
     "write_column_file",
     "write_parquet",
+    "write_row_groups",
 ]

@@ -7,7 +7,7 @@ the same rows always give the same bytes. Implements "Writing" of docs/specs/tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -25,7 +25,7 @@ from warpdata.primitives.arrow_buffers import check_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["WriteOptions", "write_column_file", "write_parquet"]
+__all__ = ["WriteOptions", "write_column_file", "write_parquet", "write_row_groups"]
 
 _SAMPLE_ROWS = 65_536
 
@@ -94,26 +94,41 @@ def write_column_file(groups: Iterable[pa.Array], name: str, declared: pa.DataTy
     Without groups, the column has the declared type and no rows.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     stream = iter(groups)
     first = next(stream, None)
     stored = declared if first is None or declared is not None else first.type
     schema = plain_schema(pa.schema([pa.field(name, pa.null() if stored is None else stored)]))
+    listed = chain([] if first is None else [first], stream)
+    batches = (_conform(pa.RecordBatch.from_arrays([values], names=[name]), schema) for values in listed)
+    write_row_groups((pa.Table.from_batches([batch], schema) for batch in batches), schema, path)
+
+
+def write_row_groups(
+    groups: Iterable[pa.Table],
+    schema: pa.Schema,
+    path: Path,
+    *,
+    statistics: Sequence[str] | None = None,
+    dictionaries: Sequence[str] | None = None,
+) -> None:
+    """Write a file whose row groups have exactly these rows. The columns named have statistics and dictionaries."""
+    import pyarrow.parquet as pq
+
     options = WriteOptions()
-    nan_tracker = NanTracker(schema, None)
+    nan_tracker = NanTracker(schema, statistics)
     with pq.ParquetWriter(
         path,
         schema,
         compression=options.compression,
         compression_level=options.compression_level,
+        use_dictionary=True if dictionaries is None else list(dictionaries),
+        write_statistics=True if statistics is None else list(statistics),
         write_page_index=True,
         write_page_checksum=True,
         use_content_defined_chunking=True,
     ) as writer:
-        for values in chain([] if first is None else [first], stream):
-            batch = _conform(pa.RecordBatch.from_arrays([values], names=[name]), schema)
-            group = pa.Table.from_batches([batch], schema)
+        for group in groups:
             writer.write_table(group, row_group_size=max(group.num_rows, 1))
             nan_tracker.observe(group)
         writer.add_key_value_metadata(nan_tracker.metadata())

@@ -35,6 +35,7 @@ class _IndexKind(PayloadKind[IndexEntry, OpenedIndex]):
     plural = "indexes"
     item = "segment"
     count_field = "segments"
+    is_derived = True
     columns = (
         ("kind", "kind"),
         ("table", "table"),

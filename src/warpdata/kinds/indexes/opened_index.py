@@ -14,7 +14,16 @@ from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.repository.manifest import Shard, iter_shards
 from warpdata.storage import ByteRange, Reader, read_verified
 
-__all__ = ["OpenedIndex"]
+__all__ = ["OpenedIndex", "SourcePlace"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """The segment that covers a source, the row at which the source begins, and its rows."""
+
+    segment: int
+    start: int
+    row_count: int
 
 
 @dataclass(frozen=True)
@@ -53,10 +62,10 @@ class OpenedIndex:
         return read_verified(self.reader, blob_key(blob.hash), ByteRange(0, blob.byte_size), check)
 
     @cached_property
-    def places(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """For each source, by hash and column: its segment, and the row of the segment at which it begins."""
-        out: dict[tuple[str, str], tuple[int, int]] = {}
+    def places(self) -> dict[tuple[str, str], SourcePlace]:
+        """The place of each source, by the hash of its file and the name of the column in it. The first one counts."""
+        out: dict[tuple[str, str], SourcePlace] = {}
         for number, segment in enumerate(self.directory.segments):
-            for source, start in zip(segment.sources, segment.starts[:-1], strict=True):
-                out.setdefault(source.key, (number, start))
+            for source, start in segment.places():
+                out.setdefault(source.key, SourcePlace(number, start, source.row_count))
         return out

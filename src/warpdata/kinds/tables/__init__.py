@@ -9,14 +9,18 @@ from warpdata.kinds.tables.kind import TABLES, TableInfo
 from warpdata.kinds.tables.located_rows import ShardRows
 from warpdata.kinds.tables.row_access import preview_rows
 from warpdata.kinds.tables.row_diff import DifferentRows, RowDiff, diff_rows
+from warpdata.kinds.tables.row_indexes import IndexedTable, QueryPlan, RowIndexes
 from warpdata.kinds.tables.stage import StagedTable, TableInput, TableSpec, read_rows, stage_table
 from warpdata.kinds.tables.table import LookaheadHook, SchemaTransform, Table, TakeRows
 
 __all__ = [
     "TABLES",
     "DifferentRows",
+    "IndexedTable",
     "LookaheadHook",
+    "QueryPlan",
     "RowDiff",
+    "RowIndexes",
     "SchemaTransform",
     "ShardRows",
     "StagedTable",

@@ -5,19 +5,22 @@ Implements "Samples" of docs/specs/tables.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError, SchemaMismatchError
 from warpdata.primitives.arrow_buffers import as_numpy
+from warpdata.primitives.bitmaps import numbers_of
 from warpdata.primitives.permutation import permute
+from warpdata.repository.rows import RowSelection
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+    from pyroaring import BitMap
 
-__all__ = ["check_sample", "encode_strata", "sample_strata", "sample_uniform"]
+__all__ = ["check_sample", "encode_strata", "sample_bitmaps", "sample_strata", "sample_uniform"]
 
 
 def check_sample(count: int, seed: int) -> None:
@@ -50,6 +53,27 @@ def sample_strata(strata: NDArray[np.int32], count: int, seed: int) -> NDArray[n
     within = np.arange(count) - np.repeat(np.cumsum(shares) - shares, shares)
     taken = permute(within, sizes[stratum], seed, stratum + 1)
     return np.sort(by_stratum[(np.cumsum(sizes) - sizes)[stratum] + taken])
+
+
+def sample_bitmaps(strata: Sequence[BitMap], kept: RowSelection, count: int, seed: int) -> RowSelection:
+    """Return the rows of a stratified sample of the rows in `kept`, given the rows of each stratum.
+
+    The sample is that of `sample_strata`. Only the rows of the sample are taken out of the bitmaps.
+    """
+    import numpy as np
+
+    if count >= len(kept):
+        return kept
+    among = kept.bitmap
+    found = [part for part in (rows & among for rows in strata) if part]
+    found.sort(key=lambda part: part.min())
+    shares = _shares([len(part) for part in found], count)
+    rows = [np.empty(0, np.int64)]
+    for number, (part, share) in enumerate(zip(found, shares, strict=True)):
+        if share:
+            ranks = permute(np.arange(share, dtype=np.int64), len(part), seed, number + 1)
+            rows.append(numbers_of(part)[ranks])
+    return RowSelection.of_numbers(np.sort(np.concatenate(rows)))
 
 
 def encode_strata(chunks: Iterable[pa.Array], column: str) -> NDArray[np.int32]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from warpdata.errors import BadInputError
 from warpdata.formats.parquet import FetchedRanges
 from warpdata.kinds.tables.assignment import RowRange
 from warpdata.kinds.tables.columns import find_widened, select_fields
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Scan", "match_rows", "rebatch", "scan_tables", "with_lookahead"]
+__all__ = ["Scan", "check_counts", "match_rows", "rebatch", "scan_tables", "with_lookahead"]
 
 _T = TypeVar("_T")
 _Read = Callable[[ScanTask, FetchedRanges], _T]
@@ -248,6 +249,14 @@ def _shard_tasks(scan: Scan, file: TableShard, first_row: int) -> Iterator[ScanT
 def _kept(keep: RowSelection, first_row: int, start: int, stop: int) -> NDArray[np.int64]:
     """Return the wanted rows of a part of a shard, counted over the shard."""
     return keep.between(first_row + start, first_row + stop).numbers - first_row
+
+
+def check_counts(batch_size: int, limit: int | None) -> None:
+    """Raise `BadInputError` unless the batch size is positive, and a limit is not negative."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise BadInputError(f"batch_size={batch_size!r} is not a positive integer")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise BadInputError(f"limit={limit!r} is not a non-negative integer")
 
 
 def rebatch(tables: Iterable[pa.Table], batch_size: int) -> Iterator[pa.RecordBatch]:

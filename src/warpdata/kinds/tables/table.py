@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import BadInputError, CorruptError, ErrorKind, UnsupportedError, WarpError
+from warpdata.errors import BadInputError, CorruptError, ErrorKind, WarpError
 from warpdata.formats.parquet import ShardOpener
-from warpdata.kinds.tables.arrow_dataset import as_arrow_dataset
 from warpdata.kinds.tables.assignment import RowRange, assign_rows, resolve_rank
 from warpdata.kinds.tables.columns import check_column_names, check_columns, retype_batch, retype_table, select_fields
+from warpdata.kinds.tables.duckdb_relation import relate_files, relate_table
 from warpdata.kinds.tables.edited_shard import TableShard
 from warpdata.kinds.tables.located_rows import ShardRows, find_ids, locate_rows
 from warpdata.kinds.tables.row_access import RowAccess, preview_rows
-from warpdata.kinds.tables.sample import check_sample, encode_strata, sample_strata, sample_uniform
-from warpdata.kinds.tables.scan import Scan, match_rows, rebatch, scan_tables, with_lookahead
+from warpdata.kinds.tables.row_indexes import IndexedTable, QueryPlan, RowIndexes, explain, is_selective
+from warpdata.kinds.tables.sample import check_sample, encode_strata, sample_bitmaps, sample_strata, sample_uniform
+from warpdata.kinds.tables.scan import Scan, check_counts, match_rows, rebatch, scan_tables, with_lookahead
 from warpdata.kinds.tables.table_shards import TableShards
-from warpdata.kinds.tables.take import RowTaker
+from warpdata.kinds.tables.take import RowTaker, to_row_numbers
 from warpdata.limits import GIB
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.extras import require
-from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.reprs import html_table, short_repr
-from warpdata.query import RowFilter, conjunction, connect_open, parse_filter, quote_identifier, read_files
+from warpdata.query import Answer, RowFilter, conjunction, parse_filter, quote_identifier
 from warpdata.repository.manifest import LoadPage, ShardLookup, TableEntry, iter_rows, iter_shards
 from warpdata.repository.rows import RowSelection
 from warpdata.settings import Settings
@@ -72,6 +72,8 @@ class Table(RowAccess):
     """Gives columns other types over the same stored values, such as references. Applied last."""
     on_lookahead: LookaheadHook | None = None
     """Called with each batch, one batch before it is yielded, to prefetch what its rows refer to."""
+    indexes: RowIndexes | None = field(default=None, compare=False, repr=False)
+    """Answers filters without reading their columns, as far as it can."""
 
     def __repr__(self) -> str:
         columns, text = None if self.columns is None else list(self.columns), self.filter_text or None
@@ -107,11 +109,14 @@ class Table(RowAccess):
         return self._with(schema_transform=None, on_lookahead=None)
 
     def count(self) -> int:
-        """Count the rows: from the manifest, or with a filter by reading the columns of the filter."""
+        """Count the rows: from the manifest; with a filter from indexes, or by reading the columns of the filter."""
         if not self.filters:
             return self.unfiltered_count
-        columns = self.filters[0].columns[:1]
-        return sum(table.num_rows for table in self._scan(columns, self._all_rows(), self.rows))
+        if self._answer is not None:
+            return len(self.select_rows())
+        columns, row_filter = self.filters[0].columns[:1], conjunction(self.filters)
+        scan = Scan(self.entry.shards, self._stored_schema, columns, self._all_rows(), row_filter, self.rows)
+        return sum(table.num_rows for table in self._scan(scan))
 
     def select(self, columns: Sequence[str] | str) -> Table:
         """Keep these columns, in this order. A text is the name of one column."""
@@ -145,7 +150,7 @@ class Table(RowAccess):
         bounds the rows of this call. `prefetch` is the number of batches to read ahead, or "auto"; the default is
         that of the settings.
         """
-        _check_counts(batch_size, limit)
+        check_counts(batch_size, limit)
         if columns is not None:
             return self.select(columns).batches(batch_size, shard=shard, limit=limit, prefetch=prefetch)
         ahead = self._batches_ahead(prefetch)
@@ -171,13 +176,15 @@ class Table(RowAccess):
         if limit == 0:
             return
         rows, keep = self._assigned_rows(shard)
-        if limit is not None and not self.filters:
+        keep, row_filter = self._narrow(keep)
+        if limit is not None and row_filter is None:
             if keep is None:
                 rows = RowRange(rows.start, min(rows.stop, rows.start + limit))
             else:
-                keep = keep.slice(0, limit)
-        left = limit
-        for table in self._scan(tuple(self._selected_schema.names), rows, keep, ahead_rows=ahead_rows):
+                keep = keep.between(rows.start, rows.stop).slice(0, limit)
+        left, names = limit, tuple(self._selected_schema.names)
+        scan = Scan(self.entry.shards, self._stored_schema, names, rows, row_filter, keep, ahead_rows=ahead_rows)
+        for table in self._scan(scan):
             if left is None:
                 yield table
                 continue
@@ -197,14 +204,31 @@ class Table(RowAccess):
 
     def select_rows(self) -> RowSelection:
         """Return the rows that the filters keep as a selection, like `row_numbers`."""
-        import numpy as np
-
         if not self.filters:
             return RowSelection.all_rows(self.entry.shards.row_count) if self.rows is None else self.rows
+        answer = self._answer
+        if answer is None:
+            return self._match(self.rows)
+        certain = RowSelection.of_bitmap(answer.certain)
+        if not answer.is_exact:
+            certain = certain | self._match(RowSelection.of_bitmap(answer.possible - answer.certain))
+        return certain if self.rows is None else self.rows & certain
+
+    def _match(self, keep: RowSelection | None) -> RowSelection:
+        """Evaluate the filters on some rows, and return those that they keep."""
+        import numpy as np
+
         rows, row_filter = self._all_rows(), conjunction(self.filters)
-        scan = Scan(self.entry.shards, self._stored_schema, (), rows, row_filter, self.rows)
+        scan = Scan(self.entry.shards, self._stored_schema, (), rows, row_filter, keep)
         found = [np.empty(0, np.int64), *match_rows(scan, self.opener, self.load_page)]
         return RowSelection.of_numbers(np.concatenate(found))
+
+    def explain(self) -> QueryPlan:
+        """Return which conditions of the filters indexes answer, and the rows that are left to scan.
+
+        Looks the rows up, and reads no row.
+        """
+        return explain(self.filter_text, self.entry.shards.row_count, self.indexes, lambda: self._answer)
 
     def sample(self, count: int, *, by: str | None = None, seed: int = 0) -> Table:
         """Restrict the table to `count` random rows that the filters keep, each at most once.
@@ -218,6 +242,9 @@ class Table(RowAccess):
             ranks = sample_uniform(count, len(kept), seed)
         else:
             check_columns([by], self._stored_schema.names)
+            strata = None if self.indexes is None else self.indexes.strata(self._indexed, by)
+            if strata is not None:
+                return self._with(filters=(), rows=sample_bitmaps([rows for _, rows in strata], kept, count, seed))
             rows = self._all_rows()
             scan = Scan(self.entry.shards, self._stored_schema, (by,), rows, keep=kept, keeps_dictionaries=True)
             parts = scan_tables(scan, self.opener, self.load_page)
@@ -235,11 +262,11 @@ class Table(RowAccess):
 
         Raise `NotFoundError` with the ids that no row has.
         """
-        return find_ids(self.entry, self.opener, self.load_page, _row_numbers(ids, "sample ids"))
+        return find_ids(self.entry, self.opener, self.load_page, to_row_numbers(ids, "sample ids"))
 
     def locate(self, rows: NDArray[np.int64]) -> Iterator[ShardRows]:
         """Yield the shards of rows, given ascending, with their positions in the files and their sample ids."""
-        return locate_rows(self.entry, self.opener, self.load_page, _row_numbers(rows))
+        return locate_rows(self.entry, self.opener, self.load_page, to_row_numbers(rows))
 
     def take(
         self,
@@ -253,14 +280,14 @@ class Table(RowAccess):
         """
         if rows is not None and ids is not None:
             raise BadInputError("take got both row numbers and sample ids", hint="Call take(rows) or take(ids=…).")
-        return self.taker()(_row_numbers(rows) if ids is None else self.rows_of(ids))
+        return self.taker()(to_row_numbers(rows) if ids is None else self.rows_of(ids))
 
     def taker(self, keep_bytes: int = 0) -> TakeRows:
         """Return `take` as a function for repeated use. It caches up to `keep_bytes` of decoded row groups."""
         taker = RowTaker(self._lookup, self.opener, lambda: self._selected_schema, keep_bytes)
 
         def take(rows: Sequence[int] | NDArray[np.int64]) -> pa.Table:
-            taken = taker.take(_row_numbers(rows))
+            taken = taker.take(to_row_numbers(rows))
             return taken if self.schema_transform is None else retype_table(taken, self.schema())
 
         return take
@@ -284,7 +311,7 @@ class Table(RowAccess):
         """
         import pyarrow as pa
 
-        _check_counts(1, limit)
+        check_counts(1, limit)
         is_bounded = limit is not None or allow_large
         if not is_bounded and not self.filters:
             self._refuse_large(self.unfiltered_count, self._estimated_bytes(), "about ")
@@ -315,12 +342,12 @@ class Table(RowAccess):
         filters see. DuckDB reads the files itself and does not verify page checksums; `warp verify` does. Of an edited
         or restricted table, this library reads the columns that the query needs.
         """
-        connection = connect_open(self.shards.reader.url, self.settings)
         if self.entry.manifest_format > 1 or self.rows is not None:
             whole = self._with(schema_transform=None, on_lookahead=None, columns=None, filters=())
-            relation = connection.from_arrow(as_arrow_dataset(whole))
+            relation = relate_table(whole, self.shards.reader, self.settings)
         else:
-            relation = read_files(connection, self._duckdb_sources(), self._stored_schema)
+            listed = iter_shards(self.entry.shards, self.load_page)
+            relation = relate_files(listed, self._stored_schema, self.shards.reader, self.settings)
         if self.filters:
             relation = relation.filter(conjunction(self.filters).sql)
         if self.columns is not None:
@@ -410,18 +437,27 @@ class Table(RowAccess):
             raise BadInputError(f"prefetch={chosen!r} is neither 'auto' nor a count of batches")
         return chosen
 
-    def _scan(
-        self,
-        columns: tuple[str, ...],
-        rows: RowRange,
-        keep: RowSelection | None = None,
-        ahead_rows: int | None = None,
-    ) -> Iterator[pa.Table]:
-        if rows.start >= rows.stop:
-            return iter(())
-        row_filter = conjunction(self.filters) if self.filters else None
-        scan = Scan(self.entry.shards, self._stored_schema, columns, rows, row_filter, keep, ahead_rows=ahead_rows)
-        return scan_tables(scan, self.opener, self.load_page)
+    def _scan(self, scan: Scan) -> Iterator[pa.Table]:
+        return scan_tables(scan, self.opener, self.load_page) if scan.rows.start < scan.rows.stop else iter(())
+
+    @cached_property
+    def _answer(self) -> Answer | None:
+        """The rows that indexes find for the filters; None without an index that narrows them."""
+        if self.indexes is None or not self.filters:
+            return None
+        return self.indexes.answer(self._indexed, conjunction(self.filters).predicate)
+
+    @property
+    def _indexed(self) -> IndexedTable:
+        return IndexedTable(self.entry, self._stored_schema, self.opener, self.load_page)
+
+    def _narrow(self, keep: RowSelection | None) -> tuple[RowSelection | None, RowFilter | None]:
+        """Return the rows to scan among `keep`, and the filter that is left to evaluate."""
+        answer = self._answer
+        if answer is None or not is_selective(answer, self.entry.shards.row_count):
+            return keep, conjunction(self.filters) if self.filters else None
+        found = RowSelection.of_bitmap(answer.possible)
+        return found if keep is None else keep & found, None if answer.is_exact else conjunction(self.filters)
 
     def _assigned_rows(self, shard: tuple[int, int] | str | None) -> tuple[RowRange, RowSelection | None]:
         """Return the rows of a rank, and those of them that are wanted. The rows of a selection are cut evenly."""
@@ -456,42 +492,6 @@ class Table(RowAccess):
                 kind=ErrorKind.LARGE_EXPORT,
             )
 
-    def _duckdb_sources(self) -> list[str]:
-        sources = []
-        for shard in iter_shards(self.entry.shards, self.load_page):
-            key = blob_key(shard.hash)
-            path = self.shards.reader.local_path(key)
-            if path is not None:
-                sources.append(str(path))
-            elif self.shards.reader.is_local(key):
-                self.shards.reader.stat(key)  # raises for a file that is missing, or not cached in mode `local`
-            elif self.shards.reader.url.startswith(("s3://", "http://", "https://")):
-                sources.append(f"{self.shards.reader.url}/{key}")
-            else:
-                raise UnsupportedError(
-                    f"DuckDB cannot read from {self.shards.reader.url}", hint="Use to_arrow() or batches()."
-                )
-        return sources
-
 
 def _type_text(kind: pa.DataType) -> str:
     return f"ref<{kind.ref_type}>" if hasattr(kind, "ref_type") else str(kind)
-
-
-def _check_counts(batch_size: int, limit: int | None) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise BadInputError(f"batch_size={batch_size!r} is not a positive integer")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise BadInputError(f"limit={limit!r} is not a non-negative integer")
-
-
-def _row_numbers(rows: Any, noun: str = "row numbers") -> NDArray[np.int64]:
-    import numpy as np
-
-    try:
-        numbers = np.asarray(rows)
-    except (TypeError, ValueError) as error:
-        raise BadInputError(f"{noun} are a list of integers, not {type(rows).__name__}") from error
-    if numbers.ndim != 1 or (numbers.size and (numbers.dtype.kind not in "iu" or int(numbers.max()) >= 2**63)):
-        raise BadInputError(f"{noun} are a list of integers, not {reprlib.repr(rows)}")
-    return numbers.astype(np.int64)

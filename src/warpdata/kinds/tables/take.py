@@ -6,10 +6,12 @@ caller that takes rows repeatedly may cache decoded row groups.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from warpdata.errors import BadInputError
 from warpdata.kinds.tables.columns import find_widened
 from warpdata.kinds.tables.edited_shard import TableShard
 from warpdata.kinds.tables.table_shards import TableShards
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["RowTaker"]
+__all__ = ["RowTaker", "to_row_numbers"]
 
 
 class RowTaker:
@@ -107,3 +109,16 @@ def _reorder(rows: pa.Table, positions: pa.Array) -> pa.Table:
         return rows.take(positions)
     taken = pa.schema([column.with_type(plain.get(column.type, column.type)) for column in rows.schema])
     return rows.cast(taken).take(positions).cast(rows.schema)
+
+
+def to_row_numbers(rows: Any, noun: str = "row numbers") -> NDArray[np.int64]:
+    """Return a list of integers as an array. Raise `BadInputError` for anything else."""
+    import numpy as np
+
+    try:
+        numbers = np.asarray(rows)
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"{noun} are a list of integers, not {type(rows).__name__}") from error
+    if numbers.ndim != 1 or (numbers.size and (numbers.dtype.kind not in "iu" or int(numbers.max()) >= 2**63)):
+        raise BadInputError(f"{noun} are a list of integers, not {reprlib.repr(rows)}")
+    return numbers.astype(np.int64)

@@ -5,12 +5,12 @@ Implements "Deleted rows" of docs/specs/manifest.md.
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, LimitExceededError
 from warpdata.limits import INLINE_POSITIONS
+from warpdata.primitives.bitmaps import bitmap_of, numbers_of
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.repository.manifest import Deletes
@@ -34,12 +34,9 @@ class DeletionVector:
 
     @staticmethod
     def of_positions(positions: NDArray[np.int64], stored_count: int) -> DeletionVector:
-        import numpy as np
-        from pyroaring import BitMap
-
         if stored_count > _MAX_ROWS:
             raise LimitExceededError(f"rows of a file with {stored_count} rows cannot be deleted; the limit is 2^32")
-        return DeletionVector(BitMap(array("I", positions.astype(np.uint32).tobytes())), stored_count)
+        return DeletionVector(bitmap_of(positions), stored_count)
 
     def __len__(self) -> int:
         return len(self.bitmap)
@@ -50,9 +47,7 @@ class DeletionVector:
     @cached_property
     def deleted(self) -> NDArray[np.int64]:
         """The deleted positions, ascending."""
-        import numpy as np
-
-        return np.frombuffer(self.bitmap.to_array(), np.uint32).astype(np.int64)
+        return numbers_of(self.bitmap)
 
     @cached_property
     def live(self) -> NDArray[np.int64]:

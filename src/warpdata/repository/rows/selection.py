@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError
+from warpdata.primitives.bitmaps import bitmap_of, numbers_of, range_bitmap
 from warpdata.primitives.cached_property import cached_property
 
 if TYPE_CHECKING:
@@ -118,7 +119,14 @@ class RowSelection:
         if self._span is not None:
             return np.arange(self._span.start, self._span.stop, dtype=np.int64)
         assert self._bitmap is not None, "an array is set when it is made"
-        return np.frombuffer(self._bitmap.to_array(), np.uint32).astype(np.int64)
+        return numbers_of(self._bitmap)
+
+    @cached_property
+    def bitmap(self) -> BitMap:
+        """All row numbers as a bitmap, which must not change. They must be below 2³²."""
+        if self._span is not None:
+            return range_bitmap(self._span.start, self._span.stop)
+        return bitmap_of(self.numbers) if self._bitmap is None else self._bitmap
 
     def chunks(self, rows: int = _CHUNK_ROWS) -> Iterator[NDArray[np.int64]]:
         """Yield the row numbers, ascending, in arrays of at most `rows`."""

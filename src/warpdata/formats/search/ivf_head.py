@@ -8,23 +8,26 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpdata.errors import CorruptError
-from warpdata.formats.indexes.similarity import METRICS, Metric
+from warpdata.formats.search.similarity import METRICS, Metric
 from warpdata.limits import MAX_IVF_LISTS, MAX_SEGMENT_ROWS, MAX_VECTOR_SIZE
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.ranges import ByteRange
+from warpdata.repository.manifest import Footer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["IvfHead", "encode_head", "parse_head"]
+__all__ = ["IvfHead", "describe_ivf", "encode_head", "parse_head"]
 
 _MAGIC = b"WARPIVF1"
 _FIXED = struct.Struct("<8s8I2Q")
+_LENGTH = struct.Struct("<Q")
 _DTYPES = {4: "<f4", 8: "<f8"}
 
 
@@ -103,7 +106,19 @@ def encode_head(head: IvfHead) -> bytes:
     arrays = (head.centroids, head.minimum, head.step)
     floats = b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)
     sums = head.code_sums.astype("<u8").tobytes() + head.vector_sums.astype("<u8").tobytes()
-    return fixed + floats + head.counts.astype("<u4").tobytes() + sums
+    data = fixed + floats + head.counts.astype("<u4").tobytes() + sums
+    return data + _LENGTH.pack(len(data) + _LENGTH.size)
+
+
+def describe_ivf(path: Path) -> Footer:
+    """Return the size and the checksum of the head of a local file that this program wrote."""
+    import xxhash
+
+    with path.open("rb") as file:
+        file.seek(-_LENGTH.size, 2)
+        size_bytes: int = _LENGTH.unpack(file.read())[0]
+        file.seek(-size_bytes, 2)
+        return Footer(size_bytes, xxhash.xxh3_64_hexdigest(file.read()))
 
 
 def parse_head(data: memoryview, file_bytes: int, place: str) -> IvfHead:
@@ -115,7 +130,8 @@ def parse_head(data: memoryview, file_bytes: int, place: str) -> IvfHead:
     is_bounded = 0 < size <= MAX_VECTOR_SIZE and 0 < lists <= MAX_IVF_LISTS and row_count <= MAX_SEGMENT_ROWS
     if not is_known or not is_bounded or not 0 < min(probes) <= max(probes) <= lists:
         raise CorruptError(f"the head of {place} has {lists} lists of vectors of {size}, or an unknown metric")
-    if len(data) != _FIXED.size + 4 * size * (lists + 2) + lists * 20:
+    wanted = _FIXED.size + 4 * size * (lists + 2) + lists * 20 + _LENGTH.size
+    if len(data) != wanted or _LENGTH.unpack(data[-_LENGTH.size :])[0] != wanted:
         raise CorruptError(f"the head of {place} has {len(data)} bytes, which does not fit {lists} lists")
     at = _FIXED.size
     parts = []

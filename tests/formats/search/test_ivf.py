@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpdata.errors import BadInputError, CorruptError
-from warpdata.formats.indexes import METRICS, IvfOptions, IvfSegment, ListCache, TopScores, VectorQuery, write_ivf
+from warpdata.formats.search import (
+    METRICS,
+    IvfOptions,
+    IvfSegment,
+    ListCache,
+    TopScores,
+    VectorQuery,
+    describe_ivf,
+    write_ivf,
+)
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.repository.manifest import Footer, Shard
 from warpdata.settings import load_settings
@@ -38,7 +47,8 @@ def stored(store: Writer, path: Path, footer: Footer) -> Shard:
 
 
 def built(path: Path, batches: Batches, rows: int, metric: Any = "cosine", lists: int | None = None) -> IvfSegment:
-    footer = write_ivf(batches, rows, path, IvfOptions(metric, lists))
+    write_ivf(batches, rows, path, IvfOptions(metric, lists))
+    footer = describe_ivf(path)
     store = open_store("memory://ivf", load_settings())
     return IvfSegment(store, stored(store, path, footer), ListCache(1 << 28))
 
@@ -120,12 +130,13 @@ def test_the_file_can_be_read_from_its_description(tmp_path: Path) -> None:
 
 
 def len_of_head(size: int, lists: int) -> int:
-    return 56 + 4 * size * (lists + 2) + 20 * lists
+    return 56 + 4 * size * (lists + 2) + 20 * lists + 8
 
 
 def test_memory_is_bounded_by_the_cache(tmp_path: Path) -> None:
     vectors = clustered()
-    footer = write_ivf([(np.arange(ROWS), vectors)], ROWS, tmp_path / "x", IvfOptions())
+    write_ivf([(np.arange(ROWS), vectors)], ROWS, tmp_path / "x", IvfOptions())
+    footer = describe_ivf(tmp_path / "x")
     store, cache = open_store("memory://ivf", load_settings()), ListCache(100_000)
     segment = IvfSegment(store, stored(store, tmp_path / "x", footer), cache)
     for vector in vectors[:20]:
@@ -137,7 +148,8 @@ def test_memory_is_bounded_by_the_cache(tmp_path: Path) -> None:
 def test_no_flipped_bit_is_believed(tmp_path: Path, seed: int) -> None:
     vectors = clustered(200, 3)
     path = tmp_path / "x"
-    footer = write_ivf([(np.arange(200), vectors)], 200, path, IvfOptions("l2", 4))
+    write_ivf([(np.arange(200), vectors)], 200, path, IvfOptions("l2", 4))
+    footer = describe_ivf(path)
     data = bytearray(path.read_bytes())
     position = int(np.random.default_rng(seed).integers(0, len(data)))
     data[position] ^= 1 << seed % 8
@@ -158,14 +170,15 @@ def test_no_flipped_bit_is_believed(tmp_path: Path, seed: int) -> None:
 def test_heads_that_do_not_fit_are_refused(tmp_path: Path, change: str) -> None:
     """Bytes that a writer of another program may have checksummed."""
     path = tmp_path / "x"
-    footer = write_ivf([(np.arange(200), clustered(200, 3))], 200, path, IvfOptions("l2", 4))
+    write_ivf([(np.arange(200), clustered(200, 3))], 200, path, IvfOptions("l2", 4))
+    footer = describe_ivf(path)
     data = bytearray(path.read_bytes())
     begin = len(data) - footer.byte_size
     offsets = {"metric": 8, "size": 12, "lists": 16, "probes": 24, "recall": 36}
     if change in offsets:
         data[begin + offsets[change] : begin + offsets[change] + 4] = b"\xff\xff\xff\xff"
     elif change == "counts":
-        data[-4 * 20] ^= 1
+        data[-4 * 20 - 8] ^= 1
     elif change == "centroid":
         data[begin + 56 : begin + 60] = np.array([np.nan], "<f4").tobytes()
     else:

@@ -13,10 +13,22 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from warpdata.primitives.arrow_buffers import as_bools, as_numpy
+
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["MAX_LENGTH", "METRICS", "Metric", "TopScores", "VectorQuery", "find_usable", "squared_lengths"]
+__all__ = [
+    "MAX_LENGTH",
+    "METRICS",
+    "Metric",
+    "TopScores",
+    "VectorQuery",
+    "find_usable",
+    "squared_lengths",
+    "vectors_of",
+]
 
 Metric: TypeAlias = Literal["cosine", "l2", "dot"]
 METRICS: tuple[Metric, ...] = ("cosine", "l2", "dot")
@@ -149,6 +161,26 @@ class VectorQuery:
         low, high = _SAFE_SQUARES
         is_safe = (squares > low) & (squares < high) & (low < self.length**2 < high)
         return np.nan_to_num(keys), np.where(is_safe, slack, np.inf)
+
+
+def vectors_of(lists: pa.FixedSizeListArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return the vectors of fixed-size lists as float32 or float64, and their positions. Leaves out nulls.
+
+    A list with a null element is left out too. Lists of half precision become float32.
+    """
+    size = lists.type.list_size
+    values = lists.values.slice(lists.offset * size, len(lists) * size)
+    is_complete = np.ones(len(lists), bool)
+    if lists.null_count:
+        is_complete &= as_bools(lists.is_valid())
+    if values.null_count:
+        is_complete &= as_bools(values.is_valid()).reshape(-1, size).all(axis=1)
+        values = values.fill_null(0)
+    vectors = as_numpy(values).reshape(-1, size)
+    if vectors.dtype == np.float16:
+        vectors = vectors.astype(np.float32)
+    positions = np.flatnonzero(is_complete)
+    return positions, vectors if len(positions) == len(vectors) else vectors[positions]
 
 
 def _blocks(vectors: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpdata.errors import BadInputError, LimitExceededError
-from warpdata.formats.indexes.ivf_head import IvfHead, encode_head
-from warpdata.formats.indexes.similarity import Metric, find_usable, squared_lengths
+from warpdata.formats.search.ivf_head import IvfHead, encode_head
+from warpdata.formats.search.similarity import Metric, find_usable, squared_lengths
 from warpdata.limits import MAX_IVF_LISTS, MAX_SEGMENT_ROWS, MAX_VECTOR_SIZE
 from warpdata.primitives.extras import require
-from warpdata.repository.manifest import Footer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,10 +49,10 @@ class IvfOptions:
 
 def write_ivf(
     batches: Iterable[tuple[NDArray[np.int64], NDArray[Any]]], row_count: int, path: Path, options: IvfOptions
-) -> Footer:
+) -> None:
     """Write the segment of `row_count` rows, whose vectors come in batches with the rows that they belong to.
 
-    Rows without a batch have no vector. Memory holds all vectors about twice. Return size and checksum of the head.
+    Rows without a batch have no vector. Memory holds all vectors about twice.
     """
     import xxhash
 
@@ -94,9 +93,7 @@ def write_ivf(
             vector_sums=vector_sums,
             rows_sum=xxhash.xxh3_64_intdigest(row_bytes),
         )
-        data = encode_head(head)
-        file.write(data)
-    return Footer(len(data), xxhash.xxh3_64_hexdigest(data))
+        file.write(encode_head(head))
 
 
 def _write_lists(

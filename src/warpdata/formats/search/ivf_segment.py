@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from warpdata.errors import CorruptError
-from warpdata.formats.indexes.ivf_head import IvfHead, parse_head
-from warpdata.formats.indexes.similarity import TopScores, VectorQuery, find_usable, squared_lengths
+from warpdata.formats.search.ivf_head import IvfHead, parse_head
+from warpdata.formats.search.similarity import TopScores, VectorQuery, find_usable, squared_lengths
 from warpdata.limits import KIB
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.cached_property import cached_property

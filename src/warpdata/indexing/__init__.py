@@ -1,0 +1,19 @@
+"""Indexes as a user makes them: created, brought up to date and dropped by commits, and described.
+
+docs/specs/indexes.md is the normative text.
+"""
+
+from warpdata.indexing.changes import IndexChange, IndexRequest, create_index, drop_index, update_index
+from warpdata.indexing.segment_builder import SegmentBuilder
+from warpdata.indexing.status import IndexStatus, index_statuses
+
+__all__ = [
+    "IndexChange",
+    "IndexRequest",
+    "IndexStatus",
+    "SegmentBuilder",
+    "create_index",
+    "drop_index",
+    "index_statuses",
+    "update_index",
+]
