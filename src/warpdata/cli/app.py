@@ -66,6 +66,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "add-files": "Add files to an artifact.",
         "merge": "Merge the changes of another branch into a branch.",
         "compact": "Join small stored files, and leave out deleted rows.",
+        "index": "List, create, update and drop indexes.",
     },
     "Cache": {
         "warm": "Download a version to the cache of this machine.",

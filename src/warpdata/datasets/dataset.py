@@ -326,7 +326,7 @@ class Dataset(IndexAccess, DatasetSearch):
             create_branch(
                 session.writer, self._version_ref, name, session.new_id(), session.pause, check_lease=lease.check
             )
-        return self.at_branch(name)
+        return self._at_branch(name)
 
     def edit(
         self,
@@ -345,7 +345,7 @@ class Dataset(IndexAccess, DatasetSearch):
         from warpdata.edit import Edit, EditOptions
 
         author = author or self._session.settings.author
-        options = EditOptions(message, author, self.target_branch(branch), key, progress)
+        options = EditOptions(message, author, self._target_branch(branch), key, progress)
         return Edit(self._context, options, self._ref_transform)
 
     def merge(
@@ -366,7 +366,7 @@ class Dataset(IndexAccess, DatasetSearch):
         """
         from warpdata.edit import MergeRequest, merge_branch
 
-        target = self.target_branch(branch)
+        target = self._target_branch(branch)
         other = source if isinstance(source, Dataset) else open_dataset(self._session, Address(self.id, source))
         if other.id != self.id:
             raise BadInputError(f"{other.id} cannot be merged into {self.id}", hint="Merge branches of one dataset.")
@@ -374,7 +374,7 @@ class Dataset(IndexAccess, DatasetSearch):
         author = author or self._session.settings.author
         request = MergeRequest(other.version_ref, target, text, author, policy, progress)
         merge_branch(self._session, request, self._ref_transform)
-        return self.at_branch(target)
+        return self._at_branch(target)
 
     def compact(
         self,
@@ -390,12 +390,12 @@ class Dataset(IndexAccess, DatasetSearch):
 
         session = self._session
         author = author or session.settings.author
-        target = self.target_branch(branch)
+        target = self._target_branch(branch)
         txn = Transaction(self.id, target, session.new_id(), "compact", author, "compact", session.timestamp())
         options = CompactionOptions(parse_size(target_bytes), max_deleted)
         return compact_branch(session, txn, tables, options, self._ref_transform)
 
-    def target_branch(self, branch: str | None) -> str:
+    def _target_branch(self, branch: str | None) -> str:
         """Return the branch that a change of this dataset goes to."""
         target = branch or self._version_ref.branch
         if target is None:
@@ -405,7 +405,7 @@ class Dataset(IndexAccess, DatasetSearch):
             )
         return check_ref_name(target, "branch")
 
-    def at_branch(self, branch: str) -> Dataset:
+    def _at_branch(self, branch: str) -> Dataset:
         """Open the head of a branch of this dataset, in the same session."""
         return open_dataset(self._session, Address(self.id, branch))
 

@@ -21,9 +21,9 @@ class IndexAccess:
     @abstractmethod
     def context(self) -> VersionContext: ...
     @abstractmethod
-    def target_branch(self, branch: str | None) -> str: ...
+    def _target_branch(self, branch: str | None) -> str: ...
     @abstractmethod
-    def at_branch(self, branch: str) -> Self: ...
+    def _at_branch(self, branch: str) -> Self: ...
 
     def indexes(self) -> list[IndexStatus]:
         """Describe the indexes of this version, with the rows that they cover. Reads their directories."""
@@ -57,7 +57,7 @@ class IndexAccess:
         given = {"metric": metric, "lists": lists}
         parameters = {key: value for key, value in given.items() if value is not None}
         create_index(self.context, IndexRequest(table, column, kind, name, parameters), change)
-        return self.at_branch(change.branch)
+        return self._at_branch(change.branch)
 
     def update_index(
         self,
@@ -77,7 +77,7 @@ class IndexAccess:
 
         change = self._index_change(branch, message, author, progress)
         update_index(self.context, name, change, rebuild=rebuild)
-        return self.at_branch(change.branch)
+        return self._at_branch(change.branch)
 
     def drop_index(self, name: str, *, branch: str | None = None, message: str = "", author: str | None = None) -> Self:
         """Drop an index as a commit, and open the result. Older versions keep it."""
@@ -85,10 +85,10 @@ class IndexAccess:
 
         change = self._index_change(branch, message, author, silent)
         drop_index(self.context, name, change)
-        return self.at_branch(change.branch)
+        return self._at_branch(change.branch)
 
     def _index_change(self, branch: str | None, message: str, author: str | None, progress: Progress) -> IndexChange:
         from warpdata.indexing import IndexChange
 
         author = author or self.context.session.settings.author
-        return IndexChange(self.target_branch(branch), author, message, progress)
+        return IndexChange(self._target_branch(branch), author, message, progress)

@@ -38,9 +38,9 @@ class DatasetSearch:
     @abstractmethod
     def edit(self, message: str = "", *, branch: str | None = None) -> Edit: ...
     @abstractmethod
-    def target_branch(self, branch: str | None) -> str: ...
+    def _target_branch(self, branch: str | None) -> str: ...
     @abstractmethod
-    def at_branch(self, branch: str) -> Dataset: ...
+    def _at_branch(self, branch: str) -> Dataset: ...
 
     @cached_property
     def _search_indexes(self) -> SearchIndexes:
@@ -126,4 +126,4 @@ class DatasetSearch:
         place = self.table(table).name
         with self.edit(f"embed {column}", branch=branch) as edit:
             edit.add_column(place, name, embed_batches(model), columns=[column], batch_size=batch_size, resume=resume)
-        return self.at_branch(self.target_branch(branch))
+        return self._at_branch(self._target_branch(branch))

@@ -3,7 +3,7 @@
 docs/specs/indexes.md is the normative text.
 """
 
-from warpdata.indexing.changes import IndexChange, IndexRequest, create_index, drop_index, update_index
+from warpdata.indexing.changes import IndexChange, IndexRequest, create_index, default_name, drop_index, update_index
 from warpdata.indexing.segment_builder import SegmentBuilder
 from warpdata.indexing.status import IndexStatus, index_statuses
 
@@ -13,6 +13,7 @@ __all__ = [
     "IndexStatus",
     "SegmentBuilder",
     "create_index",
+    "default_name",
     "drop_index",
     "index_statuses",
     "update_index",

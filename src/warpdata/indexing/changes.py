@@ -24,7 +24,7 @@ from warpdata.formats.indexes import Directory, is_list, value_type_of
 from warpdata.formats.parquet import ShardOpener
 from warpdata.indexing.segment_builder import SEGMENT_ROWS, SegmentBuilder, find_sources, group_sources
 from warpdata.indexing.segment_kinds import ColumnToIndex, check_kind
-from warpdata.kinds import StageContext, VersionContext, pick_entry
+from warpdata.kinds import StageContext, StagedBlob, VersionContext, pick_entry
 from warpdata.kinds.indexes import (
     INDEXES,
     BuiltSegment,
@@ -41,7 +41,7 @@ from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.suggest import suggest
 from warpdata.publish import check_entry_name
 from warpdata.repository.catalog import Committed, Transaction, check_commit_texts, retry_unknown
-from warpdata.repository.manifest import Manifest, Shard
+from warpdata.repository.manifest import Manifest, Payload, Shard, iter_shards
 from warpdata.session import Session, keyed_id
 from warpdata.storage import GenerationReader, verify_blob
 
@@ -110,10 +110,8 @@ def update_index(version: VersionContext, name: str, change: IndexChange, *, reb
     covered = {source.key for each in kept for source in each.segment.sources}
     work = _Work(version, change, _work_dir(version, name))
     built = work.build(table, column, _shards(table), covered)
-    if rebuild:
-        work.repair(built)
     changed = IndexInput(entry.kind, entry.table, entry.column, [*kept, *built], entry.parameters)
-    return work.commit(name, changed, change.message or f"update index {name}")
+    return work.commit(name, changed, change.message or f"update index {name}", repair=rebuild)
 
 
 def drop_index(version: VersionContext, name: str, change: IndexChange) -> Committed:
@@ -242,19 +240,8 @@ class _Work:
         counter = ProgressCounter(self.change.progress, "index", rows, len(groups))
         return SegmentBuilder(column, self.work_dir).build(groups, counter)
 
-    def repair(self, built: Sequence[BuiltSegment]) -> None:
-        """Replace damaged copies of these segments in the store."""
-        session, generations = self.version.session, self.version.manifest.generations
-        reader = GenerationReader(session.writer, generations)
-        for each in built:
-            blob = each.fingerprint.blob
-            if verify_blob(reader, blob) is not None:
-                key = blob_key(blob.hash, generations.get(blob.hash))
-                _replace(session, key, each)
-                session.reader.invalidate(blob_key(blob.hash))
-
-    def commit(self, name: str, source: IndexInput | None, message: str) -> Committed:
-        """Commit the index, or its removal, and remove the files of the build."""
+    def commit(self, name: str, source: IndexInput | None, message: str, *, repair: bool = False) -> Committed:
+        """Commit the index, or its removal, and remove the files of the build. `repair` replaces damaged blobs."""
         session, base = self.version.session, self.version
         txn = Transaction(
             base.ref.dataset_id,
@@ -267,7 +254,7 @@ class _Work:
         )
         workspace = EditWorkspace(session, lambda _table: None)
         try:
-            manifest = self._manifest(workspace, name, source)
+            manifest = self._manifest(workspace, name, source, repair=repair)
             done = commit_change(
                 session, txn, EditProposal(workspace, base, manifest, progress=self.change.progress).at
             )
@@ -276,14 +263,27 @@ class _Work:
         shutil.rmtree(self.work_dir, ignore_errors=True)
         return done
 
-    def _manifest(self, workspace: EditWorkspace, name: str, source: IndexInput | None) -> Manifest:
+    def _manifest(self, workspace: EditWorkspace, name: str, source: IndexInput | None, *, repair: bool) -> Manifest:
         manifest = self.version.manifest
         indexes = {key: entry for key, entry in manifest.indexes.items() if key != name}
         if source is not None:
-            context = StageContext(workspace.new_directory(), self.change.progress)
-            indexes[name] = workspace.add_payload(INDEXES.stage(name, source, context))
+            staged = INDEXES.stage(name, source, StageContext(workspace.new_directory(), self.change.progress))
+            if repair:
+                self._repair(staged.blobs, manifest.indexes[name])
+            indexes[name] = workspace.add_payload(staged)
         return replace(manifest, indexes=indexes, metadata={})
 
+    def _repair(self, staged: Sequence[StagedBlob], entry: Payload) -> None:
+        """Store blobs of the present index again if they are damaged or missing. An upload only compares sizes."""
+        session, generations = self.version.session, self.version.manifest.generations
+        reader = GenerationReader(session.writer, generations)
+        present = {entry.index, *(shard.blob for shard in iter_shards(entry.shards, self.version.load_page))}
+        for each in staged:
+            blob = each.fingerprint.blob
+            if blob in present and verify_blob(reader, blob) is not None:
+                _replace(session, blob_key(blob.hash, generations.get(blob.hash)), each)
+                session.reader.invalidate(blob_key(blob.hash))
 
-def _replace(session: Session, key: str, built: BuiltSegment) -> None:
-    retry_unknown(lambda: session.writer.replace_file(key, built.path, built.fingerprint), session.pause)
+
+def _replace(session: Session, key: str, staged: StagedBlob) -> None:
+    retry_unknown(lambda: session.writer.replace_file(key, staged.path, staged.fingerprint), session.pause)

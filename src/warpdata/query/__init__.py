@@ -6,7 +6,7 @@ Filters are SQL expressions over one row. The package knows Arrow schemas and ta
 from warpdata.query.arrow_eval import evaluate_mask
 from warpdata.query.duckdb import connect_open, httpfs_path, quote_identifier, read_files
 from warpdata.query.evaluator import Evaluator
-from warpdata.query.expr import And, Compare, Contains, In, IsNull, Leaf, Match, Not, Or, Predicate, columns_of
+from warpdata.query.expr import Compare, Contains, IsNull, Leaf, Match, Not, Predicate, columns_of
 from warpdata.query.parse import RowFilter, conjunction, parse_filter
 from warpdata.query.planner import Answer, LeafIndex, LeafPlan, LeafRows, plan
 from warpdata.query.projection import Expression, expr, project
@@ -14,7 +14,6 @@ from warpdata.query.pruning import Bounds, can_match
 from warpdata.query.sql import ArrowSource, SqlParameters, list_sources, run_query
 
 __all__ = [
-    "And",
     "Answer",
     "ArrowSource",
     "Bounds",
@@ -22,7 +21,6 @@ __all__ = [
     "Contains",
     "Evaluator",
     "Expression",
-    "In",
     "IsNull",
     "Leaf",
     "LeafIndex",
@@ -30,7 +28,6 @@ __all__ = [
     "LeafRows",
     "Match",
     "Not",
-    "Or",
     "Predicate",
     "RowFilter",
     "SqlParameters",

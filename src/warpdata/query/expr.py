@@ -41,6 +41,8 @@ MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class Compare:
+    """A column compared with a constant: `=`, `!=`, `<`, `<=`, `>` or `>=`."""
+
     column: str
     op: str
     value: Constant
@@ -106,6 +108,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
+    """The column is null. Never NULL itself."""
+
     column: str
 
 
@@ -121,6 +125,8 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Not:
+    """True where the part is false, false where it is true. NULL stays NULL."""
+
     part: Predicate
 
 

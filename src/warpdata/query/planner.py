@@ -74,20 +74,21 @@ class Answer:
     leaves: tuple[LeafPlan, ...]
 
     @property
+    def uses_indexes(self) -> bool:
+        """False if all rows are undecided, because no index was of use."""
+        return any(leaf.index for leaf in self.leaves)
+
+    @property
     def is_exact(self) -> bool:
         """True if no row is undecided."""
         return len(self.certain) == len(self.possible)
 
 
-def plan(predicate: Predicate, lookup: IndexLookup, row_count: int) -> Answer | None:
-    """Answer a predicate over the rows 0 to `row_count` by indexes. None if they do not narrow it."""
+def plan(predicate: Predicate, lookup: IndexLookup, row_count: int) -> Answer:
+    """Answer a predicate over the rows 0 to `row_count` by indexes, as far as they know it."""
     planner = _Planner(lookup, row_count)
     tree = planner.node(predicate)
-    if not tree.narrows(True):
-        return None
-    certain, possible = tree.bounds(True)
-    if not any(leaf.index for leaf in planner.leaves):
-        return None
+    certain, possible = tree.bounds(True) if tree.narrows(True) else _Unknown(planner).bounds(True)
     unread = [LeafPlan(describe_leaf(leaf), None, "not needed") for leaf in planner.unread]
     return Answer(certain, possible, (*planner.leaves, *unread))
 

@@ -32,6 +32,7 @@ _KEYS = {
     "artifacts": "list of {name, kind, compression, members, shards, size_bytes}",
     "episodes": "list of {name, episodes, steps, size_bytes}",
     "tensors": "list of {name, artifact_id, tensors, shards, size_bytes}",
+    "indexes": "list of {name, kind, table, column, segments, size_bytes}",
     "bindings": "list of {table, column, artifact, ref_type}",
     "commit": (
         "the newest commit: {commit, author, message, time}, or null if a version was opened by its hash, or if "
@@ -78,7 +79,7 @@ def _document(opened: Dataset, facts: DatasetInfo, newest: Revision | None) -> d
         "label": facts.label,
         "rows": facts.rows,
         "size_bytes": facts.size_bytes,
-        **dict.fromkeys(("tables", "artifacts", "episodes", "tensors"), ()),
+        **dict.fromkeys(("tables", "artifacts", "episodes", "tensors", "indexes"), ()),
         **{
             section: [asdict(cast("Any", entry)) for entry in described] for section, described in facts.entries.items()
         },

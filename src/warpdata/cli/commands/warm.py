@@ -31,6 +31,7 @@ _KEYS = {
 @names_option("--artifacts", "Download only these artifacts.")
 @names_option("--episodes", "Download only these sets of episodes.")
 @names_option("--tensors", "Download only these sets of tensors.")
+@names_option("--indexes", "Download only these indexes.")
 @click.option(
     "--shards", type=SliceType(), metavar="FROM:TO", help="Download only the shards with these numbers, of each part."
 )
@@ -41,8 +42,8 @@ _KEYS = {
 def warm(cli: CliContext, /, address: str, **given: Any) -> None:
     """Download a version to the cache of this machine.
 
-    Downloads everything, or only the named tables, artifacts, episodes and tensors. Files that are already
-    in the cache are skipped, so an interrupted run can be resumed. Afterwards --mode local reads without a
+    Downloads everything, or only the named tables, artifacts, episodes, tensors and indexes. Files that
+    are already in the cache are skipped, so an interrupted run can be resumed. Afterwards --mode local reads without a
     network. WARP_CACHE_SIZE_GB limits the size of the cache.
 
     \b
@@ -57,6 +58,7 @@ def warm(cli: CliContext, /, address: str, **given: Any) -> None:
             given["artifacts"] or None,
             episodes=given["episodes"] or None,
             tensors=given["tensors"] or None,
+            indexes=given["indexes"] or None,
             shards=given["shards"],
             max_bytes=given["max_bytes"],
             progress=progress,

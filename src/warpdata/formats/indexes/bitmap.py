@@ -30,6 +30,8 @@ __all__ = ["BitmapSegment", "write_bitmap"]
 
 _COLUMNS = ["value", "count", "rows"]
 _GROUP_BYTES = 256 * KIB
+_VALUE_BYTES = 8
+"""Reading bytes of bitmaps takes as long as a scan of one value for so many of them."""
 
 
 def write_bitmap(chunks: Iterable[pa.Array], column_type: pa.DataType, value_type: pa.DataType, path: Path) -> int:
@@ -162,7 +164,7 @@ class BitmapSegment:
 
     def cost_rows(self, leaf: Leaf) -> int:
         """Return the work of `rows` as the number of column values that take as long to read."""
-        return len(self._candidates(leaf)) * _GROUP_BYTES // 8
+        return sum(self._file.size_bytes(group, _COLUMNS) for group in self._candidates(leaf)) // _VALUE_BYTES
 
     def rows(self, leaf: Leaf) -> BitMap:
         """Return the rows of the segment for which the leaf is true."""

@@ -38,7 +38,7 @@ class RowIndexes(Protocol):
     """The indexes of one table. Rows are numbered as readers see them."""
 
     def answer(self, table: IndexedTable, predicate: Predicate) -> Answer | None:
-        """Return the rows for which the predicate is certainly and possibly true; None if no index narrows them."""
+        """Return the rows for which the predicate is certainly and possibly true; None for a table of too many rows."""
         ...
 
     def strata(self, table: IndexedTable, column: str) -> Sequence[tuple[Any, BitMap]] | None:

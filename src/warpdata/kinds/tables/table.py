@@ -224,11 +224,8 @@ class Table(RowAccess):
         return RowSelection.of_numbers(np.concatenate(found))
 
     def explain(self) -> QueryPlan:
-        """Return which conditions of the filters indexes answer, and the rows that are left to scan.
-
-        Looks the rows up, and reads no row.
-        """
-        return explain(self.filter_text, self.entry.shards.row_count, self.indexes, lambda: self._answer)
+        """Return which conditions of the filters indexes answer, and the rows left to scan. Reads no row."""
+        return explain(self.filter_text, self.entry.shards.row_count, self.indexes, lambda: self._plan)
 
     def sample(self, count: int, *, by: str | None = None, seed: int = 0) -> Table:
         """Restrict the table to `count` random rows that the filters keep, each at most once.
@@ -441,11 +438,15 @@ class Table(RowAccess):
         return scan_tables(scan, self.opener, self.load_page) if scan.rows.start < scan.rows.stop else iter(())
 
     @cached_property
-    def _answer(self) -> Answer | None:
-        """The rows that indexes find for the filters; None without an index that narrows them."""
+    def _plan(self) -> Answer | None:
         if self.indexes is None or not self.filters:
             return None
         return self.indexes.answer(self._indexed, conjunction(self.filters).predicate)
+
+    @property
+    def _answer(self) -> Answer | None:
+        """The rows that indexes find for the filters; None without an index that narrows them."""
+        return self._plan if self._plan is not None and self._plan.uses_indexes else None
 
     @property
     def _indexed(self) -> IndexedTable:
