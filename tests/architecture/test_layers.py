@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest"},
     "kinds.episodes": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
-    | {"kinds", "kinds.tables", "streaming"},
+    | {"formats.search", "kinds", "kinds.tables", "streaming"},
     "publish": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
