@@ -15,6 +15,7 @@ from warpdata.errors import BadInputError, IndexWarning, MissingExtraError, Sche
 from warpdata.primitives.hashing import blob_key
 from warpdata.repository.manifest import iter_shards
 from warpdata.search import SearchIndexes
+from warpdata.testing import S3Endpoint
 
 pytest.importorskip("faiss")
 
@@ -167,3 +168,28 @@ def test_an_empty_column_can_be_indexed() -> None:
     dataset = dataset.create_index("main", "text", kind="text")
     assert dataset.search(near=("emb", [1, 2, 3])).ids == []
     assert dataset.search(text="red", column="text").ids == []
+
+
+@pytest.mark.s3
+def test_a_cold_search_reads_a_small_part_of_the_index(
+    s3_url: str, s3_server: S3Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request each for the directory, the head, the rows and the codes and vectors of a few lists."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint_url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_access_key)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    random = np.random.default_rng(5)
+    centers = random.standard_normal((400, 64))
+    vectors = (centers[random.integers(0, 400, 20_000)] + 0.3 * random.standard_normal((20_000, 64))).astype("f4")
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 64)
+    wd.DatasetBuilder("a/cold", s3_url).add_table("main", pa.table({"emb": column})).publish()
+    wd.dataset("a/cold", store=s3_url).create_index("main", "emb", kind="ivf")
+    dataset = wd.dataset("a/cold", store=s3_url, mode="remote")
+    size_bytes = dataset.indexes()[0].size_bytes
+    table = dataset.table()
+    table.schema()
+    explained = dataset.search(near=("emb", vectors[5]), columns=[]).explain()
+    lists = explained.parts[0].lists
+    assert explained.requests <= 3 + 2 * lists
+    assert explained.bytes_fetched < 0.2 * size_bytes

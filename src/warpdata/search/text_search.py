@@ -32,7 +32,8 @@ def search_texts(
         parts = [corpus for corpus in IO_POOL.map_all(read, list(index.segments)) if corpus is not None]
     used = bool(parts)
     left = whole if index is None else index.uncovered(whole)
-    parts.append(scan_texts(table, left, text.column, text.query))
+    if len(left) or not parts:
+        parts.append(scan_texts(table, left, text.column, text.query))
     corpus = _join(parts, text.query)
     rows, scores = text.query.scores(corpus)
     if len(selection) < len(whole):

@@ -36,7 +36,7 @@ def search_vectors(
                 work.append(done)
                 recall = recall if done.is_exact else min(recall, each.segment.head.recall)
     left = selection if index is None else index.uncovered(selection)
-    compared = scan_vectors(table, left, near, best)
+    compared = scan_vectors(table, left, near, best) if len(left) else 0
     return SearchPart(
         near.column,
         near.query.metric,

@@ -163,12 +163,13 @@ class IvfSegment:
         owners = np.searchsorted(head.starts, positions, side="right") - 1
         lists, firsts = np.unique(owners, return_index=True)
         cuts = [*firsts.tolist(), len(positions)]
+        found = np.empty((len(positions), head.size), head.dtype)
         for at, (number, vectors) in enumerate(zip(lists.tolist(), self._vectors(lists), strict=True)):
-            part = positions[cuts[at] : cuts[at + 1]]
-            found = vectors[part - int(head.starts[number])]
-            if not find_usable(squared_lengths(found), query.metric).all():
-                raise CorruptError(f"{self._place} has a vector that cannot be compared", hint=_REPAIR)
-            query.search(self.rows[part].astype(np.int64), found, best)
+            part = slice(cuts[at], cuts[at + 1])
+            found[part] = vectors[positions[part] - int(head.starts[number])]
+        if not find_usable(squared_lengths(found), query.metric).all():
+            raise CorruptError(f"{self._place} has a vector that cannot be compared", hint=_REPAIR)
+        query.search(self.rows[positions].astype(np.int64), found, best)
         return len(positions)
 
     def _codes(self, lists: NDArray[np.int64]) -> list[tuple[NDArray[np.uint8], NDArray[np.float32] | None]]:
