@@ -117,8 +117,8 @@ def test_the_file_can_be_read_from_its_description(tmp_path: Path) -> None:
     vectors[5] = np.nan
     segment = built(tmp_path / "x", [(np.arange(300), vectors)], 300, "l2")
     data, head = (tmp_path / "x").read_bytes(), segment.head
-    assert data[-len_of_head(3, head.list_count) :][:8] == b"WARPIVF1"
-    rows = np.frombuffer(data, "<u4", 299, 299 * 3 * 5)
+    assert data[-len_of_head(3, head.list_count, 299) :][:8] == b"WARPIVF1"
+    rows = np.frombuffer(data, "<u4", 299, len(data) - 8 - 299 * 4)
     assert sorted(rows.tolist()) == [*range(5), *range(6, 300)]
     assert np.array_equal(np.frombuffer(data, "<f4", 299 * 3, 299 * 3).reshape(-1, 3), vectors[rows])
     codes = np.frombuffer(data, "u1", 299 * 3).reshape(-1, 3)
@@ -129,8 +129,8 @@ def test_the_file_can_be_read_from_its_description(tmp_path: Path) -> None:
     assert (nearest == owner).mean() > 0.99
 
 
-def len_of_head(size: int, lists: int) -> int:
-    return 56 + 4 * size * (lists + 2) + 20 * lists + 8
+def len_of_head(size: int, lists: int, vectors: int) -> int:
+    return 56 + 4 * size * (lists + 2) + 20 * lists + 4 * vectors + 8
 
 
 def test_memory_is_bounded_by_the_cache(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_heads_that_do_not_fit_are_refused(tmp_path: Path, change: str) -> None:
     if change in offsets:
         data[begin + offsets[change] : begin + offsets[change] + 4] = b"\xff\xff\xff\xff"
     elif change == "counts":
-        data[-4 * 20 - 8] ^= 1
+        data[-4 * 20 - 200 * 4 - 8] ^= 1
     elif change == "centroid":
         data[begin + 56 : begin + 60] = np.array([np.nan], "<f4").tobytes()
     else:

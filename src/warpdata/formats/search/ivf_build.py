@@ -54,7 +54,6 @@ def write_ivf(
 
     Rows without a batch have no vector. Memory holds all vectors about twice.
     """
-    import xxhash
 
     if row_count > MAX_SEGMENT_ROWS:
         raise LimitExceededError(f"a segment of {row_count:,} rows is too large; the limit is {MAX_SEGMENT_ROWS:,}")
@@ -77,8 +76,6 @@ def write_ivf(
 
     with path.open("wb") as file:
         code_sums, vector_sums = (_write_lists(file.write, members, encode) for encode in (codes, exact))
-        row_bytes = rows[order].astype("<u4").tobytes()
-        file.write(row_bytes)
         head = IvfHead(
             metric=options.metric,
             element_bytes=vectors.dtype.itemsize,
@@ -91,7 +88,7 @@ def write_ivf(
             counts=counts,
             code_sums=code_sums,
             vector_sums=vector_sums,
-            rows_sum=xxhash.xxh3_64_intdigest(row_bytes),
+            rows=rows[order].astype(np.uint32),
         )
         file.write(encode_head(head))
 

@@ -52,8 +52,8 @@ class IvfHead:
     code_sums: NDArray[np.uint64]
     vector_sums: NDArray[np.uint64]
     """Checksums of the codes and the vectors of each list."""
-    rows_sum: int
-    """Checksum of the row numbers."""
+    rows: NDArray[np.uint32]
+    """The rows of the segment that have a vector, list by list."""
 
     @property
     def size(self) -> int:
@@ -92,21 +92,15 @@ class IvfHead:
         begin, width = self.vector_count * self.size, self.size * self.element_bytes
         return ByteRange(begin + int(self.starts[number]) * width, begin + int(self.starts[number + 1]) * width)
 
-    @property
-    def rows_range(self) -> ByteRange:
-        """Return the bytes of the row numbers of all lists."""
-        begin = self.vector_count * self.size * (1 + self.element_bytes)
-        return ByteRange(begin, begin + 4 * self.vector_count)
-
 
 def encode_head(head: IvfHead) -> bytes:
     """Return the bytes of the head, as they end the file."""
     numbers = (METRICS.index(head.metric), head.size, head.list_count, head.element_bytes)
-    fixed = _FIXED.pack(_MAGIC, *numbers, *head.probes, round(head.recall * 1e6), head.row_count, head.rows_sum)
+    fixed = _FIXED.pack(_MAGIC, *numbers, *head.probes, round(head.recall * 1e6), head.row_count, head.vector_count)
     arrays = (head.centroids, head.minimum, head.step)
     floats = b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)
     sums = head.code_sums.astype("<u8").tobytes() + head.vector_sums.astype("<u8").tobytes()
-    data = fixed + floats + head.counts.astype("<u4").tobytes() + sums
+    data = fixed + floats + head.counts.astype("<u4").tobytes() + sums + head.rows.astype("<u4").tobytes()
     return data + _LENGTH.pack(len(data) + _LENGTH.size)
 
 
@@ -125,12 +119,12 @@ def parse_head(data: memoryview, file_bytes: int, place: str) -> IvfHead:
     """Parse the head of a file of this size. Raise `CorruptError` if it does not fit the file."""
     if len(data) < _FIXED.size or bytes(data[:8]) != _MAGIC:
         raise CorruptError(f"{place} does not end in the head of an index of vectors")
-    _, metric, size, lists, element_bytes, *probes, recall, row_count, rows_sum = _FIXED.unpack_from(data)
+    _, metric, size, lists, element_bytes, *probes, recall, row_count, vector_count = _FIXED.unpack_from(data)
     is_known = metric < len(METRICS) and element_bytes in _DTYPES and recall <= 1e6
     is_bounded = 0 < size <= MAX_VECTOR_SIZE and 0 < lists <= MAX_IVF_LISTS and row_count <= MAX_SEGMENT_ROWS
     if not is_known or not is_bounded or not 0 < min(probes) <= max(probes) <= lists:
         raise CorruptError(f"the head of {place} has {lists} lists of vectors of {size}, or an unknown metric")
-    wanted = _FIXED.size + 4 * size * (lists + 2) + lists * 20 + _LENGTH.size
+    wanted = _FIXED.size + 4 * size * (lists + 2) + 20 * lists + 4 * vector_count + _LENGTH.size
     if len(data) != wanted or _LENGTH.unpack(data[-_LENGTH.size :])[0] != wanted:
         raise CorruptError(f"the head of {place} has {len(data)} bytes, which does not fit {lists} lists")
     at = _FIXED.size
@@ -142,10 +136,11 @@ def parse_head(data: memoryview, file_bytes: int, place: str) -> IvfHead:
         ("<u4", lists),
         ("<u8", lists),
         ("<u8", lists),
+        ("<u4", vector_count),
     ):
         parts.append(np.frombuffer(data, dtype, count, at))
         at += count * np.dtype(dtype).itemsize
-    centroids, minimum, step, counts, code_sums, vector_sums = parts
+    centroids, minimum, step, counts, code_sums, vector_sums, rows = parts
     if not (np.isfinite(centroids).all() and np.isfinite(minimum).all() and np.isfinite(step).all()):
         raise CorruptError(f"the head of {place} has a number that is not finite")
     head = IvfHead(
@@ -160,9 +155,11 @@ def parse_head(data: memoryview, file_bytes: int, place: str) -> IvfHead:
         counts,
         code_sums,
         vector_sums,
-        rows_sum,
+        rows,
     )
-    total = int(math.fsum(counts.tolist()))
-    if total > row_count or head.rows_range.end + len(data) != file_bytes:
-        raise CorruptError(f"the lists of {place} have {total} vectors, which does not fit {file_bytes} bytes")
+    is_complete = sum(counts.tolist()) == vector_count <= row_count
+    if not is_complete or vector_count * size * (1 + element_bytes) + len(data) != file_bytes:
+        raise CorruptError(f"the lists of {place} do not have {vector_count} vectors in {file_bytes} bytes")
+    if vector_count and int(rows.max()) >= row_count:
+        raise CorruptError(f"{place} has row {rows.max()} of {row_count}")
     return head

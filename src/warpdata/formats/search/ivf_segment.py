@@ -77,20 +77,6 @@ class IvfSegment:
 
         return self._read([ByteRange(end - footer.byte_size, end)], check)
 
-    @cached_property
-    def rows(self) -> NDArray[np.uint32]:
-        """The rows of the segment that have a vector, list by list."""
-        head = self.head
-
-        def check(parts: list[memoryview]) -> NDArray[np.uint32]:
-            _verify(parts[0], head.rows_sum, f"the rows of {self._place}")
-            rows = np.frombuffer(parts[0], "<u4")
-            if len(rows) and int(rows.max()) >= head.row_count:
-                raise CorruptError(f"{self._place} has row {rows.max()} of {head.row_count}", hint=_REPAIR)
-            return rows
-
-        return self._read([head.rows_range], check)
-
     def search(self, query: VectorQuery, allowed: NDArray[np.bool_] | None, best: TopScores) -> ProbeCount:
         """Add the best of the allowed rows, with exact scores.
 
@@ -100,7 +86,7 @@ class IvfSegment:
         head = self.head
         if not head.vector_count or not best.k:
             return ProbeCount(0, 0, is_exact=True)
-        members = None if allowed is None else allowed[self.rows]
+        members = None if allowed is None else allowed[head.rows]
         sizes = head.counts.astype(np.int64) if members is None else _count_by_list(members, head)
         total = int(sizes.sum())
         if not total:
@@ -169,7 +155,7 @@ class IvfSegment:
             found[part] = vectors[positions[part] - int(head.starts[number])]
         if not find_usable(squared_lengths(found), query.metric).all():
             raise CorruptError(f"{self._place} has a vector that cannot be compared", hint=_REPAIR)
-        query.search(self.rows[positions].astype(np.int64), found, best)
+        query.search(head.rows[positions].astype(np.int64), found, best)
         return len(positions)
 
     def _codes(self, lists: NDArray[np.int64]) -> list[tuple[NDArray[np.uint8], NDArray[np.float32] | None]]:
