@@ -42,6 +42,7 @@ SCENARIOS = (
     "episodes.remote_read",
     "episodes.recorder",
     "cloud.reads",
+    "search.scalar",
 )
 """Module names below `benchmarks`, in the order of the report."""
 
@@ -134,6 +135,10 @@ PROMISES = (
             "upload": "A publish over a slow network.",
         }.items()
     ),
+    Promise("index-bitmap", "search.scalar", "A label and a split through bitmaps.", Target("≥", 50.0), "DuckDB"),
+    Promise("index-btree", "search.scalar", "A narrow range through a btree.", Target("≥", 10.0), "DuckDB"),
+    Promise("index-lance", "search.scalar", "Filters through scalar indexes.", Target("≥", 1.0), "Lance"),
+    Promise("index-sample", "search.scalar", "A sample stratified by an index.", Target("≥", 10.0), "DuckDB"),
     Promise("scan-local", "tables.scan", "A full scan of local files.", Target("≥", 0.95), "the faster peer"),
     Promise("filter-s3", "tables.filters", "A filter over S3.", Target("≥", 1.0), "DuckDB"),
     Promise("filter-local", "tables.filters", "A filter over local files.", Target("≥", 1.0), "DuckDB"),
@@ -360,6 +365,8 @@ REASONS: Mapping[str, str] = {
     "streams.first_batch": "WebDataset receives a list of URLs. A name costs one round trip more than a version, then "
     "follow the manifest, the pages of shards, and four places of the data.",
     "streams.selective_read": "At 50% warpdata fetches whole shards; Lance requests each row.",
+    "search.scalar": "The indexes find rows in milliseconds; fetching them decodes each row group that has one, because "
+    "Arrow reads no single pages. Lance reads single rows.",
     "streams.shuffle_quality": "Lance takes a request per row and shuffles fully.",
     "episodes.windows": "The first read of a compressed window decodes two chunks and verifies two checksums. Streams "
     "with `shuffle=True` decode each chunk about once.",

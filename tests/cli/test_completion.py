@@ -33,7 +33,7 @@ def complete(*words: str) -> list[str]:
 
 
 def test_complete_commands_and_options() -> None:
-    assert complete("in") == ["init", "info", "inspect", "ingest"]
+    assert complete("in") == ["init", "info", "inspect", "ingest", "index"]
     assert complete("l") == ["list-remote", "label", "log", "ls", "list"]
     assert complete("info", "--st") == ["--store"]
     assert complete("stream", "--format", "") == ["jsonl", "arrow", "csv"]

@@ -239,6 +239,9 @@ def test_a_selective_answer_reads_less_and_a_large_one_is_left_to_the_scan(monke
     assert table.filter("s = 'often'")._narrow(None)[1] is not None
     assert table.filter("n > 10").explain().certain_rows == 499_989  # the opposite is looked up
     assert table.filter("n % 2 = 0").explain().certain_rows == 0
-    middle = table.filter("n > 100000 AND n < 400000").explain()
-    assert [leaf.reason for leaf in middle.leaves] == ["a scan is faster than index main.n"] * 2
+    wide = table.filter("n > 100000 AND n < 400000").explain()
+    assert [leaf.reason for leaf in wide.leaves] == ["a scan is faster than index main.n"]
+    narrow = table.filter("n BETWEEN 250000 AND 250010 AND s = 'rare'").explain()
+    assert (narrow.certain_rows, narrow.undecided_rows) == (1, 0)
+    assert narrow.leaves[0].condition == "n >= 250000 AND n <= 250010"
     assert without_indexes(table).filter("s = 'often'").count() == table.filter("s = 'often'").count()

@@ -6,7 +6,7 @@ Filters are SQL expressions over one row. The package knows Arrow schemas and ta
 from warpdata.query.arrow_eval import evaluate_mask
 from warpdata.query.duckdb import connect_open, httpfs_path, quote_identifier, read_files
 from warpdata.query.evaluator import Evaluator
-from warpdata.query.expr import Compare, Contains, IsNull, Leaf, Match, Not, Predicate, columns_of
+from warpdata.query.expr import Compare, Contains, IsNull, Leaf, Match, Not, Predicate, columns_of, over_column
 from warpdata.query.parse import RowFilter, conjunction, parse_filter
 from warpdata.query.planner import Answer, LeafIndex, LeafPlan, LeafRows, plan
 from warpdata.query.projection import Expression, expr, project
@@ -39,6 +39,7 @@ __all__ = [
     "expr",
     "httpfs_path",
     "list_sources",
+    "over_column",
     "parse_filter",
     "plan",
     "project",

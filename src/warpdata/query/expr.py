@@ -6,7 +6,7 @@ arithmetic. Everything else in the filter becomes `Unknown`, from which no concl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TypeAlias
 
@@ -27,9 +27,11 @@ __all__ = [
     "Not",
     "Or",
     "Predicate",
+    "Range",
     "Term",
     "Unknown",
     "columns_of",
+    "over_column",
 ]
 
 Constant: TypeAlias = int | float | str | bool | date
@@ -135,7 +137,15 @@ class Unknown:
     """An expression that only the SQL engine evaluates."""
 
 
-Leaf: TypeAlias = Compare | In | Contains | Match | IsNull
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Comparisons of one column that all hold. Only the planner makes it, to look up both ends at once."""
+
+    column: str
+    parts: tuple[Compare, ...]
+
+
+Leaf: TypeAlias = Compare | In | Contains | Match | IsNull | Range
 """A condition on one column, which an index can answer. Only `IsNull` is true or false for null."""
 
 Predicate: TypeAlias = Leaf | CompareTerms | And | Or | Not | Unknown
@@ -148,3 +158,10 @@ def columns_of(predicate: Predicate) -> set[str]:
     if isinstance(predicate, And | Or):
         return {name for part in predicate.parts for name in columns_of(part)}
     return columns_of(predicate.part) if isinstance(predicate, Not) else set()
+
+
+def over_column(leaf: Leaf, column: str) -> Predicate:
+    """Return the condition of a leaf over a column of another name."""
+    if isinstance(leaf, Range):
+        return And(tuple(replace(part, column=column) for part in leaf.parts))
+    return replace(leaf, column=column)

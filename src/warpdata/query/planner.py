@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from warpdata.primitives.bitmaps import range_bitmap
-from warpdata.query.expr import And, Compare, Contains, In, IsNull, Leaf, Match, Not, Or, Predicate
+from warpdata.query.expr import And, Compare, Contains, In, IsNull, Leaf, Match, Not, Or, Predicate, Range
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -95,7 +95,9 @@ def plan(predicate: Predicate, lookup: IndexLookup, row_count: int) -> Answer:
 
 def describe_leaf(leaf: Leaf) -> str:
     """Return a condition as a short text."""
-    if isinstance(leaf, Compare):
+    if isinstance(leaf, Range):
+        text = " AND ".join(describe_leaf(part) for part in leaf.parts)
+    elif isinstance(leaf, Compare):
         text = f"{leaf.column} {leaf.op} {leaf.value!r}"
     elif isinstance(leaf, In):
         text = f"{leaf.column} IN ({len(leaf.values)} values)"
@@ -106,6 +108,23 @@ def describe_leaf(leaf: Leaf) -> str:
     else:
         text = f"{leaf.column} IS NULL"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
+def _join_ranges(predicate: And) -> list[Predicate]:
+    """Return the parts of nested ANDs, with the comparisons of each column as one part. Both have the same truth."""
+    listed: list[Predicate] = []
+    compared: dict[str, list[Compare]] = {}
+    waiting: list[Predicate] = list(reversed(predicate.parts))
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, And):
+            waiting += reversed(part.parts)
+        elif isinstance(part, Compare) and part.op != "!=":
+            compared.setdefault(part.column, []).append(part)
+        else:
+            listed.append(part)
+    ranges = (found[0] if len(found) == 1 else Range(column, tuple(found)) for column, found in compared.items())
+    return [*ranges, *listed]
 
 
 _Bounds: TypeAlias = "tuple[BitMap, BitMap]"
@@ -135,11 +154,13 @@ class _Planner:
     def node(self, predicate: Predicate) -> _Node:
         if isinstance(predicate, Not):
             return _Negation(self.node(predicate.part))
-        if isinstance(predicate, And | Or):
-            return _Junction(self, [self.node(part) for part in predicate.parts], isinstance(predicate, And))
+        if isinstance(predicate, And):
+            return _Junction(self, [self.node(part) for part in _join_ranges(predicate)], is_and=True)
+        if isinstance(predicate, Or):
+            return _Junction(self, [self.node(part) for part in predicate.parts], is_and=False)
         if isinstance(predicate, Compare) and predicate.op == "!=":
             return _Negation(self.node(Compare(predicate.column, "=", predicate.value)))
-        if isinstance(predicate, Compare | In | Contains | Match | IsNull):
+        if isinstance(predicate, Compare | In | Contains | Match | IsNull | Range):
             return self._leaf(predicate)
         return _Unknown(self)
 

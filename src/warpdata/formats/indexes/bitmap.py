@@ -6,7 +6,6 @@ Implements "Bitmap" of docs/specs/indexes.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,9 @@ from warpdata.formats.parquet import ShardFile, write_row_groups
 from warpdata.limits import KIB, MAX_BITMAP_VALUES
 from warpdata.primitives.arrow_buffers import as_bits, as_numpy
 from warpdata.primitives.bitmaps import bitmap_of
+from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import IO_POOL
-from warpdata.query import IsNull, Leaf, can_match, evaluate_mask
+from warpdata.query import IsNull, Leaf, can_match, evaluate_mask, over_column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,6 +150,7 @@ class BitmapSegment:
         self._file = file
         self._segment = segment
         self.value_type = file.schema.field("value").type
+        self._last: tuple[Leaf | None, list[int]] = (None, [])
         groups = file.row_groups()
         self._bounds = [file.bounds(group.index, ["value"]) for group in groups]
         counts = [file.bounds(group.index, ["count"]).get("count") for group in groups]
@@ -170,8 +171,9 @@ class BitmapSegment:
         """Return the rows of the segment for which the leaf is true."""
         return self._union(self._candidates(leaf), leaf)
 
+    @cached_property
     def nulls(self) -> BitMap:
-        """Return the rows of the segment that are null."""
+        """The rows of the segment that are null. Must not change."""
         return self.rows(IsNull("value"))
 
     def values(self) -> list[tuple[Any, BitMap]]:
@@ -180,8 +182,13 @@ class BitmapSegment:
         return [pair for part in parts for pair in part]
 
     def _candidates(self, leaf: Leaf) -> list[int]:
-        renamed = replace(leaf, column="value")
-        return [group for group, bounds in enumerate(self._bounds) if can_match(renamed, bounds)]
+        """Return the row groups that may have a value for the leaf. Estimates and reads ask for the same leaf."""
+        last, found = self._last
+        if last != leaf:
+            renamed = over_column(leaf, "value")
+            found = [group for group, bounds in enumerate(self._bounds) if can_match(renamed, bounds)]
+            self._last = (leaf, found)
+        return found
 
     def _union(self, groups: Sequence[int], leaf: Leaf) -> BitMap:
         from pyroaring import BitMap
@@ -198,7 +205,7 @@ class BitmapSegment:
         """Return the values of a row group for which the leaf is true, with their rows; without a leaf, all."""
         table = self._file.decode(group, _COLUMNS)
         if leaf is not None:
-            renamed = replace(leaf, column="value")
+            renamed = over_column(leaf, "value")
             table = table.filter(as_bits(evaluate_mask(renamed, table.select(["value"]))))
         values = table["value"].to_pylist() if leaf is None else [None] * table.num_rows
         counts, data = table["count"].to_pylist(), table["rows"].to_pylist()
@@ -207,8 +214,10 @@ class BitmapSegment:
     def _bitmap(self, count: int | None, data: bytes | None) -> BitMap:
         from pyroaring import BitMap
 
+        if not data:
+            raise CorruptError(f"segment {self._segment.hash} has a value without a bitmap")
         try:
-            bitmap = BitMap.deserialize(data or b"")
+            bitmap = BitMap.deserialize(data)
         except (ValueError, MemoryError) as error:
             raise CorruptError(f"segment {self._segment.hash} has a value without a bitmap: {error}") from error
         if len(bitmap) != count or (len(bitmap) and bitmap.max() >= self._segment.row_count):

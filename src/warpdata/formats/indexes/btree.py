@@ -17,8 +17,9 @@ from warpdata.formats.indexes.values import plain_values, restore_values
 from warpdata.formats.parquet import ShardFile, write_row_groups
 from warpdata.primitives.arrow_buffers import as_numpy
 from warpdata.primitives.bitmaps import bitmap_of, range_bitmap
+from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
-from warpdata.query import Bounds, Compare, IsNull, Leaf, Not, can_match, evaluate_mask
+from warpdata.query import Bounds, Compare, IsNull, Leaf, Not, Predicate, can_match, evaluate_mask, over_column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,21 +97,22 @@ class BtreeSegment:
         if opposite is not None:
             nulls = self.estimate(IsNull("value"))
             if self.estimate(opposite) + nulls < self.estimate(leaf):
-                return range_bitmap(0, self._segment.row_count) - self._read(opposite) - self.nulls()
+                return range_bitmap(0, self._segment.row_count) - self._read(opposite) - self.nulls
         return self._read(leaf)
 
+    @cached_property
     def nulls(self) -> BitMap:
-        """Return the rows of the segment that are null."""
+        """The rows of the segment that are null. Must not change."""
         return self._read(IsNull("value"))
 
     def _candidates(self, leaf: Leaf) -> list[int]:
-        renamed = replace(leaf, column="value")
+        renamed = over_column(leaf, "value")
         return [group for group, bounds in enumerate(self._bounds) if can_match(renamed, {"value": bounds})]
 
     def _read(self, leaf: Leaf) -> BitMap:
         import numpy as np
 
-        renamed, groups = replace(leaf, column="value"), self._candidates(leaf)
+        renamed, groups = over_column(leaf, "value"), self._candidates(leaf)
         pool = CPU_POOL if self._file.is_local else IO_POOL
         found = pool.map_all(lambda group: self._rows_of(group, renamed), groups)
         rows = np.concatenate([np.empty(0, np.uint32), *found])
@@ -118,7 +120,7 @@ class BtreeSegment:
             raise CorruptError(f"segment {self._segment.hash} has row {rows.max()} of {self._segment.row_count}")
         return bitmap_of(rows)
 
-    def _rows_of(self, group: int, leaf: Leaf) -> NDArray[np.uint32]:
+    def _rows_of(self, group: int, leaf: Predicate) -> NDArray[np.uint32]:
         """Return the rows of a row group. One that lies inside the leaf is read without its values."""
         bounds = self._bounds[group]
         is_inside = not can_match(Not(leaf), {"value": bounds}) and (isinstance(leaf, IsNull) or not bounds.null_count)

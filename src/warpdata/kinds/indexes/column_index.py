@@ -44,6 +44,7 @@ class ScalarSegment(Protocol):
     def estimate(self, leaf: Leaf) -> int: ...
     def cost_rows(self, leaf: Leaf) -> int: ...
     def rows(self, leaf: Leaf) -> BitMap: ...
+    @property
     def nulls(self) -> BitMap: ...
 
 
@@ -196,4 +197,4 @@ class ColumnLeaf:
 def _look_up(segment: ScalarSegment, leaf: Leaf) -> tuple[BitMap, BitMap]:
     """Return the rows for which the leaf is true, and those for which it is NULL."""
     true = segment.rows(leaf)
-    return true, range_bitmap(0, 0) if isinstance(leaf, IsNull) else segment.nulls()
+    return true, range_bitmap(0, 0) if isinstance(leaf, IsNull) else segment.nulls

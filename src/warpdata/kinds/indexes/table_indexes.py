@@ -12,7 +12,8 @@ from warpdata.kinds.indexes.column_index import ColumnIndex
 from warpdata.kinds.indexes.kind import INDEXES
 from warpdata.kinds.tables import IndexedTable
 from warpdata.limits import MAX_SEGMENT_ROWS
-from warpdata.query import Answer, Leaf, LeafIndex, Predicate, plan
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.query import Answer, Leaf, LeafIndex, Predicate, columns_of, plan
 from warpdata.storage import IOStats
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class TableIndexes:
         row_count = table.entry.shards.row_count
         if row_count > MAX_SEGMENT_ROWS:
             return None
+        asked = sorted(columns_of(predicate) & self._names.keys())
+        if len(asked) > 1:
+            IO_POOL.map_all(partial(self._open, table), asked)  # directories and footers of all at once
         return plan(predicate, partial(self._find, table), row_count)
 
     def strata(self, table: IndexedTable, column: str) -> Sequence[tuple[Any, BitMap]] | None:

@@ -49,10 +49,8 @@ def sample_strata(strata: NDArray[np.int32], count: int, seed: int) -> NDArray[n
     sizes = np.bincount(strata)
     by_stratum = np.argsort(strata.astype(np.min_scalar_type(len(sizes))), kind="stable")
     shares = np.array(_shares(sizes.tolist(), count), np.int64)
-    stratum = np.repeat(np.arange(len(sizes)), shares)
-    within = np.arange(count) - np.repeat(np.cumsum(shares) - shares, shares)
-    taken = permute(within, sizes[stratum], seed, stratum + 1)
-    return np.sort(by_stratum[(np.cumsum(sizes) - sizes)[stratum] + taken])
+    taken = _choose(sizes, shares, count, seed)
+    return np.sort(by_stratum[np.repeat(np.cumsum(sizes) - sizes, shares) + taken])
 
 
 def sample_bitmaps(strata: Sequence[BitMap], kept: RowSelection, count: int, seed: int) -> RowSelection:
@@ -67,13 +65,20 @@ def sample_bitmaps(strata: Sequence[BitMap], kept: RowSelection, count: int, see
     among = kept.bitmap
     found = [part for part in (rows & among for rows in strata) if part]
     found.sort(key=lambda part: part.min())
-    shares = _shares([len(part) for part in found], count)
-    rows = [np.empty(0, np.int64)]
-    for number, (part, share) in enumerate(zip(found, shares, strict=True)):
-        if share:
-            ranks = permute(np.arange(share, dtype=np.int64), len(part), seed, number + 1)
-            rows.append(numbers_of(part)[ranks])
-    return RowSelection.of_numbers(np.sort(np.concatenate(rows)))
+    sizes = np.array([len(part) for part in found], np.int64)
+    shares = np.array(_shares(sizes.tolist(), count), np.int64)
+    taken = np.split(_choose(sizes, shares, count, seed), np.cumsum(shares)[:-1])
+    rows = [numbers_of(part)[ranks] for part, ranks in zip(found, taken, strict=True) if len(ranks)]
+    return RowSelection.of_numbers(np.sort(np.concatenate([np.empty(0, np.int64), *rows])))
+
+
+def _choose(sizes: NDArray[np.int64], shares: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+    """Return the ranks of a sample within each stratum, one stratum after the other."""
+    import numpy as np
+
+    stratum = np.repeat(np.arange(len(sizes)), shares)
+    within = np.arange(count) - np.repeat(np.cumsum(shares) - shares, shares)
+    return permute(within, sizes[stratum], seed, stratum + 1)
 
 
 def encode_strata(chunks: Iterable[pa.Array], column: str) -> NDArray[np.int32]:

@@ -1,0 +1,1 @@
+"""Search: scalar indexes beside other libraries."""
