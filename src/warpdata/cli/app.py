@@ -104,7 +104,7 @@ _MEANINGS: Mapping[str, str] = {
     "preview sample peek tail rows": "`warp head` shows the first rows.",
     "columns types fields": "`warp schema` shows columns and types.",
     "files tree dir": "`warp members` lists the files in an artifact; `warp ls` lists datasets.",
-    "datasets search find": "`warp ls` lists the datasets in a store.",
+    "datasets find": "`warp ls` lists the datasets in a store.",
     "history versions commits": "`warp log` shows the history of a version.",
     "tag tags": "`warp label` gives a version a permanent name.",
     "branches checkout switch": "`warp branch` creates and lists branches. Read one as ID@BRANCH.",

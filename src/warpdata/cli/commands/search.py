@@ -38,7 +38,13 @@ _KEYS = {
 @click.option("--column", type=EntryType("columns"), metavar="COLUMN", help="Column of vectors, or of texts.")
 @click.option("--text-column", type=EntryType("columns"), metavar="COLUMN", help="Column of texts, if both are given.")
 @click.option("--k", "k", type=click.IntRange(0), default=10, show_default=True, help="Number of rows.")
-@click.option("--metric", type=click.Choice(("cosine", "l2", "dot")), default="cosine", show_default=True)
+@click.option(
+    "--metric",
+    type=click.Choice(("cosine", "l2", "dot")),
+    default="cosine",
+    show_default=True,
+    help="Comparison of vectors.",
+)
 @click.option("--exact", is_flag=True, help="Compare every row, without an index.")
 @click.option("--explain", is_flag=True, help="Also show how the rows were found.")
 @table_option()
