@@ -365,8 +365,8 @@ REASONS: Mapping[str, str] = {
     "streams.first_batch": "WebDataset receives a list of URLs. A name costs one round trip more than a version, then "
     "follow the manifest, the pages of shards, and four places of the data.",
     "streams.selective_read": "At 50% warpdata fetches whole shards; Lance requests each row.",
-    "search.scalar": "The indexes find rows in milliseconds; fetching them decodes each row group that has one, because "
-    "Arrow reads no single pages. Lance reads single rows.",
+    "search.scalar": "The indexes find rows in milliseconds. Fetching them decodes each row group that has one, "
+    "because Arrow reads no single pages; Lance reads single rows.",
     "streams.shuffle_quality": "Lance takes a request per row and shuffles fully.",
     "episodes.windows": "The first read of a compressed window decodes two chunks and verifies two checksums. Streams "
     "with `shuffle=True` decode each chunk about once.",

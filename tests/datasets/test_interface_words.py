@@ -152,14 +152,14 @@ def test_the_environment_sets_the_default(published: str, monkeypatch: pytest.Mo
     seen: list[Any] = []
     scan = Table._scan
 
-    def recorded(*args: Any, **named: Any) -> Any:
-        seen.append(named)
-        return scan(*args, **named)
+    def recorded(table: Table, asked: Any) -> Any:
+        seen.append(asked.ahead_rows)
+        return scan(table, asked)
 
     monkeypatch.setattr(Table, "_scan", recorded)
     list(dataset.table().batches(10))
     list(dataset.table().batches(10, prefetch="auto"))
-    assert seen == [{"ahead_rows": 20}, {"ahead_rows": None}]
+    assert seen == [20, None]
     monkeypatch.setenv("WARP_PREFETCH", "auto")
     assert wd.dataset("ws/name").stream().options.prefetch == 4
     monkeypatch.setenv("WARP_PREFETCH", "soon")

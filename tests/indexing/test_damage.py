@@ -153,3 +153,21 @@ def test_a_build_goes_on_with_the_segments_that_were_finished(monkeypatch: pytes
     assert len(written) == 12
     assert dataset.table().filter("i = 3").explain().undecided_rows == 0
     assert not list((tmp_path / "cache" / "indexes").rglob("*"))
+
+
+def test_a_damaged_directory_does_not_end_a_merge() -> None:
+    session = connect()
+    publish(session)
+    head(session).create_index("main", "i")
+    head(session).branch("dev")
+    wd.DatasetBuilder("a/b", session).append_table("main", random_rows(random.Random(2), 200, 5)).publish()
+    with head(session, "dev").edit() as edit:
+        edit.append("main", random_rows(random.Random(3), 300, 5))
+    head(session).update_index("main.i")
+    head(session, "dev").update_index("main.i")
+    damaged = head(session, "dev").manifest.indexes["main.i"].index
+    assert damaged is not None
+    session.writer.replace(blob_key(damaged.hash), b"other")
+    merged = head(session).merge("dev")
+    assert merged.table().count() == 210
+    assert merged.indexes()[0].covered_rows == 205

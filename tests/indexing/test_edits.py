@@ -245,3 +245,14 @@ def test_a_selective_answer_reads_less_and_a_large_one_is_left_to_the_scan(monke
     assert (narrow.certain_rows, narrow.undecided_rows) == (1, 0)
     assert narrow.leaves[0].condition == "n >= 250000 AND n <= 250010"
     assert without_indexes(table).filter("s = 'often'").count() == table.filter("s = 'often'").count()
+
+
+@pytest.mark.parametrize("kind", ["bitmap", "btree"])
+def test_a_table_without_rows_has_an_index_without_rows(kind: str) -> None:
+    session = connect()
+    wd.DatasetBuilder("a/b", session).add_table("main", random_rows(random.Random(1), 0, 0)).publish()
+    dataset = head(session).create_index("main", "i", kind=kind)
+    assert dataset.table().filter("i = 3").count() == 0
+    wd.DatasetBuilder("a/b", session).append_table("main", random_rows(random.Random(1), 0, 30)).publish()
+    head(session).update_index("main.i")
+    check_equal(head(session).table(), "i = 3 OR i IS NULL")

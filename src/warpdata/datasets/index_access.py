@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Self
 
 from warpdata.kinds import VersionContext
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["IndexAccess"]
 
 
+@check_arguments
 class IndexAccess:
     """Indexes of a version."""
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from warpdata.errors import ErrorKind, NotFoundError
+from warpdata.errors import CorruptError, ErrorKind, NotFoundError, ObjectNotFoundError, UnsupportedError
 from warpdata.kinds import ChooseSide, PayloadKind, StageContext, StagedEntry, VersionContext, pick_entry
 from warpdata.kinds.indexes.entry import IndexEntry
 from warpdata.kinds.indexes.opened_index import OpenedIndex
@@ -73,11 +73,14 @@ class _IndexKind(PayloadKind[IndexEntry, OpenedIndex]):
         choose: ChooseSide,
         context: StageContext,
     ) -> StagedEntry | None:
-        """Keep the segments of both sides. None if the sides index another column, or in another way."""
+        """Keep the segments of both sides. None if they index in different ways, or a directory cannot be read."""
         _, ours, theirs = (self.open(side, name) if name in side.manifest.indexes else None for side in sides)
         if ours is None or theirs is None or _identity(ours.entry) != _identity(theirs.entry):
             return None
-        segments = {each.segment.hash: each for side in (theirs, ours) for each in _segments(side)}
+        try:
+            segments = {each.segment.hash: each for side in (ours, theirs) for each in _segments(side)}
+        except (CorruptError, ObjectNotFoundError, UnsupportedError):
+            return None
         entry = ours.entry
         merged = IndexInput(entry.kind, entry.table, entry.column, list(segments.values()), entry.parameters)
         return stage_index(name, merged, context)
