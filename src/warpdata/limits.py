@@ -75,6 +75,10 @@ MAX_INDEX_DIRECTORY_BYTES = 64 * MIB
 MAX_SEGMENT_ROWS = 2**32 - 1
 MAX_BITMAP_VALUES = 2**20
 
+# Search (docs/specs/search.md)
+MAX_VECTOR_SIZE = 65_536
+MAX_IVF_LISTS = 65_536
+
 # Artifacts (docs/specs/artifacts.md)
 MAX_MEMBER_NAME_BYTES = 4 * KIB
 MEMBER_CHUNK_BYTES = 4 * MIB

@@ -95,6 +95,8 @@ class Settings:
     """Memory of the process for requests and for bytes read ahead; None for a part of the usable memory."""
     external_prefixes: tuple[str, ...] = ()
     """URLs below which files outside of the store may be read, where a version names them."""
+    search_memory_bytes: int = 1_000_000_000
+    """Memory for the lists of indexes of vectors that a dataset object keeps for later searches."""
     s3: S3Settings = S3Settings()
 
     def __post_init__(self) -> None:
@@ -102,7 +104,7 @@ class Settings:
         for name in ("timeout_s", "connect_timeout_s", "retry_timeout_s", "max_retries"):
             if not 0 <= getattr(self, name) < _MAX_NUMBER:
                 raise BadInputError(f"Settings: {name}={getattr(self, name)!r} is out of range")
-        for name in ("cache_limit_bytes", "media_memory_bytes"):
+        for name in ("cache_limit_bytes", "media_memory_bytes", "search_memory_bytes"):
             if getattr(self, name) < 0:
                 raise BadInputError(f"Settings: {name}={getattr(self, name)!r} is negative")
 
@@ -137,6 +139,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         threads=_count(env, "WARP_THREADS"),
         read_memory_bytes=_read_memory(env),
         external_prefixes=tuple((env.get("WARP_EXTERNAL_PREFIXES") or "").split()),
+        search_memory_bytes=int(_number(env, "WARP_SEARCH_MEMORY_GB", 1.0) * 1e9),
         s3=_load_s3(env),
     )
 

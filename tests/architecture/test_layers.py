@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "query": FOUNDATION | {"storage"},
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "query"},
     "formats.indexes": FOUNDATION | {"storage", "repository.manifest", "query", "formats.parquet"},
+    "formats.search": FOUNDATION | {"storage", "repository.manifest", "query", "formats.parquet", "formats.indexes"},
     "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog"},
     "kinds.tables": FOUNDATION
     | {"storage", "repository.manifest", "repository.rows", "formats.parquet", "query", "kinds"},
@@ -48,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query"},
     "kinds.episodes": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
-    | {"query", "kinds", "kinds.tables", "streaming"},
+    | {"formats.search", "query", "kinds", "kinds.tables", "streaming"},
     "publish": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
@@ -57,11 +58,14 @@ ALLOWED: dict[str, set[str]] = {
     | {"query", "formats.parquet", "kinds", "kinds.tables", "publish"},
     "indexing": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.catalog", "query", "formats.parquet"}
-    | {"formats.indexes", "kinds", "kinds.tables", "kinds.indexes", "publish", "edit"},
+    | {"formats.indexes", "formats.search", "kinds", "kinds.tables", "kinds.indexes", "publish", "edit"},
+    "search": FOUNDATION
+    | {"storage", "repository.manifest", "repository.rows", "formats.parquet", "formats.indexes"}
+    | {"formats.search", "kinds", "kinds.tables", "kinds.indexes"},
     "datasets": FOUNDATION
     | {"session", "storage", "storage.cache"}
     | {"repository.manifest", "repository.rows", "repository.catalog", "repository.gc"}
-    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit", "indexing"}
+    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit", "indexing", "search"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes", "kinds.indexes"},
     "samples": FOUNDATION
     | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
@@ -85,7 +89,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Units that each unit may import, besides itself. The command line may import everything."""
 
-DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming", "edit", "indexing"}
+DEFERRED = {"kinds.tensors", "kinds.episodes", "streaming", "edit", "indexing", "search"}
 """Large units. `Dataset` imports them inside methods, so that opening a dataset stays fast."""
 
 POWERS: dict[str, tuple[str, ...]] = {

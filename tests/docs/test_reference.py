@@ -32,6 +32,7 @@ ANSWERS = {
     "warpdata.kinds.tensors": ("TensorsInfo",),
     "warpdata.repository.manifest": ("VersionDiff", "EntryChange", "Manifest"),
     "warpdata.repository.gc": ("Garbage", "GarbageReport"),
+    "warpdata.search": ("SearchExplanation", "SearchPart"),
     "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published"),
     "warpdata.maintenance": ("Verification",),
 }

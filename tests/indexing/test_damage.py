@@ -141,14 +141,14 @@ def test_a_build_goes_on_with_the_segments_that_were_finished(monkeypatch: pytes
         return write_btree(chunks, value_type, path)  # type: ignore[arg-type]
 
     monkeypatch.setattr("warpdata.indexing.segment_builder._PARALLEL_SEGMENTS", 1)
-    monkeypatch.setattr("warpdata.indexing.segment_builder.write_btree", fail_third)
+    monkeypatch.setattr("warpdata.indexing.segment_kinds.write_btree", fail_third)
     with pytest.raises(KeyboardInterrupt):
         head(session).create_index("main", "i", kind="btree")
     assert not head(session).manifest.indexes
     kept = {path.name for path in (tmp_path / "cache" / "indexes").rglob("*.segment")}
     assert len(kept) == 2
     written[:] = ["again"] * 10
-    monkeypatch.setattr("warpdata.indexing.segment_builder.write_btree", fail_third)
+    monkeypatch.setattr("warpdata.indexing.segment_kinds.write_btree", fail_third)
     dataset = head(session).create_index("main", "i", kind="btree")
     assert len(written) == 12
     assert dataset.table().filter("i = 3").explain().undecided_rows == 0

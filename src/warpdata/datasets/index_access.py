@@ -40,6 +40,8 @@ class IndexAccess:
         kind: str | None = None,
         name: str | None = None,
         *,
+        metric: str | None = None,
+        lists: int | None = None,
         branch: str | None = None,
         message: str = "",
         author: str | None = None,
@@ -47,13 +49,16 @@ class IndexAccess:
     ) -> Self:
         """Index a column as a commit, and open the result. Filters on the column then read fewer bytes.
 
-        The kind is "bitmap" or "btree"; without one it is "bitmap" for lists and columns of up to 1,000 values. A build
-        that was interrupted goes on where it ended.
+        The kind is "bitmap" or "btree"; without one it is "bitmap" for lists and columns of up to 1,000 values. "ivf"
+        makes searches of vectors by this `metric` faster ("cosine" by default), with `lists` lists in each segment.
+        "text" is for searches of words. A build that was interrupted goes on where it ended.
         """
         from warpdata.indexing import IndexRequest, create_index
 
         change = self._index_change(branch, message, author, progress)
-        create_index(self.context, IndexRequest(table, column, kind, name), change)
+        given = {"metric": metric, "lists": lists}
+        parameters = {key: value for key, value in given.items() if value is not None}
+        create_index(self.context, IndexRequest(table, column, kind, name, parameters), change)
         return self._at_branch(change.branch)
 
     def update_index(

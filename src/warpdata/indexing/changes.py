@@ -9,22 +9,21 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.edit import EditProposal, EditWorkspace, commit_change
 from warpdata.errors import (
     AlreadyExistsError,
-    BadInputError,
     ColumnNotFoundError,
     CorruptError,
     ObjectNotFoundError,
-    SchemaMismatchError,
 )
 from warpdata.formats.indexes import Directory, is_list, value_type_of
 from warpdata.formats.parquet import ShardOpener
 from warpdata.indexing.segment_builder import SEGMENT_ROWS, SegmentBuilder, find_sources, group_sources
+from warpdata.indexing.segment_kinds import ColumnToIndex, check_kind
 from warpdata.kinds import StageContext, StagedBlob, VersionContext, pick_entry
 from warpdata.kinds.indexes import (
     INDEXES,
@@ -32,6 +31,7 @@ from warpdata.kinds.indexes import (
     IndexInput,
     KeptSegment,
     OpenedIndex,
+    Parameters,
     place_sources,
 )
 from warpdata.kinds.tables import TABLES, IndexedTable, Table
@@ -48,9 +48,8 @@ from warpdata.storage import GenerationReader, verify_blob
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SCALAR_KINDS", "IndexChange", "IndexRequest", "create_index", "default_name", "drop_index", "update_index"]
+__all__ = ["IndexChange", "IndexRequest", "create_index", "default_name", "drop_index", "update_index"]
 
-SCALAR_KINDS = ("bitmap", "btree")
 _MAX_BITMAP_VALUES = 1000
 _SMALL_SEGMENTS = 8
 _SMALL_SHARE = 8
@@ -64,6 +63,8 @@ class IndexRequest:
     column: str
     kind: str | None = None
     name: str | None = None
+    parameters: Parameters = field(default_factory=dict)
+    """Those of the kind, such as the metric of vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,12 @@ def create_index(version: VersionContext, request: IndexRequest, change: IndexCh
             hint="Bring it up to date with update_index, or choose another name.",
         )
     table, column_type = _open_column(version, request.table, request.column)
-    kind = _choose_kind(version, request, column_type)
+    column = _choose_kind(version, request, column_type)
+    check_kind(column)
     work = _Work(version, change, _work_dir(version, name))
-    built = work.build(table, kind, request.column, column_type, _shards(table))
-    entry = IndexInput(kind, pick_entry(TABLES, version.manifest, request.table)[0], request.column, built)
+    built = work.build(table, column, _shards(table))
+    place = pick_entry(TABLES, version.manifest, request.table)[0]
+    entry = IndexInput(column.kind, place, column.name, built, column.parameters)
     return name, work.commit(name, entry, change.message or f"create index {name}")
 
 
@@ -99,14 +102,14 @@ def update_index(version: VersionContext, name: str, change: IndexChange, *, reb
     With `rebuild`, build all segments again, and replace damaged ones in the store.
     """
     name, entry = pick_entry(INDEXES, version.manifest, name)
-    if entry.kind not in SCALAR_KINDS:
-        raise BadInputError(f"index {name!r} of kind {entry.kind!r} is not a scalar index")
     table, column_type = _open_column(version, entry.table, entry.column)
+    column = ColumnToIndex(entry.kind, entry.column, column_type, entry.parameters)
+    check_kind(column)
     index = INDEXES.open(version, name)
-    kept = [] if rebuild else _kept_segments(index, table, value_type_of(entry.column, column_type))
+    kept = [] if rebuild else _kept_segments(index, table, column)
     covered = {source.key for each in kept for source in each.segment.sources}
     work = _Work(version, change, _work_dir(version, name))
-    built = work.build(table, entry.kind, entry.column, column_type, _shards(table), covered)
+    built = work.build(table, column, _shards(table), covered)
     changed = IndexInput(entry.kind, entry.table, entry.column, [*kept, *built], entry.parameters)
     return work.commit(name, changed, change.message or f"update index {name}", repair=rebuild)
 
@@ -127,30 +130,28 @@ def default_name(table: str, column: str) -> str:
 
 
 def _open_column(version: VersionContext, name: str, column: str) -> tuple[IndexedTable, pa.DataType]:
-    """Return a table and the type of a column. Raise an error unless the values of the column can be indexed."""
+    """Return a table and the type of a column. `ColumnNotFoundError` if there is none."""
     table = TABLES.open(version, name)
     schema = table.schema()
     if column not in schema.names:
         raise ColumnNotFoundError(
             f"table {table.name!r} has no column {column!r}", hint=suggest(column, schema.names, label="Columns")
         )
-    column_type = schema.field(column).type
-    value_type_of(column, column_type)
-    return IndexedTable(table.entry, schema, table.opener, version.load_page), column_type
+    return IndexedTable(table.entry, schema, table.opener, version.load_page), schema.field(column).type
 
 
-def _choose_kind(version: VersionContext, request: IndexRequest, column_type: pa.DataType) -> str:
-    """Return the kind that was asked for, or the one that suits the values."""
-    kind = request.kind
-    if kind is not None and kind not in SCALAR_KINDS:
-        raise BadInputError(f"{kind!r} is not a kind of scalar index", hint=f"Use {' or '.join(SCALAR_KINDS)}.")
-    if kind == "btree" and is_list(column_type):
-        raise SchemaMismatchError(f"column {request.column!r} is {column_type}: a list", hint="Use kind='bitmap'.")
-    if kind is not None:
-        return kind
-    if is_list(column_type):
-        return "bitmap"
-    return "bitmap" if _has_few_values(TABLES.open(version, request.table).select([request.column])) else "btree"
+def _choose_kind(version: VersionContext, request: IndexRequest, column_type: pa.DataType) -> ColumnToIndex:
+    """Return the column with the kind that was asked for, or the one that suits the values."""
+    kind, parameters = request.kind, dict(request.parameters)
+    if kind is None:
+        value_type_of(request.column, column_type)
+        is_bitmap = is_list(column_type) or _has_few_values(
+            TABLES.open(version, request.table).select([request.column])
+        )
+        kind = "bitmap" if is_bitmap else "btree"
+    if kind == "ivf":
+        parameters.setdefault("metric", "cosine")
+    return ColumnToIndex(kind, request.column, column_type, parameters)
 
 
 def _has_few_values(column: Table) -> bool:
@@ -171,7 +172,7 @@ def _shards(table: IndexedTable) -> Iterator[Shard]:
     return (located.shard for located, _ in place_sources(table.entry, table.load_page, "", {}))
 
 
-def _kept_segments(index: OpenedIndex, table: IndexedTable, value_type: pa.DataType) -> list[KeptSegment]:
+def _kept_segments(index: OpenedIndex, table: IndexedTable, column: ColumnToIndex) -> list[KeptSegment]:
     """Return the segments that cover files of the version, without small ones if they are many.
 
     A directory that cannot be read keeps none, and a segment that cannot be opened is not kept.
@@ -186,17 +187,22 @@ def _kept_segments(index: OpenedIndex, table: IndexedTable, value_type: pa.DataT
         if source is not None
     }
     opener = ShardOpener(index.reader)
-    kept = [number for number in sorted(used) if _has_type(opener, index.shards[number], directory, number, value_type)]
+    kept = [number for number in sorted(used) if _is_usable(opener, index.shards[number], directory, number, column)]
     small = [number for number in kept if directory.segments[number].row_count * _SMALL_SHARE < SEGMENT_ROWS]
     merged = set(small) if len(small) >= _SMALL_SEGMENTS else set()
     return [KeptSegment(index.shards[number], directory.segments[number]) for number in kept if number not in merged]
 
 
-def _has_type(opener: ShardOpener, shard: Shard, directory: Directory, number: int, value_type: pa.DataType) -> bool:
+def _is_usable(opener: ShardOpener, shard: Shard, directory: Directory, number: int, column: ColumnToIndex) -> bool:
+    """Return whether a segment can be opened and has values of the type of the column. Those of vectors always do."""
+    if column.kind == "ivf":
+        return True
     try:
         entries = directory.segments[number].entries
         file = opener.peek(Shard(shard.hash, shard.byte_size, entries, shard.footer))
-        return bool(file.schema.field("value").type == value_type)
+        if column.kind == "text":
+            return "word" in file.schema.names
+        return bool(file.schema.field("value").type == value_type_of(column.name, column.type))
     except (CorruptError, ObjectNotFoundError, KeyError):
         return False
 
@@ -220,19 +226,19 @@ class _Work:
     def build(
         self,
         table: IndexedTable,
-        kind: str,
-        column: str,
-        column_type: pa.DataType,
+        column: ColumnToIndex,
         shards: Iterator[Shard],
         covered: Collection[tuple[str, str]] = (),
     ) -> list[BuiltSegment]:
         """Build segments over the files that are not covered."""
         files = ShardOpener(self.version.session.reader)
-        sources = [source for source in find_sources(table, files, column, shards) if source.source.key not in covered]
+        sources = [
+            source for source in find_sources(table, files, column.name, shards) if source.source.key not in covered
+        ]
         groups = list(group_sources(sources))
         rows = sum(source.row_count for source in sources)
         counter = ProgressCounter(self.change.progress, "index", rows, len(groups))
-        return SegmentBuilder(kind, column, column_type, self.work_dir).build(groups, counter)
+        return SegmentBuilder(column, self.work_dir).build(groups, counter)
 
     def commit(self, name: str, source: IndexInput | None, message: str, *, repair: bool = False) -> Committed:
         """Commit the index, or its removal, and remove the files of the build. `repair` replaces damaged blobs."""

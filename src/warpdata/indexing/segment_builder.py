@@ -1,4 +1,4 @@
-"""Segments of scalar indexes, built from the files of a table.
+"""Segments of indexes, built from the files of a table.
 
 A segment covers neighbouring files. Each one is built by a thread, row group by row group, and written into a work
 directory under a name that follows from what it was derived from. So a build that was interrupted finds its finished
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError
-from warpdata.formats.indexes import Source, value_type_of, write_bitmap, write_btree
-from warpdata.formats.parquet import DecodeOptions, ShardFile, ShardOpener, describe_parquet
+from warpdata.formats.indexes import Source
+from warpdata.formats.parquet import DecodeOptions, ShardFile, ShardOpener
+from warpdata.indexing.segment_kinds import SEGMENT_KINDS, ColumnToIndex
 from warpdata.kinds.indexes import BuiltSegment, source_names
 from warpdata.kinds.tables import IndexedTable
 from warpdata.limits import MAX_SEGMENT_ROWS, MIB
@@ -86,11 +87,9 @@ def group_sources(sources: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentBuilder:
-    """Builds segments of one kind over one column, into files of `work_dir`."""
+    """Builds the segments of an index, into files of `work_dir`."""
 
-    kind: str
-    column: str
-    column_type: pa.DataType
+    column: ColumnToIndex
     work_dir: Path
 
     def build(self, groups: Iterable[Sequence[SourceFile]], counter: ProgressCounter) -> list[BuiltSegment]:
@@ -106,32 +105,28 @@ class SegmentBuilder:
             counter.add_bytes(sum(source.row_count for source in sources))
         else:
             with AtomicFile(path) as new:
-                self._write(self._chunks(group, counter), new.temporary)
+                rows = sum(source.row_count for source in sources)
+                SEGMENT_KINDS[self.column.kind].write(self._chunks(group, counter), rows, self.column, new.temporary)
                 new.replace()
-        described = describe_parquet(path)
+        footer, entries = SEGMENT_KINDS[self.column.kind].describe(path)
         counter.finish_file()
-        return BuiltSegment(path, fingerprint_file(path), sources, described.footer, described.row_count)
+        return BuiltSegment(path, fingerprint_file(path), sources, footer, entries)
 
     def _derivation(self, sources: Sequence[Source]) -> str:
         """Return a name that follows from everything that the bytes of the segment depend on."""
         import pyarrow as pa
 
         listed: list[Json] = [[source.hash, source.column, source.row_count] for source in sources]
-        return sha256_hex(canonical_json([self.kind, str(self.column_type), str(pa.__version__), listed]))
-
-    def _write(self, chunks: Iterator[pa.Array], path: Path) -> None:
-        value_type = value_type_of(self.column, self.column_type)
-        if self.kind == "bitmap":
-            write_bitmap(chunks, self.column_type, value_type, path)
-        else:
-            write_btree(chunks, value_type, path)
+        column, parameters = self.column, dict(self.column.parameters)
+        parts: list[Json] = [column.kind, str(column.type), str(pa.__version__), listed, parameters]
+        return sha256_hex(canonical_json(parts if parameters else parts[:-1]))
 
     def _chunks(self, group: Sequence[SourceFile], counter: ProgressCounter) -> Iterator[pa.Array]:
         """Yield the values of all rows of the sources. Row groups are fetched and decoded ahead."""
 
         def decode(part: tuple[SourceFile, int]) -> list[pa.Array]:
             source, number = part
-            options = DecodeOptions(dictionaries=(source.column,) if self.kind == "bitmap" else ())
+            options = DecodeOptions(dictionaries=(source.column,) if self.column.kind == "bitmap" else ())
             chunks: list[pa.Array] = source.file.decode(number, [source.column], None, options).column(0).chunks
             return chunks
 

@@ -12,7 +12,13 @@ __all__ = ["DISTRIBUTION", "require"]
 DISTRIBUTION = "warpdata-lake"
 """Name of this project on a package index, where `warpdata` is another project. A test compares pyproject.toml."""
 
-_DISTRIBUTIONS = {"PIL": "Pillow", "av": "PyAV", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}
+_DISTRIBUTIONS = {
+    "PIL": "Pillow",
+    "av": "PyAV",
+    "faiss": "faiss-cpu",
+    "ml_dtypes": "ml-dtypes",
+    "sklearn": "scikit-learn",
+}
 """Names on PyPI, where the module has another."""
 
 

@@ -84,7 +84,8 @@ def _ls(cli: CliContext, address: str) -> None:
 @command("create", json_keys=_CHANGE_KEYS)
 @dataset_argument()
 @click.argument("column", type=EntryType("columns"), metavar="COLUMN")
-@click.option("--kind", type=click.Choice(("bitmap", "btree")), help="Default: chosen by the values.")
+@click.option("--kind", type=click.Choice(("bitmap", "btree", "ivf", "text")), help="Default: bitmap or btree.")
+@click.option("--metric", type=click.Choice(("cosine", "l2", "dot")), help="For ivf. Default: cosine.")
 @click.option("--name", metavar="NAME", help="Name of the index. Default: TABLE.COLUMN.")
 @edit_table_option
 @_change_options
@@ -93,16 +94,17 @@ def _create(cli: CliContext, /, dataset_id: str, column: str, **given: Any) -> N
     """Index a column of a table.
 
     A bitmap index suits columns of few values, and lists; a btree index suits ranges and columns of many values.
+    Searches of vectors use an ivf index, and searches of words a text index.
     An interrupted build goes on where it ended.
 
     \b
       warp index create acme/photos label
       warp index create acme/photos taken --kind btree
     """
-    kind, name, table = given.pop("kind"), given.pop("name"), given.pop("table")
+    kind, name, table, metric = (given.pop(key) for key in ("kind", "name", "table", "metric"))
 
     def change(dataset: Dataset, **options: Any) -> Dataset:
-        return dataset.create_index(pick_table(dataset, table), column, kind, name, **options)
+        return dataset.create_index(pick_table(dataset, table), column, kind, name, metric=metric, **options)
 
     def target(dataset: Dataset) -> str:
         from warpdata.indexing import default_name

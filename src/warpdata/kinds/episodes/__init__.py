@@ -17,14 +17,17 @@ from warpdata.kinds.episodes.index_writer import (
     write_index,
 )
 from warpdata.kinds.episodes.kind import EPISODES, EpisodesInfo
+from warpdata.kinds.episodes.similarity import Embedder, EpisodeRef
 from warpdata.kinds.episodes.stage import EpisodesInput, EpisodesSpec
 from warpdata.kinds.episodes.window_spec import Keys, Pad, Resize, WindowKeywords
 
 __all__ = [
     "EPISODES",
     "CameraReader",
+    "Embedder",
     "EpisodeDescription",
     "EpisodeIndex",
+    "EpisodeRef",
     "Episodes",
     "EpisodesContext",
     "EpisodesEntry",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from warpdata.formats.wshard import Array
 from warpdata.kinds.episodes.entry import EpisodesEntry
 from warpdata.kinds.episodes.episode import StoredEpisode
 from warpdata.kinds.episodes.index import EpisodeIndex
+from warpdata.kinds.episodes.similarity import Embedder, EpisodeRef, EpisodeVectors
 from warpdata.kinds.episodes.window_source import make_source, max_prefetch
 from warpdata.kinds.episodes.window_spec import WindowKeywords, WindowRequest
 from warpdata.kinds.tables import Table
@@ -111,6 +112,32 @@ class Episodes:
     def __contains__(self, key: object) -> bool:
         number = self._index.numbers_by_id.get(key) if isinstance(key, str) else None
         return number is not None and self._selects(number)
+
+    def similar(
+        self,
+        query: str | StoredEpisode | Mapping[str, Any],
+        k: int = 5,
+        *,
+        filter: str | None = None,  # noqa: A002 - the word of tables
+        channels: Sequence[str] | None = None,
+        embedder: Embedder | None = None,
+    ) -> list[EpisodeRef]:
+        """Find the `k` episodes that are most similar to an episode, its id, or a window, the most similar first.
+
+        A window maps channels to arrays of steps. Episodes are compared by statistics of their channels of numbers, or
+        by the vectors of an `embedder`, standardized over the set. `filter` selects episodes. The first call reads
+        `channels` of the whole set, and later ones with the same channels and embedder only compare.
+        """
+        key = (None if channels is None else tuple(channels), embedder)
+        vectors = self._index.vectors.get_or_create(key, lambda: EpisodeVectors(self._index, channels, embedder))
+        if isinstance(query, str):
+            query = self._by_id(query)
+        if isinstance(query, StoredEpisode):
+            query = query.read(vectors.channels)
+        found = self if filter is None else self.filter(filter)
+        if k < 0:
+            raise BadInputError(f"k={k} is negative", hint="Pass the number of episodes to find, such as k=5.")
+        return vectors.search(vectors.embed(query), found.numbers, k)
 
     def windows(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from warpdata.kinds.episodes.entry import EpisodesEntry
 from warpdata.kinds.episodes.episode import ChunkedEpisode, ChunkedRow, FileEpisode, IndexRow, StoredEpisode
 from warpdata.kinds.tables import Table
 from warpdata.limits import MIB
+from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, blob_key, is_digest
 from warpdata.primitives.parallel import IO_POOL
@@ -33,6 +34,8 @@ from warpdata.streaming import Clock
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
+
+    from warpdata.kinds.episodes.similarity import EpisodeVectors
 
 __all__ = [
     "CHUNKS",
@@ -56,6 +59,7 @@ _OPENING_COLUMNS = ("id", "length", "hash", "byte_size", "identity", "pieces", "
 _WHOLE_INDEX_BYTES = 1 * MIB
 """A remote index up to this size is fetched with one request."""
 _CACHED_ROW_GROUPS = 32
+_CACHED_VECTORS = 4
 _MAX_OPEN_FILES = 1024
 
 
@@ -111,6 +115,8 @@ class EpisodeIndex:
         self._opener = ShardOpener(self._index_reader())
         self._row_group = functools.lru_cache(maxsize=_CACHED_ROW_GROUPS)(self._read_row_group)
         self.open = functools.lru_cache(maxsize=self.max_open)(self._open)
+        self.vectors: ByteLRU[Hashable, EpisodeVectors] = ByteLRU(max_entries=_CACHED_VECTORS)
+        """Vectors of all episodes, by their channels and the function that makes them."""
 
     @property
     def max_open(self) -> int:

@@ -4,9 +4,10 @@ The package knows manifest entries and a `Reader`, but no catalog. docs/specs/ta
 """
 
 from warpdata.kinds.tables.assignment import assign_rows
-from warpdata.kinds.tables.columns import check_column_names, check_reference_column, retype_table
+from warpdata.kinds.tables.columns import check_column_names, check_columns, check_reference_column, retype_table
 from warpdata.kinds.tables.kind import TABLES, TableInfo
 from warpdata.kinds.tables.located_rows import ShardRows
+from warpdata.kinds.tables.row_access import preview_rows
 from warpdata.kinds.tables.row_diff import DifferentRows, RemadeColumns, RowDiff, diff_rows
 from warpdata.kinds.tables.row_indexes import IndexedTable, QueryPlan, RowIndexes
 from warpdata.kinds.tables.stage import StagedTable, TableInput, TableSpec, stage_table
@@ -31,8 +32,10 @@ __all__ = [
     "TakeRows",
     "assign_rows",
     "check_column_names",
+    "check_columns",
     "check_reference_column",
     "diff_rows",
+    "preview_rows",
     "retype_table",
     "stage_table",
 ]

@@ -1,0 +1,155 @@
+"""Indexes of a version as searches use them: segments with the rows that they cover, and the rows that none covers.
+
+A segment that is damaged covers nothing. It is named in a warning, once, and its rows are read from the table.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from warpdata.errors import (
+    CorruptError,
+    IndexWarning,
+    ManifestCorruptedError,
+    NotCachedError,
+    ObjectNotFoundError,
+    UnsupportedError,
+)
+from warpdata.formats.indexes import Segment
+from warpdata.formats.parquet import ShardOpener
+from warpdata.formats.search import IvfSegment, ListCache, TextSegment
+from warpdata.kinds import VersionContext
+from warpdata.kinds.indexes import INDEXES, OpenedIndex, Parameters, PlacedSource, place_sources
+from warpdata.kinds.tables import IndexedTable, Table
+from warpdata.primitives.parallel import IO_POOL
+from warpdata.repository.manifest import Shard
+from warpdata.repository.rows import RowSelection
+from warpdata.search.segment_map import SegmentMap
+
+__all__ = ["OpenSegment", "SearchIndex", "SearchIndexes"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+_DAMAGE = (CorruptError, ObjectNotFoundError, UnsupportedError)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSegment(Generic[S]):
+    """A segment that covers rows of the table."""
+
+    segment: S
+    rows: SegmentMap
+
+
+class SearchIndex(Generic[S]):
+    """An index of one column, opened. Segments that turn out to be damaged are left out from then on."""
+
+    def __init__(self, index: OpenedIndex, table: Table, open_segment: Callable[[Shard, Segment], S]) -> None:
+        self.name = index.name
+        self._index = index
+        self._row_count = table.entry.shards.row_count
+        parts = IndexedTable(table.entry, table.raw().schema(), table.opener, table.load_page)
+        self.segments: list[OpenSegment[S]] = self.guard(None, partial(self._open, parts, open_segment)) or []
+
+    def _open(self, table: IndexedTable, open_segment: Callable[[Shard, Segment], S]) -> list[OpenSegment[S]]:
+        placed: dict[int, list[PlacedSource]] = {}
+        column = self._index.entry.column
+        for _, source in place_sources(table.entry, table.load_page, column, self._index.places):
+            if source is not None:
+                placed.setdefault(source.segment, []).append(source)
+
+        def open_one(number: int) -> OpenSegment[S] | None:
+            shard, segment = self._index.shards[number], self._index.directory.segments[number]
+            opened = self.guard(None, partial(open_segment, shard, segment))
+            rows = SegmentMap(table, segment.row_count, placed[number])
+            return None if opened is None else OpenSegment(opened, rows)
+
+        found = IO_POOL.map_all(open_one, sorted(placed))
+        return [each for each in found if each is not None]
+
+    def uncovered(self, selection: RowSelection) -> RowSelection:
+        """Return the selected rows that no segment covers."""
+        spans = sorted(span for opened in self.segments for span in opened.rows.spans)
+        out, start = RowSelection.all_rows(0), 0
+        for covered, stop in [*spans, (self._row_count, self._row_count)]:
+            if covered > start:
+                out = out | selection.between(start, covered)
+            start = max(start, stop)
+        return out
+
+    def guard(self, part: OpenSegment[S] | None, read: Callable[[], T]) -> T | None:
+        """Return what `read` returns. If the index is damaged, warn, leave the part out, and return None."""
+        try:
+            return read()
+        except _DAMAGE as error:
+            if part is not None:
+                self.segments = [opened for opened in self.segments if opened is not part]
+            if not isinstance(error, NotCachedError | UnsupportedError):
+                warnings.warn(
+                    f"index {self.name!r} of {self._index.version.ref.dataset_id} is damaged, and rows are searched "
+                    f"without it: {error.message}. Repair it with update_index({self.name!r}, rebuild=True).",
+                    IndexWarning,
+                    stacklevel=2,
+                )
+            return None
+
+
+class SearchIndexes:
+    """The indexes of vectors and words of a version. Each opens when a search first needs it, and stays open."""
+
+    def __init__(self, version: VersionContext) -> None:
+        self._version = version
+        self._lists = ListCache(version.session.settings.search_memory_bytes)
+        self._files = ShardOpener(version.session.reader)
+        self._lock = threading.Lock()
+        self._vectors: dict[str, SearchIndex[IvfSegment]] = {}
+        self._texts: dict[str, SearchIndex[TextSegment]] = {}
+
+    def vectors(self, table: Table, column: str, metric: str) -> SearchIndex[IvfSegment] | None:
+        """Return an index of the vectors of a column by this metric; None if there is none."""
+        found = self._find("ivf", table, column, {"metric": metric})
+        if found is None:
+            return None
+        with self._lock:
+            if found.name not in self._vectors:
+                self._vectors[found.name] = SearchIndex(found, table, self._open_vectors)
+            return self._vectors[found.name]
+
+    def texts(self, table: Table, column: str) -> SearchIndex[TextSegment] | None:
+        """Return an index of the words of a column; None if there is none."""
+        found = self._find("text", table, column, {})
+        if found is None:
+            return None
+        with self._lock:
+            if found.name not in self._texts:
+                self._texts[found.name] = SearchIndex(found, table, self._open_text)
+            return self._texts[found.name]
+
+    def _find(self, kind: str, table: Table, column: str, parameters: Parameters) -> OpenedIndex | None:
+        for name in sorted(self._version.manifest.indexes):
+            try:
+                entry = INDEXES.parse(name, self._version.manifest.indexes[name])
+            except (UnsupportedError, ManifestCorruptedError):
+                continue  # an index of another release has no effect
+            if (entry.kind, entry.table, entry.column) == (kind, table.name, column) and (
+                parameters.items() <= entry.parameters.items()
+            ):
+                return INDEXES.open(self._version, name)
+        return None
+
+    def _open_vectors(self, shard: Shard, segment: Segment) -> IvfSegment:
+        opened = IvfSegment(self._version.session.reader, shard, self._lists)
+        if opened.head.row_count != segment.row_count:
+            raise CorruptError(f"segment {shard.hash} has {opened.head.row_count} rows, not {segment.row_count}")
+        return opened
+
+    def _open_text(self, shard: Shard, segment: Segment) -> TextSegment:
+        if segment.entries is None or shard.footer is None:
+            raise CorruptError(f"segment {shard.hash} has no footer or no count of entries")
+        file = self._files.open(Shard(shard.hash, shard.byte_size, segment.entries, shard.footer))
+        return TextSegment(file, segment)

@@ -1,0 +1,198 @@
+"""If this fails, an index of vectors misses near rows, returns fewer than there are, or believes damaged bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warpdata.errors import BadInputError, CorruptError
+from warpdata.formats.search import (
+    METRICS,
+    IvfOptions,
+    IvfSegment,
+    ListCache,
+    TopScores,
+    VectorQuery,
+    describe_ivf,
+    write_ivf,
+)
+from warpdata.primitives.hashing import blob_key, sha256_hex
+from warpdata.repository.manifest import Footer, Shard
+from warpdata.settings import load_settings
+from warpdata.storage import Writer, open_store
+
+pytest.importorskip("faiss")
+
+ROWS, SIZE, K = 20_000, 24, 10
+Batches = list[tuple[Any, Any]]
+
+
+def clustered(rows: int = ROWS, size: int = SIZE) -> Any:
+    random = np.random.default_rng(3)
+    centers = random.standard_normal((rows // 50 + 1, size))
+    return (centers[random.integers(0, len(centers), rows)] + 0.5 * random.standard_normal((rows, size))).astype("f4")
+
+
+def stored(store: Writer, path: Path, footer: Footer) -> Shard:
+    data = path.read_bytes()
+    shard = Shard(sha256_hex(data), len(data), footer=footer)
+    store.create(blob_key(shard.hash), data)
+    return shard
+
+
+def built(path: Path, batches: Batches, rows: int, metric: Any = "cosine", lists: int | None = None) -> IvfSegment:
+    write_ivf(batches, rows, path, IvfOptions(metric, lists))
+    footer = describe_ivf(path)
+    store = open_store("memory://ivf", load_settings())
+    return IvfSegment(store, stored(store, path, footer), ListCache(1 << 28))
+
+
+def exact(vectors: Any, query: VectorQuery, allowed: Any, k: int) -> set[int]:
+    rows = np.flatnonzero(allowed)
+    scores = query.scores(vectors[rows])
+    return set(rows[np.argsort(-scores, kind="stable")[:k]].tolist())
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_recall_holds_under_filters_of_any_selectivity(tmp_path: Path, metric: Any) -> None:
+    vectors = clustered()
+    random = np.random.default_rng(4)
+    segment = built(tmp_path / "x", [(np.arange(ROWS), vectors)], ROWS, metric)
+    for selectivity in (1.0, 0.1, 0.01, 0.001):
+        allowed = random.random(ROWS) < selectivity
+        found = wanted = 0
+        for vector in vectors[random.integers(0, ROWS, 20)]:
+            query = VectorQuery((vector + 0.1 * random.standard_normal(SIZE)).astype(float), metric)
+            best = TopScores(K)
+            segment.search(query, None if selectivity == 1 else allowed, best)
+            rows = best.result()[0].tolist()
+            assert allowed[rows].all() or selectivity == 1
+            assert len(rows) == min(K, int(allowed.sum()))
+            found += len(exact(vectors, query, allowed, K) & set(rows))
+            wanted += len(rows)
+        assert found >= 0.95 * wanted, (metric, selectivity, found / wanted)
+
+
+def test_a_search_reads_few_lists(tmp_path: Path) -> None:
+    segment = built(tmp_path / "x", [(np.arange(ROWS), clustered())], ROWS)
+    work = segment.search(VectorQuery(clustered()[7].astype(float), "cosine"), None, TopScores(K))
+    assert not work.is_exact
+    assert work.lists <= segment.head.list_count // 4
+    assert work.compared <= 50
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_search_is_never_short_and_scores_are_exact(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows = data.draw(st.integers(0, 300))
+    metric = data.draw(st.sampled_from(METRICS))
+    vectors = random.standard_normal((rows, 4)).round(1).astype(data.draw(st.sampled_from(["f4", "f8"])))
+    vectors[random.random(rows) < 0.1] = data.draw(st.sampled_from([0.0, np.nan, np.inf]))
+    lists = data.draw(st.integers(1, 20))
+    batches = [(part, vectors[part]) for part in np.array_split(np.arange(rows), 3) if len(part)]
+    path = tmp_path_factory.getbasetemp() / "segment"
+    segment = built(path, batches, rows, metric, lists)
+    allowed = random.random(rows) < data.draw(st.sampled_from([0.0, 0.02, 0.5, 1.0]))
+    k = data.draw(st.integers(0, 20))
+    query = VectorQuery(random.standard_normal(4), metric)
+    best = TopScores(k)
+    segment.search(query, allowed, best)
+    found, scores = best.result()
+    usable = np.isfinite(vectors).all(axis=1) & (vectors.any(axis=1) | (metric != "cosine"))
+    assert len(found) >= min(k, int((allowed & usable).sum()))
+    assert (allowed & usable)[found].all()
+    assert np.array_equal(scores, query.scores(vectors[found]))
+
+
+def test_the_file_can_be_read_from_its_description(tmp_path: Path) -> None:
+    """The layout of docs/specs/search.md, by hand."""
+    vectors = clustered(300, 3)
+    vectors[5] = np.nan
+    segment = built(tmp_path / "x", [(np.arange(300), vectors)], 300, "l2")
+    data, head = (tmp_path / "x").read_bytes(), segment.head
+    assert data[-len_of_head(3, head.list_count, 299) :][:8] == b"WARPIVF1"
+    rows = np.frombuffer(data, "<u4", 299, len(data) - 8 - 299 * 4)
+    assert sorted(rows.tolist()) == [*range(5), *range(6, 300)]
+    assert np.array_equal(np.frombuffer(data, "<f4", 299 * 3, 299 * 3).reshape(-1, 3), vectors[rows])
+    codes = np.frombuffer(data, "u1", 299 * 3).reshape(-1, 3)
+    decoded = head.minimum + head.step * (codes + 0.5)
+    assert np.abs(decoded - vectors[rows]).max() <= head.step.max() * 0.51
+    nearest = ((vectors[rows][:, None] - head.centroids[None]) ** 2).sum(axis=2).argmin(axis=1)
+    owner = np.repeat(np.arange(head.list_count), head.counts)
+    assert (nearest == owner).mean() > 0.99
+
+
+def len_of_head(size: int, lists: int, vectors: int) -> int:
+    return 56 + 4 * size * (lists + 2) + 20 * lists + 4 * vectors + 8
+
+
+def test_memory_is_bounded_by_the_cache(tmp_path: Path) -> None:
+    vectors = clustered()
+    write_ivf([(np.arange(ROWS), vectors)], ROWS, tmp_path / "x", IvfOptions())
+    footer = describe_ivf(tmp_path / "x")
+    store, cache = open_store("memory://ivf", load_settings()), ListCache(100_000)
+    segment = IvfSegment(store, stored(store, tmp_path / "x", footer), cache)
+    for vector in vectors[:20]:
+        segment.search(VectorQuery(vector.astype(float), "cosine"), None, TopScores(K))
+    assert 0 < cache.size_bytes <= 100_000
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_flipped_bit_is_believed(tmp_path: Path, seed: int) -> None:
+    vectors = clustered(200, 3)
+    path = tmp_path / "x"
+    write_ivf([(np.arange(200), vectors)], 200, path, IvfOptions("l2", 4))
+    footer = describe_ivf(path)
+    data = bytearray(path.read_bytes())
+    position = int(np.random.default_rng(seed).integers(0, len(data)))
+    data[position] ^= 1 << seed % 8
+    path.write_bytes(data)
+    store = open_store(f"memory://ivf-{seed}", load_settings())
+    segment = IvfSegment(store, stored(store, path, footer), ListCache(1 << 20))
+    query = VectorQuery(np.ones(3), "l2")
+
+    def read_all() -> None:
+        segment.search(query, None, TopScores(200))
+        segment._codes(np.arange(4))  # an exact search reads no codes
+
+    with pytest.raises(CorruptError):
+        read_all()
+
+
+@pytest.mark.parametrize("change", ["metric", "lists", "probes", "recall", "counts", "size", "short", "centroid"])
+def test_heads_that_do_not_fit_are_refused(tmp_path: Path, change: str) -> None:
+    """Bytes that a writer of another program may have checksummed."""
+    path = tmp_path / "x"
+    write_ivf([(np.arange(200), clustered(200, 3))], 200, path, IvfOptions("l2", 4))
+    footer = describe_ivf(path)
+    data = bytearray(path.read_bytes())
+    begin = len(data) - footer.byte_size
+    offsets = {"metric": 8, "size": 12, "lists": 16, "probes": 24, "recall": 36}
+    if change in offsets:
+        data[begin + offsets[change] : begin + offsets[change] + 4] = b"\xff\xff\xff\xff"
+    elif change == "counts":
+        data[-4 * 20 - 200 * 4 - 8] ^= 1
+    elif change == "centroid":
+        data[begin + 56 : begin + 60] = np.array([np.nan], "<f4").tobytes()
+    else:
+        del data[-1:]
+    tail = bytes(data[begin:])
+    path.write_bytes(data)
+    store = open_store(f"memory://ivf-{change}", load_settings())
+    shard = stored(store, path, Footer(len(tail), xxhash.xxh3_64_hexdigest(tail)))
+    with pytest.raises(CorruptError):
+        IvfSegment(store, shard, ListCache(0)).head  # noqa: B018 - read when it is asked for
+
+
+def test_vectors_that_codes_cannot_hold_are_refused(tmp_path: Path) -> None:
+    vectors = np.array([[1e20, 0, 0], [1, 0, 0]])
+    with pytest.raises(BadInputError, match="row 7 is longer"):
+        write_ivf([(np.array([7, 8]), vectors)], 9, tmp_path / "x", IvfOptions("l2"))
+    built(tmp_path / "x", [(np.array([7, 8]), vectors)], 9, "cosine")
