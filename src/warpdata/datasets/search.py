@@ -11,6 +11,7 @@ from warpdata.kinds import VersionContext
 from warpdata.kinds.tables import Table
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
+from warpdata.query import Filter
 from warpdata.storage import IOStats
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class DatasetSearch:
         text: str | None = None,
         column: str | None = None,
         k: int = 10,
-        filter: str | None = None,  # noqa: A002 - the word of `stream`
+        filter: str | Filter | None = None,  # noqa: A002 - the word of `stream`
         columns: Sequence[str] | str | None = None,
         metric: str = "cosine",
         exact: bool = False,
@@ -92,7 +93,7 @@ class DatasetSearch:
         *,
         threshold: float = 0.97,
         metric: str = "cosine",
-        filter: str | None = None,  # noqa: A002 - the word of `stream`
+        filter: str | Filter | None = None,  # noqa: A002 - the word of `stream`
     ) -> pa.Table:
         """Find pairs of rows that are nearly equal, the most similar first: `_id`, `_duplicate` and `_score`.
 

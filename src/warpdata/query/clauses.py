@@ -16,13 +16,13 @@ from typing import Any
 
 from warpdata.errors import BadInputError, ErrorKind, LimitExceededError
 from warpdata.limits import MAX_VECTOR_LENGTH
-from warpdata.query.filter_tree import AllOf, FilterNode, SampleClause, SqlText, VectorClause, iter_filters
+from warpdata.query.filter_tree import AllOf, FilterNode, Metric, SampleClause, SqlText, VectorClause, iter_filters
 from warpdata.query.literals import as_value
 from warpdata.query.parse import check_expression
 
 __all__ = ["METRICS", "Clauses", "near_clause", "sample_clause", "split_clauses", "sql_text"]
 
-METRICS = ("cosine", "l2", "dot")
+METRICS: tuple[Metric, ...] = ("cosine", "l2", "dot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,10 @@ def near_clause(column: str, vector: Iterable[float], k: Any, metric: str) -> Ve
     numbers = tuple(float(each) if abs(each) < sys.float_info.max else math.inf for each in listed)
     if not all(map(math.isfinite, numbers)):
         raise _invalid(f"the vector of near is not finite: {reprlib.repr(listed)}", "Replace NaN and infinity.")
-    if metric not in METRICS:
+    known = next((each for each in METRICS if each == metric), None)
+    if known is None:
         raise _invalid(f"metric={metric!r} is not known", f"Use {', '.join(METRICS)}.")
-    return VectorClause(str(as_value(column)), numbers, _integer("k", k, 1), metric)
+    return VectorClause(str(as_value(column)), numbers, _integer("k", k, 1), known)
 
 
 def sample_clause(count: Any, by: Any, seed: Any) -> SampleClause:

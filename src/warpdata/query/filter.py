@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from warpdata.errors import BadInputError, ErrorKind
 from warpdata.primitives.arguments import check_arguments
@@ -28,6 +28,7 @@ from warpdata.query.filter_tree import (
     FilterNode,
     FilterTerm,
     Membership,
+    Metric,
     Negation,
     NullTest,
     TextMatch,
@@ -37,8 +38,6 @@ from warpdata.query.filter_tree import (
 from warpdata.query.literals import as_value
 
 __all__ = ["ColumnNamespace", "Filter", "Metric", "ValueExpr", "col"]
-
-Metric: TypeAlias = Literal["cosine", "l2", "dot"]
 
 _SHOWN_CHARS = 200
 _SIGNS = ("=", "!=", "<", "<=", ">", ">=")

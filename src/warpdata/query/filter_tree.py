@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from warpdata.errors import ErrorKind, LimitExceededError
 from warpdata.limits import MAX_FILTER_DEPTH
@@ -27,6 +27,7 @@ __all__ = [
     "FilterNode",
     "FilterTerm",
     "Membership",
+    "Metric",
     "Negation",
     "NullTest",
     "SampleClause",
@@ -37,6 +38,9 @@ __all__ = [
     "VectorClause",
     "iter_filters",
 ]
+
+
+Metric: TypeAlias = Literal["cosine", "l2", "dot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +218,7 @@ class VectorClause:
     column: str
     vector: tuple[float, ...]
     k: int
-    metric: str
+    metric: Metric
     depth: int = field(default=0, init=False, compare=False, repr=False)
 
 

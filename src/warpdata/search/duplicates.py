@@ -12,10 +12,9 @@ import numpy as np
 
 from warpdata.errors import BadInputError, ColumnNotFoundError, LimitExceededError, SchemaMismatchError
 from warpdata.formats.search import Metric, VectorQuery, find_usable, squared_lengths
-from warpdata.kinds.tables import Table
+from warpdata.kinds.tables import Table, iter_vectors
 from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.search.request import check_metric, is_vector
-from warpdata.search.vector_scan import iter_vectors
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,6 +7,7 @@ from warpdata.kinds.tables.assignment import assign_rows
 from warpdata.kinds.tables.columns import check_column_names, check_columns, check_reference_column, retype_table
 from warpdata.kinds.tables.kind import TABLES, TableInfo
 from warpdata.kinds.tables.located_rows import ShardRows
+from warpdata.kinds.tables.nearest import iter_vectors
 from warpdata.kinds.tables.row_access import preview_rows
 from warpdata.kinds.tables.row_diff import DifferentRows, RemadeColumns, RowDiff, diff_rows
 from warpdata.kinds.tables.row_indexes import IndexedTable, QueryPlan, RowIndexes
@@ -35,6 +36,7 @@ __all__ = [
     "check_columns",
     "check_reference_column",
     "diff_rows",
+    "iter_vectors",
     "preview_rows",
     "retype_table",
     "stage_table",
