@@ -13,6 +13,7 @@ from warpdata.repository.catalog.branches import (
     read_label_state,
     read_pin,
     read_tombstone,
+    walk_heads,
 )
 from warpdata.repository.catalog.catalog import Catalog, DatasetList, VersionRef
 from warpdata.repository.catalog.layout import (
@@ -60,6 +61,7 @@ from warpdata.repository.catalog.transactions import (
     commit,
     find_transaction,
     list_transactions,
+    store_after,
     store_version,
 )
 from warpdata.repository.catalog.writes import (
@@ -133,7 +135,9 @@ __all__ = [
     "remove_label",
     "retry_unknown",
     "sequence_of",
+    "store_after",
     "store_version",
     "tombstone_key",
     "upgrade_marker",
+    "walk_heads",
 ]
