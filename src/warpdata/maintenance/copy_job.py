@@ -25,8 +25,8 @@ from warpdata.repository.catalog import (
     Commit,
     Head,
     HistoryEntry,
-    Label,
     Transaction,
+    VersionLabel,
     VersionRef,
     advance_to,
     commit_key,
@@ -278,7 +278,7 @@ class CopyJob:
                 hint="Copy to another name, or copy one version without history.",
             )
 
-    def check_labels(self, labels: Iterable[Label], plan: CopyPlan) -> None:
+    def check_labels(self, labels: Iterable[VersionLabel], plan: CopyPlan) -> None:
         """Raise `AlreadyExistsError` if the target has one of the labels for another version."""
         for label in labels:
             taken = self.target.catalog.label(self.dataset_id, label.name)
@@ -289,7 +289,7 @@ class CopyJob:
                     hint=f"Remove it there first: `warp rm {self.dataset_id}@{label.name}`.",
                 )
 
-    def copy_labels(self, labels: Iterable[Label], lease: Lease) -> None:
+    def copy_labels(self, labels: Iterable[VersionLabel], lease: Lease) -> None:
         for label in labels:
             entry = self._commits[label.commit]
             ref = VersionRef(self.dataset_id, entry.commit.version, entry.commit_id)
@@ -309,6 +309,6 @@ class CopyJob:
                 waiting += [(current, True), *((parent, False) for parent in found[current].parents)]
         return ordered
 
-    def labels_of(self, commits: Iterable[str]) -> list[Label]:
+    def labels_of(self, commits: Iterable[str]) -> list[VersionLabel]:
         known = set(commits)
         return [label for label in self.source.catalog.labels(self.source_id) if label.commit in known]
