@@ -24,6 +24,7 @@ from warpdata.repository.catalog import (
     check_dataset_id,
     check_ref_name,
     commit,
+    copy_collection_records,
     find_newest,
     finish_removal,
     heads_prefix,
@@ -101,6 +102,8 @@ def rename(
     _finish_earlier(job)
     moved = _move_refs(job, dry_run=dry_run)
     if not dry_run:
+        renamed = {old: version_of(manifest) for old, manifest in moved.plan.manifests.items()} | job.renamed_commits()
+        copy_collection_records(session.writer, dataset_id, new_id, renamed, session.pause)
         remove_dataset(session, dataset_id, moved.main, renamed_to=new_id)
         _follow_late_commits(job)
     versions = {old: version_of(manifest) for old, manifest in moved.plan.manifests.items()}

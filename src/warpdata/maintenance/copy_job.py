@@ -295,6 +295,10 @@ class CopyJob:
             ref = VersionRef(self.dataset_id, entry.commit.version, entry.commit_id)
             create_label(self.target.writer, ref, label.name, label.time, self.target.pause, check_lease=lease.check)
 
+    def renamed_commits(self) -> dict[str, str]:
+        """Return the ids of the copied commits, by the ids of the originals."""
+        return {old: entry.commit_id for old, entry in self._commits.items()}
+
     def read_history(self, commit_id: str) -> list[HistoryEntry]:
         """Return the commits that led to one, also those of merged branches. Parents come before their children."""
         found: dict[str, Commit] = {}

@@ -16,6 +16,12 @@ from warpdata.repository.catalog.branches import (
     walk_heads,
 )
 from warpdata.repository.catalog.catalog import Catalog, DatasetList, VersionRef
+from warpdata.repository.catalog.collection_records import (
+    copy_collection_records,
+    list_collection_records,
+    put_collection_record,
+    read_collection_record,
+)
 from warpdata.repository.catalog.layout import (
     PINS_PREFIX,
     STORE_MARKER,
@@ -24,6 +30,7 @@ from warpdata.repository.catalog.layout import (
     heads_prefix,
     is_valid,
     key_policy,
+    labels_prefix,
     manifest_key,
     pin_key,
     sequence_of,
@@ -52,7 +59,7 @@ from warpdata.repository.catalog.records import (
     encode_record,
 )
 from warpdata.repository.catalog.refs import create_branch, create_label, create_pin
-from warpdata.repository.catalog.removal import finish_removal, remove_branch, remove_label
+from warpdata.repository.catalog.removal import finish_removal, list_label_names, remove_branch, remove_label
 from warpdata.repository.catalog.transactions import (
     RESTORE,
     Committed,
@@ -102,6 +109,7 @@ __all__ = [
     "check_ref_name",
     "commit",
     "commit_key",
+    "copy_collection_records",
     "create_branch",
     "create_label",
     "create_pin",
@@ -116,14 +124,19 @@ __all__ = [
     "is_dataset_id",
     "is_valid",
     "key_policy",
+    "labels_prefix",
+    "list_collection_records",
+    "list_label_names",
     "list_transactions",
     "manifest_key",
     "mark_store",
     "parse_address",
     "pin_key",
+    "put_collection_record",
     "put_create_only",
     "put_manifest",
     "put_named_by_content",
+    "read_collection_record",
     "read_commit",
     "read_head",
     "read_label",
