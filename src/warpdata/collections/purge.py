@@ -13,6 +13,7 @@ from warpdata.collections.impact import AffectedVersion, Impact, assess_impact, 
 from warpdata.collections.records import BrokenRecord, ErasedRecord, PurgeIntent, RecordStore, RepairRecord
 from warpdata.collections.removal import remove_contents, shards_of_paths
 from warpdata.collections.reverse_index import ReverseIndex
+from warpdata.collections.states import read_state
 from warpdata.collections.tables import FILES
 from warpdata.collections.training import JOB_PREFIX
 from warpdata.datasets import Dataset, open_dataset
@@ -266,26 +267,49 @@ class _Purge:
         for version, label in named.items():
             self._repair(version, label)
 
-    def _repair(self, version: str, label: str) -> None:
+    def _repair(self, version: str, label: str) -> RepairRecord:
+        """Make the successor of a version. If an earlier purge made one, that is the version to continue from."""
         intent, name = self._intent, f"repairs/{version}/{self._intent.purge_id}"
-        if self._records.get(name, RepairRecord) is not None:
-            return
-        paths = self._index.paths_in(version, intent.hashes)
+        known = self._records.get(name, RepairRecord)
+        if known is not None:
+            return known
+        earlier = self._earlier_repair(version)
+        if earlier is None:
+            successor, repaired_by, removed = self._make_successor(version, label)
+        elif earlier.repaired_by in self._broken:
+            following = self._repair(earlier.repaired_by, earlier.label)
+            successor, repaired_by = following.label, following.repaired_by
+            removed = tuple(sorted({*earlier.removed, *following.removed}))
+        else:
+            successor, repaired_by, removed = earlier.label, earlier.repaired_by, earlier.removed
+        made = RepairRecord(version, intent.purge_id, successor, repaired_by, removed, intent.time)
+        self._records.put(name, made)
+        return made
+
+    def _earlier_repair(self, version: str) -> RepairRecord | None:
+        """Return the repair of the newest purge before this one, if the version has a successor already."""
+        names = self._records.names(f"repairs/{version}")
+        found = [record for name in names if (record := self._records.get(name, RepairRecord)) is not None]
+        return max(found, key=lambda record: (record.time, record.label), default=None)
+
+    def _make_successor(self, version: str, label: str) -> tuple[str, str, tuple[str, ...]]:
+        """Commit the version without the files that it has lost. Return label, version and the files."""
+        intent, writer = self._intent, self._session.writer
+        lost = read_state(self._records, version).missing_images
         key = f"purge {intent.purge_id} repair {version}"
         txn_id = transaction_of(self._id, key)
         successor, is_made = self._successor_label(label, txn_id)
         if not is_made:
-            ref = label if read_label(self._session.writer, self._id, label) is not None else version
+            ref = label if read_label(writer, self._id, label) is not None else version
             dataset = open_dataset(self._session, Address(self._id, ref))
             if dataset.version_ref.commit is None:
                 dataset = _with_commit(dataset)
-            message = f"{label} without a purged file"
-            options = EditOptions(message, intent.author, MAIN, key, label=successor, time=intent.time)
-            self._edit(dataset, options, paths)
-        remove_lease(self._session.writer, txn_id, self._session.pause)
-        made = read_label(self._session.writer, self._id, successor)
+            message = f"{label} without purged files"
+            self._edit(dataset, EditOptions(message, intent.author, MAIN, key, label=successor, time=intent.time), lost)
+        remove_lease(writer, txn_id, self._session.pause)
+        made = read_label(writer, self._id, successor)
         assert made is not None, "the edit created its label"
-        self._records.put(name, RepairRecord(version, intent.purge_id, successor, made.version, paths, intent.time))
+        return successor, made.version, lost
 
     def _successor_label(self, label: str, txn_id: str) -> tuple[str, bool]:
         """Return the label of a successor, such as `v1-r1`, and whether an earlier run has made it."""

@@ -13,15 +13,24 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from warpdata.datasets import refuse_offline
-from warpdata.errors import AlreadyExistsError, BadInputError, ConflictError, ErrorKind, NotFoundError
+from warpdata.errors import (
+    AlreadyExistsError,
+    BadInputError,
+    ConflictError,
+    ErrorKind,
+    NotFoundError,
+    ObjectNotFoundError,
+)
 from warpdata.kinds import StagedBlob, copied_blob
 from warpdata.limits import MAX_COMMIT_ATTEMPTS
-from warpdata.primitives.hashing import Blob
+from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, silent
 from warpdata.publish import PlannedFile, StagedUpload, find_present, plan_upload
 from warpdata.repository.catalog import (
     MAIN,
+    CollectionCopy,
     Commit,
     Head,
     HistoryEntry,
@@ -30,10 +39,12 @@ from warpdata.repository.catalog import (
     VersionRef,
     advance_to,
     commit_key,
+    copy_collection_records,
     create_label,
     encode_commit,
     find_newest,
     finish_removal,
+    list_collection_records,
     mark_store,
     put_manifest,
     put_named_by_content,
@@ -42,7 +53,7 @@ from warpdata.repository.catalog import (
 from warpdata.repository.gc import Lease
 from warpdata.repository.manifest import Manifest, kept_blobs, version_of
 from warpdata.session import Session
-from warpdata.storage import BlobCopy
+from warpdata.storage import BlobCopy, Reader
 from warpdata.storage.cache import StagingDirectory
 
 __all__ = ["Copied", "CopyJob", "CopyPlan"]
@@ -116,6 +127,8 @@ class CopyJob:
     """Copied commits, by the id of the original."""
     _dropped: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The copies of the nearest ancestors of commits whose version was collected."""
+    _versions: dict[str, str] = field(default_factory=dict)
+    """Copied versions, by the original."""
     _stored: set[str] = field(default_factory=set)
 
     @property
@@ -165,9 +178,43 @@ class CopyJob:
             load_page = functools.lru_cache(maxsize=_CACHED_PAGES)(session.catalog.load_page)
             group = grouped.setdefault(tuple(sorted(manifest.generations.items())), {})
             for blob in kept_blobs(manifest, load_page):
-                if blob not in group:
+                if blob not in group and not self._is_erased(reader, blob):
                     group[blob] = copied_blob(self.source_id, BlobCopy(reader, blob))
         return [BlobGroup(dict(key), tuple(blobs.values())) for key, blobs in grouped.items()]
+
+    def check_complete(self, manifest: Manifest) -> None:
+        """Raise `ConflictError` if a purge has erased a blob of this version."""
+        session = self.source.at_generations(manifest.generations)
+        blobs = kept_blobs(manifest, session.catalog.load_page) if self.erased else ()
+        if any(self._is_erased(session.reader, blob) for blob in set(blobs)):
+            raise ConflictError(
+                f"version {version_of(manifest)[:12]} of {self.source_id} has lost files in a purge",
+                hint="Copy the version that repairs it, or copy the history.",
+                kind=ErrorKind.VERSION_BROKEN,
+            )
+
+    def copy_records(self) -> None:
+        """Copy the records of a collection, with the new hashes of versions and commits."""
+        renamed = dict(self._versions)
+        renamed |= {old: entry.commit_id for old, entry in self._commits.items()}
+        target = CollectionCopy(self.target.writer, self.dataset_id, renamed)
+        copy_collection_records(self.source.writer, self.source_id, target, self.target.pause)
+
+    @cached_property
+    def erased(self) -> frozenset[str]:
+        """The blobs that purges of the source have erased."""
+        names = list_collection_records(self.source.writer, self.source_id, "erased")
+        return frozenset(name.partition("/")[2] for name in names)
+
+    def _is_erased(self, reader: Reader, blob: Blob) -> bool:
+        """Return whether a blob was purged, and has not been added again."""
+        if blob.hash not in self.erased:
+            return False
+        try:
+            reader.stat(blob_key(blob.hash))
+        except ObjectNotFoundError:
+            return True
+        return False
 
     @contextmanager
     def writing(self, plan: CopyPlan) -> Iterator[Lease]:
@@ -239,6 +286,7 @@ class CopyJob:
                 continue
             copied = replace(entry.commit, version=version_of(manifest), parents=parents)
             self._commits[entry.commit_id] = HistoryEntry(encode_commit(copied)[0], copied)
+            self._versions[entry.commit.version] = copied.version
 
     def _copies_of(self, commit_id: str) -> tuple[str, ...]:
         """Return the copy of a commit, or those of its nearest ancestors if its version was collected."""
@@ -294,10 +342,6 @@ class CopyJob:
             entry = self._commits[label.commit]
             ref = VersionRef(self.dataset_id, entry.commit.version, entry.commit_id)
             create_label(self.target.writer, ref, label.name, label.time, self.target.pause, check_lease=lease.check)
-
-    def renamed_commits(self) -> dict[str, str]:
-        """Return the ids of the copied commits, by the ids of the originals."""
-        return {old: entry.commit_id for old, entry in self._commits.items()}
 
     def read_history(self, commit_id: str) -> list[HistoryEntry]:
         """Return the commits that led to one, also those of merged branches. Parents come before their children."""

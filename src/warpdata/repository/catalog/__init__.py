@@ -17,6 +17,7 @@ from warpdata.repository.catalog.branches import (
 )
 from warpdata.repository.catalog.catalog import Catalog, DatasetList, VersionRef
 from warpdata.repository.catalog.collection_records import (
+    CollectionCopy,
     copy_collection_records,
     list_collection_records,
     put_collection_record,
@@ -87,6 +88,7 @@ __all__ = [
     "STORE_MARKER",
     "Address",
     "Catalog",
+    "CollectionCopy",
     "Commit",
     "Committed",
     "DatasetList",

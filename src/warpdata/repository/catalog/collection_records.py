@@ -7,6 +7,7 @@ records along. Implements "Records" of docs/specs/collections.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from warpdata.errors import BadInputError, CorruptError, ObjectNotFoundError, UnsupportedError
@@ -19,7 +20,13 @@ from warpdata.repository.catalog.writes import Pause, put_create_only
 from warpdata.repository.manifest import Json, canonical_json
 from warpdata.storage import Reader, Writer
 
-__all__ = ["copy_collection_records", "list_collection_records", "put_collection_record", "read_collection_record"]
+__all__ = [
+    "CollectionCopy",
+    "copy_collection_records",
+    "list_collection_records",
+    "put_collection_record",
+    "read_collection_record",
+]
 
 _FORMAT = 1
 _PARALLEL = 16
@@ -52,23 +59,29 @@ def list_collection_records(reader: Reader, dataset_id: str, folder: str) -> lis
     return [key.removeprefix(prefix).removesuffix(".json") for key in keys]
 
 
-def copy_collection_records(
-    writer: Writer, source_id: str, dataset_id: str, renamed: Mapping[str, str], pause: Pause
-) -> int:
-    """Copy all records to another name of the dataset. Versions and commits in them get their new hashes.
+@dataclass(frozen=True, slots=True)
+class CollectionCopy:
+    """The target of a copy. `renamed` maps versions and commits to those of the copy."""
 
-    Return the number of records. Those that are there already stay.
+    writer: Writer
+    dataset_id: str
+    renamed: Mapping[str, str]
+
+
+def copy_collection_records(reader: Reader, dataset_id: str, target: CollectionCopy, pause: Pause) -> None:
+    """Copy all records of a collection. Versions and commits in them get their new hashes.
+
+    Records that are there already stay.
     """
+    renamed = target.renamed
 
     def copy(name: str) -> None:
-        members = read_collection_record(writer, source_id, name)
+        members = read_collection_record(reader, dataset_id, name)
         if members is not None:
-            target = "/".join(renamed.get(part, part) for part in name.split("/"))
-            put_collection_record(writer, dataset_id, target, _translated(members, renamed), pause)
+            key = "/".join(renamed.get(part, part) for part in name.split("/"))
+            put_collection_record(target.writer, target.dataset_id, key, _translated(members, renamed), pause)
 
-    names = list_collection_records(writer, source_id, "")
-    IO_POOL.map_all(copy, names, limit=_PARALLEL)
-    return len(names)
+    IO_POOL.map_all(copy, list_collection_records(reader, dataset_id, ""), limit=_PARALLEL)
 
 
 def _translated(value: Any, renamed: Mapping[str, str]) -> Any:
