@@ -32,7 +32,7 @@ def masks(draw: st.DrawFn) -> wd.Mask:
     return wd.Mask(draw(names), np.array(cells).reshape(shape), attributes=draw(attributes))
 
 
-annotations: st.SearchStrategy[Annotation] = st.one_of(
+drawn_annotations: st.SearchStrategy[Annotation] = st.one_of(
     st.builds(wd.Box, names, numbers, numbers, sizes, sizes, st.none() | numbers, attributes=attributes),
     st.builds(
         wd.Polygon,
@@ -51,7 +51,7 @@ annotations: st.SearchStrategy[Annotation] = st.one_of(
 )
 
 
-@given(annotations)
+@given(drawn_annotations)
 def test_a_row_gives_the_same_annotation(annotation: Annotation) -> None:
     assert annotation_of(geometry_columns(annotation)) == annotation
 

@@ -34,6 +34,20 @@ ANSWERS = {
     "warpdata.repository.gc": ("Garbage", "GarbageReport"),
     "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published"),
     "warpdata.maintenance": ("Verification",),
+    "warpdata.collections": (
+        "StoredFile",
+        "UploadReceipt",
+        "CollectionVersion",
+        "VersionState",
+        "Comparison",
+        "CollectionStatistics",
+        "ClassStatistics",
+        "TrainingJob",
+        "Impact",
+        "AffectedVersion",
+        "ErasureReceipt",
+        "IntegrityReport",
+    ),
 }
 """Results of public functions, by package."""
 

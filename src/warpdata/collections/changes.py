@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 from warpdata.collections.annotations import KINDS, Annotation, geometry_columns
 from warpdata.collections.tables import (
@@ -40,7 +40,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Changes", "Content", "StoredFile", "delete_rows"]
 
-Content: TypeAlias = bytes | str | Path | BinaryIO
+
+class OpenFile(Protocol):
+    """An open file, or anything else that returns bytes."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+Content: TypeAlias = bytes | str | Path | OpenFile
 """Bytes, the path of a file, or an open file."""
 
 _HEADER_BYTES = 256 * 1024

@@ -197,7 +197,8 @@ class CopyJob:
         """Copy the records of a collection, with the new hashes of versions and commits."""
         renamed = dict(self._versions)
         renamed |= {old: entry.commit_id for old, entry in self._commits.items()}
-        target = CollectionCopy(self.target.writer, self.dataset_id, renamed)
+        labels = frozenset(label.name for label in self.target.catalog.labels(self.dataset_id))
+        target = CollectionCopy(self.target.writer, self.dataset_id, renamed, labels)
         copy_collection_records(self.source.writer, self.source_id, target, self.target.pause)
 
     @cached_property

@@ -61,23 +61,25 @@ def list_collection_records(reader: Reader, dataset_id: str, folder: str) -> lis
 
 @dataclass(frozen=True, slots=True)
 class CollectionCopy:
-    """The target of a copy. `renamed` maps versions and commits to those of the copy."""
+    """The target of a copy. `renamed` maps versions and commits to those of the copy; `labels` are those it has."""
 
     writer: Writer
     dataset_id: str
     renamed: Mapping[str, str]
+    labels: frozenset[str]
 
 
 def copy_collection_records(reader: Reader, dataset_id: str, target: CollectionCopy, pause: Pause) -> None:
     """Copy all records of a collection. Versions and commits in them get their new hashes.
 
-    Records that are there already stay.
+    Records that are there already stay. A repair whose successor was not copied is left out.
     """
     renamed = target.renamed
 
     def copy(name: str) -> None:
         members = read_collection_record(reader, dataset_id, name)
-        if members is not None:
+        is_known = not name.startswith("repairs/") or (members or {}).get("label") in target.labels
+        if members is not None and is_known:
             key = "/".join(renamed.get(part, part) for part in name.split("/"))
             put_collection_record(target.writer, target.dataset_id, key, _translated(members, renamed), pause)
 
