@@ -45,8 +45,8 @@ def read_state(records: RecordStore, version: str) -> VersionState:
     repairs = [repair for repair in found if repair is not None]
     missing = tuple(sorted({path for record in broken for path in record.missing}))
     count = max([len(missing), *(record.missing_count for record in broken)])
-    causes = {record.cause for record in broken}
-    repaired = sorted(repairs, key=lambda record: (record.time, record.label))
-    is_repaired = bool(repaired) and causes <= {record.cause for record in repaired}
-    state = REPAIRED if is_repaired else BROKEN
-    return VersionState(state, version, missing, count, repaired[-1].label if is_repaired else None)
+    complete = [record for record in repairs if count == len(missing) and set(missing) <= set(record.removed)]
+    if not complete:
+        return VersionState(BROKEN, version, missing, count)
+    newest = max(complete, key=lambda record: (record.time, record.label))
+    return VersionState(REPAIRED, version, missing, count, newest.label)

@@ -72,6 +72,7 @@ def head_key(dataset_id: str, branch: str, sequence: int) -> str:
 
 
 def labels_prefix(dataset_id: str) -> str:
+    """Return the prefix of all labels."""
     return f"datasets/{dataset_id}/labels"
 
 
