@@ -13,6 +13,7 @@ import pytest
 import warpdata as wd
 from tests.collections.scenes import CAT, DOG, jpeg, objects, png, two_versions
 from tests.faults.scenes import link, memory
+from warpdata.collections import Annotation
 from warpdata.collections.platform_format import parse_annotations
 from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, NotFoundError
 from warpdata.primitives.hashing import sha256_hex
@@ -123,7 +124,7 @@ def test_task_type_belongs_to_the_job() -> None:
 
 def test_a_document_written_is_a_document_read(tmp_path: Path) -> None:
     session = link(memory("seed round trip"))
-    drawn = [
+    drawn: list[Annotation] = [
         wd.Box("cat", 0.5, 1, 2, 3, rotation=10.5),
         wd.Polygon("cat", [[(0, 0), (1, 0), (1, 1)], [(0, 0), (2, 0), (2, 2)]]),
         wd.Mask("sky", {"size": [2, 3], "counts": [1, 2, 3]}),
