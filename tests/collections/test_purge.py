@@ -20,7 +20,7 @@ from warpdata.errors import BadInputError, ConflictError, ErrorKind, ObjectNotFo
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.session import Session
 from warpdata.storage import Writer
-from warpdata.testing import KillAt, Killed
+from warpdata.testing import KillAt, Killed, S3Endpoint
 from warpdata.testing.fault_store import WRITES
 
 _fresh = itertools.count()
@@ -292,3 +292,19 @@ def test_the_index_may_be_lost_or_damaged_at_any_time() -> None:
     assert collection.impact("cat.png") == first
     index.remove()
     assert collection.impact("cat.png") == first
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_purge_of_a_bucket(s3_server: S3Endpoint, s3_url: str, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+    for name, value in s3_server.environ().items():
+        monkeypatch.setenv(name, value)
+    session = wd.connect(s3_url)
+    collection = two_versions(session, packed=packed)
+    assert collection.read("cat.png", "v1") == CAT
+    receipt = collection.purge("cat.png", "auto_repair", token=collection.impact("cat.png").token)
+    assert receipt is not None
+    assert receipt.is_clean
+    assert_erased(session.writer)
+    assert states(wd.collection("a/pets", store=s3_url)) == REPAIRED
+    assert collection.job("7").environment["BUCKET_NAME"] == s3_url.removeprefix("s3://").partition("/")[0]

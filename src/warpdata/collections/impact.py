@@ -16,7 +16,6 @@ from warpdata.errors import BadInputError, ErrorKind, LimitExceededError, Object
 from warpdata.limits import MAX_PURGED_PATHS
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.suggest import suggest
-from warpdata.repository.manifest import canonical_json
 
 __all__ = ["ACTIONS", "AffectedVersion", "Impact", "assess_impact", "check_action"]
 
@@ -110,13 +109,7 @@ def _head_bytes(head: Dataset, found: FileVersions) -> int:
 
 
 def _token(head: Dataset, found: FileVersions) -> str:
-    """Return the hash of everything that a purge of these files depends on."""
-    state = {
-        "dataset_id": head.id,
-        "head": head.version,
-        "hashes": list(found.hashes),
-        "labels": [list(pair) for pair in found.labels],
-        "paths": list(found.paths),
-        "versions": sorted(found.versions),
-    }
-    return sha256_hex(canonical_json(state))
+    """Return the hash of everything that a purge of these files depends on. No value has a line end."""
+    lines = [head.id, head.version, *found.hashes, "", *found.paths, "", *sorted(found.versions), ""]
+    lines += [f"{label} {version}" for label, version in found.labels]
+    return sha256_hex("\n".join(lines).encode())
