@@ -18,7 +18,7 @@ from warpdata.collections import Collection, ErasureReceipt
 from warpdata.collections.reverse_index import ReverseIndex
 from warpdata.errors import BadInputError, ConflictError, ErrorKind, ObjectNotFoundError
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.session import Session
+from warpdata.session import Session, open_cache
 from warpdata.storage import Writer
 from warpdata.testing import KillAt, Killed, S3Endpoint
 from warpdata.testing.fault_store import WRITES
@@ -254,6 +254,7 @@ def test_gc_verify_copy_and_rename_know_broken_versions() -> None:
     collected = wd.gc(session, dry_run=False).report
     assert collected.kept_versions >= 5
     assert states(opened(store)) == REPAIRED
+    open_cache(session.settings).put(CAT)  # of a machine that read the file before the purge
     found = wd.verify(opened(store).dataset("v1"), repair=True)
     assert any(sha256_hex(CAT) in problem for problem in found.problems)
     assert found.repaired == ()
@@ -267,6 +268,32 @@ def test_gc_verify_copy_and_rename_know_broken_versions() -> None:
     assert states(renamed) == REPAIRED
     assert renamed.job("7").version == renamed.dataset("training-job-7").version
     assert [receipt.path for receipt in renamed.receipts()] == ["cat.png"]
+
+
+def test_the_cache_of_this_machine_drops_the_bytes() -> None:
+    collection = opened(prepare())
+    cache = open_cache(collection.session.settings)
+    cache.put(CAT)
+    receipt = purge(collection)
+    assert not cache.contains(sha256_hex(CAT))
+    assert receipt.cache_entries_removed == 1
+
+
+def test_the_same_content_added_while_a_purge_deletes_survives_under_another_key() -> None:
+    """The purge is stopped after it has published what it will delete. The writer must not rely on that key."""
+    prepared = objects(prepare())
+    names = operations(prepared)
+    store = clone(prepared)
+    deletes = [at for at, name in enumerate(names) if name == "delete"]
+    last = next(at for at in reversed(deletes) if names[at - 1] != "delete")
+    with pytest.raises(Killed):
+        purge(wd.collection("a/pets", store=link(faulty(store, KillAt(last, "before")), 1)))
+    assert any(info.key.startswith("gc/condemned/") for info in store.list_objects("gc"))
+    wd.DatasetBuilder("a/other", link(store, 4)).add_artifact("files", {"same.png": CAT}, "files").publish()
+    collection = opened(store, seed=5)
+    with pytest.raises(ConflictError, match="a/other"):
+        collection.resume_purges(wait_s=0)
+    assert wd.dataset("a/other", store=store.url).artifact().read("same.png") == CAT
 
 
 def test_a_writer_at_work_is_waited_for() -> None:
