@@ -170,3 +170,11 @@ def test_members_that_are_not_known_are_kept_as_attributes() -> None:
     document = {"images": [{"file_name": "a.png", "annotation": {"class": "cat", "score": 0.5, "note": "blurred"}}]}
     parsed = parse_annotations(json.dumps(document).encode(), "x")
     assert parsed.images["a.png"].annotations == [wd.Label("cat", attributes={"score": 0.5, "note": "blurred"})]
+
+
+def test_a_repair_of_one_file_does_not_repair_the_loss_of_another() -> None:
+    collection = two_versions(link(memory("seed half repaired")))
+    collection.purge("cat.png", "auto_repair", token=collection.impact("cat.png").token)
+    collection.purge("dog.png", "mark_broken", token=collection.impact("dog.png").token)
+    assert str(collection.state("v1")) == str(collection.state("v1-r1")) == "broken"
+    assert collection.state("v1").repaired_by is None

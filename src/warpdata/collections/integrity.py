@@ -86,11 +86,10 @@ def _record_damage(records: RecordStore, dataset: Dataset, names: str, damaged: 
     artifact = dataset.artifact(FILES)
     shards = [shard.hash for shard in artifact.shards()]
     lost = {member.path: shards[member.shard] for member in artifact.members() if shards[member.shard] in damaged}
-    known = read_state(records, dataset.version)
-    erased = {digest for digest in damaged if f"erased/{digest}" in records.names("erased")} if damaged else set()
-    unexplained = {path: digest for path, digest in lost.items() if digest not in erased}
-    new = sorted(set(lost) - set(known.missing_images))
-    if new and not (known.missing_count >= len(lost) and not unexplained):
+    purged = {name.removeprefix("erased/") for name in records.names("erased")}
+    unexplained = {path: digest for path, digest in lost.items() if digest not in purged}
+    new = sorted(unexplained.keys() - set(read_state(records, dataset.version).missing_images))
+    if new:
         cause = f"check-{sha256_hex(canonical_json(new))[:16]}"
         record = BrokenRecord(dataset.version, cause, tuple(new[:_LISTED]), len(new), records.session.timestamp())
         records.put(f"states/{dataset.version}/{cause}", record)
