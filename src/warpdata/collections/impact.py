@@ -31,6 +31,11 @@ class AffectedVersion:
     version: str
     snapshot_type: str
 
+    @staticmethod
+    def of(label: str, version: str) -> AffectedVersion:
+        """Return the version with the type that follows from its label."""
+        return AffectedVersion(label, version, "training" if label.startswith(JOB_PREFIX) else "manual")
+
 
 @dataclass(frozen=True, slots=True)
 class Impact:
@@ -71,7 +76,7 @@ def assess_impact(head: Dataset, index: ReverseIndex, path: str) -> Impact:
         raise LimitExceededError(
             f"{len(found.paths):,} paths have the content of {path!r}; one purge takes at most {MAX_PURGED_PATHS}"
         )
-    affected = tuple(AffectedVersion(label, version, _type_of(label)) for label, version in found.labels)
+    affected = tuple(AffectedVersion.of(label, version) for label, version in found.labels)
     jobs = tuple(one.label.removeprefix(JOB_PREFIX) for one in affected if one.snapshot_type == "training")
     in_head = head.version in found.versions
     return Impact(
@@ -93,10 +98,6 @@ def check_action(action: str) -> str:
     if action not in ACTIONS:
         raise BadInputError(f"action={action!r} is not known", hint=f"Known: {', '.join(ACTIONS)}.")
     return action
-
-
-def _type_of(label: str) -> str:
-    return "training" if label.startswith(JOB_PREFIX) else "manual"
 
 
 def _head_bytes(head: Dataset, found: FileVersions) -> int:

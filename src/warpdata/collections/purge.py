@@ -175,7 +175,6 @@ class _Purge:
         self._id = records.dataset_id
         self._index = ReverseIndex(records.session, records.dataset_id)
         self._broken: set[str] = set()
-        self._scanned = 0
 
     def run(self) -> ErasureReceipt:
         intent, writer = self._intent, self._session.writer
@@ -214,11 +213,8 @@ class _Purge:
                 break
             message = f"purge {intent.path}" if len(intent.path) < 1000 else "purge a file"
             self._edit(dataset, EditOptions(message, intent.author, branch, key, time=intent.time), paths)
-        for one in range(1, number):
+        for one in range(1, max(number, 2)):  # also the first one of a run that was killed after its commit
             txn_id = transaction_of(self._id, f"purge {intent.purge_id} {branch} {one}")
-            remove_lease(self._session.writer, txn_id, self._session.pause)
-        if number == 1:  # an earlier run may have been killed after its commit
-            txn_id = transaction_of(self._id, f"purge {intent.purge_id} {branch} 1")
             remove_lease(self._session.writer, txn_id, self._session.pause)
 
     def _edit(self, dataset: Dataset, options: EditOptions, paths: tuple[str, ...]) -> None:
@@ -240,12 +236,11 @@ class _Purge:
             record = BrokenRecord(version, intent.purge_id, missing, len(missing), intent.time)
             self._records.put(f"states/{version}/{intent.purge_id}", record)
             self._broken.add(version)
-        self._scanned += 1
 
     def _affected(self) -> list[AffectedVersion]:
         found = self._index.find(self._intent.hashes)
         return [
-            AffectedVersion(label, version, "training" if label.startswith(JOB_PREFIX) else "manual")
+            AffectedVersion.of(label, version)
             for label, version in found.labels
             if version in self._broken or self._records.get(self._state_name(version), BrokenRecord) is not None
         ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warpdata.errors import BadInputError, CorruptError, ObjectNotFoundError, UnsupportedError
-from warpdata.limits import MAX_RECORD_BYTES
+from warpdata.limits import MAX_COLLECTION_RECORD_BYTES
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.strict_json import decode_json
@@ -37,8 +37,8 @@ def put_collection_record(
 ) -> bool:
     """Create a record. False: there is one of this name already; read it back to know."""
     data = _encode(members)
-    if len(data) > MAX_RECORD_BYTES:
-        raise BadInputError(f"the record {name} has {len(data)} bytes; the limit is {MAX_RECORD_BYTES}")
+    if len(data) > MAX_COLLECTION_RECORD_BYTES:
+        raise BadInputError(f"the record {name} has {len(data)} bytes; the limit is {MAX_COLLECTION_RECORD_BYTES}")
     return put_create_only(writer, collection_key(dataset_id, name), data, pause)
 
 
@@ -100,8 +100,8 @@ def _encode(members: Mapping[str, Json]) -> bytes:
 
 
 def _decode(data: bytes, key: str) -> dict[str, Any]:
-    if len(data) > MAX_RECORD_BYTES:
-        raise CorruptError(f"{key} has {len(data)} bytes; the limit is {MAX_RECORD_BYTES}")
+    if len(data) > MAX_COLLECTION_RECORD_BYTES:
+        raise CorruptError(f"{key} has {len(data)} bytes; the limit is {MAX_COLLECTION_RECORD_BYTES}")
     body = decode_json(data, key)
     if not isinstance(body, dict):
         raise CorruptError(f"{key} is not a record")
