@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from warpdata.collections.masks import check_runs, decode_counts, decode_mask, encode_mask
 from warpdata.errors import BadInputError, CorruptError
 from warpdata.limits import MAX_ANNOTATION_POINTS, MAX_CLASS_NAME_LENGTH
+from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.strict_json import decode_json
 from warpdata.repository.manifest import Json, canonical_json
 
@@ -46,6 +47,11 @@ class _Annotated:
 
     class_name: str
 
+    def __repr__(self) -> str:
+        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("class_name", "rle")}
+        shown = {name: None if value == {} else value for name, value in named.items()}
+        return short_repr(type(self).__name__, self.class_name, **shown)
+
     def _check(self, attributes: Attributes) -> None:
         if not isinstance(self.class_name, str) or not 0 < len(self.class_name) <= MAX_CLASS_NAME_LENGTH:
             raise BadInputError(
@@ -61,7 +67,7 @@ class _Annotated:
             object.__setattr__(self, name, value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Box(_Annotated):
     """A rectangle: its top left corner, width and height in pixels. `rotation` is in degrees, clockwise."""
 
@@ -83,7 +89,7 @@ class Box(_Annotated):
         self._set(x=x, y=y, width=width, height=height, rotation=rotation)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Polygon(_Annotated):
     """An outline of points (x, y), or several: parts, and holes inside of them."""
 
@@ -105,7 +111,7 @@ class Polygon(_Annotated):
         self._set(points=parsed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mask(_Annotated):
     """The pixels of an object: a COCO run-length encoding, or a two-dimensional array.
 
@@ -145,7 +151,7 @@ class Mask(_Annotated):
         return decode_mask(self.size, self.counts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Keypoints(_Annotated):
     """Points (x, y, visibility): 0 is not labelled, 1 hidden, 2 visible. Points of two numbers are visible."""
 
@@ -161,7 +167,7 @@ class Keypoints(_Annotated):
         self._set(points=tuple(_keypoint(point) for point in self.points))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Label(_Annotated):
     """A class of the whole image."""
 

@@ -18,8 +18,10 @@ from warpdata.errors import (
     BadInputError,
     ConflictError,
     ErrorKind,
+    NotCachedError,
     NotFoundError,
     ObjectNotFoundError,
+    UnsupportedError,
 )
 from warpdata.kinds import StagedBlob, copied_blob
 from warpdata.limits import MAX_COMMIT_ATTEMPTS
@@ -203,8 +205,11 @@ class CopyJob:
 
     @cached_property
     def erased(self) -> frozenset[str]:
-        """The blobs that purges of the source have erased."""
-        names = list_collection_records(self.source.writer, self.source_id, "erased")
+        """The blobs that purges of the source have erased. A source that cannot list shows none."""
+        try:
+            names = list_collection_records(self.source.writer, self.source_id, "erased")
+        except (NotCachedError, UnsupportedError):
+            return frozenset()
         return frozenset(name.partition("/")[2] for name in names)
 
     def _is_erased(self, reader: Reader, blob: Blob) -> bool:
