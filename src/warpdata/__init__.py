@@ -17,6 +17,16 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "warpdata": ("errors", "ingest"),
+    "warpdata.collections": (
+        "Box",
+        "Collection",
+        "Keypoints",
+        "Label",
+        "Mask",
+        "Polygon",
+        "collection",
+        "create_collection",
+    ),
     "warpdata.datasets": (
         "Dataset",
         "dataset",
@@ -67,6 +77,14 @@ __all__ = sorted([*_HOMES, "__version__"])  # noqa: PLE0605
 if TYPE_CHECKING:
     from warpdata import errors as errors
     from warpdata import ingest as ingest
+    from warpdata.collections import Box as Box
+    from warpdata.collections import Collection as Collection
+    from warpdata.collections import Keypoints as Keypoints
+    from warpdata.collections import Label as Label
+    from warpdata.collections import Mask as Mask
+    from warpdata.collections import Polygon as Polygon
+    from warpdata.collections import collection as collection
+    from warpdata.collections import create_collection as create_collection
     from warpdata.datasets import Dataset as Dataset
     from warpdata.datasets import dataset as dataset
     from warpdata.datasets import diff as diff

@@ -100,6 +100,16 @@ MAX_VIDEO_FRAMES = 4_000_000
 MEDIA_MEMORY_BYTES = 4_000_000_000
 """Default of `Settings.media_memory_bytes`."""
 
+# Collections (docs/specs/collections.md)
+MAX_CLASS_NAME_LENGTH = 256
+MAX_ANNOTATION_POINTS = 100_000
+MAX_MASK_RUNS = 10_000_000
+MAX_COLLECTION_RECORD_BYTES = 16 * MIB
+MAX_PLATFORM_DOCUMENT_BYTES = 1 * GIB
+MAX_TRAINING_TEXT_LENGTH = 256
+MAX_PURGED_PATHS = 256
+"""Paths that have the content of one purge."""
+
 # Streams (docs/specs/streaming.md)
 MAX_SHUFFLE_BLOCKS = 2**24
 MAX_SHUFFLE_SIZE = 2**53 - 1

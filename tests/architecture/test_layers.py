@@ -73,6 +73,9 @@ ALLOWED: dict[str, set[str]] = {
     "maintenance": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "publish", "datasets"},
+    "collections": FOUNDATION
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
+    | {"formats.media", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets"},
     "ingest": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
@@ -120,6 +123,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "sqlalchemy": ("server/",),
     "starlette": ("server/",),
     "uvicorn": ("server/",),
+    "sqlite3": ("collections/reverse_index.py",),
     "pickle": ("streaming/worker_pickle.py",),
 }
 """Third-party or system modules, with the only paths that may import them."""

@@ -113,6 +113,13 @@ def objects(dataset: wd.Dataset, tmp_path_factory: pytest.TempPathFactory) -> li
         wshard.WShardStreamWriter(directory / "s.wshard", "e", []),
         wshard.Recovery(directory / "s", "e", 1, True, 0, 0, None),
         *(writer, writer.append(), writer.schema, *writer.schema.fields.values(), *FIELDS),
+        *(
+            wd.Box("cat", 1, 2, 3, 4),
+            wd.Label("cat"),
+            wd.Mask("cat", np.eye(500)),
+            wd.collection("a/pets", store=dataset.session),
+        ),
+        *(wd.Polygon("cat", [(n, n) for n in range(500)]), wd.Keypoints("cat", [(n, n) for n in range(500)])),
         *(dataset.edit(), wd.MergeConflict("main", 1, ("x",), {"x": 1}, {"x": 2}, None)),
         wd.export("a/x", directory / "exported", dry_run=True, store=dataset.session.reader.url),
         *(outcome, ConversionReport("a", "b", 1, 1, (), (outcome,) * 500, (), (), ())),

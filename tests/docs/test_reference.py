@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "warpdata"
 PYTHON = ROOT / "docs" / "reference" / "python.md"
 PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 ANSWERS = {
-    "warpdata.repository.catalog": ("Label",),
+    "warpdata.repository.catalog": ("VersionLabel",),
     "warpdata.storage": ("IOStats",),
     "warpdata.datasets": ("Session", "DatasetInfo", "Revision", "Warmed"),
     "warpdata.kinds.artifacts": ("ArtifactInfo",),
@@ -35,6 +35,20 @@ ANSWERS = {
     "warpdata.search": ("SearchExplanation", "SearchPart"),
     "warpdata.publish": ("PlannedFile", "ProgressEvent", "PublishPlan", "Published"),
     "warpdata.maintenance": ("Verification",),
+    "warpdata.collections": (
+        "StoredFile",
+        "UploadReceipt",
+        "CollectionVersion",
+        "VersionState",
+        "Comparison",
+        "CollectionStatistics",
+        "ClassStatistics",
+        "TrainingJob",
+        "Impact",
+        "AffectedVersion",
+        "ErasureReceipt",
+        "IntegrityReport",
+    ),
 }
 """Results of public functions, by package."""
 

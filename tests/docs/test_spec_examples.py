@@ -16,7 +16,7 @@ from warpdata.kinds.tables import assign_rows
 from warpdata.repository.catalog.records import (
     Head,
     Hint,
-    Label,
+    VersionLabel,
     decode_commit,
     decode_record,
     encode_commit,
@@ -56,7 +56,7 @@ def test_the_example_commit_has_the_id_claimed() -> None:
     assert commit.version == example("manifest.md", "text version")
 
 
-@pytest.mark.parametrize(("info", "kind"), [("json head", Head), ("json hint", Hint), ("json label", Label)])
+@pytest.mark.parametrize(("info", "kind"), [("json head", Head), ("json hint", Hint), ("json label", VersionLabel)])
 def test_the_example_records_carry_true_checksums(info: str, kind: Any) -> None:
     text = example("catalog.md", info)
     body = json.loads(text)

@@ -17,7 +17,7 @@ from warpdata.datasets import open_dataset
 from warpdata.errors import BadInputError
 from warpdata.limits import MAX_AUTHOR_LENGTH, MAX_MESSAGE_LENGTH
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.repository.catalog import Commit, Head, Hint, Label, parse_address
+from warpdata.repository.catalog import Commit, Head, Hint, VersionLabel, parse_address
 from warpdata.repository.catalog.records import decode_commit, decode_record, encode_commit, encode_record
 from warpdata.repository.manifest import (
     Binding,
@@ -54,7 +54,7 @@ TREES: st.SearchStrategy[Any] = st.recursive(
 OBJECTS = st.dictionaries(st.text(max_size=5) | st.integers(), TREES, max_size=3)
 METADATA = OBJECTS | ODD
 
-_T = TypeVar("_T", Commit, Head, Label, Hint)
+_T = TypeVar("_T", Commit, Head, VersionLabel, Hint)
 
 
 def changed(valid: _T) -> st.SearchStrategy[_T]:
@@ -65,8 +65,8 @@ def changed(valid: _T) -> st.SearchStrategy[_T]:
 
 
 COMMITS = changed(Commit(D, (D,), "txn", "replace", "ana", "first", TIME))
-POINTERS: st.SearchStrategy[Head | Label | Hint] = st.one_of(
-    changed(Head(1, D, D, "txn")), changed(Label("v1", D, D, TIME)), changed(Hint("main", 1, D, D))
+POINTERS: st.SearchStrategy[Head | VersionLabel | Hint] = st.one_of(
+    changed(Head(1, D, D, "txn")), changed(VersionLabel("v1", D, D, TIME)), changed(Hint("main", 1, D, D))
 )
 
 
@@ -81,7 +81,7 @@ def test_a_commit_is_refused_or_read_back(commit: Commit) -> None:
 
 
 @given(POINTERS)
-def test_a_pointer_is_refused_or_read_back(record: Head | Label | Hint) -> None:
+def test_a_pointer_is_refused_or_read_back(record: Head | VersionLabel | Hint) -> None:
     try:
         data = encode_record(record)
     except BadInputError:

@@ -69,6 +69,9 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "compact": "Join small stored files, and leave out deleted rows.",
         "index": "List, create, update and drop indexes.",
     },
+    "Collections": {
+        "collection": "Keep labelled files with versions, training snapshots and purges.",
+    },
     "Cache": {
         "warm": "Download a version to the cache of this machine.",
         "cache": "Show, shrink, verify or clear the cache of this machine.",

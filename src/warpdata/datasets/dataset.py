@@ -28,8 +28,8 @@ from warpdata.query import Filter
 from warpdata.repository.catalog import (
     MAIN,
     Address,
-    Label,
     Transaction,
+    VersionLabel,
     VersionRef,
     check_ref_name,
     create_branch,
@@ -307,7 +307,7 @@ class Dataset(IndexAccess, DatasetSearch):
         """Return the commits that led to this version, newest first."""
         return [to_revision(entry) for entry in self._session.catalog.history(self._version_ref, limit)]
 
-    def snapshot(self, label: str) -> Label:
+    def snapshot(self, label: str) -> VersionLabel:
         """Give this version a label, which never moves."""
         session = self._session
         refuse_offline(session, self.id)

@@ -23,7 +23,7 @@ from warpdata.edit.column_edits import (
     rename_column,
 )
 from warpdata.edit.index_edits import drop_indexes, rename_indexes
-from warpdata.edit.proposal import EditProposal, commit_change
+from warpdata.edit.proposal import EditProposal, commit_beside, commit_change
 from warpdata.edit.row_edits import delete_where, update_where, upsert
 from warpdata.edit.table_draft import TableDraft
 from warpdata.edit.workspace import EditWorkspace, FindTransform
@@ -51,6 +51,7 @@ class EditOptions:
     """The text of the commit, the branch, and the surroundings of an edit.
 
     An edit with a `key` is committed at most once: if the branch has a commit with this key, the edit does nothing.
+    An edit with a `label` leaves the branch where it is, and names its version with the label.
     """
 
     message: str
@@ -60,6 +61,9 @@ class EditOptions:
     progress: Progress = silent
     searched: int = 0
     """The branch is known not to have the key up to this sequence."""
+    label: str | None = None
+    time: str | None = None
+    """The time of the commit; by default, that of the commit itself."""
 
 
 @dataclass(slots=True)
@@ -231,26 +235,40 @@ class Edit:
         _count(self.summary.episodes_removed, episodes, len(listed))
         return len(listed)
 
+    def artifact(self, name: str) -> Any:
+        """Open an artifact as this edit has left it so far, with the files that are not committed yet."""
+        self._check_open()
+        return payload_kind("artifacts").open(self._workspace.context(self._manifest()), name)
+
     def save(self) -> None:
         """Commit the changes now. The edit cannot be changed after that."""
         self._check_open()
         session, options, ref = self._base.session, self._options, self._base.ref
         txn_id = session.new_id() if options.key is None else transaction_of(ref.dataset_id, options.key)
-        if options.key is not None:
+        if options.key is not None and options.label is None:
             known = find_transaction(session.writer, ref.dataset_id, options.branch, txn_id, after=options.searched)
             if known is not None:
                 self.version, self.commit = known.commit.version, known.commit_id
                 self._is_open = False
                 return
         txn = Transaction(
-            ref.dataset_id, options.branch, txn_id, "edit", options.author, options.message, session.timestamp()
+            ref.dataset_id,
+            options.branch,
+            txn_id,
+            "edit",
+            options.author,
+            options.message,
+            options.time or session.timestamp(),
         )
         touched = {name for name, draft in self._tables.items() if draft.entry != self._base_table(name)}
         removed_files = {name for name, count in self.summary.files_removed.items() if count}
         proposal = EditProposal(
             self._workspace, self._base, self._manifest(), touched, options.progress, shrunk=removed_files
         )
-        done = commit_change(session, txn, proposal.at)
+        if options.label is None:
+            done = commit_change(session, txn, proposal.at)
+        else:
+            done = commit_beside(session, txn, ref, options.label, proposal.at)
         self.version, self.commit = done.version, done.commit
         self._is_open = False
         for finished in self._resume_dirs:

@@ -36,9 +36,11 @@ from warpdata.repository.catalog import (
     Transaction,
     VersionRef,
     commit,
+    create_label,
     mark_store,
     put_manifest,
     read_marker,
+    store_after,
 )
 from warpdata.repository.manifest import (
     Binding,
@@ -55,7 +57,7 @@ from warpdata.repository.manifest import (
 )
 from warpdata.session import Session
 
-__all__ = ["EditProposal", "commit_change", "present_head"]
+__all__ = ["EditProposal", "commit_beside", "commit_change", "present_head"]
 
 
 @dataclass
@@ -242,3 +244,22 @@ def commit_change(session: Session, txn: Transaction, propose: Callable[[Placeme
         return commit(
             session.writer, txn, propose(placement), session.pause, check_lease=lease.check, on_committed=release
         )
+
+
+def commit_beside(
+    session: Session, txn: Transaction, base: VersionRef, label: str, propose: Callable[[Placement], Propose]
+) -> Committed:
+    """Commit a change of a version without moving a branch, and name the result with a label.
+
+    The commit follows from the base, the change and the transaction, so repeating the call has no effect.
+    """
+    assert base.commit is not None, "the base of an edit has a commit"
+    head = Head(1, base.commit, base.version, txn.txn_id)
+    with session.lease(f"{txn.operation} {txn.dataset_id}", txn.txn_id) as lease:
+        placement = Placement(lease.condemned, session.new_generation, moves_branch=False)
+        manifest = propose(placement)(head)
+        assert manifest is not None, "an edit beside the branch changes something"
+        done = store_after(session.writer, txn, head, manifest, session.pause)
+        named = VersionRef(txn.dataset_id, done.version, done.commit)
+        create_label(session.writer, named, label, txn.time, session.pause, check_lease=lease.check)
+    return done

@@ -101,6 +101,7 @@ def rename(
     _finish_earlier(job)
     moved = _move_refs(job, dry_run=dry_run)
     if not dry_run:
+        job.copy_records()
         remove_dataset(session, dataset_id, moved.main, renamed_to=new_id)
         _follow_late_commits(job)
     versions = {old: version_of(manifest) for old, manifest in moved.plan.manifests.items()}
@@ -161,6 +162,7 @@ def _follow_late_commits(job: CopyJob) -> None:
 
 def _copy_version(job: CopyJob, opened: Dataset, branch: str, *, may_remove: bool, dry_run: bool) -> Copied:
     """Copy one version, and commit it unless the branch has it already."""
+    job.check_complete(opened.manifest)
     plan = job.plan([opened.version])
     manifest = plan.manifests[opened.version]
     version, known = version_of(manifest), _KnownVersions(job)
@@ -226,6 +228,7 @@ def _copy_history(job: CopyJob, opened: Dataset, branch: str, *, dry_run: bool) 
             newest = job.copy_commits(history, plan)
             is_new = job.move_branch(branch, newest, lease)
             job.copy_labels(labels, lease)
+        job.copy_records()
     done = _copied(job, opened, plan, branch, newest.commit_id if newest else None, is_new=is_new)
     return replace(done, commits=len(history), labels=tuple(label.name for label in labels))
 

@@ -13,27 +13,40 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from warpdata.datasets import refuse_offline
-from warpdata.errors import AlreadyExistsError, BadInputError, ConflictError, ErrorKind, NotFoundError
+from warpdata.errors import (
+    AlreadyExistsError,
+    BadInputError,
+    ConflictError,
+    ErrorKind,
+    NotCachedError,
+    NotFoundError,
+    ObjectNotFoundError,
+    UnsupportedError,
+)
 from warpdata.kinds import StagedBlob, copied_blob
 from warpdata.limits import MAX_COMMIT_ATTEMPTS
-from warpdata.primitives.hashing import Blob
+from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, silent
 from warpdata.publish import PlannedFile, StagedUpload, find_present, plan_upload
 from warpdata.repository.catalog import (
     MAIN,
+    CollectionCopy,
     Commit,
     Head,
     HistoryEntry,
-    Label,
     Transaction,
+    VersionLabel,
     VersionRef,
     advance_to,
     commit_key,
+    copy_collection_records,
     create_label,
     encode_commit,
     find_newest,
     finish_removal,
+    list_collection_records,
     mark_store,
     put_manifest,
     put_named_by_content,
@@ -42,7 +55,7 @@ from warpdata.repository.catalog import (
 from warpdata.repository.gc import Lease
 from warpdata.repository.manifest import Manifest, kept_blobs, version_of
 from warpdata.session import Session
-from warpdata.storage import BlobCopy
+from warpdata.storage import BlobCopy, Reader
 from warpdata.storage.cache import StagingDirectory
 
 __all__ = ["Copied", "CopyJob", "CopyPlan"]
@@ -116,6 +129,8 @@ class CopyJob:
     """Copied commits, by the id of the original."""
     _dropped: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The copies of the nearest ancestors of commits whose version was collected."""
+    _versions: dict[str, str] = field(default_factory=dict)
+    """Copied versions, by the original."""
     _stored: set[str] = field(default_factory=set)
 
     @property
@@ -165,9 +180,47 @@ class CopyJob:
             load_page = functools.lru_cache(maxsize=_CACHED_PAGES)(session.catalog.load_page)
             group = grouped.setdefault(tuple(sorted(manifest.generations.items())), {})
             for blob in kept_blobs(manifest, load_page):
-                if blob not in group:
+                if blob not in group and not self._is_erased(reader, blob):
                     group[blob] = copied_blob(self.source_id, BlobCopy(reader, blob))
         return [BlobGroup(dict(key), tuple(blobs.values())) for key, blobs in grouped.items()]
+
+    def check_complete(self, manifest: Manifest) -> None:
+        """Raise `ConflictError` if a purge has erased a blob of this version."""
+        session = self.source.at_generations(manifest.generations)
+        blobs = kept_blobs(manifest, session.catalog.load_page) if self.erased else ()
+        if any(self._is_erased(session.reader, blob) for blob in set(blobs)):
+            raise ConflictError(
+                f"version {version_of(manifest)[:12]} of {self.source_id} has lost files in a purge",
+                hint="Copy the version that repairs it, or copy the history.",
+                kind=ErrorKind.VERSION_BROKEN,
+            )
+
+    def copy_records(self) -> None:
+        """Copy the records of a collection, with the new hashes of versions and commits."""
+        renamed = dict(self._versions)
+        renamed |= {old: entry.commit_id for old, entry in self._commits.items()}
+        labels = frozenset(label.name for label in self.target.catalog.labels(self.dataset_id))
+        target = CollectionCopy(self.target.writer, self.dataset_id, renamed, labels)
+        copy_collection_records(self.source.writer, self.source_id, target, self.target.pause)
+
+    @cached_property
+    def erased(self) -> frozenset[str]:
+        """The blobs that purges of the source have erased. A source that cannot list shows none."""
+        try:
+            names = list_collection_records(self.source.writer, self.source_id, "erased")
+        except (NotCachedError, UnsupportedError):
+            return frozenset()
+        return frozenset(name.partition("/")[2] for name in names)
+
+    def _is_erased(self, reader: Reader, blob: Blob) -> bool:
+        """Return whether a blob was purged, and has not been added again."""
+        if blob.hash not in self.erased:
+            return False
+        try:
+            reader.stat(blob_key(blob.hash))
+        except ObjectNotFoundError:
+            return True
+        return False
 
     @contextmanager
     def writing(self, plan: CopyPlan) -> Iterator[Lease]:
@@ -239,6 +292,7 @@ class CopyJob:
                 continue
             copied = replace(entry.commit, version=version_of(manifest), parents=parents)
             self._commits[entry.commit_id] = HistoryEntry(encode_commit(copied)[0], copied)
+            self._versions[entry.commit.version] = copied.version
 
     def _copies_of(self, commit_id: str) -> tuple[str, ...]:
         """Return the copy of a commit, or those of its nearest ancestors if its version was collected."""
@@ -278,7 +332,7 @@ class CopyJob:
                 hint="Copy to another name, or copy one version without history.",
             )
 
-    def check_labels(self, labels: Iterable[Label], plan: CopyPlan) -> None:
+    def check_labels(self, labels: Iterable[VersionLabel], plan: CopyPlan) -> None:
         """Raise `AlreadyExistsError` if the target has one of the labels for another version."""
         for label in labels:
             taken = self.target.catalog.label(self.dataset_id, label.name)
@@ -289,7 +343,7 @@ class CopyJob:
                     hint=f"Remove it there first: `warp rm {self.dataset_id}@{label.name}`.",
                 )
 
-    def copy_labels(self, labels: Iterable[Label], lease: Lease) -> None:
+    def copy_labels(self, labels: Iterable[VersionLabel], lease: Lease) -> None:
         for label in labels:
             entry = self._commits[label.commit]
             ref = VersionRef(self.dataset_id, entry.commit.version, entry.commit_id)
@@ -309,6 +363,6 @@ class CopyJob:
                 waiting += [(current, True), *((parent, False) for parent in found[current].parents)]
         return ordered
 
-    def labels_of(self, commits: Iterable[str]) -> list[Label]:
+    def labels_of(self, commits: Iterable[str]) -> list[VersionLabel]:
         known = set(commits)
         return [label for label in self.source.catalog.labels(self.source_id) if label.commit in known]

@@ -18,7 +18,7 @@ from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file, sha256_hex
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
-from warpdata.repository.catalog import Address, VersionRef, retry_unknown
+from warpdata.repository.catalog import Address, VersionRef, read_collection_record, retry_unknown
 from warpdata.repository.manifest import Shard, TableEntry, iter_shards
 from warpdata.session import Session, connect, open_cache, open_metadata_files
 from warpdata.settings import Settings
@@ -80,13 +80,20 @@ def verify(
     external = [shard for table in dataset.manifest.tables.values() for shard in _external_shards(dataset, table)]
     outside = [problem for shard in external if (problem := _check_external(shard, dataset.session.settings))]
     corrupt = {blob: finding for blob, finding in zip(blobs, findings, strict=True) if finding}
-    repaired = _restore(dataset.session, list(corrupt), generations, mirror) if repair else ()
+    lost = _not_purged(dataset, corrupt) if repair else []
+    repaired = _restore(dataset.session, lost, generations, mirror)
     for blob in repaired:
         del corrupt[blob]
     problems = (*corrupt.values(), *_corrupt_parts(dataset, corrupt.keys()), *outside)
     digests = tuple(blob.hash for blob in repaired)
     size_bytes = sum(blob.byte_size for blob in blobs) + sum(shard.byte_size for shard in external)
     return Verification(len(blobs) + len(external), size_bytes, problems, digests)
+
+
+def _not_purged(dataset: Dataset, blobs: Collection[Blob]) -> list[Blob]:
+    """Return the blobs that no purge of a collection has erased: those do not come back."""
+    reader = dataset.session.writer
+    return [blob for blob in blobs if read_collection_record(reader, dataset.id, f"erased/{blob.hash}") is None]
 
 
 def _external_shards(dataset: Dataset, table: TableEntry) -> Iterator[Shard]:

@@ -71,7 +71,7 @@ def place_blobs(
             found[digest] = place.fresh(digest)
     if head is not None and head.is_base:
         if not place.moves_branch:
-            _check_base(head, place.condemned)
+            _check_base(built, head, sizes, place.condemned)
         found |= _inherited(built, head, sizes)
     placed = _with_generations(built, found)
     if _is_condemned_version(placed, head, place):
@@ -114,17 +114,19 @@ def _inherited(built: BuiltManifest, head: HeadBlobs, staged: Mapping[str, int])
     old = head.manifest.generations
     if not old:
         return {}
-    pages = built.new_pages
-    needed = {
-        blob.hash
-        for blob in kept_blobs(built.manifest, lambda page: pages.get(page.hash) or head.load_page(page))
-        if blob.hash not in staged
-    }
+    needed = _needed_of_base(built, head, staged)
     return {digest: name for digest, name in old.items() if digest in needed}
 
 
-def _check_base(head: HeadBlobs, condemned: CondemnedKeys) -> None:
-    """Refuse a base that is being collected, if nothing but the new version would keep it."""
-    for blob in kept_blobs(head.manifest, head.load_page):
-        if blob.hash in condemned:
-            raise ConflictError(f"the base of this version is being collected: blob {blob.hash[:12]}", hint=_LATER)
+def _needed_of_base(built: BuiltManifest, head: HeadBlobs, staged: Mapping[str, int]) -> set[str]:
+    """Return the blobs of the new version that are not staged, so they are those of its base."""
+    pages = built.new_pages
+    blobs = kept_blobs(built.manifest, lambda page: pages.get(page.hash) or head.load_page(page))
+    return {blob.hash for blob in blobs if blob.hash not in staged}
+
+
+def _check_base(built: BuiltManifest, head: HeadBlobs, staged: Mapping[str, int], condemned: CondemnedKeys) -> None:
+    """Refuse blobs of a base that are being collected, if nothing but the new version would keep them."""
+    for digest in sorted(_needed_of_base(built, head, staged)):
+        if digest in condemned:
+            raise ConflictError(f"the base of this version is being collected: blob {digest[:12]}", hint=_LATER)

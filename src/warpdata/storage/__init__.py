@@ -5,6 +5,7 @@ Knows nothing of datasets. docs/specs/store.md is the normative text.
 
 from warpdata.primitives.ranges import ByteRange, RangeRequest, coalesce, split_reply
 from warpdata.storage.buffered import BufferedBlob
+from warpdata.storage.content_type import SNIFFED_BYTES, content_type
 from warpdata.storage.external import check_external_url, open_external
 from warpdata.storage.from_url import normalize_url, open_store, resolve_s3
 from warpdata.storage.generations import GenerationReader, RenamedReader
@@ -33,6 +34,7 @@ from warpdata.storage.verified_read import BlobCopy, read_blob, read_verified, r
 from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = [
+    "SNIFFED_BYTES",
     "BlobCopy",
     "BufferedBlob",
     "ByteRange",
@@ -63,6 +65,7 @@ __all__ = [
     "check_external_url",
     "check_private_directory",
     "coalesce",
+    "content_type",
     "explain_os_error",
     "is_private_file",
     "make_private_directories",

@@ -11,7 +11,7 @@ from tests.faults.scenes import link, memory, replace, rows
 from warpdata.datasets import execute_removal, open_dataset, plan_removal
 from warpdata.errors import ConflictError, CorruptError, DatasetNotFoundError, NotFoundError, UnsupportedError
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.repository.catalog import Catalog, Head, Label, Removal, parse_address
+from warpdata.repository.catalog import Catalog, Head, Removal, VersionLabel, parse_address
 from warpdata.repository.catalog.records import LabelEntry, LabelMarker, decode_record, encode_record
 from warpdata.session import Session
 from warpdata.storage import Writer
@@ -68,7 +68,7 @@ def test_a_removal_is_stored_as_specified() -> None:
 def test_readers_of_format_1_refuse_a_marker_and_a_tombstone() -> None:
     marker = encode_record(LabelMarker("v1"))
     with pytest.raises(UnsupportedError):
-        decode_record(marker, Label, "labels/v1.json")
+        decode_record(marker, VersionLabel, "labels/v1.json")
     assert json.loads(encode_record(Head(2, COMMIT, VERSION, "t", Removal(TIME, ""))))["format"] == 2
 
 

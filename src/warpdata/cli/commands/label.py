@@ -10,7 +10,7 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.format import short, time_text
 from warpdata.cli.options import address_argument, command
 from warpdata.cli.output import note, print_json, print_line, print_table
-from warpdata.repository.catalog import Address, Label, parse_address
+from warpdata.repository.catalog import Address, VersionLabel, parse_address
 
 __all__ = ["label"]
 
@@ -52,7 +52,7 @@ def label(cli: CliContext, address: str, name: str | None, lists: bool) -> None:
         note(f"{wanted.dataset_id} has no labels")
 
 
-def _list(cli: CliContext, address: str, wanted: Address) -> list[Label]:
+def _list(cli: CliContext, address: str, wanted: Address) -> list[VersionLabel]:
     """Return the labels. Without labels and branches there is no dataset, and opening it raises the error."""
     session = cli.connect()
     found = session.catalog.labels(wanted.dataset_id)
@@ -61,5 +61,5 @@ def _list(cli: CliContext, address: str, wanted: Address) -> list[Label]:
     return found
 
 
-def _document(one: Label) -> dict[str, str]:
+def _document(one: VersionLabel) -> dict[str, str]:
     return {"name": one.name, "version": one.version, "commit": one.commit, "time": one.time}

@@ -13,8 +13,16 @@ from warpdata.repository.catalog.branches import (
     read_label_state,
     read_pin,
     read_tombstone,
+    walk_heads,
 )
 from warpdata.repository.catalog.catalog import Catalog, DatasetList, VersionRef
+from warpdata.repository.catalog.collection_records import (
+    CollectionCopy,
+    copy_collection_records,
+    list_collection_records,
+    put_collection_record,
+    read_collection_record,
+)
 from warpdata.repository.catalog.layout import (
     PINS_PREFIX,
     STORE_MARKER,
@@ -23,6 +31,7 @@ from warpdata.repository.catalog.layout import (
     heads_prefix,
     is_valid,
     key_policy,
+    labels_prefix,
     manifest_key,
     pin_key,
     sequence_of,
@@ -42,16 +51,16 @@ from warpdata.repository.catalog.records import (
     Head,
     Hint,
     HistoryEntry,
-    Label,
     Pin,
     Removal,
     Tombstone,
+    VersionLabel,
     check_commit_texts,
     encode_commit,
     encode_record,
 )
 from warpdata.repository.catalog.refs import create_branch, create_label, create_pin
-from warpdata.repository.catalog.removal import finish_removal, remove_branch, remove_label
+from warpdata.repository.catalog.removal import finish_removal, list_label_names, remove_branch, remove_label
 from warpdata.repository.catalog.transactions import (
     RESTORE,
     Committed,
@@ -60,6 +69,7 @@ from warpdata.repository.catalog.transactions import (
     commit,
     find_transaction,
     list_transactions,
+    store_after,
     store_version,
 )
 from warpdata.repository.catalog.writes import (
@@ -78,13 +88,13 @@ __all__ = [
     "STORE_MARKER",
     "Address",
     "Catalog",
+    "CollectionCopy",
     "Commit",
     "Committed",
     "DatasetList",
     "Head",
     "Hint",
     "HistoryEntry",
-    "Label",
     "LabelState",
     "Pause",
     "Pin",
@@ -93,6 +103,7 @@ __all__ = [
     "StoreMarker",
     "Tombstone",
     "Transaction",
+    "VersionLabel",
     "VersionRef",
     "advance_to",
     "check_commit_texts",
@@ -100,6 +111,7 @@ __all__ = [
     "check_ref_name",
     "commit",
     "commit_key",
+    "copy_collection_records",
     "create_branch",
     "create_label",
     "create_pin",
@@ -114,14 +126,19 @@ __all__ = [
     "is_dataset_id",
     "is_valid",
     "key_policy",
+    "labels_prefix",
+    "list_collection_records",
+    "list_label_names",
     "list_transactions",
     "manifest_key",
     "mark_store",
     "parse_address",
     "pin_key",
+    "put_collection_record",
     "put_create_only",
     "put_manifest",
     "put_named_by_content",
+    "read_collection_record",
     "read_commit",
     "read_head",
     "read_label",
@@ -133,7 +150,9 @@ __all__ = [
     "remove_label",
     "retry_unknown",
     "sequence_of",
+    "store_after",
     "store_version",
     "tombstone_key",
     "upgrade_marker",
+    "walk_heads",
 ]

@@ -31,12 +31,12 @@ from warpdata.repository.catalog.records import (
     Commit,
     Head,
     Hint,
-    Label,
     LabelEntry,
     LabelMarker,
     Pin,
     Removal,
     Tombstone,
+    VersionLabel,
     decode_commit,
     decode_record,
     format_of,
@@ -129,13 +129,13 @@ def read_commit(reader: Reader, dataset_id: str, commit_id: str) -> Commit:
 class LabelState:
     """The newest entry of a label. With `removed`, the label that was there before."""
 
-    label: Label
+    label: VersionLabel
     sequence: int = 1
     txn_id: str = ""
     removed: Removal | None = None
 
 
-def read_label(reader: Reader, dataset_id: str, name: str) -> Label | None:
+def read_label(reader: Reader, dataset_id: str, name: str) -> VersionLabel | None:
     """Return a label; None if there is none, or if it was removed."""
     state = read_label_state(reader, dataset_id, name)
     return None if state is None or state.removed is not None else state.label
@@ -149,10 +149,10 @@ def read_label_state(reader: Reader, dataset_id: str, name: str) -> LabelState |
     except ObjectNotFoundError:
         return None
     is_marker = format_of(data, key) == 2
-    first = decode_record(data, LabelMarker, key) if is_marker else decode_record(data, Label, key)
+    first = decode_record(data, LabelMarker, key) if is_marker else decode_record(data, VersionLabel, key)
     if first.name != name:
         raise CorruptError(f"{key} contains label {first.name!r}")
-    if isinstance(first, Label):
+    if isinstance(first, VersionLabel):
         return LabelState(first)
 
     def read(sequence: int) -> LabelEntry | None:

@@ -49,7 +49,7 @@ from warpdata.repository.catalog.names import (
     parse_date,
     parse_ref,
 )
-from warpdata.repository.catalog.records import Commit, HistoryEntry, Label, Removal
+from warpdata.repository.catalog.records import Commit, HistoryEntry, Removal, VersionLabel
 from warpdata.repository.catalog.removal import list_label_names
 from warpdata.repository.manifest import Manifest, Page, parse_manifest
 from warpdata.storage import Reader, read_blob
@@ -183,11 +183,11 @@ class Catalog:
             for _ in self.history(resolved):
                 pass
 
-    def label(self, dataset_id: str, name: str) -> Label | None:
+    def label(self, dataset_id: str, name: str) -> VersionLabel | None:
         """Return a label by name, or None."""
         return read_label(self._reader, dataset_id, name)
 
-    def labels(self, dataset_id: str) -> list[Label]:
+    def labels(self, dataset_id: str) -> list[VersionLabel]:
         names = list_label_names(self._reader, dataset_id)
         found = IO_POOL.map_all(lambda name: self.label(dataset_id, name), names)
         return [label for label in found if label is not None]

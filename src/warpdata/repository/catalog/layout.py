@@ -10,6 +10,8 @@ from warpdata.storage import KeyPolicy
 __all__ = [
     "PINS_PREFIX",
     "STORE_MARKER",
+    "collection_key",
+    "collection_prefix",
     "commit_key",
     "dataset_prefix",
     "head_key",
@@ -70,6 +72,7 @@ def head_key(dataset_id: str, branch: str, sequence: int) -> str:
 
 
 def labels_prefix(dataset_id: str) -> str:
+    """Return the prefix of all labels."""
     return f"datasets/{dataset_id}/labels"
 
 
@@ -105,6 +108,16 @@ def tombstones_prefix(dataset_id: str) -> str:
 def tombstone_key(dataset_id: str, version: str) -> str:
     """Return the key of the record of a collected version."""
     return f"{tombstones_prefix(dataset_id)}/{version}.json"
+
+
+def collection_prefix(dataset_id: str, folder: str = "") -> str:
+    """Return the directory of the records of a collection, or one of its directories."""
+    return f"datasets/{dataset_id}/collection{folder and '/'}{folder}"
+
+
+def collection_key(dataset_id: str, name: str) -> str:
+    """Return the key of a record of a collection, such as `jobs/17`."""
+    return f"{collection_prefix(dataset_id)}/{name}.json"
 
 
 def pin_key(name: str) -> str:

@@ -23,12 +23,12 @@ __all__ = [
     "Head",
     "Hint",
     "HistoryEntry",
-    "Label",
     "LabelEntry",
     "LabelMarker",
     "Pin",
     "Removal",
     "Tombstone",
+    "VersionLabel",
     "check_commit_texts",
     "decode_commit",
     "decode_record",
@@ -83,7 +83,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class VersionLabel:
     name: str
     commit: str
     version: str
@@ -103,8 +103,8 @@ class LabelEntry:
     removed: Removal | None = None
 
     @property
-    def label(self) -> Label:
-        return Label(self.name, self.commit, self.version, self.time)
+    def label(self) -> VersionLabel:
+        return VersionLabel(self.name, self.commit, self.version, self.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Tombstone:
     rule: str
 
 
-AnyRecord: TypeAlias = Commit | Head | Label | LabelEntry | LabelMarker | Hint | Pin | Tombstone
+AnyRecord: TypeAlias = Commit | Head | VersionLabel | LabelEntry | LabelMarker | Hint | Pin | Tombstone
 _Record = TypeVar("_Record", bound=AnyRecord)
 _FORMATS: dict[type, tuple[int, ...]] = {Head: (1, 2), LabelEntry: (2,), LabelMarker: (2,)}
 """Formats that differ from 1. A head of format 2 is a tombstone, which readers of format 1 refuse."""
@@ -174,7 +174,7 @@ def decode_commit(data: bytes, commit_id: str) -> Commit:
     return _build(data, Commit, f"commit {commit_id}")
 
 
-def encode_record(record: Head | Label | LabelEntry | LabelMarker | Hint | Pin | Tombstone) -> bytes:
+def encode_record(record: Head | VersionLabel | LabelEntry | LabelMarker | Hint | Pin | Tombstone) -> bytes:
     """Return the bytes of a pointer. Raise `BadInputError` if a reader would refuse them."""
     number = 1 if isinstance(record, Head) and record.removed is None else max(_formats(type(record)))
     body: dict[str, Json] = {"format": number, **_members(record)}
@@ -234,7 +234,7 @@ def _check_values(record: AnyRecord, where: str) -> None:
     first = 2 if isinstance(record, LabelEntry) else 1
     if isinstance(record, Head | Hint | LabelEntry) and record.sequence < first:
         raise CorruptError(f"{where} has sequence {record.sequence}; the first is {first}")
-    times = [record.time] if isinstance(record, Commit | Label | LabelEntry | Pin | Tombstone) else []
+    times = [record.time] if isinstance(record, Commit | VersionLabel | LabelEntry | Pin | Tombstone) else []
     if isinstance(record, Head | LabelEntry) and record.removed is not None:
         times.append(record.removed.time)
     for time in times:

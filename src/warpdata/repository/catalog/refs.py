@@ -18,7 +18,7 @@ from warpdata.repository.catalog.branches import (
 from warpdata.repository.catalog.catalog import Catalog, VersionRef
 from warpdata.repository.catalog.layout import head_key, label_entry_key, label_key, pin_key
 from warpdata.repository.catalog.names import check_ref_name
-from warpdata.repository.catalog.records import Head, Label, LabelEntry, Pin, encode_record
+from warpdata.repository.catalog.records import Head, LabelEntry, Pin, VersionLabel, encode_record
 from warpdata.repository.catalog.writes import ATTEMPTS, CheckLease, Pause, put_create_only, require_lease
 from warpdata.storage import Writer
 
@@ -27,7 +27,7 @@ __all__ = ["create_branch", "create_label", "create_pin"]
 
 def create_label(
     writer: Writer, target: VersionRef, name: str, time: str, pause: Pause, *, check_lease: CheckLease = None
-) -> Label:
+) -> VersionLabel:
     """Name a version permanently. Repeating it for the same version has no effect; for another it is an error.
 
     The name of a removed label can be used again.
@@ -37,7 +37,7 @@ def create_label(
     if find_head(writer, dataset_id, name) is not None:
         raise AlreadyExistsError(f"{dataset_id} has a branch named {name!r}", hint="Choose another label.")
     Catalog(writer).check_not_removed(dataset_id)
-    label = Label(name, _commit_of(writer, target), target.version, time)
+    label = VersionLabel(name, _commit_of(writer, target), target.version, time)
     for attempt in range(ATTEMPTS):
         state = read_label_state(writer, dataset_id, name)
         if state is not None and state.removed is None:
@@ -55,7 +55,7 @@ def create_label(
     raise ConflictError(f"other calls create and remove label {name!r} of {dataset_id}", hint="Try again later.")
 
 
-def _put_label(writer: Writer, dataset_id: str, label: Label, sequence: int, pause: Pause) -> bool:
+def _put_label(writer: Writer, dataset_id: str, label: VersionLabel, sequence: int, pause: Pause) -> bool:
     """Create an entry in the log of a label. True: this call made it, even if it was removed since."""
     if sequence == 1:
         if put_create_only(writer, label_key(dataset_id, label.name), encode_record(label), pause):

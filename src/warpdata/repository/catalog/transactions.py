@@ -39,6 +39,7 @@ __all__ = [
     "commit",
     "find_transaction",
     "list_transactions",
+    "store_after",
     "store_version",
 ]
 
@@ -108,6 +109,12 @@ def store_version(writer: Writer, txn: Transaction, propose: Propose, pause: Pau
         return Committed(base.version, base.commit, base.sequence, changed=False)
     stored = _write_records(writer, txn, newest, manifest, pause)
     return Committed(stored.version, stored.commit, base.sequence if base else 0, changed=False)
+
+
+def store_after(writer: Writer, txn: Transaction, base: Head, manifest: Manifest, pause: Pause) -> Committed:
+    """Store a manifest and its commit after a given one, which no branch need have. Nothing refers to them yet."""
+    stored = _write_records(writer, txn, base, manifest, pause)
+    return Committed(stored.version, stored.commit, base.sequence, changed=stored.version != base.version)
 
 
 def advance_to(

@@ -41,7 +41,18 @@ from warpdata.repository.gc.report import Garbage, GarbageReport, ReportBuilder
 from warpdata.repository.gc.retention import Retention
 from warpdata.storage import ObjectInfo, Writer
 
-__all__ = ["CollectorClock", "collect"]
+__all__ = [
+    "CollectionRun",
+    "CollectorClock",
+    "check_marker",
+    "collect",
+    "condemn_part",
+    "delete_keys",
+    "finish_part",
+    "name_collection",
+    "store_time_of",
+    "wait_for_writers",
+]
 
 STORE_CLOCK = "gc/clock"
 DELETE_WITHIN = UNFINISHED_FOR / 2
@@ -68,7 +79,7 @@ class CollectorClock:
 
 
 @dataclass
-class _Collection:
+class CollectionRun:
     """One run. `store_time()` is the clock of the store, extrapolated by the timer of this machine."""
 
     writer: Writer
@@ -96,9 +107,9 @@ def collect(
     then expires, and nothing was deleted.
     """
     found = ReportBuilder(writer.url, rule.text, dry_run=dry_run)
-    ready_at = _check_marker(writer, clock.pause, dry_run=dry_run)
-    store_time = clock.own.clock if dry_run else _store_time(writer, clock)  # a dry run writes nothing
-    run = _Collection(writer, rule, clock, progress, store_time, found)
+    ready_at = check_marker(writer, clock.pause, dry_run=dry_run)
+    store_time = clock.own.clock if dry_run else store_time_of(writer, clock)  # a dry run writes nothing
+    run = CollectionRun(writer, rule, clock, progress, store_time, found)
     if ready_at is not None and store_time() < ready_at:
         return found.build(ready_at) if not dry_run else _find(run, found)
     if dry_run:
@@ -106,10 +117,10 @@ def collect(
     since = clock.own.start()
     leases = list_leases(writer, store_time(), clock.own.clock())
     first = mark(writer, rule, clock.own.clock())
-    run.name = f"{store_time().astimezone(UTC):%Y%m%dT%H%M%SZ}-{clock.new_name()}"
+    run.name = name_collection(store_time(), clock)
     _condemn(run, first, leases)
     if run.parts:
-        _wait_for_writers(run, wait_s, since)
+        wait_for_writers(run, wait_s, since)
         second = mark(writer, rule, clock.own.clock(), first)
         for part in run.parts:
             _delete_part(run, part, first, second, since)
@@ -117,7 +128,12 @@ def collect(
     return found.build()
 
 
-def _find(run: _Collection, found: ReportBuilder) -> GarbageReport:
+def name_collection(store_now: datetime, clock: CollectorClock) -> str:
+    """Return the name of a collection, which is that of its condemned list."""
+    return f"{store_now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{clock.new_name()}"
+
+
+def _find(run: CollectionRun, found: ReportBuilder) -> GarbageReport:
     leases = list_leases(run.writer, run.store_time(), run.clock.own.clock())
     live = mark(run.writer, run.rule, run.clock.own.clock())
     for _ in _candidates(run, live, leases):
@@ -127,7 +143,7 @@ def _find(run: _Collection, found: ReportBuilder) -> GarbageReport:
     return found.build()
 
 
-def _check_marker(writer: Writer, pause: Pause, *, dry_run: bool) -> datetime | None:
+def check_marker(writer: Writer, pause: Pause, *, dry_run: bool) -> datetime | None:
     """Upgrade a store that writers without leases may use. Return when such writers have ended, if there were any."""
     marker = read_marker(writer)
     if marker is None or (marker.has_leases and not marker.is_upgraded):
@@ -143,7 +159,7 @@ def _check_marker(writer: Writer, pause: Pause, *, dry_run: bool) -> datetime | 
     return changed + OLD_WRITERS if marker.has_leases or not dry_run else None
 
 
-def _store_time(writer: Writer, clock: CollectorClock) -> Callable[[], datetime]:
+def store_time_of(writer: Writer, clock: CollectorClock) -> Callable[[], datetime]:
     """Return the clock of the store. Without one, return the clock of this machine."""
     began = clock.own.timer()
     retry_unknown(lambda: writer.replace(STORE_CLOCK, b""), clock.pause)
@@ -153,28 +169,29 @@ def _store_time(writer: Writer, clock: CollectorClock) -> Callable[[], datetime]
     return lambda: written + timedelta(seconds=clock.own.timer() - began)
 
 
-def _condemn(run: _Collection, live: LiveObjects, leases: Sequence[LeaseInfo]) -> None:
+def _condemn(run: CollectionRun, live: LiveObjects, leases: Sequence[LeaseInfo]) -> None:
     """Publish the keys of all garbage, part by part. The records of versions come before blobs."""
     keys: list[SizedKey] = []
-
-    def publish() -> None:
-        key = part_key(run.name, len(run.parts))
-        data = encode_part(keys)
-        is_new = put_create_only(run.writer, key, data, run.clock.pause)
-        if not is_new and run.writer.read(key).data != data:
-            raise ConflictError(f"another collection is called {run.name}", hint="Run it again.")
-        run.parts.append(key)
-        keys.clear()
-
     for key in _candidates(run, live, leases):
         keys.append(key)
         if len(keys) >= PART_KEYS:
-            publish()
+            condemn_part(run, keys)
+            keys.clear()
     if keys:
-        publish()
+        condemn_part(run, keys)
 
 
-def _candidates(run: _Collection, live: LiveObjects, leases: Sequence[LeaseInfo]) -> Iterator[SizedKey]:
+def condemn_part(run: CollectionRun, keys: Sequence[SizedKey]) -> None:
+    """Publish a part of the condemned list."""
+    key = part_key(run.name, len(run.parts))
+    data = encode_part(keys)
+    is_new = put_create_only(run.writer, key, data, run.clock.pause)
+    if not is_new and run.writer.read(key).data != data:
+        raise ConflictError(f"another collection is called {run.name}", hint="Run it again.")
+    run.parts.append(key)
+
+
+def _candidates(run: CollectionRun, live: LiveObjects, leases: Sequence[LeaseInfo]) -> Iterator[SizedKey]:
     """Yield garbage: manifests and commits by dataset, then blobs in order of their names. Count it for the report."""
     has_writers = any(not lease.is_lapsed for lease in leases)
     before = run.store_time() - (LAPSE if has_writers else timedelta(0))
@@ -207,7 +224,7 @@ def _candidates(run: _Collection, live: LiveObjects, leases: Sequence[LeaseInfo]
                 yield info.key, info.size_bytes
 
 
-def _list_blobs(run: _Collection) -> Iterator[tuple[int, Iterable[ObjectInfo]]]:
+def _list_blobs(run: CollectionRun) -> Iterator[tuple[int, Iterable[ObjectInfo]]]:
     """Yield all blobs by the first byte of their names. Listings run in parallel; a small store needs only one."""
     writer = run.writer
     few = [] if writer.is_local("blobs") else list(writer.list_objects("blobs", max_count=_FEW_OBJECTS))
@@ -230,7 +247,7 @@ def _list_blobs(run: _Collection) -> Iterator[tuple[int, Iterable[ObjectInfo]]]:
         counter.finish_file()
 
 
-def _wait_for_writers(run: _Collection, wait_s: float | None, since: Callable[[], float]) -> None:
+def wait_for_writers(run: CollectionRun, wait_s: float | None, since: Callable[[], float]) -> None:
     """Wait for the leases that are there now. A lease that is created later belongs to a writer that sees the list."""
     own = run.clock.own
     waiting = {lease.key for lease in list_leases(run.writer, run.store_time(), own.clock()) if not lease.is_lapsed}
@@ -254,7 +271,7 @@ def _wait_for_writers(run: _Collection, wait_s: float | None, since: Callable[[]
 
 
 def _delete_part(
-    run: _Collection, part: str, first: LiveObjects, second: LiveObjects, since: Callable[[], float]
+    run: CollectionRun, part: str, first: LiveObjects, second: LiveObjects, since: Callable[[], float]
 ) -> None:
     """Delete the condemned keys of one part that are not live, then finish the part."""
     condemned = decode_part(run.writer.read(part).data, part).keys
@@ -273,17 +290,20 @@ def _delete_part(
     _bury(run, records, first)
     counter = ProgressCounter(run.progress, "delete", 0, len(records) + len(blobs))
     for group in (records, blobs):
-        _delete_keys(run, group, counter, since)
+        delete_keys(run, group, counter, since)
     run.found.count_deleted(len(records) + len(blobs), sum(size for _, size in (*records, *blobs)))
+    finish_part(run, part, [*records, *blobs])
+
+
+def finish_part(run: CollectionRun, part: str, deleted: Sequence[SizedKey]) -> None:
+    """End a part of the condemned list. On object stores it stays a while, for deletes that are on their way."""
     if run.writer.is_local(part):
         run.writer.delete(part)
     else:
-        retry_unknown(
-            lambda: run.writer.replace(part, encode_part([*records, *blobs], is_finished=True)), run.clock.pause
-        )
+        retry_unknown(lambda: run.writer.replace(part, encode_part(deleted, is_finished=True)), run.clock.pause)
 
 
-def _bury(run: _Collection, records: Sequence[SizedKey], first: LiveObjects) -> None:
+def _bury(run: CollectionRun, records: Sequence[SizedKey], first: LiveObjects) -> None:
     """Leave a tombstone for each version of the history that goes."""
     time = run.clock.own.clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -297,8 +317,8 @@ def _bury(run: _Collection, records: Sequence[SizedKey], first: LiveObjects) -> 
     IO_POOL.map_all(bury, [key for key, _ in records], limit=_PARALLEL_DELETES)
 
 
-def _delete_keys(
-    run: _Collection, keys: Sequence[SizedKey], counter: ProgressCounter, since: Callable[[], float]
+def delete_keys(
+    run: CollectionRun, keys: Sequence[SizedKey], counter: ProgressCounter, since: Callable[[], float]
 ) -> None:
     """Delete by exact key, in batches. A lost reply is repeated: these keys are not used again."""
 
@@ -321,7 +341,7 @@ def _check_deadline(since: Callable[[], float]) -> None:
         )
 
 
-def _clean(run: _Collection) -> None:
+def _clean(run: CollectionRun) -> None:
     """Remove lapsed leases, lists that are not in force any more, and abandoned writes."""
     writer, now = run.writer, run.store_time()
     for lease in list_leases(writer, now, run.clock.own.clock()):

@@ -17,8 +17,8 @@ from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.catalog import (
     Commit,
     Head,
-    Label,
     Pin,
+    VersionLabel,
     dataset_prefix,
     is_dataset_id,
     read_commit,
@@ -43,15 +43,15 @@ class DatasetHistory:
     commits: Mapping[str, ObjectInfo]
     collected: AbstractSet[str]
     heads: Mapping[str, Head]
-    labels: tuple[Label, ...]
+    labels: tuple[VersionLabel, ...]
     pins: tuple[Pin, ...]
-    former: tuple[Head | Label, ...] = ()
+    former: tuple[Head | VersionLabel, ...] = ()
     """Branches and labels that were removed. Their history is kept like any other, but not for their name."""
     reachable: Mapping[str, Commit] = field(default_factory=dict)
     committed: frozenset[str] = frozenset()
     """The versions of reachable commits."""
 
-    def roots(self) -> list[Head | Label | Pin]:
+    def roots(self) -> list[Head | VersionLabel | Pin]:
         return [*self.heads.values(), *self.labels, *self.pins]
 
     def named_versions(self) -> set[str]:

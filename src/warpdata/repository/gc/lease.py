@@ -21,12 +21,21 @@ from warpdata.errors import (
     WarpError,
 )
 from warpdata.primitives.strict_json import decode_json
-from warpdata.repository.catalog import Pause, put_create_only
+from warpdata.repository.catalog import Pause, put_create_only, retry_unknown
 from warpdata.repository.gc.condemned import CONDEMNED_PREFIX, CondemnedKeys, read_condemned
 from warpdata.repository.manifest import Json, canonical_json
 from warpdata.storage import Reader, Writer
 
-__all__ = ["Lease", "LeaseClock", "LeaseInfo", "LeaseTerms", "acquire_lease", "describe_lease", "list_leases"]
+__all__ = [
+    "Lease",
+    "LeaseClock",
+    "LeaseInfo",
+    "LeaseTerms",
+    "acquire_lease",
+    "describe_lease",
+    "list_leases",
+    "remove_lease",
+]
 
 LEASES_PREFIX = "leases"
 RENEWAL_S = 60.0
@@ -175,6 +184,11 @@ def list_leases(reader: Reader, store_now: datetime, own_now: datetime) -> list[
         if members is not None:
             found.append(LeaseInfo(info.key, _own_age(members, own_now), has_store_time=False))
     return found
+
+
+def remove_lease(writer: Writer, txn_id: str, pause: Pause) -> None:
+    """Remove the lease of a transaction that has ended, such as one whose process was killed after its commit."""
+    retry_unknown(lambda: writer.delete(f"{LEASES_PREFIX}/{txn_id}.json"), pause)
 
 
 def describe_lease(reader: Reader, lease: LeaseInfo) -> str:

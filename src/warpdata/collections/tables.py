@@ -1,0 +1,128 @@
+"""Tables and names of a collection: the columns of `images` and `annotations`, paths, and rows by path.
+
+Implements "Layout" of docs/specs/collections.md.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from warpdata.datasets import Dataset
+from warpdata.errors import BadInputError, ErrorKind
+from warpdata.kinds.artifacts import check_member_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "ANNOTATIONS",
+    "FILES",
+    "IMAGES",
+    "annotation_schema",
+    "check_collection",
+    "check_image_path",
+    "image_schema",
+    "quoted_lists",
+    "read_columns",
+]
+
+IMAGES, ANNOTATIONS, FILES = "images", "annotations", "images"
+"""The tables, and the artifact that has the files."""
+MAX_PATH_BYTES, MAX_SEGMENT_BYTES = 1024, 255
+_LIST_BYTES = 24_000
+"""A list of values in one filter has about this size."""
+
+
+def image_schema() -> pa.Schema:
+    """Return the columns of `images`: one row for each file."""
+    import pyarrow as pa
+
+    texts = {name: pa.string() for name in ("path", "hash", "media_type", "split", "author", "time")}
+    numbers = {"size_bytes": pa.int64(), "width": pa.int32(), "height": pa.int32()}
+    types = {**texts, **numbers, "tags": pa.list_(pa.string())}
+    order = ("path", "hash", "size_bytes", "media_type", "width", "height", "split", "tags", "author", "time")
+    return pa.schema([pa.field(name, types[name], nullable=name not in ("path", "hash")) for name in order])
+
+
+def annotation_schema() -> pa.Schema:
+    """Return the columns of `annotations`: one row for each object."""
+    import pyarrow as pa
+
+    numbers = pa.list_(pa.float64())
+    return pa.schema(
+        [
+            pa.field("image", pa.string(), nullable=False),
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("kind", pa.string(), nullable=False),
+            pa.field("class_name", pa.string(), nullable=False),
+            pa.field("box", numbers),
+            pa.field("rotation", pa.float64()),
+            pa.field("polygon", pa.list_(numbers)),
+            pa.field("mask_size", pa.list_(pa.int32())),
+            pa.field("mask_counts", pa.list_(pa.int64())),
+            pa.field("keypoints", numbers),
+            pa.field("attributes", pa.string()),
+            pa.field("author", pa.string()),
+            pa.field("time", pa.string()),
+        ]
+    )
+
+
+def check_collection(dataset: Dataset) -> Dataset:
+    """Return the dataset. `BadInputError` if it has not the tables and the files of a collection."""
+    missing = [f"table {name!r}" for name in (IMAGES, ANNOTATIONS) if name not in dataset.tables]
+    missing += [f"artifact {FILES!r}"] if FILES not in dataset.artifacts else []
+    if missing:
+        raise BadInputError(
+            f"{dataset.id} is not a collection: it has no {' and no '.join(missing)}",
+            hint="Create a collection under another name with wd.create_collection().",
+        )
+    return dataset
+
+
+def check_image_path(path: str) -> str:
+    """Return the path of a file in a collection. `BadInputError` for one that some system could not store."""
+    problem = None
+    segments = path.split("/")
+    if unicodedata.normalize("NFC", path) != path:
+        problem = "is not in Unicode normal form C"
+    elif len(path.encode(errors="replace")) > MAX_PATH_BYTES:
+        problem = f"is longer than {MAX_PATH_BYTES} bytes"
+    elif any(len(segment.encode(errors="replace")) > MAX_SEGMENT_BYTES for segment in segments):
+        problem = f"has a part of more than {MAX_SEGMENT_BYTES} bytes"
+    elif any(segment in ("", ".", "..") for segment in segments) or segments[0].endswith(":"):
+        problem = "is not a plain relative path"
+    elif "\\" in path or not path.isprintable():
+        problem = "has a backslash or a character that cannot be printed"
+    elif any(segment.endswith((".", " ")) for segment in segments):
+        problem = "has a part that ends with a dot or a space"
+    if problem is not None:
+        raise BadInputError(
+            f"the path {path[:80]!r} {problem}",
+            hint="Use a relative path such as 'cats/1.jpg'.",
+            kind=ErrorKind.INVALID_NAME,
+        )
+    return check_member_path(path, repr(path))
+
+
+def quoted_lists(column: str, values: Sequence[str]) -> Iterator[str]:
+    """Yield filters that are true for rows with one of the values, each of bounded length."""
+    listed: list[str] = []
+    size = 0
+    for value in values:
+        text = "'" + value.replace("'", "''") + "'"
+        if listed and size + len(text) > _LIST_BYTES:
+            yield f"{column} IN ({', '.join(listed)})"
+            listed, size = [], 0
+        listed.append(text)
+        size += len(text) + 2
+    if listed:
+        yield f"{column} IN ({', '.join(listed)})"
+
+
+def read_columns(dataset: Dataset, table: str, columns: Sequence[str], where: str | None = None) -> pa.Table:
+    """Read some columns of a table, with references as they are stored."""
+    found = dataset.table(table).raw().select(columns)
+    return (found if where is None else found.filter(where)).to_arrow(allow_large=True)
