@@ -90,10 +90,11 @@ export function parseInfo(blocks: ReadonlyMap<string, Uint8Array>): EpisodeInfo 
   if (typeof id !== "string" || typeof envId !== "string" || !isObject(metadata)) {
     throw new CorruptError(`${META_EPISODE} has no proper episode_id, env_id or metadata`);
   }
+  const channels = parseChannels(blocks.get(META_CHANNELS));
   const timebase = parseTimebase(member(episode, "timebase"), member(shard, "timebase"));
   const chunk = parsePlace(episode, length);
   const attributes = without(episode, KNOWN_MEMBERS);
-  return { id, envId, length, timebase, chunk, metadata, attributes, ...parseChannels(blocks.get(META_CHANNELS)) };
+  return { id, envId, length, timebase, chunk, metadata, attributes, ...channels };
 }
 
 function checkVersion(shard: JsonObject): void {

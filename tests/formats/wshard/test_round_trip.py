@@ -143,6 +143,8 @@ def test_unknown_blocks_survive(tmp_path: Path) -> None:
     save_wshard(replace(load_wshard(path), env_id="Another-v1"), again)
     before, after = reference.read_blocks(path.read_bytes()), reference.read_blocks(again.read_bytes())
     assert list(before) == list(after)
+    with open_wshard(path) as file:
+        assert list(file) == list(before) == list(file.blocks)
     for name, block in before.items():
         assert (block.content_type, block.tags) == (after[name].content_type, after[name].tags)
         assert name == "meta/episode" or name == "meta/wshard" or block.data == after[name].data

@@ -94,6 +94,10 @@ class WShardFile:
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all blocks."""
+        return iter(self._entries)
+
     def __getitem__(self, name: str) -> BlockReader:
         reader = self._readers.get(name)
         if reader is None:
