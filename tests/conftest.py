@@ -71,6 +71,14 @@ def isolated_environment(monkeypatch: pytest.MonkeyPatch, test_directories: Path
     monkeypatch.setenv("WARP_CACHE_DIR", str(home / "cache"))
 
 
+@pytest.fixture(autouse=True)
+def unchanged_priority() -> Iterator[None]:
+    """Fail if a library gives this thread real-time priority, as SVT-AV1 does: processes that it starts inherit it."""
+    before = os.sched_getscheduler(0) if hasattr(os, "sched_getscheduler") else None
+    yield
+    assert before is None or os.sched_getscheduler(0) == before
+
+
 @pytest.fixture(scope="session")
 def s3_server(request: pytest.FixtureRequest) -> Iterator[S3Endpoint]:
     """The run's S3 server, started when the first test asks for it."""

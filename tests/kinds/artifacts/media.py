@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, cast
@@ -95,6 +96,15 @@ class Scene:
 
 
 def _encode(scene: Scene) -> bytes:
+    """Encode in a thread of its own: for a superuser, SVT-AV1 gives the calling thread real-time priority for good.
+
+    All processes that it starts later would inherit that, and could starve each other.
+    """
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(_encode_here, scene).result()
+
+
+def _encode_here(scene: Scene) -> bytes:
     out = io.BytesIO()
     backdrop = np.random.default_rng(1).integers(0, 255, (HEIGHT, 2 * WIDTH, 3), dtype=np.uint8)
     with av.open(out, "w", format=scene.container) as container:
