@@ -69,6 +69,7 @@ def isolated_environment(monkeypatch: pytest.MonkeyPatch, test_directories: Path
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "no-aws-credentials"))
     monkeypatch.setenv("WARP_STORE", (home / "store").as_uri())
     monkeypatch.setenv("WARP_CACHE_DIR", str(home / "cache"))
+    monkeypatch.setenv("WARP_DATABASE", f"sqlite:///{home / 'service.db'}")
 
 
 @pytest.fixture(autouse=True)

@@ -159,6 +159,33 @@ RUNS: dict[str, list[list[str]]] = {
     "diff": [["acme/hostile@v1", HOSTILE_ID], [HOSTILE_ID]],
     "verify": [[HOSTILE_ID]],
     "find-commit": [[HOSTILE_ID, HOSTILE]],
+    "collection add": [["acme/pets", "a.png", "table.csv", "--label", ONE_LINE], ["acme/pets", HOSTILE, "table.csv"]],
+    "collection upload": [["acme/more", "images"], ["acme/more", "recordings"]],
+    "collection create-version": [["acme/pets", "v1"], ["acme/pets", HOSTILE]],
+    "collection versions": [["acme/pets"], [HOSTILE_ID]],
+    "collection state": [["acme/pets"], ["acme/pets", HOSTILE]],
+    "collection compare": [["acme/pets", "v1"], ["acme/pets", HOSTILE]],
+    "collection stats": [["acme/pets"], [HOSTILE]],
+    "collection restore": [["acme/pets", "v1"], ["acme/pets", HOSTILE]],
+    "collection train": [["acme/pets", "--task-type", ONE_LINE, "--model", HOSTILE]],
+    "collection jobs": [["acme/pets"], [HOSTILE_ID]],
+    "collection impact": [["acme/pets", "a.png"], ["acme/pets", HOSTILE]],
+    "collection purge": [["acme/pets", "a.png", "--dry-run"], ["acme/pets", HOSTILE, "--yes"]],
+    "collection resume": [["acme/pets"], [HOSTILE]],
+    "collection integrity": [["acme/pets"], [HOSTILE]],
+    "collection rm": [["acme/pets", HOSTILE], ["acme/pets", "a.png"]],
+    "index create": [[HOSTILE_ID, "main", ONE_LINE], [HOSTILE_ID, "main", "image"]],
+    "index ls": [[HOSTILE_ID], [HOSTILE]],
+    "index rebuild": [[HOSTILE_ID, HOSTILE], [HOSTILE_ID, "main.image"]],
+    "index drop": [[HOSTILE_ID, HOSTILE], [HOSTILE_ID, "main.image"]],
+    "search": [[HOSTILE_ID, "--text", HOSTILE, "--column", "image"], [HOSTILE_ID, "--text", "x", "--column", ONE_LINE]],
+    "server user": [[HOSTILE], ["ann"]],
+    "server role": [["ann", HOSTILE, "viewer"], ["ann", "acme", "viewer"]],
+    "server token": [["ann", "--name", ONE_LINE], [HOSTILE]],
+    "server link": [["ann"], [HOSTILE]],
+    "server revoke": [[HOSTILE]],
+    "server reindex": [[]],
+    "server audit": [[]],
 }
 
 
@@ -166,7 +193,7 @@ def test_every_command_is_tried() -> None:
     assert not set(COMMANDS) - set(RUNS) - SERVERS
 
 
-SERVERS = {"tensors serve"}
+SERVERS = {"serve", "tensors serve", "worker"}
 """Commands that run until they are interrupted."""
 
 

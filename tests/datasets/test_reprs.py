@@ -97,6 +97,7 @@ def objects(dataset: wd.Dataset, tmp_path_factory: pytest.TempPathFactory) -> li
         *(dataset, dataset.session, dataset.manifest, dataset.info(), dataset.context, dataset.version_ref),
         *(dataset.history()[0], dataset.io_stats, dataset.diff(dataset), dataset.session.catalog),
         *(dataset.session.reader, wd.load_settings(), wd.verify(dataset), wd.Shuffle(1, 2)),
+        wd.col("id").isin(range(500)) & (wd.col("text") == "x" * 5000),
         *(table, everything, dataset.artifact(), next(dataset.artifact().members()), image, ref),
         *(wd.FileRef(ref.artifact, ref.locator), wd.AudioRef(ref.artifact, ref.locator)),
         wd.VideoRef(ref.artifact, ref.locator),

@@ -60,9 +60,14 @@ SKIPPED = {
     "Episodes.open_windows",
     "Artifact.submit",
 }
-RETURNED = {"warpdata.exporters.report", "warpdata.edit.table_merge", "warpdata.kinds.tables.table"}
+RETURNED = {
+    "warpdata.exporters.report",
+    "warpdata.edit.table_merge",
+    "warpdata.kinds.tables.table",
+    "warpdata.query.filter",
+}
 """Modules of dataclasses that the library constructs and callers only receive."""
-CALLBACKS = {"progress", "report", "transform", "make"}
+CALLBACKS = {"progress", "report", "transform", "make", "model"}
 """Functions of the caller, whose own errors pass through."""
 DEFAULTS: dict[str, Any] = {
     "address": "a/b",
@@ -103,6 +108,17 @@ DEFAULTS: dict[str, Any] = {
     "seconds": 0.0,
     "refs": [],
     "place": "nowhere.safetensors",
+    "data": b"abc",
+    "annotations": [],
+    "message": "text",
+    "ref": "HEAD",
+    "job_id": "job-1",
+    "status": "completed",
+    "task_type": "detection",
+    "model_name": "model",
+    "action": "mark_broken",
+    "token": "0" * 64,
+    "directory": "no/such/directory",
 }
 
 
@@ -118,6 +134,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     builder.add_episodes("demos", [episode]).add_tensors("weights", {"w": steps}).publish()
     dataset = wd.dataset("a/b", store=store)
     ref = dataset.table().take([0])["file"][0].as_py()
+    pets = wd.collection("a/pets", store=store)
+    pets.add("a.bin", b"a")
     return {
         "store": store,
         "Dataset": lambda: dataset,
@@ -135,6 +153,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "Schema": lambda: wd.Schema(n=wd.Integer()),
         "Filter": wd.Filter.All,
         "DatasetWriter": lambda: wd.open_writer("a/b", store=store),
+        "Collection": lambda: pets,
     }
 
 
@@ -263,6 +282,8 @@ def test_wrong_fields_of_what_callers_construct_raise_typed_errors(
 ) -> None:
     required: dict[str, Any] = {"store_url": f"{tmp_path}/store", "cache_dir": tmp_path / "cache", "dim": 3}
     required |= {"block_rows": 4, "window_blocks": 2}
+    required |= {"class_name": "cat", "x": 1.0, "y": 2.0, "width": 3.0, "height": 4.0}
+    required |= {"points": [(0, 0), (4, 0), (4, 3)], "rle": {"size": [2, 2], "counts": [4]}}
     given = {each.name: required[each.name] for each in fields(constructed) if each.name in required}
     constructed(**given)
     problems = []

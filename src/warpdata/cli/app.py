@@ -70,7 +70,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "index": "List, create, update and drop indexes.",
     },
     "Collections": {
-        "collection": "Keep labelled files with versions, training snapshots and purges.",
+        "collection": "Keep labelled files with a HEAD, versions and training snapshots.",
     },
     "Cache": {
         "warm": "Download a version to the cache of this machine.",

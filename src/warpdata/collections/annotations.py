@@ -100,8 +100,9 @@ class Polygon(_Annotated):
 
     def __post_init__(self) -> None:
         self._check(self.attributes)
-        rings = [self.points] if self.points and _is_point(self.points[0]) else list(self.points)
-        parsed = tuple(tuple(_point(point) for point in ring) for ring in rings)
+        points = _listed("the points of a polygon", self.points)
+        rings = [points] if points and _is_point(points[0]) else points
+        parsed = tuple(tuple(_point(point) for point in _listed("an outline of a polygon", ring)) for ring in rings)
         count = sum(map(len, parsed))
         if not parsed or any(len(ring) < 3 for ring in parsed) or count > MAX_ANNOTATION_POINTS:
             raise BadInputError(
@@ -162,9 +163,12 @@ class Keypoints(_Annotated):
 
     def __post_init__(self) -> None:
         self._check(self.attributes)
-        if not isinstance(self.points, Iterable) or not 0 < len(self.points) <= MAX_ANNOTATION_POINTS:
-            raise BadInputError(f"keypoints are a list of 1 to {MAX_ANNOTATION_POINTS:,} points")
-        self._set(points=tuple(_keypoint(point) for point in self.points))
+        points = _listed("the points of keypoints", self.points)
+        if not 0 < len(points) <= MAX_ANNOTATION_POINTS:
+            raise BadInputError(
+                f"keypoints are a list of 1 to {MAX_ANNOTATION_POINTS:,} points, not of {len(points):,}"
+            )
+        self._set(points=tuple(_keypoint(point) for point in points))
 
 
 @dataclass(frozen=True, repr=False)
@@ -243,6 +247,14 @@ def _numbers(what: str, values: Iterable[Any]) -> tuple[float, ...]:
     if not all(map(math.isfinite, numbers)):
         raise BadInputError(f"{what} has finite numbers, not {listed!r}")
     return numbers
+
+
+def _listed(what: str, values: Any) -> Sequence[Any]:
+    """Return a list, a tuple or an array as a sequence."""
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
+        raise BadInputError(f"{what} are a list, not {type(values).__name__}")
+    return listed
 
 
 def _is_point(value: Any) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from warpdata.collections.reverse_index import FileVersions, ReverseIndex
-from warpdata.collections.tables import FILES, IMAGES, quoted_lists, read_columns
+from warpdata.collections.tables import FILES, IMAGES, check_image_path, quoted_lists, read_columns
 from warpdata.collections.training import JOB_PREFIX
 from warpdata.datasets import Dataset
 from warpdata.errors import BadInputError, ErrorKind, LimitExceededError, ObjectNotFoundError
@@ -64,6 +64,7 @@ class Impact:
 
 def assess_impact(head: Dataset, index: ReverseIndex, path: str) -> Impact:
     """Look up a path. Raise `ObjectNotFoundError` if no version has it. Reads the index, after it follows the store."""
+    check_image_path(path)
     index.refresh()
     hashes = index.hashes_of(path)
     if not hashes:

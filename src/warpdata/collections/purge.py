@@ -14,11 +14,12 @@ from warpdata.collections.records import BrokenRecord, ErasedRecord, PurgeIntent
 from warpdata.collections.removal import remove_contents, shards_of_paths
 from warpdata.collections.reverse_index import ReverseIndex
 from warpdata.collections.states import read_state
-from warpdata.collections.tables import FILES
+from warpdata.collections.tables import FILES, check_image_path
 from warpdata.collections.training import JOB_PREFIX
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.edit import Edit, EditOptions, transaction_of
-from warpdata.errors import ConflictError, ErrorKind
+from warpdata.errors import BadInputError, ConflictError, ErrorKind
+from warpdata.primitives.hashing import is_digest
 from warpdata.primitives.progress import Progress, silent
 from warpdata.repository.catalog import MAIN, Address, read_commit, read_label
 from warpdata.repository.gc import (
@@ -105,6 +106,9 @@ def start_purge(records: RecordStore, head: Dataset, request: PurgeRequest) -> P
     Raise `ConflictError` of kind `impact_changed` if the token is not that of the present impact.
     """
     check_action(request.action)
+    check_image_path(request.path)
+    if not is_digest(request.token):
+        raise BadInputError(f"token={request.token[:80]!r} is not that of an impact", hint="Call impact(path).token.")
     purge_id = keyed_id(f"purge\n{records.dataset_id}\n{request.token}\n{request.action}\n{request.path}")
     receipt = records.get(f"purges/{purge_id}/receipt", ErasureReceipt)
     known = records.get(f"purges/{purge_id}/intent", PurgeIntent)

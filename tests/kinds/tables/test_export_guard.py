@@ -12,7 +12,7 @@ import pytest
 import warpdata as wd
 from warpdata.errors import BadInputError, ErrorKind
 from warpdata.kinds.tables import Table
-from warpdata.kinds.tables import table as module
+from warpdata.kinds.tables import row_access as module
 
 ROWS = 4000
 TEXT = "x" * 2000

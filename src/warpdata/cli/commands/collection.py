@@ -265,7 +265,7 @@ def _restore(cli: CliContext, dataset_id: str, version: str) -> None:
 @click.option("--job-id", metavar="ID", help="Id of the job. Default: a random one.")
 @click.pass_obj
 def _train(cli: CliContext, /, dataset_id: str, **given: Any) -> None:
-    """Pin HEAD for a training job, and print the environment of its trainer.
+    """Pin HEAD for a training job.
 
     \b
       warp collection train acme/pets --task-type detection --model yolo
@@ -283,7 +283,7 @@ def _train(cli: CliContext, /, dataset_id: str, **given: Any) -> None:
 @dataset_argument()
 @click.pass_obj
 def _jobs(cli: CliContext, dataset_id: str) -> None:
-    """List training jobs, with the state of the versions that they have pinned."""
+    """List training jobs and their pinned versions."""
     with cli.progress(f"Listing {dataset_id}"):
         found = _open(cli, dataset_id).jobs()
     if cli.as_json:
@@ -315,7 +315,7 @@ _IMPACT = {
 @click.argument("path")
 @click.pass_obj
 def _impact(cli: CliContext, dataset_id: str, path: str) -> None:
-    """Show the versions and training jobs that a purge of a file would affect."""
+    """Show which versions and jobs a purge would affect."""
     with cli.progress(f"Searching {dataset_id}"):
         found = _open(cli, dataset_id).impact(path)
     if cli.as_json:
