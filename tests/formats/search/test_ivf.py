@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,28 +110,6 @@ def test_a_search_is_never_short_and_scores_are_exact(tmp_path_factory: pytest.T
     assert np.array_equal(scores, query.scores(vectors[found]))
 
 
-def test_the_file_can_be_read_from_its_description(tmp_path: Path) -> None:
-    """The layout of docs/specs/search.md, by hand."""
-    vectors = clustered(300, 3)
-    vectors[5] = np.nan
-    segment = built(tmp_path / "x", [(np.arange(300), vectors)], 300, "l2")
-    data, head = (tmp_path / "x").read_bytes(), segment.head
-    assert data[-len_of_head(3, head.list_count, 299) :][:8] == b"WARPIVF1"
-    rows = np.frombuffer(data, "<u4", 299, len(data) - 8 - 299 * 4)
-    assert sorted(rows.tolist()) == [*range(5), *range(6, 300)]
-    assert np.array_equal(np.frombuffer(data, "<f4", 299 * 3, 299 * 3).reshape(-1, 3), vectors[rows])
-    codes = np.frombuffer(data, "u1", 299 * 3).reshape(-1, 3)
-    decoded = head.minimum + head.step * (codes + 0.5)
-    assert np.abs(decoded - vectors[rows]).max() <= head.step.max() * 0.51
-    nearest = ((vectors[rows][:, None] - head.centroids[None]) ** 2).sum(axis=2).argmin(axis=1)
-    owner = np.repeat(np.arange(head.list_count), head.counts)
-    assert (nearest == owner).mean() > 0.99
-
-
-def len_of_head(size: int, lists: int, vectors: int) -> int:
-    return 56 + 4 * size * (lists + 2) + 20 * lists + 4 * vectors + 8
-
-
 def test_memory_is_bounded_by_the_cache(tmp_path: Path) -> None:
     vectors = clustered()
     write_ivf([(np.arange(ROWS), vectors)], ROWS, tmp_path / "x", IvfOptions())
@@ -164,31 +141,6 @@ def test_no_flipped_bit_is_believed(tmp_path: Path, seed: int) -> None:
 
     with pytest.raises(CorruptError):
         read_all()
-
-
-@pytest.mark.parametrize("change", ["metric", "lists", "probes", "recall", "counts", "size", "short", "centroid"])
-def test_heads_that_do_not_fit_are_refused(tmp_path: Path, change: str) -> None:
-    """Bytes that a writer of another program may have checksummed."""
-    path = tmp_path / "x"
-    write_ivf([(np.arange(200), clustered(200, 3))], 200, path, IvfOptions("l2", 4))
-    footer = describe_ivf(path)
-    data = bytearray(path.read_bytes())
-    begin = len(data) - footer.byte_size
-    offsets = {"metric": 8, "size": 12, "lists": 16, "probes": 24, "recall": 36}
-    if change in offsets:
-        data[begin + offsets[change] : begin + offsets[change] + 4] = b"\xff\xff\xff\xff"
-    elif change == "counts":
-        data[-4 * 20 - 200 * 4 - 8] ^= 1
-    elif change == "centroid":
-        data[begin + 56 : begin + 60] = np.array([np.nan], "<f4").tobytes()
-    else:
-        del data[-1:]
-    tail = bytes(data[begin:])
-    path.write_bytes(data)
-    store = open_store(f"memory://ivf-{change}", load_settings())
-    shard = stored(store, path, Footer(len(tail), xxhash.xxh3_64_hexdigest(tail)))
-    with pytest.raises(CorruptError):
-        IvfSegment(store, shard, ListCache(0)).head  # noqa: B018 - read when it is asked for
 
 
 def test_vectors_that_codes_cannot_hold_are_refused(tmp_path: Path) -> None:

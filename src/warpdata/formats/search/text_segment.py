@@ -54,8 +54,7 @@ def write_text(chunks: Iterable[pa.Array], path: Path) -> None:
     ranks[[numbers[word] for word in listed]] = np.arange(len(listed), dtype=np.uint32)
     order = np.argsort(ranks[np.frombuffer(words, np.uint32)], kind="stable")
     metadata = {_TEXTS: str(texts), _WORDS: str(total)}
-    fields = [("word", pa.string()), *((name, pa.uint32()) for name in _COLUMNS[1:])]
-    schema = pa.schema(fields, metadata=metadata)
+    schema = _schema().with_metadata(metadata)
 
     def groups() -> Iterator[pa.Table]:
         named = pa.array(listed, pa.string())
@@ -70,12 +69,19 @@ def write_text(chunks: Iterable[pa.Array], path: Path) -> None:
     write_row_groups(groups(), schema, path, dictionaries=("word",))
 
 
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("word", pa.string()), *((name, pa.uint32()) for name in _COLUMNS[1:])])
+
+
 class TextSegment:
     """A text segment of a store. Safe to share between threads."""
 
     def __init__(self, file: ShardFile, segment: Segment) -> None:
-        if file.schema.names != _COLUMNS:
-            raise CorruptError(f"segment {segment.hash} has the columns {file.schema.names}, not {_COLUMNS}")
+        if not file.schema.equals(_schema()):
+            found = ", ".join(f"{field.name} {field.type}" for field in file.schema)
+            raise CorruptError(f"segment {segment.hash} has the columns {found}, and not those of words")
         metadata = file.schema.metadata or {}
         stored = [metadata.get(key, b"").decode("ascii", "replace") for key in (_TEXTS, _WORDS)]
         if not all(text.isdecimal() and len(text) < 16 for text in stored):
@@ -108,6 +114,8 @@ class TextSegment:
         import pyarrow.compute as pc
 
         part = table.filter(pc.equal(table["word"], word)).combine_chunks()
+        if any(column.null_count for column in part.columns):
+            raise CorruptError(f"segment {self._segment.hash} has a null for the word {word!r}")
         rows, counts, lengths = (
             as_numpy(part[name].combine_chunks()).astype(np.int64) for name in ("row", "count", "length")
         )
