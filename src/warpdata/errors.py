@@ -121,6 +121,7 @@ class ErrorKind(StrEnum):
     MISSING_EXTRA = "missing_extra"
     MERGE_CONFLICT = "merge_conflict"
     RATE_LIMITED = "rate_limited"
+    CONFIRMATION_REQUIRED = "confirmation_required"
     IMPACT_CHANGED = "impact_changed"
     VERSION_BROKEN = "version_broken"
     INDEX_NOT_FOUND = "index_not_found"

@@ -51,15 +51,23 @@ def ask(client: TestClient, method: str, path: str, upload: str, job: str) -> in
         "upload_id": upload,
         "job_id": job,
         "token_id": "0" * 32,
+        "version_name": "v1",
+        "training_job_id": "41",
+        "document": "meta.json",
     }
     url = re.sub(r"\{(\w+)(:path)?\}", lambda found: values[found[1]], path)
-    query = {"from": "main", "to": "main"} if path.endswith("/diff") else {}
+    query = {"from": "main", "to": "main"} if path.endswith(("/diff", "/compare")) else {}
+    query |= {"image": "cats/1.png"} if path.endswith("/annotations") else {}
     query |= {"columns": "label"} if path.endswith("/stats") else {}
-    body: dict[str, str] = {}
+    body: dict[str, object] = {}
     if method == "patch":
         body = {"ref": "main"}
-    elif path.endswith(("/labels", "/branches")):
+    elif path.endswith(("/labels", "/branches", "/versions")):
         body = {"name": "x"}
+    elif path.endswith("/training-jobs"):
+        body = {"task_type": "detection", "model_name": "yolo"}
+    elif "/annotations/" in path:
+        body = {"annotations": []}
     elif path.endswith("/jobs"):
         body = {"kind": "verify"} if "dataset" in path else {"kind": "synchronize"}
     elif "/members/" in path:

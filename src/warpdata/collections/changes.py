@@ -90,10 +90,11 @@ class Changes:
     An exception inside of the block commits nothing. After the block, `version` is that of HEAD.
     """
 
-    def __init__(self, open_head: Callable[[], Dataset], message: str, author: str) -> None:
+    def __init__(self, open_head: Callable[[], Dataset], message: str, author: str, key: str | None = None) -> None:
         self._open_head = open_head
         self._message = message
         self._author = author
+        self._key = key
         self._dataset: Dataset | None = None
         self._staging: StagingDirectory | None = None
         self._pending = _Pending()
@@ -185,7 +186,7 @@ class Changes:
         pending, head = self._pending, self._head
         self.version = head.version
         if len(self) or pending.cleared:
-            with head.edit(self._message, author=self._author) as edit:
+            with head.edit(self._message, author=self._author, key=self._key) as edit:
                 self._apply(edit)
             self.version = edit.version
         self._pending = _Pending()

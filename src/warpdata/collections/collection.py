@@ -83,9 +83,12 @@ class Collection:
         """Open HEAD. A collection that does not exist is created, with a file for each image."""
         return ensure_collection(self._session, self._id)
 
-    def changes(self, message: str, *, author: str | None = None) -> Changes:
-        """Collect changes for one commit: `with c.changes("batch 7") as change: change.add(…)`."""
-        return Changes(self.open_or_create, message, author or self._session.settings.author)
+    def changes(self, message: str, *, author: str | None = None, key: str | None = None) -> Changes:
+        """Collect changes for one commit: `with c.changes("batch 7") as change: change.add(…)`.
+
+        With a `key`, they are committed at most once, also if the program is started again.
+        """
+        return Changes(self.open_or_create, message, author or self._session.settings.author, key)
 
     def add(
         self,

@@ -32,8 +32,10 @@ from warpdata.repository.manifest import canonical_json
 __all__ = [
     "ImageEntry",
     "PlatformDocument",
+    "annotation_members",
     "annotations_document",
     "meta_document",
+    "parse_annotation",
     "parse_annotations",
     "snapshot_document",
 ]
@@ -214,7 +216,7 @@ class _Parser:
             self._problems.append(f"{place} is not an object")
             return
         try:
-            entry.annotations.append(_parse_annotation(one, self._class_of(one)))
+            entry.annotations.append(parse_annotation(one, self._class_of(one)))
         except (BadInputError, TypeError, ValueError) as error:
             self._problems.append(f"{place}: {getattr(error, 'message', error)}")
 
@@ -231,7 +233,7 @@ class _Parser:
         raise BadInputError("it has no class")
 
 
-def _parse_annotation(one: Mapping[str, Any], class_name: str) -> Annotation:
+def parse_annotation(one: Mapping[str, Any], class_name: str) -> Annotation:
     """Return the annotation. Members that are no part of it become attributes, so nothing is lost."""
     kind = one.get("type") or _kind_of(one)
     if kind not in KINDS:
@@ -285,13 +287,13 @@ def _image_member(image_id: int, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _annotation_member(row: Mapping[str, Any], image_id: int, classes: Mapping[str, int]) -> dict[str, Any]:
     found = annotation_of(row)
-    member: dict[str, Any] = {
-        "id": row["id"],
-        "image_id": image_id,
-        "class_id": classes[found.class_name],
-        "class_name": found.class_name,
-        "type": found.kind,
-    }
+    about = {"id": row["id"], "image_id": image_id, "class_id": classes[found.class_name]}
+    return about | annotation_members(found)
+
+
+def annotation_members(found: Annotation) -> dict[str, Any]:
+    """Return the members that an annotation has without ids: class, type, geometry and attributes."""
+    member: dict[str, Any] = {"class_name": found.class_name, "type": found.kind}
     match found:
         case Box():
             member["bbox"] = [found.x, found.y, found.width, found.height]

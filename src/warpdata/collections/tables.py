@@ -24,6 +24,7 @@ __all__ = [
     "check_collection",
     "check_image_path",
     "image_schema",
+    "is_collection",
     "quoted_lists",
     "read_columns",
 ]
@@ -70,16 +71,25 @@ def annotation_schema() -> pa.Schema:
     )
 
 
+def is_collection(dataset: Dataset) -> bool:
+    """Return whether a dataset has the tables and the files of a collection."""
+    return not _missing_parts(dataset)
+
+
 def check_collection(dataset: Dataset) -> Dataset:
     """Return the dataset. `BadInputError` if it has not the tables and the files of a collection."""
-    missing = [f"table {name!r}" for name in (IMAGES, ANNOTATIONS) if name not in dataset.tables]
-    missing += [f"artifact {FILES!r}"] if FILES not in dataset.artifacts else []
+    missing = _missing_parts(dataset)
     if missing:
         raise BadInputError(
             f"{dataset.id} is not a collection: it has no {' and no '.join(missing)}",
             hint="Create a collection under another name with wd.create_collection().",
         )
     return dataset
+
+
+def _missing_parts(dataset: Dataset) -> list[str]:
+    missing = [f"table {name!r}" for name in (IMAGES, ANNOTATIONS) if name not in dataset.tables]
+    return missing + ([f"artifact {FILES!r}"] if FILES not in dataset.artifacts else [])
 
 
 def check_image_path(path: str) -> str:

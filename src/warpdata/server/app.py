@@ -17,6 +17,7 @@ from warpdata.server.guard import MAX_BODY_BYTES, MAX_FILE_BYTES, Guard, Request
 from warpdata.server.jobs import JobWorker
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
 from warpdata.server.routes import API_PREFIX, ROUTERS, unversioned
+from warpdata.server.routes.removal import ConfirmationProblem
 from warpdata.server.service import Service
 
 __all__ = ["create_app"]
@@ -80,10 +81,11 @@ def _describe(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
         )
         components = document.setdefault("components", {})
-        problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas = components.setdefault("schemas", {})
-        schemas.update(problem.pop("$defs", {}))
-        schemas["Problem"] = problem
+        for model in (Problem, ConfirmationProblem):
+            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(schema.pop("$defs", {}))
+            schemas[model.__name__] = schema
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         components["securitySchemes"] = {

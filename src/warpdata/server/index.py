@@ -6,19 +6,21 @@ or when a request opens it. `warp server reindex` fills an empty index completel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 
 from warpdata.kinds import entries_by_kind
 from warpdata.repository.catalog import MAIN, Address, find_head, read_commit
+from warpdata.server.access import AuditEntry, Place, Principal, record
 from warpdata.server.database import DatasetRow, EventRow
 from warpdata.server.service import Service
 
-__all__ = ["Synchronized", "forget_dataset", "index_dataset", "synchronize"]
+__all__ = ["Synchronized", "forget_dataset", "index_dataset", "record_change", "synchronize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,14 @@ def index_dataset(service: Service, dataset_id: str) -> bool:
         db.merge(made)
         db.add(EventRow(time=service.now(), kind="head", workspace=workspace, dataset=name, data=data))
     return True
+
+
+def record_change(service: Service, caller: Principal, dataset_id: str, action: str, detail: Mapping[str, Any]) -> None:
+    """Record a change that the store has, and bring the index up to date."""
+    workspace, _, name = dataset_id.partition("/")
+    with service.database.write() as db:
+        record(service, db, caller, AuditEntry(action, dataset_id, Place(workspace, name), detail))
+    index_dataset(service, dataset_id)
 
 
 def forget_dataset(service: Service, dataset_id: str) -> bool:

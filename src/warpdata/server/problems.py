@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from warpdata.errors import (
     WarpError,
 )
 
-__all__ = ["PROBLEMS", "Problem", "add_handlers", "problem"]
+__all__ = ["MEDIA_TYPE", "PROBLEMS", "Problem", "add_handlers", "problem"]
 
 MEDIA_TYPE = "application/problem+json"
 _LOG = logging.getLogger("warpdata.server")
@@ -83,9 +84,15 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 def problem(
-    status: int, code: str, detail: str, hint: str | None = None, fields: list[InvalidField] | None = None
+    status: int,
+    code: str,
+    detail: str,
+    hint: str | None = None,
+    *,
+    fields: list[InvalidField] | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> JSONResponse:
-    """Return the answer to a request that failed."""
+    """Return the answer to a request that failed. `extra` adds members of one kind of problem."""
     found = Problem(
         type=f"urn:warpdata:error:{code}",
         title=HTTPStatus(status).phrase,
@@ -100,7 +107,7 @@ def problem(
         headers["WWW-Authenticate"] = "Bearer"
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(_RETRY_AFTER_S)
-    return JSONResponse(found.model_dump(exclude_none=True), status, headers, MEDIA_TYPE)
+    return JSONResponse({**found.model_dump(exclude_none=True), **(extra or {})}, status, headers, MEDIA_TYPE)
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -133,7 +140,7 @@ async def _on_invalid(_request: Request, error: Exception) -> JSONResponse:
         for one in error.errors()[:_MAX_FINDINGS]
     ]
     first = f"{found[0].where}: {found[0].message}" if found else "it does not fit the schema"
-    return problem(422, ErrorKind.BAD_INPUT, f"the request is not valid: {first}", None, found)
+    return problem(422, ErrorKind.BAD_INPUT, f"the request is not valid: {first}", fields=found)
 
 
 async def _on_http(_request: Request, error: Exception) -> JSONResponse:

@@ -14,6 +14,8 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import func, select
 
+from warpdata.collections import Collection
+from warpdata.collections.tables import FILES, is_collection
 from warpdata.datasets import open_dataset
 from warpdata.edit import EditOptions, transaction_of
 from warpdata.errors import BadInputError, ConflictError, CorruptError, LimitExceededError, NotFoundError
@@ -123,6 +125,12 @@ def _publish(service: Service, upload: UploadRow, paths: dict[str, Path], option
         builder.add_artifact(upload.artifact, paths, kind="files")
         return builder.publish(message=options.message, author=options.author, expected_version=None).version
     dataset = open_dataset(session, Address(dataset_id))
+    if upload.artifact == FILES and is_collection(dataset):
+        with Collection(session, dataset_id).changes(options.message, key=options.key) as change:
+            for path, content in paths.items():
+                change.add(path, content)
+        assert change.version is not None
+        return change.version
     with dataset.edit(options.message, author=options.author, key=options.key) as edit:
         edit.add_files(upload.artifact, paths)
     assert edit.version is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, TypeVar
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
+from warpdata.errors import BadInputError, ErrorKind
 from warpdata.limits import MAX_FILTER_LENGTH, MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH, MAX_REF_LENGTH
 from warpdata.server.access import Action, Place, authorize
 from warpdata.server.caller import Caller
@@ -27,8 +29,10 @@ __all__ = [
     "Sentence",
     "WorkspaceName",
     "dataset_place",
+    "page_behind",
 ]
 
+T = TypeVar("T")
 _NAME = r"^[a-z0-9_-]+$"
 _REF = r"^[A-Za-z0-9][A-Za-z0-9._~@:+-]*$"
 
@@ -90,3 +94,16 @@ class Authorized:
 def dataset_place(dataset_id: str) -> Place:
     workspace, _, name = dataset_id.partition("/")
     return Place(workspace, name)
+
+
+def page_behind(items: Sequence[tuple[str, T]], cursor: str | None, limit: int) -> tuple[list[T], str | None]:
+    """Return the items behind the one that the cursor names, and the next cursor. Names are unique."""
+    start = 0
+    if cursor is not None:
+        names = [name for name, _ in items]
+        if cursor not in names:
+            raise BadInputError(f"the cursor {cursor!r} is not in this list", kind=ErrorKind.TOKEN_MISMATCH)
+        start = names.index(cursor) + 1
+    page = items[start : start + limit]
+    following = page[-1][0] if start + limit < len(items) else None
+    return [item for _, item in page], following

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
@@ -13,9 +13,9 @@ from warpdata.datasets import RestoreRequest, execute_removal, open_dataset, pla
 from warpdata.errors import BadInputError, ErrorKind, NotFoundError
 from warpdata.limits import MAX_REF_LENGTH
 from warpdata.repository.catalog import MAIN, Address, HistoryEntry
-from warpdata.server.access import Action, AuditEntry, Principal, record
+from warpdata.server.access import Action
 from warpdata.server.caller import Caller, Once, ServiceOf
-from warpdata.server.index import index_dataset
+from warpdata.server.index import record_change
 from warpdata.server.routes.datasets import Readable
 from warpdata.server.routes.parameters import (
     Answer,
@@ -25,11 +25,10 @@ from warpdata.server.routes.parameters import (
     RefQuery,
     RefText,
     Sentence,
-    dataset_place,
 )
 from warpdata.server.service import Service
 
-__all__ = ["Writable", "router"]
+__all__ = ["RefPath", "Writable", "router"]
 
 router = APIRouter(prefix="/datasets/{workspace}/{name}", tags=["history"])
 Writable = Annotated[str, Depends(Authorized(Action.WRITE))]
@@ -153,7 +152,7 @@ def patch_head(
         author=caller.name,
     )
     done = restore(service.session_of(caller.name), request)
-    _changed(service, caller, dataset_id, "restore", {"branch": done.branch, "version": done.version})
+    record_change(service, caller, dataset_id, "restore", {"branch": done.branch, "version": done.version})
     return HeadView(branch=done.branch, version=done.version, commit=done.commit)
 
 
@@ -196,7 +195,7 @@ def create_label(service: ServiceOf, caller: Caller, dataset_id: Writable, body:
     def work() -> RefView:
         dataset = open_dataset(service.session_of(caller.name), Address(dataset_id, body.ref))
         made = dataset.snapshot(body.name)
-        _changed(service, caller, dataset_id, "create-label", {"name": body.name, "version": made.version})
+        record_change(service, caller, dataset_id, "create-label", {"name": body.name, "version": made.version})
         return RefView(name=made.name, kind="label", version=made.version, commit=made.commit)
 
     return once.answer(work)
@@ -209,7 +208,7 @@ def create_branch(service: ServiceOf, caller: Caller, dataset_id: Writable, body
     def work() -> RefView:
         dataset = open_dataset(service.session_of(caller.name), Address(dataset_id, body.ref))
         made = dataset.branch(body.name).version_ref
-        _changed(service, caller, dataset_id, "create-branch", {"name": body.name, "version": made.version})
+        record_change(service, caller, dataset_id, "create-branch", {"name": body.name, "version": made.version})
         return RefView(name=body.name, kind="branch", version=made.version, commit=made.commit)
 
     return once.answer(work)
@@ -221,7 +220,7 @@ def delete_ref(service: ServiceOf, caller: Caller, dataset_id: Writable, ref_nam
     session = service.session_of(caller.name)
     found = plan_removal(session, Address(dataset_id, ref_name))
     execute_removal(session, found)
-    _changed(service, caller, dataset_id, f"remove-{found.kind}", {"name": ref_name, "version": found.version})
+    record_change(service, caller, dataset_id, f"remove-{found.kind}", {"name": ref_name, "version": found.version})
     return Response(status_code=204)
 
 
@@ -262,11 +261,3 @@ def _after(history: Iterator[HistoryEntry], commit: str) -> Iterator[HistoryEntr
 def _commit_view(entry: HistoryEntry) -> CommitView:
     found = to_revision(entry)
     return CommitView(**{name: getattr(found, name) for name in CommitView.model_fields})
-
-
-def _changed(service: Service, caller: Principal, dataset_id: str, action: str, detail: Mapping[str, Any]) -> None:
-    """Record a change that the store has, and bring the index up to date."""
-    place = dataset_place(dataset_id)
-    with service.database.write() as db:
-        record(service, db, caller, AuditEntry(action, dataset_id, place, detail))
-    index_dataset(service, dataset_id)
