@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from warpdata.repository.catalog import parse_address
 from warpdata.session import Session
 
 NAN = float("nan")
+NEW_ROW: dict[str, list[Any]] = {"id": [5], "label": ["five"], "score": [0.0]}
 
 
 def rows(session: Session) -> list[dict[str, Any]]:
@@ -155,6 +157,97 @@ def test_rows_after_a_restore_get_new_ids() -> None:
         opened(session).merge("dev")
     opened(session).merge("dev", policy="theirs")
     assert [(row["id"], row["label"]) for row in rows(session)][4:] == [(5, "changed"), (9, "nine")]
+
+
+def left_behind() -> Session:
+    """A branch has a row with sample id 4, and a table with one row, that `main` lost by a restore."""
+    session = publish()
+    first = opened(session).version
+    with opened(session).edit() as edit:
+        edit.append("main", NEW_ROW)
+        edit.append("log", {"event": ["a"]})
+    opened(session).branch("dev")
+    opened(session).restore(first)
+    return session
+
+
+def append_published(session: Session, table: str, content: dict[str, list[Any]]) -> None:
+    wd.DatasetBuilder("a/b", session).append_table(table, content).publish()
+
+
+def test_rows_that_are_published_after_a_restore_get_new_ids() -> None:
+    session = left_behind()
+    append_published(session, "log", {"event": ["b", "c"]})
+    append_published(session, "main", {"id": [9], "label": ["nine"], "score": [0.0]})
+    append_published(session, "main", {"id": [10], "label": ["ten"], "score": [0.0]})
+    assert opened(session).table("main").sample_ids().tolist() == [0, 1, 2, 3, 5, 6]
+    assert opened(session).table("log").sample_ids().tolist() == [1, 2]
+
+
+def test_ids_stay_reserved_after_a_commit_without_new_rows() -> None:
+    changes: list[Callable[[Session], object]] = [
+        lambda session: append_published(session, "other", {"x": [1]}),
+        lambda session: delete(session, "id = 1"),
+        lambda session: opened(session).compact(max_deleted=0),
+        lambda session: opened(session).merge("feature"),
+    ]
+    for change in changes:
+        session = left_behind()
+        opened(session).branch("feature")
+        with opened(session, "feature").edit() as edit:
+            edit.delete("main", "id = 2")
+        change(session)
+        append_published(session, "main", {"id": [9], "label": ["nine"], "score": [0.0]})
+        assert opened(session).table().sample_ids().tolist()[-1] == 5
+
+
+def test_an_edit_and_a_publish_that_began_before_a_restore_give_new_ids() -> None:
+    for change in ("edit", "publish"):
+        session = publish()
+        first = opened(session).version
+        late = opened(session).edit()
+        late.append("main", NEW_ROW)
+        builder = wd.DatasetBuilder("a/b", session).append_table("main", NEW_ROW)
+        builder.plan()
+        append_published(session, "main", NEW_ROW)
+        opened(session).restore(first)
+        if change == "edit":
+            late.save()
+        else:
+            builder.publish()
+            late.discard()
+        assert opened(session).table().sample_ids().tolist() == [0, 1, 2, 3, 5]
+
+
+def test_rows_that_a_merge_adds_after_a_restore_get_new_ids() -> None:
+    session = publish()
+    opened(session).branch("feature")
+    with opened(session, "feature").edit() as edit:
+        edit.append("main", {"id": [9], "label": ["nine"], "score": [0.0]})
+    first = opened(session).version
+    append_published(session, "main", NEW_ROW)
+    opened(session).branch("dev")
+    opened(session).restore(first)
+    opened(session).merge("feature")
+    assert opened(session).table().sample_ids().tolist() == [0, 1, 2, 3, 5]
+    with opened(session, "dev").edit() as edit:
+        edit.update("main", "id = 5", {"label": "changed"})
+    opened(session).merge("dev", policy="theirs")
+    assert [(row["id"], row["label"]) for row in rows(session)][4:] == [(5, "changed"), (9, "nine")]
+
+
+def test_a_publish_of_the_present_content_after_a_restore_changes_nothing() -> None:
+    session = publish({"x": [1]})
+    first = opened(session).version
+    append_published(session, "main", {"x": [2]})
+    opened(session).restore(first)
+    done = wd.DatasetBuilder("a/b", session).add_table("main", {"x": [1]}).publish(keep=True)
+    assert not done.changed
+
+
+def delete(session: Session, where: str) -> None:
+    with opened(session).edit() as edit:
+        edit.delete("main", where)
 
 
 def test_an_edit_of_a_branch_that_was_removed_is_a_conflict() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import warpdata as wd
 from tests.indexing.scenes import INDEXED, History, connect, head, random_filter, random_rows, without_indexes
+from warpdata.errors import SchemaMismatchError
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +95,31 @@ def test_a_stratified_sample_is_the_same_with_an_index(by: str, text: str | None
         fast, slow = fast.filter(text), slow.filter(text)
     for count in (0, 1, 17, 100, 10_000):
         assert fast.sample(count, by=by, seed=count).rows == slow.sample(count, by=by, seed=count).rows
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.float16()])
+def test_strata_of_floats_do_not_depend_on_row_groups_or_indexes(kind: pa.DataType, tmp_path: Path) -> None:
+    """The two zeros are one stratum, and so are all NaN, as `isin` has them."""
+    rng = random.Random(3)
+    values = [rng.choice([math.nan, -math.nan, 0.0, -0.0, 1.5, None]) for _ in range(200)]
+    column = pa.array([None if value is None else np.float16(value) for value in values], pa.float16()).cast(kind)
+    samples = []
+    for group_rows in (200, 7):
+        session, path = connect(), tmp_path / f"{group_rows}.parquet"
+        pq.write_table(pa.table({"f": column}), path, row_group_size=group_rows)
+        wd.DatasetBuilder("a/b", session).add_table("main", path).publish()
+        samples.append(head(session).table().sample(40, by="f", seed=1))
+        if kind == pa.float16():
+            with pytest.raises(SchemaMismatchError, match="column 'f' is halffloat"):
+                head(session).create_index("main", "f", kind="bitmap")
+            continue
+        head(session).create_index("main", "f", kind="bitmap")
+        samples.append(head(session).table().sample(40, by="f", seed=1))
+    assert len({tuple(sample.row_numbers().tolist()) for sample in samples}) == 1
+    keys = [None if value is None else "nan" if math.isnan(value) else value for value in values]
+    chosen = Counter(keys[row] for row in samples[0].row_numbers())
+    for key, count in Counter(keys).items():
+        assert abs(chosen[key] - count / 5) < 1
 
 
 def test_limits_ranks_streams_and_restricted_tables_agree() -> None:

@@ -301,7 +301,7 @@ class Edit:
                     f"{self._base.ref.dataset_id} has no table {name!r}", suggest(name, known, label="Tables")
                 )
             if not self._tables:
-                self._used_ids = self._workspace.used_ids(self._base.ref)
+                self._used_ids = self._workspace.session.catalog.forgotten_counters(self._base.ref)
             self._tables[name] = TableDraft(self._workspace, name, entry, self._used_ids.get(name, 0))
         return self._tables[name]
 

@@ -7,7 +7,7 @@ because a merge may need new ones.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from warpdata.edit.compaction import merge_tail
@@ -88,26 +88,37 @@ class EditProposal:
     def propose(self, head: Head | None) -> Manifest | None:
         """Return the manifest to commit onto this head. All its blobs and pages are stored."""
         head = present_head(head, self.base.ref.dataset_id)
-        if head.version not in self._proposed:
-            self._proposed[head.version] = self._build(head)
-        manifest = self._proposed[head.version]
+        if head.commit not in self._proposed:
+            self._proposed[head.commit] = self._build(head)
+        manifest = self._proposed[head.commit]
         if version_of(manifest) == head.version and not self.is_merge:
             put_manifest(self.workspace.session.writer, manifest, self.workspace.session.pause)
             return None
         return manifest
 
     def _build(self, head: Head) -> Manifest:
-        current = self.base.manifest
+        current, catalog, dataset_id = self.base.manifest, self.workspace.session.catalog, self.base.ref.dataset_id
         if head.version != self.base.ref.version:
-            current = self.workspace.session.catalog.manifest(VersionRef(self.base.ref.dataset_id, head.version))
+            current = catalog.manifest(VersionRef(dataset_id, head.version))
         self.workspace.read_generations({**self.edited.generations, **current.generations})
-        sides = (self.base.manifest, current, self.edited)
+        counters = catalog.forgotten_counters(VersionRef(dataset_id, head.version, head.commit))
+        target = current if head.commit == self.base.ref.commit else self._reserve_appended(current, counters)
+        sides = (self.base.manifest, target, self.edited)
         merged = merge_versions(self.workspace, sides, self.policy, is_edit=not self.is_merge)
+        if merged != current or self.is_merge:
+            # Later commits do not look beyond this one, so that every table has to have its counter.
+            merged = merged.reserving_ids(counters)
         merged = replace(merged, tables={name: self._finish(name, entry) for name, entry in merged.tables.items()})
         built = layout_manifest(merged, self.workspace.load_page)
         self.workspace.add_pages(dict(built.new_pages))
         self._check_bindings(current, built.manifest)
         return self._store(current, built)
+
+    def _reserve_appended(self, current: Manifest, counters: Mapping[str, int]) -> Manifest:
+        """Reserve the forgotten ids in tables that get rows. The head was restored after the change began."""
+        base, edited = self.base.manifest.tables, self.edited.tables
+        grown = {name for name in base.keys() & edited.keys() if edited[name].id_counter > base[name].id_counter}
+        return current.reserving_ids({name: counter for name, counter in counters.items() if name in grown})
 
     def _finish(self, name: str, entry: TableEntry) -> TableEntry:
         if name not in self.appended:

@@ -7,19 +7,17 @@ will have, and a reader looks there first. So every step of an edit sees the ste
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from warpdata.errors import NotFoundError
 from warpdata.formats.parquet import ShardOpener, describe_parquet
 from warpdata.kinds import StagedBlob, StagedEntry, VersionContext
 from warpdata.kinds.tables import SchemaTransform, Table
 from warpdata.limits import COALESCE_GAP_BYTES
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
-from warpdata.repository.catalog import VersionRef, read_commit
+from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import Footer, Manifest, Page, Payload, TableEntry, page_shards
 from warpdata.session import Session
 from warpdata.storage import ByteRange, GetResult, ObjectInfo, Reader, ReaderWrapper, open_store
@@ -34,8 +32,6 @@ FindTransform: TypeAlias = Callable[[str], SchemaTransform | None]
 """Returns the function that types the bound columns of a table as references."""
 
 _UNCOMMITTED = "uncommitted"
-_KEEPS_COUNTERS = ("restore", "compact")
-"""Operations after which a table may have a smaller counter of ids than before, or still has it."""
 
 
 class EditWorkspace:
@@ -135,25 +131,6 @@ class EditWorkspace:
         """
         session = replace(self.session, reader=self._reader, media=None)
         return VersionContext(session, VersionRef(manifest.dataset_id, _UNCOMMITTED), manifest, self.load_page)
-
-    def used_ids(self, ref: VersionRef) -> dict[str, int]:
-        """Return the counters of sample ids that a version forgot because it was restored, by table.
-
-        Without them, new rows would get ids of rows that only the versions before the restore have, and a merge would
-        take both for one sample.
-        """
-        counters: dict[str, int] = {}
-        session, commit_id = self.session, ref.commit
-        while commit_id is not None:
-            commit = read_commit(session.reader, ref.dataset_id, commit_id)
-            if commit.operation not in _KEEPS_COUNTERS or not commit.parents:
-                break
-            commit_id = commit.parents[0]
-            with suppress(NotFoundError):  # a version that was collected is not merged any more
-                before = read_commit(session.reader, ref.dataset_id, commit_id).version
-                for name, entry in session.catalog.manifest(VersionRef(ref.dataset_id, before)).tables.items():
-                    counters[name] = max(entry.id_counter, counters.get(name, 0))
-        return counters
 
     def open_table(self, name: str, entry: TableEntry, *, with_references: bool = False) -> Table:
         transform = self.find_transform(name) if with_references else None

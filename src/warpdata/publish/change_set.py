@@ -7,14 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, NotFoundError, ObjectNotFoundError
-from warpdata.kinds import VersionContext, payload_kind
+from warpdata.kinds import StagedEntry, VersionContext, payload_kind
 from warpdata.kinds.artifacts import StagedArtifact
+from warpdata.kinds.tables import StagedTable
 from warpdata.primitives.hashing import blob_key
 from warpdata.publish.bindings import check_bindings, check_names
 from warpdata.publish.manifest_builder import BuiltManifest, StagedVersion, build_manifest
 from warpdata.publish.placement import HeadBlobs, Placement, place_blobs
 from warpdata.repository.catalog import Head, Propose, Transaction, VersionRef, put_create_only, put_manifest
-from warpdata.repository.manifest import JsonObject, Manifest, version_of
+from warpdata.repository.manifest import JsonObject, Manifest, ShardList, TableEntry, version_of
 from warpdata.session import Session
 
 __all__ = ["ChangeMode", "ChangeSet", "check_expected", "list_removed", "put_page", "refuse_removal"]
@@ -49,7 +50,7 @@ class ChangeSet:
     metadata: JsonObject = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
     _built: dict[str | None, BuiltManifest] = field(default_factory=dict)
-    """The manifest for each head that was seen, by version. The change applies to these heads."""
+    """The manifest for each head that was seen, by commit. The change applies to these heads."""
 
     def transaction(self, branch: str, author: str, message: str) -> Transaction:
         return Transaction(
@@ -71,10 +72,10 @@ class ChangeSet:
 
         Reads the head, and with it the stored columns and indexes that bindings need. Writes nothing.
         """
-        version = head.version if head else None
-        if version not in self._built:
-            self._built[version] = self._build(head)
-        return self._built[version]
+        commit_id = head.commit if head else None
+        if commit_id not in self._built:
+            self._built[commit_id] = self._build(head)
+        return self._built[commit_id]
 
     def proposal(self, expected_version: str | None, upload: Callable[[BuiltManifest], None]) -> Propose:
         """Return the callback for `commit`. It checks the change, builds the manifest and uploads new pages.
@@ -116,12 +117,24 @@ class ChangeSet:
             base.artifacts.keys() | self.staged.entries.get("artifacts", {}).keys(),
         )
         built = build_manifest(base, self.staged, self.metadata, load_page)
+        if stored is not None and head is not None:
+            reserved = self._reserve_ids(base, head)
+            if reserved != base and (self.mode.appends or version_of(built.manifest) != head.version):
+                built = build_manifest(reserved, self.staged, self.metadata, load_page)
         if stored is not None or self.mode.keeps:
             check_bindings(built.manifest.bindings, self.staged, stored)
         elif head is not None and not self.mode.may_remove and version_of(built.manifest) != head.version:
             stored = self._read_head(head)
             refuse_removal(stored.manifest, built.manifest)
         return self._place(built, head, stored)
+
+    def _reserve_ids(self, base: Manifest, head: Head) -> Manifest:
+        """Return the head, in which new rows get other sample ids than rows of versions that a restore left behind."""
+        ref = VersionRef(self.dataset_id, head.version, head.commit)
+        counters = self.session.catalog.forgotten_counters(ref)
+        appended = [name for name, entry in self.staged.entries.get("tables", {}).items() if _appends_rows(entry)]
+        empty = {name: TableEntry(ShardList()) for name in appended if name in counters}
+        return replace(base, tables={**empty, **base.tables}).reserving_ids(counters)
 
     def _place(self, built: BuiltManifest, head: Head | None, opened: VersionContext | None) -> BuiltManifest:
         """Choose the keys of the blobs. The head is read only if its blobs matter."""
@@ -155,6 +168,10 @@ class ChangeSet:
                     f"the rows refer to an artifact {name!r}, and {self.dataset_id} already has another {name!r}",
                     hint="Call bind(table, column, …) to publish the artifact of the rows under another name.",
                 )
+
+
+def _appends_rows(staged: StagedEntry) -> bool:
+    return isinstance(staged, StagedTable) and staged.appends and bool(staged.shards)
 
 
 def put_page(session: Session, key: str, data: bytes) -> None:

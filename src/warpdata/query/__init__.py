@@ -16,6 +16,7 @@ from warpdata.query.planner import Answer, LeafIndex, LeafPlan, LeafRows, plan
 from warpdata.query.projection import Expression, expr, project
 from warpdata.query.pruning import Bounds, can_match
 from warpdata.query.sql import ArrowSource, SqlParameters, list_sources, run_query
+from warpdata.query.value_set import value_key
 
 __all__ = [
     "Answer",
@@ -60,4 +61,5 @@ __all__ = [
     "quote_identifier",
     "read_files",
     "run_query",
+    "value_key",
 ]

@@ -22,7 +22,14 @@ from warpdata.query.filter_tree import Membership
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ValueSet", "make_value_set"]
+__all__ = ["ValueSet", "make_value_set", "value_key"]
+
+_NAN = float("nan")
+
+
+def value_key(value: Any) -> Any:
+    """Return the key of a value in a dictionary: one for all NaN, which do not equal one another in Python."""
+    return _NAN if value != value else value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from warpdata.primitives.arrow_buffers import as_bits, as_numpy
 from warpdata.primitives.bitmaps import bitmap_of
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import IO_POOL
-from warpdata.query import IsNull, Leaf, can_match, evaluate_mask, over_column
+from warpdata.query import IsNull, Leaf, can_match, evaluate_mask, over_column, value_key
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ class _BitmapMaker:
 
         self._stored_type = values.type
         coded = values.dictionary_encode()
-        words = [_key(word) for word in coded.dictionary.to_pylist()]
+        words = [value_key(word) for word in coded.dictionary.to_pylist()]
         codes = as_numpy(coded.indices.cast(pa.int64()).fill_null(len(words)))
         order = np.argsort(codes.astype(np.min_scalar_type(len(words))), kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(words) + 1))
@@ -129,14 +129,6 @@ class _BitmapMaker:
         words, counts, data = zip(*rows, strict=True)
         values = restore_values(pa.array(words, self._stored_type or self._value_type), self._value_type)
         return pa.Table.from_arrays([values, pa.array(counts, pa.int64()), pa.array(data, pa.binary())], schema=schema)
-
-
-_NAN = float("nan")
-
-
-def _key(word: Any) -> Any:
-    """Return one key for all NaN, which do not equal one another in Python."""
-    return _NAN if isinstance(word, float) and word != word else word
 
 
 class BitmapSegment:

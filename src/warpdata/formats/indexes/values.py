@@ -35,7 +35,8 @@ def value_type_of(column: str, column_type: pa.DataType) -> pa.DataType:
         found = found.value_type
     if found in (pa.string_view(), pa.binary_view()):
         found = pa.large_string() if found == pa.string_view() else pa.large_binary()
-    if types.is_nested(found) or types.is_null(found) or isinstance(found, pa.BaseExtensionType):
+    has_no_order = types.is_null(found) or types.is_float16(found)  # Arrow cannot sort these
+    if types.is_nested(found) or has_no_order or isinstance(found, pa.BaseExtensionType):
         raise SchemaMismatchError(
             f"column {column!r} is {column_type}, whose values cannot be indexed",
             hint="Use a column of numbers, texts, times or booleans, or of lists of these.",

@@ -26,7 +26,7 @@ from warpdata.kinds.indexes.segment_rows import PlacedSource, SegmentRows, place
 from warpdata.kinds.tables import IndexedTable
 from warpdata.primitives.bitmaps import range_bitmap
 from warpdata.primitives.parallel import IO_POOL
-from warpdata.query import Compare, Contains, IsNull, Leaf, LeafRows, Match
+from warpdata.query import Compare, Contains, IsNull, Leaf, LeafRows, Match, value_key
 from warpdata.repository.manifest import Shard
 
 if TYPE_CHECKING:
@@ -108,13 +108,8 @@ class ColumnIndex:
         return LeafRows(true, null, covered) if covered else None
 
     def values(self) -> list[tuple[Any, BitMap]] | None:
-        """Return the rows of each value, with null as a value. None unless this is a bitmap index of all rows.
-
-        Floats are left out: readers of strata tell the zeros and NaN apart in their own way.
-        """
-        import pyarrow as pa
-
-        if self.kind != "bitmap" or self._is_list or pa.types.is_floating(self._column_type):
+        """Return the rows of each value, with null as a value. None unless this is a bitmap index of all rows."""
+        if self.kind != "bitmap" or self._is_list:
             return None
         from pyroaring import BitMap
 
@@ -124,7 +119,8 @@ class ColumnIndex:
             assert isinstance(opened.segment, BitmapSegment)
             values = self._guard(opened, opened.segment.values)
             for value, rows in values or ():
-                found[value] = found.get(value, BitMap()) | opened.rows.to_table(rows)
+                key = value_key(value)
+                found[key] = found.get(key, BitMap()) | opened.rows.to_table(rows)
             covered += len(opened.rows.covered()) if values is not None else 0
         return list(found.items()) if covered == self._table.entry.shards.row_count else None
 

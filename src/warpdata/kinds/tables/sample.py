@@ -12,6 +12,7 @@ from warpdata.errors import BadInputError, SchemaMismatchError
 from warpdata.primitives.arrow_buffers import as_numpy
 from warpdata.primitives.bitmaps import numbers_of
 from warpdata.primitives.permutation import permute
+from warpdata.query import value_key
 from warpdata.repository.rows import RowSelection
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def encode_strata(chunks: Iterable[pa.Array], column: str) -> NDArray[np.int32]:
             raise SchemaMismatchError(
                 f"column {column!r} is {chunk.type}, which has no strata", hint="Use a column of numbers or texts."
             ) from error
-        values = [*coded.dictionary.to_pylist(), None]  # a null has the last code
+        values = [value_key(value) for value in (*coded.dictionary.to_pylist(), None)]  # a null has the last code
         numbers = np.array([known.setdefault(value, len(known)) for value in values], np.int32)
         indices = coded.indices.cast(pa.int64()).fill_null(len(values) - 1)
         parts.append(numbers[as_numpy(indices)])

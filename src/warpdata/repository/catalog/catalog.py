@@ -62,6 +62,8 @@ _MAX_SINGLE_READS = 16
 _MAX_LOGGED = 10
 _LISTED_OBJECTS = 1000
 """Object stores return this many objects for one request."""
+_KEEPS_COUNTERS = ("restore", "compact")
+"""Operations after which a table may have a smaller counter of ids than before, or still has it."""
 _LOG = logging.getLogger("warpdata.repository.catalog")
 
 
@@ -122,6 +124,25 @@ class Catalog:
         if found is None:
             self._fail(Address(address.dataset_id, steps.name))
         return self._walk(found, steps) if steps.back or steps.time else found
+
+    def forgotten_counters(self, ref: VersionRef) -> dict[str, int]:
+        """Return the counters of sample ids that a commit forgot because it restored another version, by table.
+
+        Without them, new rows would get ids of rows that only the versions before the restore have, and a merge would
+        take both for one sample.
+        """
+        counters: dict[str, int] = {}
+        commit_id = ref.commit
+        while commit_id is not None:
+            commit = read_commit(self._reader, ref.dataset_id, commit_id)
+            if commit.operation not in _KEEPS_COUNTERS or not commit.parents:
+                break
+            commit_id = commit.parents[0]
+            with suppress(NotFoundError):  # a version that was collected is not merged any more
+                before = read_commit(self._reader, ref.dataset_id, commit_id).version
+                for name, entry in self.manifest(VersionRef(ref.dataset_id, before)).tables.items():
+                    counters[name] = max(entry.id_counter, counters.get(name, 0))
+        return counters
 
     def manifest(self, resolved: VersionRef) -> Manifest:
         """Fetch a manifest and verify that it hashes to the version.

@@ -8,7 +8,7 @@ them directly. All sections but tables share one shape, `Payload`, and keep what
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -236,6 +236,10 @@ class TableEntry:
         """The sample id of the next appended row."""
         return self.shards.stored_count if self.next_id is None else self.next_id
 
+    def reserving_ids(self, counter: int) -> TableEntry:
+        """Return the same table, whose next appended row has at least this sample id."""
+        return replace(self, next_id=counter) if counter > self.id_counter else self
+
     @property
     def manifest_format(self) -> int:
         """The oldest manifest format that can describe this table."""
@@ -312,6 +316,11 @@ class Manifest:
     @property
     def data_bytes(self) -> int:
         return sum(shards.data_bytes for shards in self.shard_lists())
+
+    def reserving_ids(self, counters: Mapping[str, int]) -> Manifest:
+        """Return the same version, in which the next rows of these tables have at least these sample ids."""
+        tables = {name: entry.reserving_ids(counters.get(name, 0)) for name, entry in self.tables.items()}
+        return replace(self, tables=tables)
 
     def sections(self) -> Mapping[str, Mapping[str, ManifestEntry]]:
         """Return all entries by section and name: tables first, then payloads."""
