@@ -84,7 +84,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "query"}
-    | {"kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"},
+    | {"kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"}
+    | {"collections"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},

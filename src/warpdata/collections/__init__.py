@@ -9,14 +9,17 @@ from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.integrity import IntegrityReport
+from warpdata.collections.platform_format import annotation_members, parse_annotation
 from warpdata.collections.purge import ErasureReceipt
 from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
+from warpdata.collections.tables import FILES, check_collection, is_collection
 from warpdata.collections.training import TrainingJob
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
 
 __all__ = [
+    "FILES",
     "HEAD",
     "AffectedVersion",
     "Annotation",
@@ -38,6 +41,10 @@ __all__ = [
     "TrainingJob",
     "UploadReceipt",
     "VersionState",
+    "annotation_members",
+    "check_collection",
     "collection",
     "create_collection",
+    "is_collection",
+    "parse_annotation",
 ]

@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import func, select
 
-from warpdata.collections import Collection
-from warpdata.collections.tables import FILES, is_collection
+from warpdata.collections import FILES, Collection, is_collection
 from warpdata.datasets import open_dataset
 from warpdata.edit import EditOptions, transaction_of
 from warpdata.errors import BadInputError, ConflictError, CorruptError, LimitExceededError, NotFoundError

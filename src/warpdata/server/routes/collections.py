@@ -10,9 +10,16 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import Field, JsonValue
 
-from warpdata.collections import HEAD, Collection, CollectionVersion, VersionState, create_collection
-from warpdata.collections.platform_format import annotation_members, parse_annotation
-from warpdata.collections.tables import check_collection
+from warpdata.collections import (
+    HEAD,
+    Collection,
+    CollectionVersion,
+    VersionState,
+    annotation_members,
+    check_collection,
+    create_collection,
+    parse_annotation,
+)
 from warpdata.limits import MAX_CLASS_NAME_LENGTH, MAX_REF_LENGTH
 from warpdata.server.access import Action
 from warpdata.server.caller import Caller, Once, ServiceOf
