@@ -6,7 +6,7 @@ A loop over n kills a purge at each moment; a second process then finishes it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import pytest
@@ -50,6 +50,30 @@ def states(collection: Collection) -> dict[str, str]:
 def assert_erased(store: Writer, content: bytes = CAT) -> None:
     """No object of the store has the bytes, in whatever form."""
     assert [key for key, data in objects(store).items() if content in data] == []
+
+
+@pytest.mark.parametrize("action", ["auto_repair", "mark_broken"])
+def test_a_version_without_its_files_is_no_head_again(action: str) -> None:
+    """The functions of datasets refuse it too: a collection is a dataset."""
+    store = prepare()
+    collection = opened(store)
+    head = collection.head.version
+    purge(collection, action)
+    wanted = "'v1-r1'" if action == "auto_repair" else "another version"
+    dataset = opened(store).head
+    changes: list[Callable[[], object]] = [
+        lambda: dataset.restore("v1"),
+        lambda: dataset.restore(head),
+        lambda: dataset.merge("v1"),
+    ]
+    for change in changes:
+        with pytest.raises(ConflictError, match="has lost files") as caught:
+            change()
+        assert caught.value.kind is ErrorKind.VERSION_BROKEN
+        if change is not changes[1]:
+            assert wanted in str(caught.value.hint)
+    if action == "auto_repair":
+        dataset.restore("v1-r1")
 
 
 REPAIRED = {

@@ -18,6 +18,7 @@ from warpdata.repository.catalog import (
     Transaction,
     VersionRef,
     check_commit_texts,
+    check_intact,
     check_ref_name,
     commit,
     find_head,
@@ -93,6 +94,7 @@ def restore(session: Session, request: RestoreRequest) -> Restored:
     check_commit_texts(author, message)
     refuse_offline(session, dataset_id)
     resolved, manifest = session.catalog.open(request.address)
+    check_intact(session.writer, dataset_id, resolved.version)
     before = find_newest(session.writer, dataset_id, branch)
     if before is None or (before.removed is not None and branch != MAIN):
         session.catalog.resolve(Address(dataset_id, branch))  # raises the error with its hint

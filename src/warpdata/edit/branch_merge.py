@@ -17,6 +17,7 @@ from warpdata.repository.catalog import (
     Transaction,
     VersionRef,
     check_commit_texts,
+    check_intact,
     find_head,
     read_commit,
 )
@@ -119,6 +120,7 @@ def _find_sides(session: Session, request: MergeRequest) -> tuple[Head, VersionR
     dataset_id, source = request.source.dataset_id, request.source
     if source.commit is None:
         raise BadInputError(f"{dataset_id}@{source.version[:12]} has no commit", hint="Name a branch or a label.")
+    check_intact(session.writer, dataset_id, source.version)
     head = find_head(session.writer, dataset_id, request.branch)
     if head is None:
         raise NotFoundError(f"{dataset_id} has no branch {request.branch!r}")

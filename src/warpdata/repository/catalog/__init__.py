@@ -18,6 +18,7 @@ from warpdata.repository.catalog.branches import (
 from warpdata.repository.catalog.catalog import Catalog, DatasetList, VersionRef
 from warpdata.repository.catalog.collection_records import (
     CollectionCopy,
+    check_intact,
     copy_collection_records,
     list_collection_records,
     put_collection_record,
@@ -108,6 +109,7 @@ __all__ = [
     "advance_to",
     "check_commit_texts",
     "check_dataset_id",
+    "check_intact",
     "check_ref_name",
     "commit",
     "commit_key",

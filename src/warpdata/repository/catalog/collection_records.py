@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpdata.errors import BadInputError, CorruptError, ObjectNotFoundError, UnsupportedError
+from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, ObjectNotFoundError, UnsupportedError
 from warpdata.limits import MAX_COLLECTION_RECORD_BYTES
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.parallel import IO_POOL
@@ -22,6 +22,7 @@ from warpdata.storage import Reader, Writer
 
 __all__ = [
     "CollectionCopy",
+    "check_intact",
     "copy_collection_records",
     "list_collection_records",
     "put_collection_record",
@@ -57,6 +58,25 @@ def list_collection_records(reader: Reader, dataset_id: str, folder: str) -> lis
     listed = reader.list_objects(collection_prefix(dataset_id, folder))
     keys = sorted(info.key for info in listed if info.key.endswith(".json"))
     return [key.removeprefix(prefix).removesuffix(".json") for key in keys]
+
+
+def check_intact(reader: Reader, dataset_id: str, version: str) -> None:
+    """Raise `ConflictError` if records say that a version has lost files. The hint names its newest successor."""
+    if not list_collection_records(reader, dataset_id, f"states/{version}"):
+        return
+    names = list_collection_records(reader, dataset_id, f"repairs/{version}")
+    repairs = [found for name in names if (found := read_collection_record(reader, dataset_id, name)) is not None]
+    repairs.sort(key=lambda repair: (str(repair.get("time")), str(repair.get("label"))))
+    whole = [
+        repair["label"]
+        for repair in repairs
+        if not list_collection_records(reader, dataset_id, f"states/{repair.get('repaired_by')}")
+    ]
+    raise ConflictError(
+        f"version {version[:12]} of {dataset_id} has lost files, so it cannot become the head of a branch",
+        hint=f"Use {whole[-1]!r} instead, which has the other files." if whole else "Choose another version.",
+        kind=ErrorKind.VERSION_BROKEN,
+    )
 
 
 @dataclass(frozen=True, slots=True)
