@@ -41,7 +41,7 @@ class SegmentKind:
     check: Callable[[ColumnToIndex], None]
     """Raises an error unless the column and the parameters fit."""
     write: Callable[[Iterator[pa.Array], int, ColumnToIndex, Path], object]
-    """Writes the values of so many rows."""
+    """Writes the values of this number of rows."""
     describe: Callable[[Path], tuple[Footer | None, int | None]]
     """Returns the footer of a file, and the rows of a Parquet file."""
 

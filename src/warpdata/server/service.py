@@ -56,7 +56,7 @@ class Service:
         return self.session.timestamp()
 
     def later(self, seconds: float) -> str:
-        """Return the time in so many seconds, written like `now`."""
+        """Return the time after this number of seconds, written like `now`."""
         return stamp(self.session.clock() + timedelta(seconds=seconds))
 
     def new_id(self) -> str:

@@ -25,7 +25,7 @@ _SCOPES = ("read", "write", "manage")
 def server() -> None:
     """Users, tokens, the index and the audit log of a service.
 
-    These commands open the database of the service, which may be running. Whoever can open it is trusted.
+    These commands open the database of the service, which may be running. A user who can open it is trusted.
     """
 
 

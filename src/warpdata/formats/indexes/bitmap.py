@@ -31,7 +31,7 @@ __all__ = ["BitmapSegment", "write_bitmap"]
 _COLUMNS = ["value", "count", "rows"]
 _GROUP_BYTES = 256 * KIB
 _VALUE_BYTES = 8
-"""Reading bytes of bitmaps takes as long as a scan of one value for so many of them."""
+"""Bytes of bitmaps that take as long to read as one value of a scan."""
 
 
 def write_bitmap(chunks: Iterable[pa.Array], column_type: pa.DataType, value_type: pa.DataType, path: Path) -> int:

@@ -132,7 +132,7 @@ class BtreeSegment:
 
 
 _VALUE_COST = 3
-"""A value from a segment, with its row put in order, takes as long as so many values of a scan."""
+"""Values of a scan that take as long as one value of a segment, with its row put in order."""
 
 
 def _fences(stored: Sequence[dict[str, Bounds]], segment: Segment) -> Iterator[Bounds]:

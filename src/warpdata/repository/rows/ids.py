@@ -137,7 +137,7 @@ def _to_bytes(sequence: IdSequence) -> bytes:
 
 
 def _from_bytes(data: bytes, stored_count: int) -> IdSequence | None:
-    """Return the runs, or None for bytes that are no list of runs with at most so many ids."""
+    """Return the runs, or None for bytes that are no list of runs with at most this number of ids."""
     import numpy as np
 
     if len(data) > len(_MAGIC) + _RUN_BYTES * stored_count:
