@@ -94,6 +94,20 @@ def test_damage_is_a_typed_error(tmp_path: Path, data: st.DataObject, name: str)
     assert not message or "chunk-0-0.bin" in message, message
 
 
+def test_unknown_type_of_an_array_names_the_chunk(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "plain", tmp_path / "bad")
+    path = tmp_path / "bad" / "chunk-0-0.bin"
+    content, found = path.read_bytes(), []
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 2]) + content[at + 1 :])
+        try:
+            litdata("acme/web", tmp_path / "bad")
+        except WarpError as error:
+            found.append(str(error))
+    assert any("type number" in message for message in found)
+    assert [message for message in found if "chunk-0-0.bin" not in message] == []
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_nested_value_or_a_value_error(data: bytes) -> None:
     with contextlib.suppress(ValueError, struct.error):

@@ -168,7 +168,10 @@ def _column(name: str, given: str, path: Path) -> SampleColumn:
         how = "images inside of lists stay in the table, as bytes"
         return SampleColumn(name, pa.list_(pa.binary()), functools.partial(decode_list, offset=0), how=how)
     if kind in ("no_header_numpy", "no_header_tensor"):
-        dtype = _dtype(int(option), is_torch=kind.endswith("tensor"))
+        try:
+            dtype = _dtype(int(option), is_torch=kind.endswith("tensor"))
+        except ValueError as error:
+            raise UnsupportedError(f"{path}: column {name!r} has format {given!r}, which is not known") from error
         return SampleColumn(name, None, lambda data: decode_array(data, dtype, None))
     if kind in ("numpy", "tensor"):
         return SampleColumn(name, None, functools.partial(_decode_with_header, is_torch=kind == "tensor"))
@@ -180,12 +183,13 @@ def _text(data: memoryview) -> str:
 
 
 def _dtype(number: int, *, is_torch: bool) -> str:
+    """Return the name of an element type. `ValueError` for a number that no array of a table has."""
     if is_torch:
         found = _TORCH.get(number)
     else:
-        found = "bool" if number == _NUMPY_BOOL else _NUMPY[number] if number < len(_NUMPY) else None
+        found = "bool" if number == _NUMPY_BOOL else _NUMPY[number] if 0 <= number < len(_NUMPY) else None
     if found is None:
-        raise UnsupportedError(f"arrays of type number {number} cannot be stored in a table")
+        raise ValueError(f"arrays of type number {number} cannot be stored in a table")
     return found
 
 

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, ObjectNotFoundError, UnsupportedError
+from warpdata.errors import (
+    BadInputError,
+    ConflictError,
+    CorruptError,
+    ErrorKind,
+    NotCachedError,
+    ObjectNotFoundError,
+    UnsupportedError,
+)
 from warpdata.limits import MAX_COLLECTION_RECORD_BYTES
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.parallel import IO_POOL
@@ -61,8 +69,15 @@ def list_collection_records(reader: Reader, dataset_id: str, folder: str) -> lis
 
 
 def check_intact(reader: Reader, dataset_id: str, version: str) -> None:
-    """Raise `ConflictError` if records say that a version has lost files. The hint names its newest successor."""
-    if not list_collection_records(reader, dataset_id, f"states/{version}"):
+    """Raise `ConflictError` if records say that a version has lost files. The hint names its newest successor.
+
+    Offline nothing is listed, and nothing can be committed either.
+    """
+    try:
+        is_intact = not list_collection_records(reader, dataset_id, f"states/{version}")
+    except NotCachedError:
+        return
+    if is_intact:
         return
     names = list_collection_records(reader, dataset_id, f"repairs/{version}")
     repairs = [found for name in names if (found := read_collection_record(reader, dataset_id, name)) is not None]
