@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.errors import InvalidSourceError, UnsupportedError, WarpError
+from warpdata.errors import InvalidSourceError, LimitExceededError, UnsupportedError, WarpError
 from warpdata.formats.media import suffix_of
 from warpdata.formats.parquet import describe_parquet, plain_rows
 from warpdata.limits import MAX_FOREIGN_INDEX_BYTES
@@ -83,14 +83,14 @@ def split_order(split: str) -> tuple[int, str]:
 def source_errors(where: str | Path) -> Iterator[None]:
     """Raise `InvalidSourceError` for errors of a library or of the system while a foreign file is read.
 
-    A decoder knows no file, so the place is added to what it does not support.
+    A decoder knows no file, so the place is added to what it does not support or bounds.
     """
     try:
         yield
-    except UnsupportedError as error:
+    except (UnsupportedError, LimitExceededError) as error:
         if str(where) in error.message:
             raise
-        raise UnsupportedError(f"{where}: {error.message}", hint=error.hint, kind=error.kind) from error
+        raise type(error)(f"{where}: {error.message}", hint=error.hint, kind=error.kind) from error
     except (WarpError, GeneratorExit):
         raise
     except OSError as error:

@@ -230,7 +230,7 @@ def _read(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
                     arrays[name] = array
     except FileNotFoundError as error:
         raise ObjectNotFoundError(f"{path} does not exist") from error
-    except (ValueError, zipfile.BadZipFile, EOFError, OSError, zlib.error, NotImplementedError) as error:
+    except (ValueError, zipfile.BadZipFile, EOFError, OSError, zlib.error, RuntimeError) as error:
         if isinstance(error, WarpError):
             raise
         raise InvalidSourceError(f"{path} is not a readable NPZ: {error}") from error
