@@ -85,7 +85,7 @@ class Answer:
 
 
 def plan(predicate: Predicate, lookup: IndexLookup, row_count: int) -> Answer:
-    """Answer a predicate over the rows 0 to `row_count` by indexes, as far as they know it."""
+    """Answer a predicate over the rows 0 to `row_count` by the indexes that cover it."""
     planner = _Planner(lookup, row_count)
     tree = planner.node(predicate)
     certain, possible = tree.bounds(True) if tree.narrows(True) else _Unknown(planner).bounds(True)
@@ -137,7 +137,7 @@ class _Node(Protocol):
         ...
 
     def estimate(self, truth: bool) -> int:
-        """Return an upper bound of the rows that possibly have this truth, as far as estimates know."""
+        """Return an upper bound of the rows that possibly have this truth, by estimates alone."""
         ...
 
     def bounds(self, truth: bool) -> _Bounds: ...

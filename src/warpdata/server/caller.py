@@ -1,7 +1,7 @@
 """The parts of a request that routes ask for: the service, the principal, and the answer to a repeated request.
 
-A bearer token comes before a cookie. A cookie is sent by the browser whoever wrote the page, so a request that changes
-something must carry a header that other sites cannot set, and come from this origin.
+A bearer token comes before a cookie. The browser sends a cookie with the requests of any page, so a request that
+changes something must carry a header that other sites cannot set, and come from this origin.
 """
 
 from __future__ import annotations

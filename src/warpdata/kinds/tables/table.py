@@ -80,7 +80,7 @@ class Table(RowAccess):
     on_lookahead: LookaheadHook | None = None
     """Called with each batch, one batch before it is yielded, to prefetch what its rows refer to."""
     indexes: RowIndexes | None = field(default=None, compare=False, repr=False)
-    """Answers filters without reading their columns, as far as it can."""
+    """Answers filters, or parts of them, without reading their columns."""
 
     def __repr__(self) -> str:
         columns, text = None if self.columns is None else list(self.columns), self.filter_text or None
