@@ -273,8 +273,20 @@ PROMISES = (
     Promise(
         "tensor-gpu-verified",
         "tensors.gpu",
-        "A verified load keeps at least half the rate of an unverified one.",
+        "A verified load keeps at least three quarters of the rate of an unverified one.",
+        Target("≥", 0.75),
+    ),
+    Promise(
+        "tensor-gpu-verified-slice",
+        "tensors.gpu",
+        "A verified slice of the first axis keeps at least half the rate of an unverified one.",
         Target("≥", 0.5),
+    ),
+    Promise(
+        "tensor-gpu-published",
+        "tensors.gpu",
+        "Published tensors load as fast as local files.",
+        Target("≥", 0.9),
     ),
     Promise("epoch-cold", "streams.throughput", "A cold shuffled epoch of images.", Target("≥", 1.0), "the best peer"),
     Promise("epoch-warm", "streams.throughput", "A warm shuffled epoch of images.", Target("≥", 1.0), "the best peer"),

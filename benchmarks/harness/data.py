@@ -10,8 +10,11 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from warpdata.primitives.parallel import usable_cores
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +26,7 @@ __all__ = [
     "make_once",
     "make_small_files",
     "make_trips",
+    "make_trips_by_cores",
     "remove_data",
     "scratch",
 ]
@@ -42,16 +46,24 @@ def make_trips(file_count: int, rows_per_file: int) -> list[Path]:
     def make(directory: Path) -> None:
         import pyarrow.parquet as pq
 
-        for number in range(file_count):
+        def write(number: int) -> None:
             pq.write_table(
                 _trips_table(number, rows_per_file),
-                directory / f"trips-{number}.parquet",
+                directory / f"trips-{number:02}.parquet",
                 compression="zstd",
                 row_group_size=min(_GROUP_ROWS, rows_per_file),
                 write_page_checksum=True,
             )
 
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            list(pool.map(write, range(file_count)))
+
     return _files(make_once(f"trips-{file_count}x{rows_per_file}", make))
+
+
+def make_trips_by_cores(*, is_smoke: bool) -> list[Path]:
+    """Return trips of 95 MB a file: four files, and with more than three cores five files for four cores."""
+    return make_trips(2, 50_000) if is_smoke else make_trips(max(4, usable_cores() * 5 // 4), 1_600_000)
 
 
 def make_small_files(file_count: int, size_bytes: int) -> list[Path]:

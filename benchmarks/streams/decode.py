@@ -33,6 +33,8 @@ _BATCH = 64
 _SIDE = 224
 _DATASET = "bench/decode"
 _TARS_PER_CORE = 4
+_IMAGES_PER_CORE = 1_000
+"""Enough on any number of cores that starting the workers does not decide."""
 _PILLOW, _FASTEST = "Pillow", "fastest libraries"
 _PROMISES = {_PILLOW: "decode-same", _FASTEST: "decode-fastest"}
 
@@ -40,7 +42,7 @@ _PROMISES = {_PILLOW: "decode-same", _FASTEST: "decode-fastest"}
 def run(options: RunOptions) -> Outcome:
     if not is_installed("torch"):
         raise ScenarioUnavailableError("torch is not installed")
-    images = make_images(128 if options.is_smoke else 2_000)
+    images = make_images(128 if options.is_smoke else _IMAGES_PER_CORE * usable_cores())
     workers = usable_cores()
     dataset = _publish(images)
     peers: dict[str, Arm] = {

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness.data import make_once
+from warpdata.primitives.parallel import usable_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +57,7 @@ def make_images(count: int, first_seed: int = 0) -> ImageFiles:
     def make(directory: Path) -> None:
         starts = range(0, count, _IMAGES_PER_TASK)
         tasks = [(directory, first_seed, start, min(start + _IMAGES_PER_TASK, count)) for start in starts]
-        with ProcessPoolExecutor(2) as pool:
+        with ProcessPoolExecutor(usable_cores()) as pool:
             list(pool.map(_draw_range, *zip(*tasks, strict=True)))
 
     return ImageFiles(make_once(f"images-{count}-{first_seed}", make), count)

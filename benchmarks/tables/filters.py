@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness.data import make_trips, scratch
+from benchmarks.harness.data import make_trips_by_cores, scratch
 from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave_all
 from benchmarks.results import Measurement, Outcome
 from benchmarks.tables.dataset import (
@@ -78,7 +78,7 @@ _DETAILED = ("1 row in 200 by a float, all columns", "string equality, one other
 
 
 def run(options: RunOptions) -> Outcome:
-    paths = make_trips(2, 50_000) if options.is_smoke else make_trips(4, 1_600_000)
+    paths = make_trips_by_cores(is_smoke=options.is_smoke)
     measurements: list[Measurement] = []
     with S3Server() as s3:
         settings = s3.settings(cache_dir=scratch("filter-cache"), mode="remote")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from benchmarks.harness.data import make_trips, scratch
+from benchmarks.harness.data import make_trips_by_cores, scratch
 from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave
 from benchmarks.results import Measurement, Outcome
 from benchmarks.tables.dataset import (
@@ -32,7 +32,7 @@ _PEERS = {"arrow": "pyarrow.dataset", "duckdb": "DuckDB"}
 
 
 def run(options: RunOptions) -> Outcome:
-    paths = make_trips(2, 50_000) if options.is_smoke else make_trips(4, 1_600_000)
+    paths = make_trips_by_cores(is_smoke=options.is_smoke)
     with S3Server() as s3:
         remote_store, settings = s3.url("scan"), s3.settings(cache_dir=scratch("scan-cache"), mode="remote")
         publish_table(paths, remote_store, settings)

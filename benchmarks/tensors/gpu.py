@@ -1,6 +1,7 @@
 """Tensors into the memory of a GPU, beside safetensors: whole, eighths along two axes, transposed, and verified.
 
-Bfloat16 tensors in several safetensors files, and once more in a warpdata tensor file, which has hashes to verify.
+Bfloat16 tensors in several safetensors files, once more in a warpdata tensor file, which has hashes to verify, and
+published from these files to a local store.
 All files are in the page cache. Rates count the bytes that arrive on the GPU. The rate of one large copy from pinned
 memory, measured in the same run, is the upper bound of any loader. Results of the arms are compared bit by bit.
 `python -m benchmarks.tensors.gpu DIRECTORY LIBRARY` loads a directory once and prints the rate.
@@ -18,20 +19,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import warpdata as wd
 from benchmarks.harness.data import scratch
 from benchmarks.harness.machine import is_installed
 from benchmarks.harness.process import CHECKOUT
 from benchmarks.harness.timing import Arm, RunOptions, ScenarioUnavailableError, Timings, interleave
 from benchmarks.results import Measurement, Outcome
-from warpdata import tensors
+from warpdata import Settings, tensors
 
 __all__ = ["run"]
 
 _GPU = "cuda:0"
+_MODEL = "bench/model"
 _FILES = 5
 _FIRST_LOADS = 2
 _UNIT = "GB/s"
-_KINDS = {"dim 0": "1/8 along dim 0", "dim 1": "1/8 along dim 1", "transpose": "transpose"}
+_KINDS_VERIFIED = {"dim 0": "1/8 along dim 0", "dim 1": "1/8 along dim 1"}
+_KINDS = {**_KINDS_VERIFIED, "transpose": "transpose"}
 
 
 def run(options: RunOptions) -> Outcome:
@@ -40,7 +44,7 @@ def run(options: RunOptions) -> Outcome:
     torch = importlib.import_module("torch")
     if not torch.cuda.is_available():
         raise ScenarioUnavailableError("a CUDA device is needed")
-    side, matrix_count = (512, _FILES) if options.is_smoke else (16384, 37)
+    side, matrix_count = (512, _FILES) if options.is_smoke else (16384, 24)
     directory = scratch("tensors-gpu")
     _write_files(directory, side, matrix_count)
     first = _time_first_loads(directory / "shards")
@@ -87,6 +91,9 @@ def _write_files(directory: Path, side: int, matrix_count: int) -> None:
         for name in opened.names():
             draft.write_view(draft.view(names=(name,)), opened.view(names=[name]).materialize().region)
         draft.seal().close()
+    settings = Settings((directory / "store").as_uri(), directory / "cache")
+    builder = wd.DatasetBuilder(_MODEL, (directory / "store").as_uri(), settings=settings)
+    builder.add_tensors("weights", str(shards)).publish()
 
 
 def _load_once(directory: Path, library: str) -> float:
@@ -151,7 +158,12 @@ class _GpuLoads:
         self.side = side
         self.files = sorted((directory / "shards").iterdir())
         self.opened = tensors.open_tensors(directory / "shards", engine=engine)
-        self.own = tensors.open_tensors(directory / "ours", engine=engine)
+        settings = Settings((directory / "store").as_uri(), directory / "cache")
+        model = wd.dataset(_MODEL, store=(directory / "store").as_uri(), settings=settings)
+        self.verifiable = {
+            "own": tensors.open_tensors(directory / "ours", engine=engine),
+            "published": model.tensors(engine=engine),
+        }
         self.matrices = [name for name in self.opened.names() if name.endswith("weight")]
         self.region = torch.empty(self.opened.index.total_size, dtype=torch.uint8, device=_GPU)
 
@@ -176,8 +188,9 @@ class _GpuLoads:
         view.materialize_into(self.region)
         return view.size
 
-    def own_file(self, kind: str, *, verify: bool) -> int:
-        view = self.own.view() if kind == "whole" else self.view(kind, self.own)
+    def read(self, form: str, kind: str, *, verify: bool) -> int:
+        opened = self.verifiable[form]
+        view = opened.view() if kind == "whole" else self.view(kind, opened)
         view.materialize_into(self.region, verify=verify)
         return view.size
 
@@ -207,7 +220,7 @@ class _GpuLoads:
                 assert torch.equal(found[name].view(torch.int16), tensor.view(torch.int16)), name
         del found
         for kind in _KINDS:
-            for opened in (self.opened, self.own):
+            for opened in (self.opened, *self.verifiable.values()):
                 got = self.view(kind, opened).materialize_into(self.region)
                 for name in self.matrices:
                     whole = self.opened.view(names=[name]).materialize(_GPU)[name].view(torch.int16)
@@ -223,9 +236,10 @@ class _GpuLoads:
 def _time(loads: _GpuLoads, options: RunOptions) -> Timings:
     """Time all loads in seconds per byte."""
     works: dict[str, Callable[[], int]] = {"whole": loads.whole, "whole load_file": loads.whole_safetensors}
-    for kind in ("whole", "dim 0"):
-        for verify in (False, True):
-            works[f"own {kind} {verify}"] = partial(loads.own_file, kind, verify=verify)
+    for form in loads.verifiable:
+        for kind in ("whole", "dim 0", "dim 1"):
+            for verify in (False, True):
+                works[f"{form} {kind} {verify}"] = partial(loads.read, form, kind, verify=verify)
     for kind in _KINDS:
         works[kind] = partial(loads.slices, kind)
         works[f"{kind} get_slice"] = partial(loads.slices_safetensors, kind, by_slice=True)
@@ -294,21 +308,32 @@ def _measure(times: Timings, pinned: float, first: Mapping[str, float]) -> list[
                 detail=f"safetensors {detail} {_UNIT}",
             )
         )
-    for kind, case in (("whole", "whole load"), ("dim 0", _KINDS["dim 0"])):
-        verified, unverified = f"own {kind} True", f"own {kind} False"
+    for form, name in (("own", "tensor file"), ("published", "published")):
+        for kind, case in (("whole", "whole load"), *_KINDS_VERIFIED.items()):
+            verified, unverified = f"{form} {kind} True", f"{form} {kind} False"
+            promise = {"whole": "tensor-gpu-verified", "dim 0": "tensor-gpu-verified-slice"}.get(kind, "")
+            measurements.append(_against(times, f"{case}, {name}, every byte verified", verified, unverified, promise))
+    for kind, local in (("whole", "own whole False"), *((each, each) for each in _KINDS_VERIFIED)):
+        case = f"{_KINDS.get(kind, 'whole load')}, published"
         measurements.append(
-            Measurement(
-                case=f"{case}, every byte verified",
-                unit=_UNIT,
-                ours=times.value(verified, _UNIT),
-                peer=times.value(unverified, _UNIT),
-                peer_name="unverified",
-                is_baseline=True,
-                ratio=times.speed_ratio(verified, unverified),
-                promise="tensor-gpu-verified",
-            )
+            _against(times, case, f"published {kind} False", local, "tensor-gpu-published", "local file")
         )
     return measurements
+
+
+def _against(
+    times: Timings, case: str, ours: str, baseline: str, promise: str, baseline_name: str = "unverified"
+) -> Measurement:
+    return Measurement(
+        case=case,
+        unit=_UNIT,
+        ours=times.value(ours, _UNIT),
+        peer=times.value(baseline, _UNIT),
+        peer_name=baseline_name,
+        is_baseline=True,
+        ratio=times.speed_ratio(ours, baseline),
+        promise=promise,
+    )
 
 
 if __name__ == "__main__":

@@ -107,6 +107,8 @@ def test_a_bitmap_of_other_rows_is_corrupt() -> None:
             decode_deletes(deletes, stored_count, data)
     with pytest.raises(CorruptError):
         decode_deletes(Deletes(100, hash="0" * 64), 200, data[:-3])
+    with pytest.raises(CorruptError, match="not a bitmap"):
+        decode_deletes(Deletes(100, hash="0" * 64), 200, b"")
 
 
 def test_scattered_deletes_take_few_bytes() -> None:

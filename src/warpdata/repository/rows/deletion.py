@@ -111,7 +111,7 @@ def decode_deletes(deletes: Deletes, stored_count: int, data: bytes | None) -> D
     assert data is not None, "the caller fetches the blob"
     try:
         bitmap = BitMap.deserialize(data)
-    except (ValueError, MemoryError) as error:
+    except (ValueError, IndexError, MemoryError) as error:  # IndexError: no bytes at all
         raise CorruptError(f"the deleted rows in blob {deletes.hash} are not a bitmap: {error}") from error
     if len(bitmap) != deletes.row_count or (len(bitmap) and bitmap.max() >= stored_count):
         raise CorruptError(
