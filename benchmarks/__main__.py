@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, help=f"smallest number of rounds (default {_DEFAULT_ROUNDS})")
     parser.add_argument("--latency-ms", type=float, default=30.0, help="latency of `cloud` scenarios (default 30)")
     parser.add_argument("--connection-mbps", type=float, help="MB/s of a connection (default: 4 for each core)")
+    parser.add_argument("--skip-s3", action="store_true", help="leave out the cases of scans and filters over S3")
     parser.add_argument("--smoke", action="store_true", help="use tiny data and one round, and store nothing")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed.smoke,
         parsed.latency_ms / 1000,
         None if rate is None else rate * 1e6,
+        parsed.skip_s3,
     )
     for name in selected:
         _run(name, options, as_json=parsed.json)

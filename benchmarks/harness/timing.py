@@ -51,6 +51,8 @@ class RunOptions:
     """Latency of the slow network of `cloud` scenarios."""
     connection_bytes_per_s: float | None = None
     """Bandwidth of each of its connections; None for one that suits the cores."""
+    skips_s3: bool = False
+    """Leave out the cases of `tables` over S3, in which DuckDB takes minutes on many cores."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,11 +80,9 @@ _DETAILED = ("1 row in 200 by a float, all columns", "string equality, one other
 def run(options: RunOptions) -> Outcome:
     paths = make_trips_by_cores(is_smoke=options.is_smoke)
     measurements: list[Measurement] = []
-    with S3Server() as s3:
-        settings = s3.settings(cache_dir=scratch("filter-cache"), mode="remote")
-        for store, cases in ((s3.url("filters"), _CASES), (s3.url("filters-rewritten"), _REWRITTEN)):
-            publish_table(paths, store, settings, rewrite=cases is _REWRITTEN)
-            measurements += _compare("S3", cases, store, settings, settings, options)
+    if not options.skips_s3:
+        measurements += _compare_over_s3(paths, options)
+    settings = Settings(scratch("filter-store").as_uri(), scratch("filter-cache"))
     for cases in (_CASES, _REWRITTEN):
         store = scratch("filter-store").as_uri()
         publish_table(paths, store, settings, rewrite=cases is _REWRITTEN)
@@ -100,6 +98,16 @@ def run(options: RunOptions) -> Outcome:
         measurements=measurements,
         notes=[f"{_NAN_NOTE} {nan_counts}", _CHECKSUM_NOTE],
     )
+
+
+def _compare_over_s3(paths: Sequence[Path], options: RunOptions) -> list[Measurement]:
+    measurements = []
+    with S3Server() as s3:
+        settings = s3.settings(cache_dir=scratch("filter-cache"), mode="remote")
+        for store, cases in ((s3.url("filters"), _CASES), (s3.url("filters-rewritten"), _REWRITTEN)):
+            publish_table(paths, store, settings, rewrite=cases is _REWRITTEN)
+            measurements += _compare("S3", cases, store, settings, settings, options)
+    return measurements
 
 
 def _count_nan(directory: Path, settings: Settings) -> str:

@@ -6,8 +6,9 @@ clock and verifies page checksums; the peers receive the file list and by defaul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from benchmarks.harness.data import make_trips_by_cores, scratch
 from benchmarks.harness.timing import Arm, RunOptions, Timings, format_bytes, interleave
@@ -33,17 +34,14 @@ _PEERS = {"arrow": "pyarrow.dataset", "duckdb": "DuckDB"}
 
 def run(options: RunOptions) -> Outcome:
     paths = make_trips_by_cores(is_smoke=options.is_smoke)
-    with S3Server() as s3:
-        remote_store, settings = s3.url("scan"), s3.settings(cache_dir=scratch("scan-cache"), mode="remote")
-        publish_table(paths, remote_store, settings)
-        remote = interleave(_arms(remote_store, settings, settings), options.rounds)
+    measurements = [] if options.skips_s3 else _measure_s3(paths, options)
     local_store = scratch("scan-store").as_uri()
+    settings = Settings(local_store, scratch("scan-cache"))
     publish_table(paths, local_store, settings)
     local = interleave(_arms(local_store, settings, None), options.rounds)
     size_bytes = sum(shard.byte_size for shard in shards_of(open_table(local_store, settings)))
     scratch("scan-store")
     faster = min(_PEERS, key=local.median_s)
-    measurements = [_measure("S3", remote, arm, size_bytes, f"scan-s3-{arm}") for arm in _PEERS]
     measurements += [
         _measure("local files", local, arm, size_bytes, "scan-local" if arm == faster else "") for arm in _PEERS
     ]
@@ -54,6 +52,15 @@ def run(options: RunOptions) -> Outcome:
         measurements=measurements,
         notes=["The S3 server shares the cores with the readers, so all arms compete with it."],
     )
+
+
+def _measure_s3(paths: Sequence[Path], options: RunOptions) -> list[Measurement]:
+    with S3Server() as s3:
+        store, settings = s3.url("scan"), s3.settings(cache_dir=scratch("scan-cache"), mode="remote")
+        publish_table(paths, store, settings)
+        timings = interleave(_arms(store, settings, settings), options.rounds)
+        size_bytes = sum(shard.byte_size for shard in shards_of(open_table(store, settings)))
+    return [_measure("S3", timings, arm, size_bytes, f"scan-s3-{arm}") for arm in _PEERS]
 
 
 def _arms(store: str, settings: Settings, s3: Settings | None) -> dict[str, Arm]:
