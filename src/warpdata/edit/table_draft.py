@@ -52,6 +52,7 @@ class TableDraft:
         self.name = name
         self.entry = entry
         self._first_free_id = first_free_id
+        self._opened: Table | None = None
 
     @property
     def revision(self) -> int:
@@ -59,8 +60,12 @@ class TableDraft:
         return len(self.entry.changes)
 
     def open(self, *, with_references: bool = False) -> Table:
-        """Open the table as it is now."""
-        return self.workspace.open_table(self.name, self.entry, with_references=with_references)
+        """Open the table as it is now. Without a change in between, it is the same object, with what it has read."""
+        if with_references:
+            return self.workspace.open_table(self.name, self.entry, with_references=True)
+        if self._opened is None or self._opened.entry is not self.entry:
+            self._opened = self.workspace.open_table(self.name, self.entry)
+        return self._opened
 
     def append(self, source: TableInput, progress: Progress = silent) -> StagedTable:
         """Append rows. Files of the user become shards as they are."""
