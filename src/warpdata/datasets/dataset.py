@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from warpdata.datasets.artifacts import draft_references
 from warpdata.datasets.index_access import IndexAccess
 from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, list_blobs, warm_blobs
@@ -348,7 +349,7 @@ class Dataset(IndexAccess, DatasetSearch):
 
         author = author or self._session.settings.author
         options = EditOptions(message, author, self._target_branch(branch), key, progress, new_columns=new_columns)
-        return Edit(self._context, options, self._ref_transform)
+        return Edit(self._context, options, draft_references)
 
     def merge(
         self,

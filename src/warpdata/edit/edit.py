@@ -8,7 +8,7 @@ Implements "Edits" of docs/specs/publish.md.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +27,10 @@ from warpdata.edit.proposal import EditProposal, commit_beside, commit_change
 from warpdata.edit.row_edits import delete_where, update_where, upsert
 from warpdata.edit.table_draft import TableDraft
 from warpdata.edit.table_merge import ColumnRules
-from warpdata.edit.workspace import EditWorkspace, FindTransform
+from warpdata.edit.workspace import EditWorkspace
 from warpdata.errors import BadInputError
 from warpdata.kinds import StageContext, StagedEntry, VersionContext, payload_kind
-from warpdata.kinds.tables import TABLES, StagedTable, TableInput
+from warpdata.kinds.tables import TABLES, SchemaTransform, StagedTable, TableInput
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.reprs import short_repr
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Edit", "EditOptions", "EditSummary", "NewColumns", "transaction_of"]
+
+FindDraftTransform: TypeAlias = Callable[[str, VersionContext], SchemaTransform | None]
+"""Returns the function that types the bound columns of a table as references into a version, such as a draft."""
 
 NewColumns: TypeAlias = Literal["refuse", "null"]
 """What happens to appended rows that lack a column which a commit in between has added."""
@@ -102,11 +105,13 @@ class Edit:
     After the commit, `version` and `commit` name the new head, and `summary` counts the changes.
     """
 
-    def __init__(self, base: VersionContext, options: EditOptions, find_transform: FindTransform) -> None:
+    def __init__(self, base: VersionContext, options: EditOptions, find_transform: FindDraftTransform) -> None:
         check_commit_texts(options.author, options.message)
         self._base = base
         self._options = options
-        self._workspace = EditWorkspace(base.session, find_transform)
+        self._workspace = EditWorkspace(
+            base.session, lambda table: find_transform(table, self._workspace.context(self._manifest()))
+        )
         self._tables: dict[str, TableDraft] = {}
         self._payloads: dict[str, dict[str, Payload]] = {}
         self._indexes = base.manifest.indexes

@@ -181,14 +181,18 @@ def _number(new: NewShard, next_id: int) -> tuple[IdSequence, int]:
 
 
 def _with_types(source: TableInput, schema: pa.Schema) -> TableInput:
-    """Return Python values and pandas frames as Arrow rows with the types of a table, if they fit.
+    """Return Python values and frames as Arrow rows with the types of a table, if they fit.
 
-    Both have one type for all integers and one for all floats. Other sources stay as they are.
+    Numbers of these have 64 bits unless a type was given. Other sources stay as they are.
     """
     import pyarrow as pa
 
     try:
-        if type(source).__module__.partition(".")[0] == "pandas" and hasattr(source, "columns"):
+        library = type(source).__module__.partition(".")[0]
+        if library == "polars" and hasattr(source, "to_arrow"):
+            frame = source.to_arrow()
+            return frame.select(schema.names).cast(schema) if set(frame.column_names) == set(schema.names) else source
+        if library == "pandas" and hasattr(source, "columns"):
             names = pa.Schema.from_pandas(source).names
             return pa.Table.from_pandas(source, schema) if set(names) == set(schema.names) else source
         if isinstance(source, Mapping) and source.keys() == set(schema.names):
