@@ -134,7 +134,7 @@ def test_a_function_of_files_is_not_called_for_rows_whose_files_came_meanwhile()
 
 
 def test_appends_of_threads_and_a_new_column_all_arrive(tmp_path: Path) -> None:
-    """Appends know no column at first. Whoever is refused begins again, with the column if it is there."""
+    """Appends know no column at first. A refused append begins again, with the column."""
     settings = Settings(store_url=(tmp_path / "store").as_uri(), cache_dir=tmp_path / "cache")
     wd.DatasetBuilder("a/b", settings=settings).add_table("main", pa.table({"n": [0]})).publish()
     wrong: list[BaseException] = []

@@ -50,7 +50,7 @@ FindDraftTransform: TypeAlias = Callable[[str, VersionContext], SchemaTransform 
 """Returns the function that types the bound columns of a table as references into a version, such as a draft."""
 
 NewColumns: TypeAlias = Literal["refuse", "null"]
-"""What happens to appended rows that lack a column which a commit in between has added."""
+"""The treatment of appended rows that lack a column which a commit in between has added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class EditOptions:
     time: str | None = None
     """The time of the commit; by default, that of the commit itself."""
     new_columns: NewColumns = "refuse"
-    """What happens to appended rows if a commit in between has added a column: a conflict, or null."""
+    """Appended rows beside a new column of another commit: a conflict, or null."""
 
 
 @dataclass(slots=True)

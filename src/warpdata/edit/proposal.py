@@ -80,7 +80,7 @@ class EditProposal:
     shrunk: Collection[str] | None = None
     """Artifacts that may have lost files; None for all. Rows that refer to others are not checked again."""
     columns: Mapping[str, ColumnRules] = field(default_factory=dict)
-    """What gives rows the columns that a commit in between, or this edit, has added. By table."""
+    """The rules for rows without a column that a commit in between, or this edit, has added. By table."""
     _proposed: dict[str, Manifest] = field(default_factory=dict)
 
     def at(self, placement: Placement) -> Propose:

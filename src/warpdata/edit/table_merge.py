@@ -50,7 +50,7 @@ Resolve: TypeAlias = Callable[[MergeConflict], "Mapping[str, Any] | None"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnRules:
-    """What gives rows of one side the columns that the other side added.
+    """The rules for rows of one side that lack columns of the other side.
 
     `made` are the columns that the other side, an edit, has added, in this order. Without them, their functions are
     not known. With `fills_null`, rows that the other side appended have null in columns that the head has added.
