@@ -41,6 +41,7 @@ SCENARIOS = (
     "episodes.open",
     "episodes.remote_read",
     "episodes.recorder",
+    "episodes.languages",
     "cloud.reads",
     "living.appends",
     "living.edits",
@@ -382,6 +383,13 @@ PROMISES = (
         "episodes.recorder",
         "The 99th percentile of an append stays near the median.",
         Target("<", 10, "time"),
+    ),
+    Promise(
+        "language-speed",
+        "episodes.languages",
+        "Windows and recordings in Go and TypeScript.",
+        Target("≥", 1.0),
+        "Python",
     ),
 )
 
