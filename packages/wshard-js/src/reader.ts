@@ -4,6 +4,7 @@
  */
 
 import { BlockCache } from "./block-cache.js";
+import { listChannels, tickTimesNs, type ChannelInfo } from "./channel-list.js";
 import { decompress } from "./codecs.js";
 import {
   hasChecksums,
@@ -18,9 +19,10 @@ import {
 import { crc32c, prepareDigests, RunningCrc32c } from "./digests.js";
 import { decodeArray, dtypeBytes, product, viewRows, type NdArray } from "./dtypes.js";
 import { BadInputError, CorruptError, LimitExceededError, NotFoundError, UnsupportedError, WShardError } from "./errors.js";
-import { framesBlock, parseFrames, type FrameEntry, type FrameIndex } from "./frame-index.js";
-import { CACHE_BYTES, MAX_FRAME_BYTES, MAX_JSON_BYTES, PIECE_BYTES } from "./limits.js";
-import { findBlockType, type BlockType } from "./block-type.js";
+import { adjacentRuns, framesBlock, parseFrames, type FrameEntry, type FrameIndex } from "./frame-index.js";
+import type { HttpOptions } from "./http.js";
+import { CACHE_BYTES, MAX_FRAME_BYTES, MAX_JSON_BYTES, PIECE_BYTES, READ_COST_BYTES } from "./limits.js";
+import { findBlockType, TIMESTAMPS, type BlockType } from "./block-type.js";
 import { META_BLOCKS, META_EPISODE, parseInfo, stepBytes, type EpisodeInfo } from "./metadata.js";
 import { OpenSource, type Source } from "./source.js";
 import { readChunks, readSeekTable, type SeekTable } from "./seek-table.js";
@@ -28,9 +30,11 @@ import { readChunks, readSeekTable, type SeekTable } from "./seek-table.js";
 export interface OpenOptions {
   /**
    * The memory for windows of each block: 8 MiB by default, and none with 0. All files of a process take 2 GiB at most.
-   * A block of a local file that fits is cached as a whole once windows have read as many bytes as it has.
+   * A block of a local file that fits is cached as a whole once windows have read about as many bytes as it has.
    */
   readonly cacheBytes?: number;
+  /** Headers, credentials and the like, if the file is at an address. */
+  readonly http?: HttpOptions;
 }
 
 /** Opens an episode. Reads the header and the index, nothing else. */
@@ -39,12 +43,12 @@ export async function openWShard(where: Source, options: OpenOptions = {}): Prom
   if (!(cacheBytes >= 0)) {
     throw new BadInputError(`cacheBytes ${cacheBytes} is not valid`);
   }
-  return asEpisode(await readContainer(await OpenSource.open(where), cacheBytes));
+  return asEpisode(await readContainer(await OpenSource.open(where, options.http), cacheBytes));
 }
 
 /** Opens a container of any role. */
-export async function openContainer(where: Source): Promise<WShardFile> {
-  return readContainer(await OpenSource.open(where));
+export async function openContainer(where: Source, http: HttpOptions = {}): Promise<WShardFile> {
+  return readContainer(await OpenSource.open(where, http));
 }
 
 export async function readContainer(source: OpenSource, cacheBytes = 0): Promise<WShardFile> {
@@ -154,6 +158,36 @@ export class WShardFile {
     return parseInfo(blocks);
   }
 
+  /** Lists the channels and series with their types, in the order of the file. */
+  async channels(): Promise<readonly ChannelInfo[]> {
+    return listChannels(this, await this.requireInfo());
+  }
+
+  /**
+   * Returns the times of steps `start` up to `stop` in nanoseconds: those that were recorded, or, at a fixed rate, those
+   * from the first step on.
+   */
+  async timesNs(start: number, stop: number): Promise<BigInt64Array> {
+    const info = await this.requireInfo();
+    if (info.timebase.type === "timestamps_ns") {
+      const { data, dtype } = await this.block(TIMESTAMPS).window(start, stop);
+      if (dtype !== "i64") {
+        throw new UnsupportedError(`block '${TIMESTAMPS}' is declared as ${dtype}, not as i64`);
+      }
+      return data;
+    }
+    checkRows("the episode", info.length, start, stop);
+    return tickTimesNs(info, start, stop);
+  }
+
+  private async requireInfo(): Promise<EpisodeInfo> {
+    const info = await this.info();
+    if (info === null) {
+      throw new CorruptError(`there is no block '${META_EPISODE}'`);
+    }
+    return info;
+  }
+
   /** Reads the frame index of an encoded block; `NotFoundError` if it has none. */
   async frameIndex(block: string): Promise<FrameIndex> {
     const { sizeBytes } = this.block(block).entry;
@@ -187,6 +221,11 @@ export class WShardFile {
       await this.source.close();
     }
   }
+}
+
+/** A frame with its bytes. */
+export interface EncodedFrame extends FrameEntry {
+  readonly data: Uint8Array;
 }
 
 /** One block of an open file. */
@@ -245,26 +284,23 @@ export class BlockReader {
       this.clearCache();
       return null;
     }
-    this.checkRows(start, stop, rows.shape[0]!);
+    checkRows(`block '${this.entry.name}'`, rows.shape[0]!, start, stop);
     return viewRows(rows, start, stop, this.width);
-  }
-
-  private checkRows(start: number, stop: number, rows: number): void {
-    if (!(Number.isInteger(start) && Number.isInteger(stop) && 0 <= start && start <= stop && stop <= rows)) {
-      throw new BadInputError(`rows ${start}…${stop} are not within the ${rows} of '${this.entry.name}'`);
-    }
   }
 
   private async readWindow(start: number, stop: number): Promise<NdArray> {
     const blockType = await this.blockType();
     const { dtype, shape, rows } = blockType;
-    this.checkRows(start, stop, rows);
+    checkRows(`block '${this.entry.name}'`, rows, start, stop);
     const step = stepBytes(blockType);
     const data = await this.slice(start * step, stop * step, this.cache);
     if (this.file.isMemory) {
       await this.map(blockType);
-    } else if (this.file.isLocal && this.cache?.shouldLoadAll(data.length, this.entry.sizeBytes)) {
-      await this.cacheAll(this.cache, blockType);
+    } else if (this.file.isLocal && this.cache !== null) {
+      const readBytes = this.entry.codec === "none" ? Math.max(data.length, READ_COST_BYTES) : data.length;
+      if (this.cache.shouldLoadAll(readBytes, this.entry.sizeBytes)) {
+        await this.cacheAll(this.cache, blockType);
+      }
     }
     return decodeArray(data, dtype, [stop - start, ...shape]);
   }
@@ -304,7 +340,38 @@ export class BlockReader {
 
   /** Returns the bytes of one frame of an encoded block, verified with their own checksum. */
   async frameBytes(entry: FrameEntry): Promise<Uint8Array> {
-    const { offset, sizeBytes, checksum } = entry;
+    return (await this.readEntries([entry]))[0]!.data;
+  }
+
+  /**
+   * Returns the verified frames from which a decoder makes frames `first` to `last`, both included and counted in the order
+   * they are shown. They are in decoding order; adjacent ones are read at once.
+   */
+  async readFrames(index: FrameIndex, first: number, last: number = first): Promise<readonly EncodedFrame[]> {
+    const out: EncodedFrame[] = [];
+    for (const run of adjacentRuns(index.entries.slice(...index.entrySpan(first, last)))) {
+      out.push(...(await this.readEntries(run)));
+    }
+    return out;
+  }
+
+  /** Reads adjacent frames in one range. */
+  private async readEntries(entries: readonly FrameEntry[]): Promise<readonly EncodedFrame[]> {
+    entries.forEach((entry) => this.checkFrame(entry));
+    const [start, last] = [entries[0]!.offset, entries.at(-1)!];
+    const bytes = await this.slice(start, last.offset + last.sizeBytes, this.cache);
+    return entries.map((entry) => {
+      const at = entry.offset - start;
+      // One frame of many owns its bytes, so that keeping it does not keep the others.
+      const data = entries.length === 1 ? bytes : bytes.slice(at, at + entry.sizeBytes);
+      if (crc32c(data) !== entry.checksum) {
+        throw new CorruptError(`the frame at byte ${entry.offset} of block '${this.entry.name}' fails its checksum`);
+      }
+      return { ...entry, data };
+    });
+  }
+
+  private checkFrame({ offset, sizeBytes }: FrameEntry): void {
     const { name, sizeBytes: blockBytes } = this.entry;
     if (sizeBytes > MAX_FRAME_BYTES) {
       throw new LimitExceededError(`a frame of block '${name}' has ${sizeBytes} bytes; the most is ${MAX_FRAME_BYTES}`);
@@ -312,11 +379,6 @@ export class BlockReader {
     if (!(offset >= 0 && sizeBytes >= 0 && offset + sizeBytes <= blockBytes)) {
       throw new CorruptError(`a frame at ${offset}+${sizeBytes} is outside the ${blockBytes} bytes of block '${name}'`);
     }
-    const data = await this.slice(offset, offset + sizeBytes, this.cache);
-    if (crc32c(data) !== checksum) {
-      throw new CorruptError(`the frame at byte ${offset} of block '${name}' fails its checksum`);
-    }
-    return data;
   }
 
   /** Yields the decoded bytes, and verifies the checksum at the end; a compressed block is one piece. */
@@ -396,6 +458,12 @@ export class BlockReader {
         `block '${this.entry.name}' has the checksum ${hex(checksum)} instead of ${hex(promised)}`,
       );
     }
+  }
+}
+
+function checkRows(what: string, rows: number, start: number, stop: number): void {
+  if (!(Number.isInteger(start) && Number.isInteger(stop) && 0 <= start && start <= stop && stop <= rows)) {
+    throw new BadInputError(`rows ${start}…${stop} are not within the ${rows} of ${what}`);
   }
 }
 

@@ -6,7 +6,7 @@
 import { hasFiles, openForReading, translate } from "#platform";
 
 import { BadInputError, CorruptError, LimitExceededError } from "./errors.js";
-import { openHttp } from "./http.js";
+import { openHttp, type HttpOptions } from "./http.js";
 import { HEAD_GUESS_BYTES, READ_NOW_BYTES } from "./limits.js";
 import type { FileHandleLike, OpenFile } from "./platform.js";
 
@@ -40,8 +40,8 @@ export class OpenSource {
     private readonly place: Place,
   ) {}
 
-  static async open(where: Source): Promise<OpenSource> {
-    const [source, place] = await open(where);
+  static async open(where: Source, http: HttpOptions = {}): Promise<OpenSource> {
+    const [source, place] = await open(where, http);
     const bare = new OpenSource(source, new Uint8Array(0), place);
     try {
       return new OpenSource(source, await bare.readRange(0, Math.min(source.size, HEAD_GUESS_BYTES)), place);
@@ -111,10 +111,10 @@ function explain(cause: unknown, start: number, end: number): unknown {
     : cause;
 }
 
-async function open(where: Source): Promise<[source: ByteSource, place: Place]> {
+async function open(where: Source, http: HttpOptions): Promise<[source: ByteSource, place: Place]> {
   if (typeof where === "string" || where instanceof URL) {
     const isHttp = /^https?:/i.test(String(where));
-    return isHttp || !hasFiles ? [await openHttp(where), "http"] : [await openFile(where), "file"];
+    return isHttp || !hasFiles ? [await openHttp(where, http), "http"] : [await openFile(where), "file"];
   }
   // Not instanceof, because the bytes may come from another frame or worker.
   if (ArrayBuffer.isView(where)) {
