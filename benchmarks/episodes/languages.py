@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.formats.wshard.drivers import Driver
+from tests.formats.wshard.golang import build_go
+from tests.formats.wshard.typescript import NODE, build, translated
 
 from benchmarks.harness.data import scratch
 from benchmarks.harness.timing import RunOptions, ScenarioUnavailableError, Timings
 from benchmarks.results import Measurement, Outcome
-from tests.formats.wshard.drivers import Driver
-from tests.formats.wshard.golang import build_go
-from tests.formats.wshard.typescript import NODE, build, translated
 from warpdata.wshard import Channel, Episode, WShardStreamWriter, open_wshard, save_wshard
 
 __all__ = ["run"]
