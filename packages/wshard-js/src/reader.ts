@@ -225,7 +225,8 @@ export class WShardFile {
 
 /** A frame with its bytes. */
 export interface EncodedFrame extends FrameEntry {
-  readonly data: Uint8Array;
+  /** Memory of its own, so that it may be passed to a decoder or a worker. */
+  readonly data: Uint8Array<ArrayBuffer>;
 }
 
 /** One block of an open file. */
@@ -339,7 +340,7 @@ export class BlockReader {
   }
 
   /** Returns the bytes of one frame of an encoded block, verified with their own checksum. */
-  async frameBytes(entry: FrameEntry): Promise<Uint8Array> {
+  async frameBytes(entry: FrameEntry): Promise<Uint8Array<ArrayBuffer>> {
     return (await this.readEntries([entry]))[0]!.data;
   }
 
@@ -362,8 +363,9 @@ export class BlockReader {
     const bytes = await this.slice(start, last.offset + last.sizeBytes, this.cache);
     return entries.map((entry) => {
       const at = entry.offset - start;
-      // One frame of many owns its bytes, so that keeping it does not keep the others.
-      const data = entries.length === 1 ? bytes : bytes.slice(at, at + entry.sizeBytes);
+      // Without a copy only if the bytes are those of this frame alone, and no memory of the caller.
+      const isOwn = entries.length === 1 && !this.file.isShared;
+      const data = isOwn ? (bytes as Uint8Array<ArrayBuffer>) : bytes.slice(at, at + entry.sizeBytes);
       if (crc32c(data) !== entry.checksum) {
         throw new CorruptError(`the frame at byte ${entry.offset} of block '${this.entry.name}' fails its checksum`);
       }

@@ -11,7 +11,7 @@ import type { FrameIndex } from "./frame-index.js";
 export interface DecoderConfig {
   readonly codec: string;
   /** Present if the extradata configures the decoder. */
-  readonly description?: Uint8Array;
+  readonly description?: Uint8Array<ArrayBuffer>;
 }
 
 /** Returns what `VideoDecoder.configure` takes. `UnsupportedError` for images, and for codecs other than these. */
@@ -20,7 +20,7 @@ export function decoderConfig({ codec, extradata }: FrameIndex): DecoderConfig {
     case "h264":
       return h264(extradata);
     case "hevc":
-      return { codec: hevcName(extradata), description: extradata };
+      return { codec: hevcName(extradata), description: extradata.slice() };
     case "av1":
       return { codec: av1Name(extradata) };
     case "vp8":
@@ -34,7 +34,7 @@ export function decoderConfig({ codec, extradata }: FrameIndex): DecoderConfig {
 
 function h264(extradata: Uint8Array): DecoderConfig {
   if (extradata[0] === 1) {
-    return { codec: `avc1.${hex(extradata.subarray(1, 4), 3)}`, description: extradata };
+    return { codec: `avc1.${hex(extradata.subarray(1, 4), 3)}`, description: extradata.slice() };
   }
   // Without avcC, start codes separate the units, and unit 7 begins with the profile and level.
   const at = extradata.findIndex(
