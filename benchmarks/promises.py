@@ -423,6 +423,8 @@ REASONS: Mapping[str, str] = {
     "episodes.remote_read": "The whole file is one request. From a name, warpdata sends six, several of them in "
     "sequence.",
     "episodes.recorder": "h5py receives 64 steps per call, without rewards, validation or a journal.",
+    "episodes.languages": "Node decodes zstd and computes checksums in WebAssembly, Python in C with instructions for "
+    "them.",
     "cloud.reads": "The bare client knows all ranges in advance, and neither verifies nor decodes. warpdata resolves a "
     "name, a manifest, pages and footers first, and begins with 32 requests at a time.",
 }
