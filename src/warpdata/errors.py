@@ -125,6 +125,7 @@ class ErrorKind(StrEnum):
     IMPACT_CHANGED = "impact_changed"
     VERSION_BROKEN = "version_broken"
     INDEX_NOT_FOUND = "index_not_found"
+    NEW_COLUMN = "new_column"
 
 
 class IndexWarning(UserWarning):

@@ -297,3 +297,19 @@ def test_old_shards_are_not_read_and_the_index_in_large_parts(monkeypatch: pytes
     assert seen
     assert not [key for key in seen if key.rpartition("/")[2] in blobs]
     assert len(seen) < 40
+
+
+def test_a_function_reads_files_that_the_same_edit_has_added(tmp_path: Path) -> None:
+    (tmp_path / "3").write_bytes(b"third")
+    opened = publish({"1": b"one", "2": b"second"}, main=pa.table({"file": ["1", "2"]}))
+    with opened.edit() as edit:
+        edit.remove_files("raw", ["1"])
+        edit.add_files("raw", {"1": b"another"})
+        edit.add_files("raw", {"3": tmp_path / "3"})
+        edit.append("main", {"file": ["3"]})
+        edit.add_column("main", "size", lambda batch: [len(ref.read_bytes()) for ref in batch["file"].to_pylist()])
+    newest = reopen(store_of(opened))
+    assert newest.table().to_arrow()["size"].to_pylist() == [7, 6, 5]
+    assert newest.artifact("raw").read("3") == b"third"
+    assert newest.artifact("raw").read("1") == b"another"
+    assert not wd.verify(newest).problems

@@ -79,12 +79,13 @@ def test_data_frames_are_appended_and_upserted() -> None:
     with opened(session).edit() as edit:
         edit.append("main", pd.DataFrame({**frame, "id": [2]}))
         edit.append("main", pl.DataFrame(frame, schema={"id": pl.Int32, "label": pl.String, "x": pl.Float32}))
+        edit.append("main", pl.DataFrame({**frame, "id": [4]}))  # 64 bits
         edit.upsert("main", pd.DataFrame({**frame, "label": ["d"]}), on="id")
         with pytest.raises(SchemaMismatchError, match="'id' is int32"):
             edit.append("main", pd.DataFrame({**frame, "id": [2**40]}))
         with pytest.raises(SchemaMismatchError, match="'more' is only"):
             edit.append("main", pd.DataFrame({**frame, "more": [1]}))
-    assert [(row["id"], row["label"]) for row in rows(session)] == [(1, "a"), (2, "c"), (3, "d")]
+    assert [(row["id"], row["label"]) for row in rows(session)] == [(1, "a"), (2, "c"), (3, "d"), (4, "c")]
 
 
 def test_references_of_another_artifact_are_refused(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ class _Purge:
             remove_lease(self._session.writer, txn_id, self._session.pause)
 
     def _edit(self, dataset: Dataset, options: EditOptions, paths: tuple[str, ...]) -> None:
-        with Edit(dataset.context, options, lambda _: None) as edit:
+        with Edit(dataset.context, options, lambda *_: None) as edit:
             remove_contents(edit, dataset, paths, self._intent.blobs)
 
     def _mark(self, users: BlobUsers) -> None:

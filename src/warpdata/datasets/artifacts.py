@@ -1,4 +1,4 @@
-"""Cache policies for streams that read artifacts."""
+"""Artifacts as streams and edits open them: cache policies, and the references of drafts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from warpdata.kinds import VersionContext
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
+from warpdata.kinds.tables import SchemaTransform
 from warpdata.limits import MEMBER_GAP_BYTES
 from warpdata.session import Session
 from warpdata.storage.cache import TARGET_FRACTION, CachedReader, FetchPolicy, Mode
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from warpdata.datasets.dataset import Dataset
     from warpdata.streaming import OnSelectivity
 
-__all__ = ["for_selection", "open_for_stream"]
+__all__ = ["draft_references", "for_selection", "open_for_stream"]
 
 _DENSE_SHARE = 0.25
 
@@ -80,3 +82,12 @@ def _is_dense(share: float, member_bytes: float) -> bool:
     Either the members are many, or the gaps between them are so small that requests span them.
     """
     return share >= _DENSE_SHARE or (1 - share) * member_bytes <= share * MEMBER_GAP_BYTES
+
+
+def draft_references(table: str, version: VersionContext) -> SchemaTransform | None:
+    """Return the function that types bound columns of a draft as references to files that the draft has."""
+    if not any(bound.table == table for bound in version.manifest.bindings):
+        return None
+    from warpdata.datasets.ref_columns import ref_columns_of  # needs Arrow
+
+    return ref_columns_of(version, table)

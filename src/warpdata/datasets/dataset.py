@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from warpdata.datasets.artifacts import draft_references
 from warpdata.datasets.index_access import IndexAccess
 from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, list_blobs, warm_blobs
@@ -45,7 +46,7 @@ from warpdata.storage.cache import CachedReader, Mode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from warpdata.edit import Compacted, Edit, MergePolicy, SampleDiff
+    from warpdata.edit import Compacted, Edit, MergePolicy, NewColumns, SampleDiff
     from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
     from warpdata.streaming import Collate, RowKeywords, Stream, StreamKeywords, TorchLoader
@@ -248,11 +249,13 @@ class Dataset(IndexAccess, DatasetSearch):
         *,
         num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
+        image_device: str | None = None,
         **keywords: Unpack[RowKeywords],
     ) -> TorchLoader:
         """Stream batches of tensors from worker processes of a PyTorch loader. `shard` is "auto" by default.
 
         `num_workers="auto"` starts workers where more cores are usable than threads keep busy, and memory allows.
+        `image_device="cuda"` decodes JPEGs on that device, with nvJPEG.
         """
         from warpdata.datasets.streaming import StreamRequest, TorchLoader, open_stream, reopen_later
 
@@ -262,7 +265,7 @@ class Dataset(IndexAccess, DatasetSearch):
             keywords["batch_size"] = batch_size
         keywords.setdefault("shard", "auto")
         keywords.setdefault("prefetch", self._session.settings.prefetch)
-        request = StreamRequest.parse(self, table, keywords, collate="torch")
+        request = StreamRequest.parse(self, table, keywords, collate="torch").decoding_on(image_device)
         stream, reopen = open_stream(self, request), reopen_later(self, request)
         return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=self.is_local)
 
@@ -336,17 +339,19 @@ class Dataset(IndexAccess, DatasetSearch):
         author: str | None = None,
         key: str | None = None,
         progress: Progress = silent,
+        new_columns: NewColumns = "refuse",
     ) -> Edit:
         """Begin an edit of this version: `with ds.edit("relabel") as e: …` commits once at the end, or not at all.
 
         The branch is the one that the dataset was opened by. If it has moved on, the edit is merged into its head.
-        With a `key`, the edit is committed at most once, also if the program is started again.
+        With a `key`, the edit is committed at most once, also if the program is started again. If another commit adds
+        a column meanwhile, appended rows have no value for it: "refuse" is a `ConflictError`, "null" stores nulls.
         """
         from warpdata.edit import Edit, EditOptions
 
         author = author or self._session.settings.author
-        options = EditOptions(message, author, self._target_branch(branch), key, progress)
-        return Edit(self._context, options, self._ref_transform)
+        options = EditOptions(message, author, self._target_branch(branch), key, progress, new_columns=new_columns)
+        return Edit(self._context, options, draft_references)
 
     def merge(
         self,

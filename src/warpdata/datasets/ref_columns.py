@@ -18,10 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from warpdata.errors import BadInputError
-from warpdata.kinds.artifacts import REF_CLASSES, Artifact, ArtifactAddress, FileRef, locator_of
+from warpdata.kinds import VersionContext
+from warpdata.kinds.artifacts import ARTIFACTS, REF_CLASSES, Artifact, ArtifactAddress, FileRef, locator_of
 from warpdata.kinds.tables import check_reference_column
 
-__all__ = ["RefColumns", "RefScalar", "RefType"]
+__all__ = ["RefColumns", "RefScalar", "RefType", "ref_columns_of"]
 
 _NAME = "warpdata.ref"
 _CACHED_TYPES = 256
@@ -166,3 +167,9 @@ class RefColumns:
             known = RefType(field.type, address, ref_type, artifact)
             self._types[field.name, field.type] = known
         return known
+
+
+def ref_columns_of(version: VersionContext, table: str) -> RefColumns:
+    """Return the references of a table of a version, which may be a draft of an edit."""
+    bound = (binding for binding in version.manifest.bindings if binding.table == table)
+    return RefColumns({each.column: (ARTIFACTS.open(version, each.artifact), each.ref_type) for each in bound})

@@ -6,7 +6,7 @@ docs/specs/publish.md is the normative text.
 from warpdata.edit.branch_compaction import Compacted, compact_branch, plan_compaction
 from warpdata.edit.branch_merge import MergePlan, MergeRequest, merge_branch, plan_merge
 from warpdata.edit.compaction import CompactionOptions
-from warpdata.edit.edit import Edit, EditOptions, EditSummary, transaction_of
+from warpdata.edit.edit import Edit, EditOptions, EditSummary, NewColumns, transaction_of
 from warpdata.edit.proposal import EditProposal, commit_change
 from warpdata.edit.sample_diff import SampleChange, SampleDiff
 from warpdata.edit.table_merge import MergeConflict
@@ -25,6 +25,7 @@ __all__ = [
     "MergePlan",
     "MergePolicy",
     "MergeRequest",
+    "NewColumns",
     "SampleChange",
     "SampleDiff",
     "commit_change",

@@ -7,7 +7,7 @@ manifest. Implements "Column files" and "Schema changes" of docs/specs/manifest.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +21,7 @@ from warpdata.errors import AlreadyExistsError, BadInputError, ColumnNotFoundErr
 from warpdata.formats.parquet import write_column_file
 from warpdata.kinds.tables import Table, check_column_names
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.primitives.progress import ProgressCounter
+from warpdata.primitives.progress import ProgressCounter, silent
 from warpdata.primitives.suggest import suggest
 from warpdata.query import Expression, project
 from warpdata.repository.manifest import ColumnFile, SchemaChange, Shard, ShardList, TableEntry, iter_shards
@@ -29,7 +29,16 @@ from warpdata.repository.manifest import ColumnFile, SchemaChange, Shard, ShardL
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnFunction", "NewColumn", "add_column", "cast_column", "drop_column", "rename_column"]
+__all__ = [
+    "ColumnFunction",
+    "NewColumn",
+    "add_column",
+    "cast_column",
+    "drop_column",
+    "extend_columns",
+    "null_files",
+    "rename_column",
+]
 
 ColumnFunction: TypeAlias = Callable[[Any], Any]
 """Takes a record batch of Arrow and returns one value for each: an Arrow or NumPy array, or a list."""
@@ -52,16 +61,50 @@ class NewColumn:
     batch_size: int = 1024
     resume_dir: Path | None = None
 
+    def reads(self, column: str) -> bool:
+        """Return whether a Python function gets this column. Expressions see stored values only."""
+        return not isinstance(self.make, Expression) and (self.columns is None or column in self.columns)
 
-def add_column(draft: TableDraft, new: NewColumn, counter: ProgressCounter) -> None:
-    """Compute a column for every row, and add it after the others."""
+
+def add_column(draft: TableDraft, new: NewColumn, counter: ProgressCounter) -> NewColumn:
+    """Compute a column for every row, and add it after the others. Return it with its type."""
     names = _names(draft)
     if not names:
         raise BadInputError(f"table {draft.name!r} has no rows", hint="Append rows first.")
     _check_new_name(draft, new.name, names)
-    table = draft.open(with_references=not isinstance(new.make, Expression))
-    _write_column(draft, table if new.columns is None else table.select(check_column_names(new.columns)), new, counter)
+    made = _write_column(draft, _input_of(draft, new), new, counter)
     _set_names(draft, [*names, new.name])
+    return made
+
+
+def extend_columns(draft: TableDraft, columns: Sequence[NewColumn], indexes: Container[int]) -> None:
+    """Compute columns for the shards at these indexes. All other shards of the draft have them already."""
+    counter = ProgressCounter(silent, "rows", draft.entry.shards.row_count, draft.entry.shards.shard_count)
+    for new in columns:
+        names = list(draft.entry.column_names or ()) or _names(draft)
+        _write_column(draft, _input_of(draft, new), new, counter, indexes)
+        _set_names(draft, [*names, new.name])
+
+
+def null_files(draft: TableDraft, table: Table, columns: pa.Schema, shard: Shard) -> tuple[ColumnFile, ...]:
+    """Write files with columns of nulls for a shard of a table."""
+    import pyarrow as pa
+
+    counter, files = ProgressCounter(silent, "rows", shard.row_count or 0, 1), []
+    for column in columns:
+
+        def make(batch: pa.RecordBatch, kind: pa.DataType = column.type) -> pa.Array:
+            return pa.nulls(batch.num_rows, kind)
+
+        new = NewColumn(column.name, make, None, column.type)
+        files.append(_as_column_file(_column_file(draft, table, new, shard, counter), draft.revision))
+    return tuple(files)
+
+
+def _input_of(draft: TableDraft, new: NewColumn) -> Table:
+    """Return the table with the columns that the function reads."""
+    table = draft.open(with_references=not isinstance(new.make, Expression))
+    return table if new.columns is None else table.select(check_column_names(new.columns))
 
 
 def drop_column(draft: TableDraft, name: str) -> None:
@@ -102,14 +145,17 @@ def cast_column(draft: TableDraft, name: str, wanted: pa.DataType, counter: Prog
     _set_names(draft, names)
 
 
-def _write_column(draft: TableDraft, table: Table, new: NewColumn, counter: ProgressCounter) -> None:
-    """Write a column file for each shard of the draft. `table` has the rows that the function reads.
+def _write_column(
+    draft: TableDraft, table: Table, new: NewColumn, counter: ProgressCounter, indexes: Container[int] | None = None
+) -> NewColumn:
+    """Write a column file for each shard of the draft, or for some. `table` has the rows that the function reads.
 
-    Shards with rows come first: their values decide the type of the column.
+    Shards with rows come first: their values decide the type of the column. Return the column with its type.
     """
     import pyarrow as pa
 
-    listed = list(enumerate(iter_shards(draft.entry.shards, draft.workspace.load_page)))
+    every = enumerate(iter_shards(draft.entry.shards, draft.workspace.load_page))
+    listed = [(index, shard) for index, shard in every if indexes is None or index in indexes]
     changes: dict[int, Shard | None] = {}
     declared = new.type
     for index, shard in sorted(listed, key=lambda item: not item[1].row_count):
@@ -124,10 +170,15 @@ def _write_column(draft: TableDraft, table: Table, new: NewColumn, counter: Prog
                 f"the function for column {new.name!r} gave {found} after {declared}", hint="Pass type=… to choose one."
             )
         declared = declared or found
-        column = ColumnFile(file.blob.hash, file.blob.byte_size, file.footer, draft.revision)
+        column = _as_column_file(file, draft.revision)
         changes[index] = msgspec.structs.replace(shard, files=(*shard.files, column))
         counter.finish_file()
     draft.apply(changes, [])
+    return replace(new, type=declared)
+
+
+def _as_column_file(file: StagedFile, revision: int) -> ColumnFile:
+    return ColumnFile(file.blob.hash, file.blob.byte_size, file.footer, revision)
 
 
 def _column_file(draft: TableDraft, table: Table, new: NewColumn, shard: Shard, counter: ProgressCounter) -> StagedFile:

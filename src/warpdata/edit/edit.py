@@ -8,11 +8,11 @@ Implements "Edits" of docs/specs/publish.md.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from warpdata.edit.column_edits import (
     ColumnFunction,
@@ -26,10 +26,11 @@ from warpdata.edit.index_edits import drop_indexes, rename_indexes
 from warpdata.edit.proposal import EditProposal, commit_beside, commit_change
 from warpdata.edit.row_edits import delete_where, update_where, upsert
 from warpdata.edit.table_draft import TableDraft
-from warpdata.edit.workspace import EditWorkspace, FindTransform
+from warpdata.edit.table_merge import ColumnRules
+from warpdata.edit.workspace import EditWorkspace
 from warpdata.errors import BadInputError
 from warpdata.kinds import StageContext, StagedEntry, VersionContext, payload_kind
-from warpdata.kinds.tables import TABLES, StagedTable, TableInput
+from warpdata.kinds.tables import TABLES, SchemaTransform, StagedTable, TableInput
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.reprs import short_repr
@@ -43,7 +44,13 @@ from warpdata.session import keyed_id
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Edit", "EditOptions", "EditSummary", "transaction_of"]
+__all__ = ["Edit", "EditOptions", "EditSummary", "NewColumns", "transaction_of"]
+
+FindDraftTransform: TypeAlias = Callable[[str, VersionContext], SchemaTransform | None]
+"""Returns the function that types the bound columns of a table as references into a version, such as a draft."""
+
+NewColumns: TypeAlias = Literal["refuse", "null"]
+"""The treatment of appended rows that lack a column which a commit in between has added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,8 @@ class EditOptions:
     label: str | None = None
     time: str | None = None
     """The time of the commit; by default, that of the commit itself."""
+    new_columns: NewColumns = "refuse"
+    """Appended rows beside a new column of another commit: a conflict, or null."""
 
 
 @dataclass(slots=True)
@@ -96,17 +105,20 @@ class Edit:
     After the commit, `version` and `commit` name the new head, and `summary` counts the changes.
     """
 
-    def __init__(self, base: VersionContext, options: EditOptions, find_transform: FindTransform) -> None:
+    def __init__(self, base: VersionContext, options: EditOptions, find_transform: FindDraftTransform) -> None:
         check_commit_texts(options.author, options.message)
         self._base = base
         self._options = options
-        self._workspace = EditWorkspace(base.session, find_transform)
+        self._workspace = EditWorkspace(
+            base.session, lambda table: find_transform(table, self._workspace.context(self._manifest()))
+        )
         self._tables: dict[str, TableDraft] = {}
         self._payloads: dict[str, dict[str, Payload]] = {}
         self._indexes = base.manifest.indexes
         self._bindings = base.manifest.bindings
         self._resume_dirs: list[Path] = []
         self._used_ids: dict[str, int] = {}
+        self._added_columns: dict[str, list[NewColumn]] = {}
         self._is_open = True
         self.summary = EditSummary()
         self.version = base.ref.version
@@ -174,12 +186,14 @@ class Edit:
         Bound columns arrive as references. Other columns are not rewritten. With `resume`, a name of your choice,
         finished parts survive an interruption, and the same call goes on from there. Parts are made again if the rows
         or the code of the function changed. Choose another name if something changed that the function only loads.
+        If others add or change rows before the commit, the column is computed for these rows then.
         """
         draft = self._draft(table)
         names = None if columns is None else ((columns,) if isinstance(columns, str) else tuple(columns))
         resume_dir = self._resume_dir(table, name, resume)
         new = NewColumn(name, make, names, _data_type(type), batch_size, resume_dir)
-        add_column(draft, new, self._counter(draft))
+        made = add_column(draft, new, self._counter(draft))
+        self._added_columns.setdefault(table, []).append(made)
         self._resume_dirs += [] if resume_dir is None else [resume_dir]
         self.summary.columns.append(f"added column {table}.{name}")
 
@@ -262,8 +276,16 @@ class Edit:
         )
         touched = {name for name, draft in self._tables.items() if draft.entry != self._base_table(name)}
         removed_files = {name for name, count in self.summary.files_removed.items() if count}
+        fills_null = options.new_columns == "null"
+        rules = {name: ColumnRules(self._added_columns.get(name, ()), fills_null) for name in self._tables}
         proposal = EditProposal(
-            self._workspace, self._base, self._manifest(), touched, options.progress, shrunk=removed_files
+            self._workspace,
+            self._base,
+            self._manifest(),
+            touched,
+            options.progress,
+            shrunk=removed_files,
+            columns=rules,
         )
         if options.label is None:
             done = commit_change(session, txn, proposal.at)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from warpdata.edit.compaction import merge_tail
 from warpdata.edit.table_draft import TableDraft
+from warpdata.edit.table_merge import ColumnRules
 from warpdata.edit.version_merge import MergePolicy, merge_versions
 from warpdata.edit.workspace import EditWorkspace
 from warpdata.errors import ConflictError
@@ -78,6 +79,8 @@ class EditProposal:
     """Commit also if the version stays the same: the history shows what was merged."""
     shrunk: Collection[str] | None = None
     """Artifacts that may have lost files; None for all. Rows that refer to others are not checked again."""
+    columns: Mapping[str, ColumnRules] = field(default_factory=dict)
+    """The rules for rows without a column that a commit in between, or this edit, has added. By table."""
     _proposed: dict[str, Manifest] = field(default_factory=dict)
 
     def at(self, placement: Placement) -> Propose:
@@ -104,7 +107,7 @@ class EditProposal:
         counters = catalog.forgotten_counters(VersionRef(dataset_id, head.version, head.commit))
         target = current if head.commit == self.base.ref.commit else self._reserve_appended(current, counters)
         sides = (self.base.manifest, target, self.edited)
-        merged = merge_versions(self.workspace, sides, self.policy, is_edit=not self.is_merge)
+        merged = merge_versions(self.workspace, sides, self.policy, is_edit=not self.is_merge, columns=self.columns)
         if merged != current or self.is_merge:
             # Later commits do not look beyond this one, so that every table has to have its counter.
             merged = merged.reserving_ids(counters)
@@ -183,7 +186,7 @@ class EditProposal:
         upload.begin(generations, repair=False)
         for digest, data in pages.items():
             put_page(session, blob_key(digest, generations.get(digest)), data)
-        return replace(placed, generations=generations)
+        return replace(placed, generations=generations) if generations != placed.generations else placed
 
     def _source_generations(self, before: Manifest, after: Manifest, own: Collection[str]) -> dict[str, str]:
         """Return the generations of blobs that come from the edited version: neither from the head nor uploaded now."""

@@ -52,6 +52,7 @@ class TableDraft:
         self.name = name
         self.entry = entry
         self._first_free_id = first_free_id
+        self._opened: Table | None = None
 
     @property
     def revision(self) -> int:
@@ -59,8 +60,12 @@ class TableDraft:
         return len(self.entry.changes)
 
     def open(self, *, with_references: bool = False) -> Table:
-        """Open the table as it is now."""
-        return self.workspace.open_table(self.name, self.entry, with_references=with_references)
+        """Open the table as it is now. Without a change in between, it is the same object, with what it has read."""
+        if with_references:
+            return self.workspace.open_table(self.name, self.entry, with_references=True)
+        if self._opened is None or self._opened.entry is not self.entry:
+            self._opened = self.workspace.open_table(self.name, self.entry)
+        return self._opened
 
     def append(self, source: TableInput, progress: Progress = silent) -> StagedTable:
         """Append rows. Files of the user become shards as they are."""
@@ -176,14 +181,18 @@ def _number(new: NewShard, next_id: int) -> tuple[IdSequence, int]:
 
 
 def _with_types(source: TableInput, schema: pa.Schema) -> TableInput:
-    """Return Python values and pandas frames as Arrow rows with the types of a table, if they fit.
+    """Return Python values and frames as Arrow rows with the types of a table, if they fit.
 
-    Both have one type for all integers and one for all floats. Other sources stay as they are.
+    Numbers of these have 64 bits unless a type was given. Other sources stay as they are.
     """
     import pyarrow as pa
 
     try:
-        if type(source).__module__.partition(".")[0] == "pandas" and hasattr(source, "columns"):
+        library = type(source).__module__.partition(".")[0]
+        if library == "polars" and hasattr(source, "to_arrow"):
+            frame = source.to_arrow()
+            return frame.select(schema.names).cast(schema) if set(frame.column_names) == set(schema.names) else source
+        if library == "pandas" and hasattr(source, "columns"):
             names = pa.Schema.from_pandas(source).names
             return pa.Table.from_pandas(source, schema) if set(names) == set(schema.names) else source
         if isinstance(source, Mapping) and source.keys() == set(schema.names):

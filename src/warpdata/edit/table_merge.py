@@ -8,23 +8,25 @@ ends the merge. Implements "Merging" of docs/specs/publish.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from warpdata.edit.column_edits import NewColumn, extend_columns, null_files
 from warpdata.edit.sample_diff import same_value
 from warpdata.edit.table_draft import NewShard, TableDraft
 from warpdata.edit.workspace import EditWorkspace
-from warpdata.errors import ConflictError
+from warpdata.errors import ConflictError, ErrorKind
 from warpdata.kinds.tables import DifferentRows, RowDiff, Table, diff_rows
 from warpdata.repository.manifest import RowsKey, Shard, TableEntry, differing_shards, iter_located
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["MergeConflict", "Resolve", "merge_table"]
+__all__ = ["ColumnRules", "MergeConflict", "Resolve", "merge_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,18 @@ Resolve: TypeAlias = Callable[[MergeConflict], "Mapping[str, Any] | None"]
 """Returns the row to keep, or None to delete the sample. Raises to end the merge."""
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnRules:
+    """The rules for rows of one side that lack columns of the other side.
+
+    `made` are the columns that the other side, an edit, has added, in this order. Without them, their functions are
+    not known. With `fills_null`, rows that the other side appended have null in columns that the head has added.
+    """
+
+    made: Sequence[NewColumn] = ()
+    fills_null: bool = False
+
+
 @dataclass(frozen=True)
 class _Sides:
     base: Table
@@ -53,20 +67,35 @@ class _Sides:
     other: Table
     on_head: RowDiff
     on_other: RowDiff
+    rules: ColumnRules = field(default_factory=ColumnRules)
+
+    @property
+    def added_on_head(self) -> pa.Schema | None:
+        """The columns that rows of the other side lack; None if there are none."""
+        import pyarrow as pa
+
+        before = set(self.base.schema().names)
+        added = [column for column in self.head.schema() if column.name not in before]
+        return pa.schema(added) if added and not self.head.entry.changes[len(self.base.entry.changes) :] else None
 
 
 def merge_table(
-    workspace: EditWorkspace, name: str, base: TableEntry, head: TableEntry, other: TableEntry, resolve: Resolve
+    workspace: EditWorkspace,
+    name: str,
+    versions: tuple[TableEntry, TableEntry, TableEntry],
+    resolve: Resolve,
+    rules: ColumnRules,
 ) -> TableEntry:
-    """Apply the changes from `base` to `other` to `head`. New rows of `other` get new sample ids.
+    """Apply the changes from the base to the other side to the head. New rows of the other side get new sample ids.
 
     Rows that both sides added are different rows, even if they are equal. Raise `ConflictError` if the columns of both
     sides do not fit together.
     """
+    base, head, other = versions
     if head == other and head.id_counter == base.id_counter:
         return head
     old, mine, theirs = (workspace.open_table(name, entry) for entry in (base, head, other))
-    sides = _Sides(old, mine, theirs, diff_rows(old, mine), diff_rows(old, theirs))
+    sides = _Sides(old, mine, theirs, diff_rows(old, mine), diff_rows(old, theirs), rules)
     draft = TableDraft(workspace, name, _merge_columns(workspace, name, sides), base.id_counter)
     _Merge(draft, sides, resolve).run()
     return draft.entry
@@ -82,6 +111,7 @@ class _Merge:
         self._sides = sides
         self._resolve = resolve
         self._names: list[str] = draft.open().schema().names
+        self._added = sides.added_on_head
         self._dropped = np.empty(0, np.int64)
         """Ids of rows of the other side that the merged version does not take from its shards."""
         self._deleted = np.empty(0, np.int64)
@@ -95,6 +125,8 @@ class _Merge:
         mine, other = self._sides.on_head, self._sides.on_other
         touched = np.union1d(other.removed, other.moved)
         contested = np.intersect1d(touched, np.union1d(mine.removed, mine.moved), assume_unique=True)
+        if self._added is not None:  # changed rows keep the values of columns that only the head has
+            contested = np.union1d(contested, other.moved)
         self._deleted = np.setdiff1d(touched, contested, assume_unique=True)
         self._decide(contested)
         self._apply()
@@ -176,6 +208,9 @@ class _Merge:
         gone = np.setdiff1d(np.arange(stored_count), positions, assume_unique=True)
         ids[gone] = gone  # no reader sees the ids of deleted rows
         plain = msgspec.structs.replace(shard, ids=None, deletes=None, row_count=stored_count)
+        if self._added is not None:
+            nulls = null_files(self._draft, self._sides.other, self._added, plain)
+            plain = msgspec.structs.replace(plain, files=(*plain.files, *nulls))
         return [NewShard(self._draft.without(plain, gone) if len(gone) else plain, ids)]
 
     def _present(self, table: Table, diff: RowDiff, ids: NDArray[np.int64]) -> dict[int, Mapping[str, Any]]:
@@ -183,7 +218,11 @@ class _Merge:
         import numpy as np
 
         left = np.setdiff1d(ids, diff.removed, assume_unique=True)
-        return self._values(table, diff.come.rows_of(left), left) if len(left) else {}
+        if not len(left):
+            return {}
+        # With an added column, the samples are also those that the head left at their place.
+        rows = diff.come.rows_of(left) if self._added is None else table.rows_of(left)
+        return self._values(table, rows, left)
 
     def _values(self, table: Table, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> dict[int, Mapping[str, Any]]:
         return dict(zip(ids.tolist(), table.take(rows).to_pylist(), strict=True))
@@ -201,31 +240,54 @@ def _merge_columns(workspace: EditWorkspace, name: str, sides: _Sides) -> TableE
     files_head, files_other = (_new_files(base, side, workspace) for side in (head, other))
     if (changes_head or files_head) and (changes_other or files_other):
         raise ConflictError(f"both sides changed the columns of table {name!r}", hint="Repeat one of the changes.")
-    for files, changed, rows in (
-        (files_head, changes_head, sides.on_other),
-        (files_other, changes_other, sides.on_head),
-    ):
-        if files and len(rows.come.ids):
-            raise ConflictError(
-                f"one side added a column to table {name!r}, and the other side added or changed rows without it",
-                hint="Repeat the change of the rows on the new version.",
-            )
+    for changed, rows in ((changes_head, sides.on_other), (changes_other, sides.on_head)):
         if changed and len(rows.moved):
             raise ConflictError(
                 f"one side dropped or renamed a column of table {name!r}, and the other side changed rows",
                 hint="Repeat the change of the rows on the new version.",
             )
+    if files_head:
+        _check_rows_beside_columns(name, sides, has_changes=changes_head)
     if not changes_other and not files_other:
         return head
     draft = TableDraft(workspace, name, replace(head, changes=other.changes, schema=other.schema))
     if files_other:
-        changes = {
-            placed.index: msgspec.structs.replace(placed.shard, files=files_other[placed.rows_key])
-            for placed in iter_located(head.shards, workspace.load_page)
-            if placed.rows_key in files_other
-        }
-        draft.apply(changes, [])
+        listed = list(iter_located(head.shards, workspace.load_page))
+        found = {at.index: files_other[at.rows_key] for at in listed if at.rows_key in files_other}
+        missing = {at.index for at in listed if at.index not in found}
+        if missing:
+            _check_functions(name, sides, has_changes=changes_other)
+            draft = TableDraft(workspace, name, head)
+        draft.apply({at: msgspec.structs.replace(listed[at].shard, files=files) for at, files in found.items()}, [])
+        if missing:
+            extend_columns(draft, sides.rules.made, missing)
     return draft.entry
+
+
+def _check_rows_beside_columns(name: str, sides: _Sides, *, has_changes: bool) -> None:
+    """Raise `ConflictError` if new rows of the other side would lack columns that the head has added."""
+    new_rows = sides.on_other.added if not has_changes else sides.on_other.come.ids
+    if not len(new_rows) or (sides.rules.fills_null and not has_changes):
+        return
+    added = ", ".join(repr(column) for column in sides.head.schema().names if column not in sides.base.schema().names)
+    raise ConflictError(
+        f"column {added or 'of another type'} was added to table {name!r} meanwhile, and {len(new_rows):,} new rows "
+        "have no value for it",
+        hint="Append the rows again with the column, or begin the edit with new_columns='null'.",
+        kind=ErrorKind.NEW_COLUMN,
+    )
+
+
+def _check_functions(name: str, sides: _Sides, *, has_changes: bool) -> None:
+    """Raise `ConflictError` if the columns of the other side cannot be computed for new rows of the head."""
+    before, after = sides.base.schema().names, sides.other.schema().names
+    if not has_changes and [*before, *(new.name for new in sides.rules.made)] == after:
+        return
+    raise ConflictError(
+        f"rows were added to table {name!r} or written again meanwhile, and a new column cannot be computed for them",
+        hint="Add the column again on the new version.",
+        kind=ErrorKind.NEW_COLUMN,
+    )
 
 
 def _new_files(base: TableEntry, side: TableEntry, workspace: EditWorkspace) -> dict[RowsKey, Sequence[Any]]:

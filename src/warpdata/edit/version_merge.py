@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from warpdata.edit.sample_diff import same_value
-from warpdata.edit.table_merge import MergeConflict, merge_table
+from warpdata.edit.table_merge import ColumnRules, MergeConflict, merge_table
 from warpdata.edit.workspace import EditWorkspace
 from warpdata.errors import BadInputError, ConflictError, MergeConflictError
 from warpdata.kinds import Side, StageContext, payload_kind
@@ -87,16 +87,17 @@ def merge_versions(
     policy: MergePolicy = "fail",
     *,
     is_edit: bool = False,
+    columns: Mapping[str, ColumnRules] | None = None,
 ) -> Manifest:
     """Return our version with the changes from the base to theirs. `versions` are the base, ours and theirs.
 
     Raise `MergeConflictError` with all conflicts. With `is_edit`, theirs is an edit of the base: its rows are others
-    than ours, even if they are equal.
+    than ours, even if they are equal. `columns` are the rules for new columns, by table.
     """
     base, ours, theirs = versions
     if not callable(policy) and policy not in ("fail", "ours", "theirs"):
         raise BadInputError(f"policy={policy!r} is not 'fail', 'ours', 'theirs' or a function")
-    sides, conflicts = _Sides(workspace, base, ours, theirs, is_edit), _Conflicts(policy)
+    sides, conflicts = _Sides(workspace, base, ours, theirs, is_edit, columns or {}), _Conflicts(policy)
     sections: dict[str, Any] = {}
     for section, entries in ours.sections().items():
         other = theirs.sections()[section]
@@ -126,6 +127,19 @@ class _Sides:
     ours: Manifest
     theirs: Manifest
     is_edit: bool
+    columns: Mapping[str, ColumnRules]
+
+    def column_rules(self, table: str) -> ColumnRules:
+        """Return the rules for a table. A function that reads files which changed meanwhile is not called again."""
+        rules = self.columns.get(table, ColumnRules())
+        stale = {
+            bound.column
+            for bound in self.base.bindings
+            if bound.table == table and self.ours.artifacts.get(bound.artifact) != self.base.artifacts[bound.artifact]
+        }
+        if any(new.reads(column) for new in rules.made for column in stale):
+            return replace(rules, made=())
+        return rules
 
     def entries(self, section: str, name: str) -> list[ManifestEntry | None]:
         return [side.sections()[section].get(name) for side in (self.base, self.ours, self.theirs)]
@@ -151,7 +165,8 @@ def _merge_entry(sides: _Sides, section: str, name: str, conflicts: _Conflicts) 
     if ours == base:
         return theirs
     if isinstance(base, TableEntry) and isinstance(ours, TableEntry) and isinstance(theirs, TableEntry):
-        return merge_table(sides.workspace, name, base, ours, theirs, conflicts.resolve)
+        rules = sides.column_rules(name)
+        return merge_table(sides.workspace, name, (base, ours, theirs), conflicts.resolve, rules)
     if ours == theirs and not (sides.is_edit and isinstance(ours, TableEntry)):
         return ours  # an edit that created a table would lose its rows here
     if isinstance(ours, Payload) and isinstance(theirs, Payload):

@@ -6,6 +6,8 @@ will have, and a reader looks there first. So every step of an edit sees the ste
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +33,7 @@ __all__ = ["EditWorkspace", "FindTransform", "StagedFile"]
 FindTransform: TypeAlias = Callable[[str], SchemaTransform | None]
 """Returns the function that types the bound columns of a table as references."""
 
-_UNCOMMITTED = "uncommitted"
+_drafts = itertools.count()
 
 
 class EditWorkspace:
@@ -42,7 +44,8 @@ class EditWorkspace:
         self.find_transform = find_transform
         self._blobs: dict[str, StagedBlob] = {}
         self._pages: dict[str, bytes] = {}
-        self._reader = _StagedReader(session.reader, lambda: self._staged_store, self._blobs)
+        self._reader = _StagedReader(session.reader, lambda: self._staged_store, self._blobs, self._write_content)
+        self._writing = threading.Lock()
         self._shards = ShardOpener(self._reader)
         self._number = 0
 
@@ -127,10 +130,12 @@ class EditWorkspace:
     def context(self, manifest: Manifest) -> VersionContext:
         """Return a version that may have staged entries, for payload kinds to open.
 
-        It has no version hash, so that nothing takes its entries for those of a committed version.
+        It has no version hash, so that nothing takes its entries for those of another version.
         """
         session = replace(self.session, reader=self._reader, media=None)
-        return VersionContext(session, VersionRef(manifest.dataset_id, _UNCOMMITTED), manifest, self.load_page)
+        return VersionContext(
+            session, VersionRef(manifest.dataset_id, f"uncommitted-{next(_drafts)}"), manifest, self.load_page
+        )
 
     def open_table(self, name: str, entry: TableEntry, *, with_references: bool = False) -> Table:
         transform = self.find_transform(name) if with_references else None
@@ -147,6 +152,16 @@ class EditWorkspace:
         path.rename(target)
         self._blobs[blob.hash] = StagedBlob(target, fingerprint)
         return blob
+
+    def _write_content(self, digest: str) -> None:
+        """Write a blob whose content is made only when it is needed, because a step of the edit reads it."""
+        with self._writing:
+            staged = self._blobs[digest]
+            if staged.content is None:
+                return
+            target = self._staging.path / blob_key(digest)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._blobs[digest] = StagedBlob(target, staged.content.write(target, staged.fingerprint))
 
     def _link(self, staged: StagedBlob) -> None:
         """Make a file of the user readable under the key of its blob."""
@@ -170,8 +185,15 @@ class StagedFile:
 class _StagedReader(ReaderWrapper):
     """Reads staged blobs from the staging directory, and other objects from the wrapped reader."""
 
-    def __init__(self, reader: Reader, staging: Callable[[], Reader], blobs: dict[str, StagedBlob]) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        staging: Callable[[], Reader],
+        blobs: dict[str, StagedBlob],
+        write_content: Callable[[str], None],
+    ) -> None:
         super().__init__(reader)
+        self._write_content = write_content
         self._staging = staging
         self._blobs = blobs
 
@@ -180,8 +202,13 @@ class _StagedReader(ReaderWrapper):
         self._reader = reader
 
     def _home(self, key: str) -> Reader:
-        staged = self._blobs.get(key.rpartition("/")[2])
-        return self._reader if staged is None or staged.content is not None else self._staging()
+        digest = key.rpartition("/")[2]
+        staged = self._blobs.get(digest)
+        if staged is None:
+            return self._reader
+        if staged.content is not None:
+            self._write_content(digest)
+        return self._staging()
 
     def read(self, key: str) -> GetResult:
         return self._home(key).read(key)

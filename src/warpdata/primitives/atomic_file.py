@@ -33,7 +33,7 @@ class AtomicFile:
     ) -> None:
         self.path = path
         self.temporary = temporary or _temporary_beside(path)
-        self._is_durable = is_durable
+        self.is_durable = is_durable
         self.file: BinaryIO = self.temporary.open("x+b")
         self._has_temporary = True
         try:
@@ -82,12 +82,12 @@ class AtomicFile:
                 self._has_temporary = False
 
     def _finish(self) -> None:
-        if self._is_durable:
+        if self.is_durable:
             sync_file(self.file)
         self.file.close()
 
     def _sync_parent(self, sync_parent: bool) -> None:
-        if sync_parent and self._is_durable:
+        if sync_parent and self.is_durable:
             sync_directory(self.path.parent)
 
 

@@ -104,7 +104,7 @@ def _build(
     bindings = tuple(sorted(bound.values(), key=astuple))
     manifest = replace(base, **sections, bindings=bindings, metadata={})
     encode_manifest(manifest)  # raises LimitExceededError if the manifest is too large
-    return BuiltManifest(replace(manifest, metadata=metadata), new_pages)
+    return BuiltManifest(replace(manifest, metadata=metadata) if metadata else manifest, new_pages)
 
 
 def _merge(

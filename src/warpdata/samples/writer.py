@@ -159,7 +159,7 @@ class DatasetWriter:
 
     def _commit(self, batch: SampleBatch, options: EditOptions) -> None:
         dataset = self._dataset
-        with Edit(dataset.context, options, lambda _: None) as edit:
+        with Edit(dataset.context, options, lambda *_: None) as edit:
             for column, files in batch.files.items():
                 artifact = dataset.artifact(self._bindings[column].artifact)
                 artifact.prepare(list(files))

@@ -51,6 +51,8 @@ from warpdata.storage.verified_read import read_verified_chunks
 __all__ = ["OPEN_FILES", "LocalStore", "OpenFile", "retry_without_descriptors"]
 
 _TEMPORARY = ".tmp"
+_UNSYNCED_PREFIX, _UNSYNCED_NAME = "leases/", "/latest.json"
+"""Leases end with the processes of the machine, and a lost hint costs a request. Neither has to survive a power cut."""
 _SMALL_READ_BYTES = 256 * KIB
 """Smaller ranges are copied by one system call, larger ones are mapped."""
 _SHARE = 1 / 8
@@ -243,6 +245,8 @@ class LocalStore:
         make_directories(staged.path.parent)
         if not staged.create(sync_parent=False):
             return False
+        if not staged.is_durable:
+            return True
         try:
             sync_directory(staged.path.parent)
         except OSError as error:
@@ -258,7 +262,8 @@ class LocalStore:
         with self._translated(key, writing=True):
             directory = self._root / _TEMPORARY
             make_directories(directory)
-            with AtomicFile(self._path(key), temporary=directory / secrets.token_hex(16)) as staged:
+            temporary = directory / secrets.token_hex(16)
+            with AtomicFile(self._path(key), temporary=temporary, is_durable=_is_durable(key)) as staged:
                 yield staged
 
     @contextmanager
@@ -366,6 +371,10 @@ def retry_without_descriptors(act: Callable[[], _T]) -> _T:
             raise
     OPEN_FILES.clear()
     return act()
+
+
+def _is_durable(key: str) -> bool:
+    return not key.startswith(_UNSYNCED_PREFIX) and not key.endswith(_UNSYNCED_NAME)
 
 
 def _raise_unless_absent(error: OSError) -> None:

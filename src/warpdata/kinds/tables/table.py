@@ -15,15 +15,15 @@ from warpdata.kinds.tables.columns import check_column_names, check_columns, ret
 from warpdata.kinds.tables.duckdb_relation import relate_files, relate_table
 from warpdata.kinds.tables.edited_shard import TableShard
 from warpdata.kinds.tables.located_rows import ShardRows, find_ids, locate_rows
-from warpdata.kinds.tables.row_access import RowAccess, check_export_size, preview_rows, type_text
+from warpdata.kinds.tables.row_access import preview_rows, type_text
 from warpdata.kinds.tables.row_indexes import IndexedTable, QueryPlan, RowIndexes, explain, is_selective
 from warpdata.kinds.tables.sample import check_sample, encode_strata, sample_bitmaps, sample_strata, sample_uniform
 from warpdata.kinds.tables.scan import Scan, check_counts, match_rows, rebatch, scan_tables, with_lookahead
+from warpdata.kinds.tables.table_export import TableExport
 from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.kinds.tables.take import RowTaker, to_row_numbers
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
-from warpdata.primitives.extras import require
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.reprs import html_table, short_repr
 from warpdata.query import (
@@ -42,8 +42,6 @@ from warpdata.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
-    import polars as pl
     import pyarrow as pa
     from duckdb import DuckDBPyRelation
     from numpy.typing import NDArray
@@ -63,7 +61,7 @@ _INHERITED = ("_stored_schema", "_lookup", "opener")
 
 @check_arguments
 @dataclass(frozen=True)
-class Table(RowAccess):
+class Table(TableExport):
     """Rows of one version. Opening reads nothing; the first call that needs a footer reads one."""
 
     name: str
@@ -141,10 +139,6 @@ class Table(RowAccess):
         clauses = clauses_of(expression)
         bound = [bind_filter(part, self._stored_schema) for part in clauses.row_filters]
         return apply_clauses(self._with(filters=(*self.filters, *bound)), clauses)
-
-    def head(self, n: int = 5) -> pa.Table:
-        """Return the first `n` rows, reading about as many bytes as they need."""
-        return self.to_arrow(limit=n)
 
     def batches(
         self,
@@ -300,49 +294,6 @@ class Table(RowAccess):
 
         return take
 
-    def batch_dicts(
-        self,
-        batch_size: int = 1000,
-        columns: Sequence[str] | str | None = None,
-        shard: tuple[int, int] | str | None = None,
-        limit: int | None = None,
-        prefetch: int | str | None = None,
-    ) -> Iterator[dict[str, list[Any]]]:
-        """Yield batches, like `batches`, as dicts of lists."""
-        for batch in self.batches(batch_size, columns, shard, limit, prefetch):
-            yield batch.to_pydict()
-
-    def to_arrow(self, limit: int | None = None, *, allow_large: bool = False) -> pa.Table:
-        """Read all rows into memory. A large result needs a limit or `allow_large`, else `BadInputError`.
-
-        The size is that of the decoded rows. Without a filter, an estimate may refuse before anything is read.
-        """
-        import pyarrow as pa
-
-        check_counts(1, limit)
-        is_bounded = limit is not None or allow_large
-        if not is_bounded and not self.filters:
-            check_export_size(self.name, self.unfiltered_count, self._estimated_bytes(), "about ")
-        parts, row_count, size_bytes = [pa.Table.from_batches([], self.schema())], 0, 0
-        for part in self.row_groups(limit=limit):
-            row_count, size_bytes = row_count + part.num_rows, size_bytes + part.nbytes
-            if not is_bounded:
-                check_export_size(self.name, row_count, size_bytes, "at least ")
-            parts.append(part)
-        return pa.concat_tables(parts)
-
-    def pandas(self, limit: int | None = None, *, allow_large: bool = False) -> pd.DataFrame:
-        """Read all rows into a pandas frame, like `to_arrow`, with references as they are stored."""
-        require("pandas", purpose="Table.pandas()", extra="pandas")
-        frame: pd.DataFrame = self.raw().to_arrow(limit, allow_large=allow_large).to_pandas()
-        return frame
-
-    def polars(self, limit: int | None = None, *, allow_large: bool = False) -> pl.DataFrame:
-        """Read all rows into a polars frame, like `to_arrow`, with references as they are stored."""
-        polars = require("polars", purpose="Table.polars()", extra="polars")
-        frame: pl.DataFrame = polars.from_arrow(self.raw().to_arrow(limit, allow_large=allow_large))
-        return frame
-
     def duckdb(self) -> DuckDBPyRelation:
         """Return a DuckDB relation over the stored files, for any SQL. Reads no rows yet.
 
@@ -361,17 +312,6 @@ class Table(RowAccess):
         if self.columns is not None:
             relation = relation.project(", ".join(quote_identifier(name) for name in self.columns))
         return relation
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the rows as an Arrow C stream, with references as they are stored: `pa.table(table)` and others.
-
-        Batches are read while the consumer asks for them. A consumer that collects them holds all rows in memory.
-        """
-        import pyarrow as pa
-
-        rows = self.raw()
-        reader = pa.RecordBatchReader.from_batches(rows.schema(), rows.batches())
-        return reader.__arrow_c_stream__(requested_schema)
 
     def group_rows(self) -> int:
         """Return the number of rows of the first row group: an estimate of the least that a read decodes."""

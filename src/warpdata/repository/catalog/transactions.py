@@ -28,7 +28,7 @@ from warpdata.repository.catalog.writes import (
     put_manifest,
     put_named_by_content,
 )
-from warpdata.repository.manifest import Manifest
+from warpdata.repository.manifest import Manifest, version_of
 from warpdata.storage import Reader, Writer
 
 __all__ = [
@@ -171,8 +171,8 @@ def _leave_tombstone(writer: Writer, txn: Transaction, tombstone: Head, pause: P
 
 
 def _write_records(writer: Writer, txn: Transaction, base: Head | None, manifest: Manifest, pause: Pause) -> Head:
-    """Store the manifest and the commit. Readers do not see them before the head."""
-    version = put_manifest(writer, manifest, pause)
+    """Store the manifest and the commit, at the same time. Readers do not see them before the head."""
+    version = version_of(manifest)
     has_parent = base is not None and (base.removed is None or txn.operation == RESTORE)
     record = Commit(
         version=version,
@@ -184,7 +184,10 @@ def _write_records(writer: Writer, txn: Transaction, base: Head | None, manifest
         time=txn.time,
     )
     commit_id, data = encode_commit(record)
-    put_named_by_content(writer, commit_key(txn.dataset_id, commit_id), data, pause)
+    key = commit_key(txn.dataset_id, commit_id)
+    IO_POOL.run_all(
+        [lambda: put_manifest(writer, manifest, pause), lambda: put_named_by_content(writer, key, data, pause)]
+    )
     return Head(base.sequence + 1 if base else 1, commit_id, version, txn.txn_id)
 
 

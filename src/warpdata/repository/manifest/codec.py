@@ -46,6 +46,7 @@ __all__ = [
 ROW_MEMBERS = ("revision", "ids", "deletes", "files", "external")
 """The members of a shard that format 2 adds."""
 
+_VERSION = "version"
 _MAX_COUNT = 2**53
 _TYPES: dict[str, Any] = {
     "revision": int,
@@ -57,8 +58,12 @@ _TYPES: dict[str, Any] = {
 
 
 def version_of(manifest: Manifest) -> str:
-    """Return the version: 64 hex digits, the hash of the content."""
-    return sha256_hex(canonical_json(to_document(manifest, with_uris=False)))
+    """Return the version: 64 hex digits, the hash of the content. Computed once for each manifest."""
+    known = manifest.memo.get(_VERSION)
+    if known is None:
+        known = sha256_hex(canonical_json(to_document(manifest, with_uris=False))).encode()
+        manifest.memo[_VERSION] = known
+    return known.decode()
 
 
 def to_document(manifest: Manifest, *, with_uris: bool) -> dict[str, Json]:

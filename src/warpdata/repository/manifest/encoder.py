@@ -17,14 +17,22 @@ from warpdata.repository.manifest.parse import parse_manifest
 
 __all__ = ["encode_manifest"]
 
+_ENCODED = "encoded"
 _NAME_BYTES = len(',"metadata":')
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the bytes to store. Raise `LimitExceededError` if they exceed the size of a manifest.
 
-    Raise `BadInputError` if a reader could not parse them.
+    Raise `BadInputError` if a reader could not parse them. A manifest is encoded and parsed once.
     """
+    known = manifest.memo.get(_ENCODED)
+    if known is None:
+        known = manifest.memo[_ENCODED] = _encode(manifest)
+    return known
+
+
+def _encode(manifest: Manifest) -> bytes:
     version = version_of(manifest)
     document = {**to_document(manifest, with_uris=True), "version_hash": version}
     encoded = canonical_json(document)

@@ -297,6 +297,8 @@ class Manifest:
     """Free text about the version. It is not part of the version hash."""
     generations: Mapping[str, str] = field(default_factory=dict)
     """The generations of blobs that are not stored under their plain key, by hash."""
+    memo: dict[str, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Results of the encoder. They follow from the other fields, so `replace` begins without them."""
 
     def __repr__(self) -> str:
         named = {section: sorted(entries) for section, entries in self.sections().items() if entries}
