@@ -160,6 +160,12 @@ MAX_NPZ_BYTES = 16 * GIB
 MAX_LEROBOT_FILE_BYTES = 16 * GIB
 
 # Import of other libraries' datasets
-MAX_FOREIGN_INDEX_BYTES = 256 * MIB
+MAX_FOREIGN_INDEX_BYTES = 64 * MIB
+MAX_FOREIGN_VALUE_BYTES = 64 * MIB
+"""JSON inside of one sample. A parsed value takes up to 24 times its bytes."""
+MAX_FOREIGN_EMPTY_LISTS = 1024
+"""Empty lists of one array, which have no bytes to compare their count with."""
+MAX_SAMPLE_SUFFIXES = 1024
+"""Columns that the names of WebDataset members make."""
 MAX_FOREIGN_SHARD_BYTES = 4 * GIB
 """One decompressed shard of MDS or chunk of LitData. Both address bytes by 32 bits."""

@@ -8,6 +8,7 @@ the number of each mutant is written to DIRECTORY before it is decoded, and the 
 from __future__ import annotations
 
 import io
+import os
 import random
 import resource
 import shutil
@@ -22,6 +23,7 @@ import numpy as np
 from tests.formats.convert.test_hdf5 import make_robomimic
 from tests.formats.convert.test_lerobot import foreign
 from tests.kinds.artifacts.media import Scene, encode_test_image, melody, mp3_without_length, sound
+from tests.soak.foreign_sources import ForeignSource, foreign_sources, import_mutant
 from warpdata.conversion import export_npz, import_hdf5, import_lerobot, import_npz
 from warpdata.errors import WarpError
 from warpdata.formats.media import VideoReader, audio_info, decode_audio, image_size, image_to_array
@@ -153,6 +155,25 @@ def decode_one_lerobot(data: bytes, directory: Path) -> object:
         part.write_bytes(valid)
 
 
+IMPORTS: list[tuple[ForeignSource, Path]] = []
+"""The files of all sources of other libraries."""
+
+
+def import_files(directory: Path) -> list[bytes]:
+    """Return each file of each source, with its number in front."""
+    os.environ["WARP_STORE"], os.environ["WARP_CACHE_DIR"] = str(directory / "store"), str(directory / "cache")
+    IMPORTS[:] = [(source, file) for source in foreign_sources(_empty(directory / "sources")) for file in source.files]
+    return [bytes([number]) + file.read_bytes() for number, (_, file) in enumerate(IMPORTS)]
+
+
+def import_one(data: bytes, directory: Path) -> object:
+    source, file = IMPORTS[data[0] % len(IMPORTS) if data else 0]
+    try:
+        return import_mutant(source, file, data[1:])
+    finally:
+        shutil.rmtree(directory / "cache", ignore_errors=True)
+
+
 TARGETS: dict[str, tuple[Callable[[Path], list[bytes]], Decode]] = {
     "image": (image_files, decode_one_image),
     "audio": (audio_files, decode_one_audio),
@@ -160,6 +181,7 @@ TARGETS: dict[str, tuple[Callable[[Path], list[bytes]], Decode]] = {
     "hdf5": (hdf5_files, decode_one_hdf5),
     "npz": (npz_files, decode_one_npz),
     "lerobot": (lerobot_files, decode_one_lerobot),
+    "imports": (import_files, import_one),
 }
 
 

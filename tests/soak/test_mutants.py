@@ -1,4 +1,4 @@
-"""If this fails, a damaged image, audio, video, HDF5, NPZ or LeRobot file ends the process or raises an untyped error.
+"""If this fails, a damaged media file or foreign dataset ends the process, raises an untyped error, or changes rows.
 
 Each decoder runs in a child process, because a crash of a C library cannot be caught. The child has little memory and
 a limit of CPU time for each mutant.

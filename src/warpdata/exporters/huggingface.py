@@ -6,6 +6,7 @@ a label column of text becomes a `ClassLabel`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.exporters.mediafolder import file_name
 from warpdata.exporters.options import ExportBatch, ExportSource, path_field
-from warpdata.exporters.output import ExportDirectory, read_pieces
+from warpdata.exporters.output import ExportDirectory, check_split_count, read_pieces
 from warpdata.formats.huggingface import COLUMN_KEY, NO_LABEL, field_feature
 from warpdata.limits import MIB
+from warpdata.primitives.arrow_buffers import take_rows
 from warpdata.primitives.extras import require
 from warpdata.primitives.outcomes import FieldOutcomes, OutcomeLog
 
@@ -27,6 +29,10 @@ __all__ = ["HuggingFaceExport"]
 
 _SHARD_BYTES = 500 * MIB
 _DEFAULT_SPLIT = "train"
+_LEAVE_OUT = "Leave the column out with columns (--columns), or export to parquet."
+_SPLIT = re.compile(r"\w+(\.\w+)*")
+_MAX_CELL_BYTES = 2**31 - 1
+"""Arrow addresses the bytes of a column by 32 bits."""
 _FEATURE_BY_REF_TYPE = {"image": "Image", "audio": "Audio", "video": "Video"}
 
 
@@ -74,10 +80,11 @@ class HuggingFaceExport:
         rows = 0
         with ExitStack() as stack:
             writers: dict[str, _SplitWriter] = {}
-            for batch in self._source.batches():
+            for batch in self._source.batches(holds_large=True):
                 table = self._convert(batch, features)
                 for split, part in self._by_split(batch, table):
                     if split not in writers:
+                        check_split_count(len(writers), self._source.split)
                         writers[split] = stack.enter_context(_SplitWriter(out, split, table.schema, self._shard_bytes))
                     writers[split].write(part)
                 rows += table.num_rows
@@ -117,7 +124,10 @@ class HuggingFaceExport:
     def _features(self) -> Any:
         """Return the features of the target, in the order of the columns."""
         library, source = self._library, self._source
-        plain = library.Features.from_arrow_schema(_without_metadata(source.schema))
+        try:
+            plain = library.Features.from_arrow_schema(_without_metadata(source.schema))
+        except (ValueError, TypeError) as error:
+            raise BadInputError(f"datasets has no feature for a column: {error}", hint=_LEAVE_OUT) from error
         hidden = {part for label in self._labels.values() for part in (label.texts, label.ids)}
         features: dict[str, Any] = {}
         for field in source.schema:
@@ -161,20 +171,27 @@ class HuggingFaceExport:
                 columns[name] = _embedded(batch, name)
             else:
                 columns[name] = batch.rows.column(name)
-        return self._library.table.table_cast(pa.table(columns), features.arrow_schema)
+        try:
+            return self._library.table.table_cast(pa.table(columns), features.arrow_schema)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise BadInputError(
+                f"rows from {batch.first_row}: datasets cannot convert a column: {error}", hint=_LEAVE_OUT
+            ) from error
 
     def _by_split(self, batch: ExportBatch, table: pa.Table) -> list[tuple[str, pa.Table]]:
         if self._source.split is None:
             return [(_DEFAULT_SPLIT, table)]
+        import pyarrow as pa
+
         rows: dict[str, list[int]] = {}
         for number, split in enumerate(batch.rows.column(self._source.split).to_pylist()):
-            if not isinstance(split, str) or not split.replace(".", "_").replace("_", "a").isalnum():
+            if not isinstance(split, str) or not _SPLIT.fullmatch(split):
                 raise BadInputError(
                     f"row {batch.first_row + number} has split {split!r}, which datasets does not accept",
                     hint="Splits have letters, digits and underscores. Filter, or pass split=False (--no-split).",
                 )
             rows.setdefault(split, []).append(number)
-        return [(split, table.take(numbers)) for split, numbers in rows.items()]
+        return [(split, take_rows(table, pa.array(numbers, pa.int64()))) for split, numbers in rows.items()]
 
 
 class _SplitWriter:
@@ -196,7 +213,7 @@ class _SplitWriter:
         import pyarrow.parquet as pq
 
         if self._writer is None:
-            path = self._out.place(f"data/{self._split}-{self._count:05d}.partial")
+            path = self._out.new_file(f"data/{self._split}-{self._count:05d}.partial")
             self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
             self._count += 1
             self._written_bytes = 0
@@ -250,6 +267,11 @@ def _embedded(batch: ExportBatch, column: str) -> pa.Array:
     for row, (ref, content) in enumerate(pairs, batch.first_row):
         if ref is None or content is None:
             cells.append(None)
+        elif ref.size > _MAX_CELL_BYTES:
+            raise BadInputError(
+                f"row {row}: the file of column {column!r} has {ref.size:,} bytes; the limit is {_MAX_CELL_BYTES:,}",
+                hint="Filter the row out, or export to parquet, which keeps files beside the rows.",
+            )
         else:
             cells.append({"bytes": b"".join(read_pieces(content)), "path": file_name(ref, content, row)})
     return pa.array(cells, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import BadInputError
 from warpdata.exporters.options import Content, ExportBatch, ExportSource, path_field
-from warpdata.exporters.output import ExportDirectory, check_name
+from warpdata.exporters.output import ExportDirectory, check_name, check_split_count
 from warpdata.formats.media import media_suffix, suffix_of
 from warpdata.kinds.artifacts import FileRef
+from warpdata.primitives.arrow_buffers import take_rows
 from warpdata.primitives.outcomes import FieldOutcomes, OutcomeLog
+from warpdata.primitives.paths import fold_path, take_free_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["MediaFolderExport", "file_name", "file_suffix"]
 
 _FILE_NAME = "file_name"
+_METADATA = "metadata.parquet"
 _ROW_ORDER = "row order"
 
 
@@ -39,6 +42,7 @@ class MediaFolderExport:
                 f"column {_FILE_NAME!r} has the name of the column of files", hint="Leave it out with columns."
             )
         self._taken: set[str] = set()
+        self._directories: dict[str, str] = {}
         self._row_count = 0
 
     def outcomes(self) -> FieldOutcomes:
@@ -102,7 +106,8 @@ class MediaFolderExport:
             split = self._directory(splits, number, row, source.split)
             label = self._directory(labels, number, row, source.label)
             directory = "/".join(filter(None, (split, label)))
-            path = self._free_name(directory, file_name(ref, content, row), row)
+            self._taken.add(fold_path(f"{split}/{_METADATA}" if split else _METADATA))
+            path = take_free_path(directory, file_name(ref, content, row), row, self._taken)
             out.write(path, content)
             names.append((split, path.removeprefix(f"{split}/") if split else path))
         return names
@@ -112,16 +117,16 @@ class MediaFolderExport:
             return ""
         value = values[number]
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        return check_name(text, lambda: f"column {column!r} of row {row}")
-
-    def _free_name(self, directory: str, name: str, row: int) -> str:
-        """Return a path that no other row has. File systems that ignore case count as one."""
-        for candidate in (name, f"{row:08d}-{name}"):
-            path = f"{directory}/{candidate}" if directory else candidate
-            if path.casefold() not in self._taken:
-                break
-        self._taken.add(path.casefold())
-        return path
+        name = check_name(text, lambda: f"column {column!r} of row {row}")
+        other = self._directories.setdefault(f"{column}/{fold_path(name)}", name)
+        if other != name or fold_path(name) == _METADATA:
+            fact = f"differs from {other!r} by case or Unicode form only" if other != name else "is a reserved name"
+            role = "label" if column == self._source.label else "split"
+            raise BadInputError(
+                f"column {column!r} of row {row} is {name!r}, which {fact}",
+                hint=f"Some file systems cannot hold both. Pass {role}=False (--no-{role}), or change the rows.",
+            )
+        return name
 
     def _write_metadata(
         self,
@@ -143,9 +148,10 @@ class MediaFolderExport:
             by_split.setdefault(split, []).append(position)
         for split, positions in by_split.items():
             if split not in writers:
-                path = out.place(f"{split}/metadata.parquet" if split else "metadata.parquet")
+                check_split_count(len(writers), self._source.split)
+                path = out.new_file(f"{split}/{_METADATA}" if split else _METADATA)
                 writers[split] = stack.enter_context(pq.ParquetWriter(path, table.schema))
-            writers[split].write_table(table.take(positions))
+            writers[split].write_table(take_rows(table, pa.array(positions, pa.int64())))
 
 
 def file_name(ref: FileRef, content: Content, row: int) -> str:

@@ -82,15 +82,18 @@ class ExportSource:
     split: str | None
     options: ExportOptions = field(default_factory=ExportOptions)
 
-    def batches(self) -> Iterator[ExportBatch]:
-        """Yield rows in order, in batches whose small files fit into memory together."""
+    def batches(self, *, holds_large: bool = False) -> Iterator[ExportBatch]:
+        """Yield rows in order, in batches whose small files fit into memory together.
+
+        `holds_large`: large files are held too, so that a batch has at most one that exceeds the memory.
+        """
         first_row = 0
         for batch in self.table.batches(_BATCH_ROWS):
             refs = {name: batch.column(name).to_pylist() for name in self.ref_types}
             for column in refs.values():
                 _prepare(column)
             stored = plain_rows(batch)
-            for start, stop in _ranges(refs, batch.num_rows):
+            for start, stop in _ranges(refs, batch.num_rows, holds_large=holds_large):
                 part = {name: column[start:stop] for name, column in refs.items()}
                 yield ExportBatch(stored.slice(start, stop - start), part, first_row + start)
             first_row += batch.num_rows
@@ -144,12 +147,12 @@ def _named_column(given: str | bool | None, default: str, schema: pa.Schema) -> 
     return given
 
 
-def _ranges(refs: dict[str, list[FileRef | None]], row_count: int) -> Iterator[tuple[int, int]]:
-    """Cut rows so that the small files of a range fit into memory."""
+def _ranges(refs: dict[str, list[FileRef | None]], row_count: int, *, holds_large: bool) -> Iterator[tuple[int, int]]:
+    """Cut rows so that the files that a range holds fit into memory."""
     start, held = 0, 0
     for row in range(row_count):
         sizes = [column[row].size for column in refs.values() if column[row] is not None]  # type: ignore[union-attr]
-        size = sum(size for size in sizes if size <= _LARGE_BYTES)
+        size = sum(size for size in sizes if holds_large or size <= _LARGE_BYTES)
         if held + size > _HELD_BYTES and row > start:
             yield start, row
             start, held = row, 0

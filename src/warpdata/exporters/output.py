@@ -19,11 +19,12 @@ from warpdata.primitives.atomic_file import staged_path
 from warpdata.primitives.paths import check_path
 from warpdata.primitives.progress import ProgressCounter
 
-__all__ = ["ExportDirectory", "check_name", "check_target", "new_directory", "read_pieces"]
+__all__ = ["ExportDirectory", "check_name", "check_split_count", "check_target", "new_directory", "read_pieces"]
 
 _PIECE_BYTES = 4 * MIB
 _UNSAFE = re.compile(r"[/\\\0]|^\.{1,2}$|^$")
 _MAX_NAME_BYTES = 200
+_MAX_SPLITS = 256
 
 
 def check_target(folder: str | Path) -> Path:
@@ -78,7 +79,21 @@ class ExportDirectory:
                 kind=ErrorKind.INVALID_NAME,
             )
         path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise BadInputError(
+                f"the export: {name!r} needs a directory where another file is", hint="Filter one of them out."
+            ) from error
+        except OSError as error:
+            raise StorageError(f"the export: {name!r} cannot be written: {error.strerror or error}") from error
+        return path
+
+    def new_file(self, name: str) -> Path:
+        """Return the path of a file that another library will write. `BadInputError` if the name is taken."""
+        path = self.place(name)
+        if path.exists():
+            raise BadInputError(f"the export has two files with the name {name!r}", hint="Change or filter the rows.")
         return path
 
     def write(self, name: str, content: Content) -> None:
@@ -89,8 +104,12 @@ class ExportDirectory:
                 for piece in read_pieces(content):
                     file.write(piece)
                     self.counter.add_bytes(len(piece))
-        except FileExistsError as error:
+        except (FileExistsError, IsADirectoryError) as error:
             raise BadInputError(f"the export has two files with the name {name!r}", hint="Filter one out.") from error
+        except OSError as error:
+            if isinstance(error, WarpError):
+                raise
+            raise StorageError(f"the export: {name!r} cannot be written: {error.strerror or error}") from error
         self.counter.finish_file()
 
 
@@ -102,6 +121,15 @@ def read_pieces(content: Content) -> Iterator[bytes]:
     with content.open() as file:
         while piece := file.read(_PIECE_BYTES):
             yield piece
+
+
+def check_split_count(count: int, column: str | None) -> None:
+    """Raise `BadInputError` if there are `count` splits and one more comes: each has an open file."""
+    if count >= _MAX_SPLITS:
+        raise BadInputError(
+            f"column {column!r} has more than {_MAX_SPLITS} values, and each would be a split",
+            hint="Pass split=False (--no-split), or name another column.",
+        )
 
 
 def check_name(value: object, what: Callable[[], str]) -> str:

@@ -13,7 +13,7 @@ from warpdata.errors import BadInputError
 from warpdata.exporters.options import ExportBatch, ExportSource
 from warpdata.exporters.output import ExportDirectory
 from warpdata.formats.parquet import WriteOptions, write_parquet
-from warpdata.kinds.artifacts import FileRef
+from warpdata.kinds.artifacts import FileRef, Locator
 from warpdata.primitives.outcomes import FieldOutcomes, OutcomeLog
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ParquetExport:
     def _batches(self, out: ExportDirectory) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        written: set[str] = set()
+        written: dict[str, Locator] = {}
         for batch in self._source.batches():
             self._row_count += batch.rows.num_rows
             columns = dict(zip(batch.rows.schema.names, batch.rows.columns, strict=True))
@@ -67,7 +67,9 @@ class ParquetExport:
             yield pa.RecordBatch.from_arrays(list(columns.values()), schema=self._schema)
 
 
-def _write_files(batch: ExportBatch, column: str, out: ExportDirectory, written: set[str]) -> list[str | None]:
+def _write_files(
+    batch: ExportBatch, column: str, out: ExportDirectory, written: dict[str, Locator]
+) -> list[str | None]:
     """Write the files of a column, each member once, and return their paths below the artifact's directory."""
     paths: list[str | None] = []
     for ref, content in zip(batch.refs[column], batch.contents(column), strict=True):
@@ -78,7 +80,8 @@ def _write_files(batch: ExportBatch, column: str, out: ExportDirectory, written:
         name = f"{ref.artifact.name}/{path}"
         if name not in written:
             out.write(name, content)
-            written.add(name)
+        if written.setdefault(name, ref.locator) != ref.locator:
+            raise BadInputError(f"two different files of column {column!r} would be {name!r}", hint="Leave one out.")
         paths.append(path)
     return paths
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from warpdata.errors import BadInputError
 from warpdata.exporters.mediafolder import file_suffix
 from warpdata.exporters.options import Content, ExportBatch, ExportSource, path_field
-from warpdata.exporters.output import ExportDirectory, check_name
+from warpdata.exporters.output import ExportDirectory, check_name, check_split_count
 from warpdata.formats.huggingface import CLASS_NAMES_KEY
 from warpdata.formats.media import REF_TYPE_BY_SUFFIX
 from warpdata.kinds.artifacts import FileRef, check_member_path
@@ -102,6 +102,7 @@ class WebDatasetExport:
                     if self._has_key:
                         keys.add(key)
                     if split not in tars:
+                        check_split_count(len(tars), self._source.split)
                         tars[split] = stack.enter_context(_TarSeries(out, split, self._shard_bytes))
                     tars[split].add(key, parts)
                     rows += 1
@@ -173,13 +174,19 @@ class _SuffixNames:
     taken: frozenset[str]
 
     def is_suffix(self, column: str) -> bool:
-        return column.lower() == column and column.rpartition(".")[2] in REF_TYPE_BY_SUFFIX
+        return column.lower() == column and "/" not in column and column.rpartition(".")[2] in REF_TYPE_BY_SUFFIX
 
     def of(self, column: str, ref: FileRef, content: Content) -> str:
         if self.is_suffix(column):
             return column
         suffix = file_suffix(ref, content)
-        return suffix if len(self.columns) == 1 and suffix not in self.taken else f"{column.lower()}.{suffix}"
+        if len(self.columns) == 1 and suffix not in self.taken:
+            return suffix
+        if "/" in column:
+            raise BadInputError(
+                f"column {column!r} cannot be a suffix: a slash begins a directory", hint="Leave the column out."
+            )
+        return f"{column.lower()}.{suffix}"
 
 
 class _TarSeries:
@@ -200,7 +207,7 @@ class _TarSeries:
 
     def open(self) -> tarfile.TarFile:
         if self._tar is None:
-            self._path = self._out.place(next(self._names))
+            self._path = self._out.new_file(next(self._names))
             self._tar = tarfile.open(self._path, "x", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - closed by `add`
         return self._tar
 

@@ -6,6 +6,7 @@ Parquet files in the staging directory; contents go to a `MediaSpool`. Memory ho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -173,9 +174,9 @@ class _PartWriter:
                 fields.append(column.with_type(_storage_type(column.type)))
         if self._has_split:
             fields.append(pa.field("split", pa.string()))
-        names = [column.name for column in fields]
-        for name in names:
-            if names.count(name) > 1:
+        counts = Counter(column.name for column in fields)
+        for name, count in counts.items():
+            if count > 1:
                 raise SchemaMismatchError(
                     f"the import makes two columns {name!r}", hint="Rename the column in the source."
                 )
@@ -223,7 +224,7 @@ class _PartWriter:
             content, given = cell
             if content is None:
                 assert given is not None, "a cell has bytes or a path"
-                content = self._files.read(given, f"{part.where}, row {number}, column {name!r}")
+                content = self._files.find(given, f"{part.where}, row {number}, column {name!r}")
             paths.append(self._spools[name].add(content, given, part.split or "", number))
         return pa.array(paths, pa.string())
 

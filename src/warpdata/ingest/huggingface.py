@@ -25,7 +25,7 @@ from warpdata.formats.huggingface import (
     Features,
     schema_features,
 )
-from warpdata.formats.parquet import plain_rows
+from warpdata.formats.parquet import describe_parquet, plain_rows
 from warpdata.ingest.foreign_table import (
     ColumnRule,
     ForeignSource,
@@ -39,7 +39,14 @@ from warpdata.ingest.foreign_table import (
 )
 from warpdata.ingest.media_spool import is_media_type
 from warpdata.ingest.options import OnReport, Packing, log_report
-from warpdata.ingest.source_files import check_file_name, list_files, read_json, source_errors, split_order
+from warpdata.ingest.source_files import (
+    check_file_name,
+    check_listed_once,
+    list_files,
+    read_json,
+    source_errors,
+    split_order,
+)
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.paths import check_path
 from warpdata.publish import DatasetBuilder
@@ -128,6 +135,7 @@ def _read_directory(folder: Path) -> _Found:
         listed = read_json(folder / "dataset_dict.json").get("splits")
         if not isinstance(listed, list) or not listed or not all(isinstance(name, str) for name in listed):
             raise InvalidSourceError(f"{folder / 'dataset_dict.json'} lists no splits")
+        check_listed_once(listed, folder / "dataset_dict.json")
         found = [_read_saved(folder / check_file_name(name, folder / "dataset_dict.json"), name) for name in listed]
         return str(folder), [part for part, _ in found], {k: v for _, features in found for k, v in features.items()}
     if (folder / "state.json").is_file():
@@ -151,15 +159,18 @@ def _read_saved(folder: Path, split: str | None) -> tuple[SourcePart, Features]:
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
         raise InvalidSourceError(f"{state_path} has no list _data_files")
     files = [folder / check_file_name(item.get("filename"), state_path) for item in listed]
+    check_listed_once((file.name for file in files), state_path)
     info = folder / "dataset_info.json"
     given = read_json(info).get("features") if info.is_file() else None
+    if not isinstance(given, dict | None):
+        raise InvalidSourceError(f"{info} has features of a {type(given).__name__}, not an object")
     if not files:
         return SourcePart(split, pa.schema([]), list, str(folder)), given or {}
     for file in files:
         _check_stream_end(file)
     with source_errors(files[0]), pa.memory_map(str(files[0])) as raw:
         schema = pa.ipc.open_stream(raw).schema
-    features = given if isinstance(given, dict) else schema_features(schema, files[0])
+    features = schema_features(schema, files[0]) if given is None else given
     return SourcePart(split, schema, partial(_saved_batches, files, schema), str(folder)), features
 
 
@@ -194,6 +205,8 @@ def _read_parquet(folder: Path) -> _Found:
     import pyarrow.parquet as pq
 
     files = list_files(folder, (".parquet",))
+    for file in files:  # Arrow ends the process at some damaged footers
+        describe_parquet(file)
     splits = [_split_of(file, folder) for file in files]
     groups: dict[str | None, list[Path]] = {}
     for file, split in zip(files, splits, strict=True):

@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any
 from warpdata.errors import InvalidSourceError, UnsupportedError
 from warpdata.formats.media import REF_TYPE_BY_SUFFIX
 from warpdata.ingest.foreign_table import ImportTarget, Splits
-from warpdata.ingest.litdata_chunk import Chunk, decode_nested, read_samples
+from warpdata.ingest.litdata_chunk import Chunk, nested_text, read_samples
 from warpdata.ingest.options import OnReport, Packing, log_report
 from warpdata.ingest.sample_columns import (
     SampleColumn,
     decode_array,
     decode_list,
     decode_raw_image,
-    json_text,
     refuse_pickle,
 )
 from warpdata.ingest.sample_shards import SampleSet, add_samples
-from warpdata.ingest.source_files import check_file_name, read_json, source_errors
+from warpdata.ingest.source_files import check_file_name, check_listed_once, read_json, source_errors
 from warpdata.primitives.arguments import check_arguments
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
@@ -105,6 +104,7 @@ def _read_index(directory: Path) -> tuple[list[Chunk], list[SampleColumn]]:
         name = check_file_name(entry["filename"], f"{path}, chunk {number}")
         algorithm = str(compression).partition(":")[0] if compression else None
         chunks.append(Chunk(directory / name, int(entry["chunk_size"]), algorithm))
+    check_listed_once((chunk.path.name for chunk in chunks), path)
     names = _leaf_names(config.get("data_spec"), path)
     formats = config.get("data_format")
     if not isinstance(formats, list) or len(formats) != len(names):
@@ -118,8 +118,7 @@ def _leaf_names(text: Any, path: Path) -> list[str]:
     if not isinstance(spec, list) or len(spec) != 2:
         raise InvalidSourceError(f"{path} has a data_spec of an unknown kind")
     names = [".".join(keys) or "value" for keys in _walk(spec[1], (), path)]
-    if len(set(names)) != len(names):
-        raise InvalidSourceError(f"{path}: two leaves have the name {next(n for n in names if names.count(n) > 1)!r}")
+    check_listed_once(names, f"{path}, data_spec")
     return names
 
 
@@ -150,7 +149,7 @@ def _column(name: str, given: str, path: Path) -> SampleColumn:
     plain: dict[str, tuple[pa.DataType, Any]] = {
         "str": (pa.string(), _text),
         "text": (pa.string(), _text),
-        "bool": (pa.bool_(), lambda data: data[0] != 0),
+        "bool": (pa.bool_(), lambda data: struct.unpack("<?", data)[0]),
         "int": (pa.int64(), lambda data: struct.unpack("<q", data)[0]),
         "float": (pa.float64(), lambda data: struct.unpack("<d", data)[0]),
         "bytes": (pa.binary(), bytes),
@@ -158,7 +157,7 @@ def _column(name: str, given: str, path: Path) -> SampleColumn:
     if kind in plain:
         return SampleColumn(name, *plain[kind])
     if kind == "json":
-        return SampleColumn(name, pa.string(), lambda data: json_text(decode_nested(data)), how="as JSON text")
+        return SampleColumn(name, pa.string(), nested_text, how="as JSON text")
     if kind in _MEDIA or kind in _FILES:
         ref_type = _MEDIA.get(kind) or REF_TYPE_BY_SUFFIX.get(option, "file")
         return SampleColumn(name, None, bytes, ref_type)

@@ -21,7 +21,7 @@ from warpdata.ingest.foreign_table import ImportTarget, Splits
 from warpdata.ingest.options import OnReport, Packing, log_report
 from warpdata.ingest.sample_columns import SampleColumn, decode_array, decode_list, decode_raw_image, refuse_pickle
 from warpdata.ingest.sample_shards import SampleSet, add_samples, cut_fields, expand, read_offsets, unpack_samples
-from warpdata.ingest.source_files import check_file_name, read_json, source_errors
+from warpdata.ingest.source_files import check_file_name, check_listed_once, read_bytes, read_json, source_errors
 from warpdata.limits import MAX_FOREIGN_SHARD_BYTES
 from warpdata.primitives.arguments import check_arguments
 from warpdata.publish import DatasetBuilder
@@ -42,7 +42,23 @@ _ARRAY_DTYPES = {
     64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
 _HASHES = {
-    **{name: getattr(hashlib, name) for name in ("sha1", "sha224", "sha256", "sha384", "sha512", "md5", "blake2b")},
+    **{
+        name: getattr(hashlib, name)
+        for name in (
+            "sha1",
+            "sha224",
+            "sha256",
+            "sha384",
+            "sha512",
+            "sha3_224",
+            "sha3_256",
+            "sha3_384",
+            "sha3_512",
+            "md5",
+            "blake2b",
+            "blake2s",
+        )
+    },
     **{name: getattr(xxhash, name) for name in ("xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128")},
 }
 
@@ -108,6 +124,7 @@ def _read_index(directory: Path) -> list[_Shard]:
             shards.append(_parse_shard(entry, directory, where))
         if (shards[0].names, shards[0].encodings) != (shards[-1].names, shards[-1].encodings):
             raise InvalidSourceError(f"{where} has other columns or encodings than shard 0")
+    check_listed_once((shard.raw.path.name for shard in shards), path)
     return shards
 
 
@@ -115,23 +132,36 @@ def _parse_shard(entry: Mapping[str, Any], directory: Path, where: str) -> _Shar
     if entry["format"] != "mds":
         raise UnsupportedError(f"{where} has format {entry['format']!r}", hint="Only shards of format mds are read.")
     names, encodings, sizes = (tuple(entry[f"column_{key}"]) for key in ("names", "encodings", "sizes"))
-    if not len(names) == len(encodings) == len(sizes) or not all(isinstance(name, str) for name in names):
+    if not len(names) == len(encodings) == len(sizes):
         raise InvalidSourceError(f"{where} has {len(names)} columns, {len(encodings)} encodings and {len(sizes)} sizes")
+    for text in (*names, *encodings):
+        if not isinstance(text, str):
+            raise InvalidSourceError(f"{where} has {text!r} among the names and encodings of its columns")
     packed = entry.get("zip_data")
     return _Shard(
         names,
         encodings,
-        tuple(None if size is None else int(size) for size in sizes),
+        tuple(None if size is None else _count(size, "a column size", where) for size in sizes),
         _parse_file(entry["raw_data"], directory, where),
         None if packed is None else _parse_file(packed, directory, where),
         str(entry["compression"]).partition(":")[0] if entry.get("compression") else None,
-        int(entry["samples"]),
+        _count(entry["samples"], "samples", where),
     )
 
 
 def _parse_file(entry: Mapping[str, Any], directory: Path, where: str) -> _File:
     name = check_file_name(entry["basename"], where)
-    return _File(directory / name, int(entry["bytes"]), dict(entry.get("hashes") or {}))
+    hashes = dict(entry.get("hashes") or {})
+    unknown = hashes.keys() - _HASHES.keys()
+    if unknown:
+        raise UnsupportedError(f"{where}: {name} has a hash of the unknown kind {min(unknown)!r}")
+    return _File(directory / name, _count(entry["bytes"], "bytes", where), hashes)
+
+
+def _count(value: object, what: str, where: str) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise InvalidSourceError(f"{where} has {value!r} as {what}, which is not a count")
+    return value
 
 
 def _columns(shard: _Shard) -> list[SampleColumn]:
@@ -210,7 +240,7 @@ def _fields(sample: memoryview, fixed: Sequence[int | None], place: str) -> list
     return cut_fields(sample[start:], [size or next(written) for size in fixed], place)
 
 
-def _load(shard: _Shard) -> bytes:
+def _load(shard: _Shard) -> bytes | bytearray:
     """Return the bytes of a shard, decompressed if only the compressed file is there, and compared with the index."""
     if shard.raw.path.exists() or shard.packed is None or shard.compression is None:
         return _read(shard.raw)
@@ -222,15 +252,14 @@ def _load(shard: _Shard) -> bytes:
 def _read(file: _File) -> bytes:
     if file.size_bytes > MAX_FOREIGN_SHARD_BYTES:
         raise InvalidSourceError(f"{file.path}: {file.size_bytes:,} bytes are more than {MAX_FOREIGN_SHARD_BYTES:,}")
-    with source_errors(file.path), file.path.open("rb") as raw:
-        data = raw.read(file.size_bytes + 1)
+    data = read_bytes(file.path, MAX_FOREIGN_SHARD_BYTES)
     _check(data, file, file.path)
     return data
 
 
-def _check(data: bytes, file: _File, where: Path) -> None:
+def _check(data: bytes | bytearray, file: _File, where: Path) -> None:
     if len(data) != file.size_bytes:
-        raise InvalidSourceError(f"{where} has {len(data):,} bytes or more, and the index says {file.size_bytes:,}")
+        raise InvalidSourceError(f"{where} has {len(data):,} bytes, and the index says {file.size_bytes:,}")
     for name, expected in file.hashes.items():
-        if name in _HASHES and _HASHES[name](data).hexdigest() != expected:
+        if _HASHES[name](data).hexdigest() != expected:
             raise InvalidSourceError(f"{where} differs from its {name} in the index")

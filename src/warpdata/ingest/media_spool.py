@@ -7,6 +7,7 @@ that memory holds only paths and offsets, and the disk no file for each image.
 from __future__ import annotations
 
 import re
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from warpdata.errors import InvalidSourceError, StorageError
 from warpdata.formats.media import media_suffix, ref_type_of, suffix_of
 from warpdata.kinds.artifacts import FileRange
+from warpdata.primitives.paths import take_free_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +24,7 @@ __all__ = ["MediaFiles", "MediaSpool", "artifact_name", "is_media_type", "media_
 
 _PORTABLE_NAME = re.compile(r"[\w .()+,=@%~-]+", re.ASCII)
 _MAX_NAME_LENGTH = 120
+_HEAD_BYTES = 64
 
 
 def artifact_name(column: str) -> str:
@@ -50,26 +53,39 @@ class MediaFiles:
     def __init__(self, root: Path | None) -> None:
         self._root = None if root is None else root.expanduser().resolve()
 
-    def read(self, path: str, where: str) -> bytes:
-        """Return the content. `InvalidSourceError` for a path outside of the root, and for a URL."""
+    def find(self, path: str, where: str) -> FileRange:
+        """Return the file. `InvalidSourceError` for a path outside of the root, for a URL, and for other than files."""
         if self._root is None or "://" in path:
             raise InvalidSourceError(
                 f"{where}: the row has no bytes, only the path {path!r}",
                 hint="Pass media_root=DIRECTORY (--media-root) to read files inside of that directory.",
             )
-        found = (self._root / path).resolve()
+        found = self._resolve(path, where)
         if not found.is_relative_to(self._root):
             raise InvalidSourceError(
                 f"{where}: {path!r} is outside of {self._root}", hint="Pass another media_root (--media-root)."
             )
         try:
-            return found.read_bytes()
+            status = found.stat()
         except OSError as error:
             raise InvalidSourceError(f"{where}: {found} cannot be read: {error.strerror or error}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidSourceError(f"{where}: {found} is not a regular file")
+        return FileRange(found, 0, status.st_size)
+
+    def _resolve(self, path: str, where: str) -> Path:
+        assert self._root is not None, "checked by the caller"
+        try:
+            return (self._root / path).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise InvalidSourceError(f"{where}: {path!r} is not a path: {error}") from error
 
 
 class MediaSpool:
-    """Appends contents to one file and names each member: by its file name if that is free, or else by its row."""
+    """Appends contents to one file and names each member: by its file name if that is free, or else by its row.
+
+    A content that is a file already stays there.
+    """
 
     def __init__(self, path: Path, ref_type: str) -> None:
         self._path = path
@@ -94,8 +110,12 @@ class MediaSpool:
     def members(self) -> dict[str, FileRange]:
         return self._members
 
-    def add(self, content: bytes | memoryview, name: str | None, prefix: str, row: int) -> str:
+    def add(self, content: bytes | memoryview | FileRange, name: str | None, prefix: str, row: int) -> str:
         """Append a content and return its member path. `prefix` is a directory of the artifact, or ""."""
+        if isinstance(content, FileRange):
+            path = self._member_path(_head(content), name, prefix, row)
+            self._members[path] = content
+            return path
         path = self._member_path(content, name, prefix, row)
         try:
             self._file.write(content)
@@ -114,13 +134,17 @@ class MediaSpool:
             suffix = media_suffix(content) or (suffix_of(base) if base is not None else "")
             stem = f"{row:08d}" if base is None else base.rpartition(".")[0] or base
             base = f"{stem}.{suffix}" if suffix else stem
-        for candidate in (base, f"{row:08d}-{base}", f"{row:08d}-{len(self._members):08d}-{base}"):
-            path = f"{prefix}/{candidate}" if prefix else candidate
-            # Directories of people's machines may ignore case, and an export writes these names there.
-            if path.casefold() not in self._taken:
-                break
-        self._taken.add(path.casefold())
-        return path
+        # Directories of people's machines may ignore case, and an export writes these names there.
+        return take_free_path(prefix, base, row, self._taken)
+
+
+def _head(file: FileRange) -> bytes:
+    """Return the first bytes, which show the type of the content."""
+    try:
+        with file.path.open("rb") as opened:
+            return opened.read(_HEAD_BYTES)
+    except OSError as error:
+        raise InvalidSourceError(f"{file.path} cannot be read: {error.strerror or error}") from error
 
 
 def _file_name(name: str | None) -> str | None:

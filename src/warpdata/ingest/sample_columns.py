@@ -6,6 +6,7 @@ A `SampleColumn` knows how to decode one field. Pickled fields have no decoder h
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from warpdata.errors import InvalidSourceError, UnsupportedError
 from warpdata.formats.media import raw_to_png
 from warpdata.ingest.foreign_table import ColumnRule, MediaColumn, PlainColumn
 from warpdata.ingest.source_files import source_errors
-from warpdata.limits import MIB
+from warpdata.limits import MAX_FOREIGN_EMPTY_LISTS, MIB
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,10 +132,24 @@ def _batch(cells: Sequence[list[Any]], schema: pa.Schema, place: str) -> pa.Reco
     arrays = []
     for field, values in zip(schema, cells, strict=True):
         try:
-            arrays.append(pa.array(values, field.type))
+            arrays.append(_lists(values) if hasattr(values[0], "dtype") else pa.array(values, field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidSourceError(f"column {field.name!r}, samples up to {place}: {error}") from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _lists(arrays: Sequence[Array]) -> pa.Array:
+    """Return arrays of one rank and type as nested lists, without a Python object for each element."""
+    import numpy as np
+    import pyarrow as pa
+
+    values = pa.array(np.concatenate([array.reshape(-1) for array in arrays]))
+    for depth in reversed(range(arrays[0].ndim)):
+        counts = [math.prod(array.shape[:depth]) for array in arrays]
+        sizes = np.repeat([array.shape[depth] for array in arrays], counts)
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        values = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+    return values
 
 
 def _checked(column: SampleColumn, value: Any) -> Any:
@@ -142,19 +157,9 @@ def _checked(column: SampleColumn, value: Any) -> Any:
     if not hasattr(value, "dtype"):
         return value
     found = _array_type(value, column.name)
-    if not _same_shape(found, column.arrow_type):
+    if found != column.arrow_type:
         raise ValueError(f"the array has type {found}, and earlier ones have {column.arrow_type}")
-    return value.tolist()
-
-
-def _same_shape(found: Any, expected: Any) -> bool:
-    import pyarrow as pa
-
-    while pa.types.is_list(found):
-        if not pa.types.is_list(expected) and not pa.types.is_fixed_size_list(expected):
-            return False
-        found, expected = found.value_type, expected.value_type
-    return bool(found == expected)
+    return value if value.ndim else value.item()
 
 
 def _array_type(value: Array, name: str) -> pa.DataType:
@@ -176,7 +181,13 @@ def decode_array(data: memoryview, dtype: str, shape: Sequence[int] | None) -> A
     if shape is not None and len(shape) > _MAX_DIMENSIONS:
         raise ValueError(f"{len(shape)} dimensions are more than {_MAX_DIMENSIONS}")
     flat = np.frombuffer(data, np.dtype(dtype).newbyteorder("<"))
-    return flat if shape is None else flat.reshape(tuple(shape))
+    if shape is None:
+        return flat
+    if min(shape, default=0) < 0:
+        raise ValueError(f"the shape {tuple(shape)} has a negative size")
+    if 0 in shape and math.prod(shape[: shape.index(0)]) > MAX_FOREIGN_EMPTY_LISTS:
+        raise ValueError(f"the shape {tuple(shape)} has more than {MAX_FOREIGN_EMPTY_LISTS:,} empty lists")
+    return flat.reshape(tuple(shape))
 
 
 def decode_list(data: memoryview, offset: int) -> list[bytes]:

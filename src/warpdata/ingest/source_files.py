@@ -7,6 +7,7 @@ empty string.
 from __future__ import annotations
 
 import json
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from warpdata.formats.media import suffix_of
 from warpdata.formats.parquet import describe_parquet, plain_rows
 from warpdata.limits import MAX_FOREIGN_INDEX_BYTES
 from warpdata.primitives.paths import find_files, is_glob
+from warpdata.primitives.strict_json import unique_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +28,10 @@ __all__ = [
     "TABLE_SUFFIXES",
     "FileSource",
     "check_file_name",
+    "check_listed_once",
     "count_suffixes",
     "list_files",
+    "read_bytes",
     "read_first",
     "read_json",
     "read_rows",
@@ -73,6 +77,15 @@ def check_file_name(name: object, where: str | Path) -> str:
     return name
 
 
+def check_listed_once(names: Iterable[str], where: str | Path) -> None:
+    """Raise `InvalidSourceError` if an index lists a file or a split twice: its samples would come twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidSourceError(f"{where} lists {name!r} twice")
+        seen.add(name)
+
+
 def split_order(split: str) -> tuple[int, str]:
     """Return a key that sorts splits as people list them: training, validation, test, then others by name."""
     order = ("train", "val", "valid", "validation", "dev", "test")
@@ -95,17 +108,33 @@ def source_errors(where: str | Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise InvalidSourceError(f"{where} cannot be read: {error.strerror or error}") from error
-    except Exception as error:
+    except BaseException as error:
+        # A panic of a library in Rust is no `Exception`.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise InvalidSourceError(f"{where} is damaged: {type(error).__name__}: {error}") from error
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file. `InvalidSourceError` if it is another kind of file, or larger."""
+    with source_errors(path):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidSourceError(f"{path} is not a regular file")
+        if status.st_size > limit:
+            raise InvalidSourceError(f"{path} has {status.st_size:,} bytes; the limit is {limit:,}")
+        with path.open("rb") as file:
+            data = file.read(status.st_size + 1)
+    if len(data) != status.st_size:
+        raise InvalidSourceError(f"{path} changed while it was read")
+    return data
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a small JSON object of another library. `InvalidSourceError` if it is missing, large or no object."""
+    data = read_bytes(path, MAX_FOREIGN_INDEX_BYTES)
     with source_errors(path):
-        size_bytes = path.stat().st_size
-        if size_bytes > MAX_FOREIGN_INDEX_BYTES:
-            raise InvalidSourceError(f"{path} has {size_bytes:,} bytes; the limit is {MAX_FOREIGN_INDEX_BYTES:,}")
-        document = json.loads(path.read_bytes())
+        document = json.loads(data, object_pairs_hook=unique_keys)
     if not isinstance(document, dict):
         raise InvalidSourceError(f"{path} holds no JSON object")
     return document

@@ -8,7 +8,6 @@ registered file or directory. Tar shards and Parquet files are published byte fo
 from __future__ import annotations
 
 import re
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,8 @@ from urllib.parse import unquote, urlparse
 from warpdata.errors import InvalidSourceError, NotFoundError, UnsupportedError
 from warpdata.formats.parquet import describe_all
 from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
-from warpdata.ingest.source_files import read_json, source_errors
-from warpdata.kinds.artifacts import list_sources
+from warpdata.ingest.source_files import check_listed_once, read_json, source_errors
+from warpdata.kinds.artifacts import list_sources, list_tar
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import fingerprint_file, is_digest
 from warpdata.primitives.outcomes import OutcomeLog
@@ -55,10 +54,10 @@ def warpdata3(
     """
     root = check_path(source).expanduser()
     found, path = _read_manifest(root, name or dataset_id, version)
-    where = _Places(root, name or dataset_id, path.stem, tuple(found.get("locations") or ()), follow_links)
     builder = DatasetBuilder(dataset_id, store)
     log = OutcomeLog()
     with source_errors(path):
+        where = _Places(root, name or dataset_id, path.stem, tuple(found.get("locations") or ()), follow_links)
         log.expect(_field_names(found))
         row_count = _add_tables(builder, found, where, log)
         member_count = _add_artifacts(builder, found, where, log)
@@ -91,7 +90,8 @@ def _latest_version(folder: Path) -> str:
     """Return the newest version. Some releases write a wrong version, beside the right URI of the manifest."""
     latest = read_json(folder / "latest.json")
     version = str(latest.get("version", ""))
-    named = Path(urlparse(str(latest.get("manifest", ""))).path).stem
+    with source_errors(folder / "latest.json"):
+        named = Path(urlparse(str(latest.get("manifest", ""))).path).stem
     has_own = re.fullmatch(_VERSION, version) and (folder / f"{version}.json").is_file()
     return version if has_own or not re.fullmatch(_VERSION, named) else named
 
@@ -152,13 +152,14 @@ class _Places:
             path = self.find(shard, label)
             self._verify(path, shard, label)
             paths.append(path)
+        check_listed_once(map(str, paths), what)
         return paths
 
     def _verify(self, path: Path, shard: Mapping[str, Any], label: str) -> None:
         size = shard.get("byte_size")
         if size is not None and path.stat().st_size != size:
             raise InvalidSourceError(f"{label}: {path} has {path.stat().st_size:,} bytes, not {size:,}")
-        given = str(shard.get("hash") or "").removeprefix("sha256:")
+        given = str(shard.get("hash") or "").removeprefix("sha256:").lower()
         expected = given or (path.name if "objects" in path.parts else "")
         if is_digest(expected) and fingerprint_file(path).blob.hash != expected:
             raise InvalidSourceError(f"{label}: the content of {path} differs from its hash {expected[:12]}…")
@@ -212,8 +213,7 @@ def _add_artifacts(builder: DatasetBuilder, found: Mapping[str, Any], where: _Pl
 
 
 def _count_members(path: Path) -> int:
-    with source_errors(path), tarfile.open(path, "r:") as tar:
-        return sum(member.isreg() for member in tar)
+    return sum(1 for _ in list_tar(path))
 
 
 def _bind(builder: DatasetBuilder, found: Mapping[str, Any], path: Path, log: OutcomeLog) -> None:

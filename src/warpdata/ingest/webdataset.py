@@ -1,8 +1,8 @@
 """WebDataset tars, published as they are: an artifact, and a table with a row for each sample.
 
 Files that differ only in their suffixes form a sample. Two passes read the headers: the first finds the columns and
-their types, the second makes the rows. Only small texts are read, and one tar is open at a time. Publishing validates
-the tars completely.
+their types, the second makes the rows. Only small texts are read, and one tar is open at a time. Headers are
+read by the rules of publishing, which also reads the contents.
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ import errno
 import gzip
 import re
 import shutil
-import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from warpdata.errors import ErrorKind, InvalidSourceError, StorageError
 from warpdata.formats.media import REF_TYPE_BY_SUFFIX
 from warpdata.ingest.options import IngestReport, OnReport, Packing, log_report
-from warpdata.ingest.source_files import FileSource, list_files
-from warpdata.kinds.artifacts import check_member_path
-from warpdata.limits import MIB
+from warpdata.ingest.source_files import FileSource, list_files, source_errors
+from warpdata.kinds.artifacts import TarEntry, list_tar
+from warpdata.limits import MAX_SAMPLE_SUFFIXES, MIB
 from warpdata.primitives.arguments import check_arguments
 from warpdata.publish import DatasetBuilder
 from warpdata.session import Session
@@ -120,6 +118,9 @@ class SampleColumns:
     nameless_count: int = 0
     """Members without a suffix, which belong to no sample."""
 
+    def count(self) -> int:
+        return len(self.integers) + len(self.texts) + len(self.references)
+
     def schema(self) -> pa.Schema:
         import pyarrow as pa
 
@@ -130,18 +131,24 @@ class SampleColumns:
 @dataclass(frozen=True, slots=True)
 class _Sample:
     key: str
-    parts: dict[str, tarfile.TarInfo]
+    parts: dict[str, TarEntry]
 
 
 def learn_columns(paths: Sequence[Path]) -> SampleColumns:
     """Find the columns. A text column has integers if all its values are; with a large or binary value, references."""
     columns = SampleColumns()
     for path in paths:
-        with _opened(path) as tar:
-            samples, nameless_count = _samples(tar, path)
+        samples, nameless_count = _samples(path)
+        with source_errors(path), path.open("rb") as file:
             for sample in samples:
-                for suffix, info in sample.parts.items():
-                    _learn(columns, suffix, tar, info)
+                for suffix, entry in sample.parts.items():
+                    _learn(columns, suffix, file, entry)
+                if columns.count() > MAX_SAMPLE_SUFFIXES:
+                    raise InvalidSourceError(
+                        f"{path}: the members up to sample {sample.key!r} have more than {MAX_SAMPLE_SUFFIXES:,} "
+                        "different suffixes, and each would be a column",
+                        hint="A suffix begins at the first dot of a file name. Rename the members.",
+                    )
                 columns.member_count += len(sample.parts)
             columns.sample_count += len(samples)
             columns.nameless_count += nameless_count
@@ -157,10 +164,11 @@ def sample_batches(paths: Iterable[Path], columns: SampleColumns) -> Iterator[pa
     rows: list[dict[str, str | int]] = []
     held_bytes = 0
     for path in paths:
-        with _opened(path) as tar:
-            for sample in _samples(tar, path)[0]:
+        samples, _ = _samples(path)
+        with source_errors(path), path.open("rb") as file:
+            for sample in samples:
                 parts = sample.parts.items()
-                values = {suffix: _value(columns, suffix, tar, info) for suffix, info in parts}
+                values = {suffix: _value(columns, suffix, file, entry) for suffix, entry in parts}
                 rows.append({KEY: sample.key, **values})
                 held_bytes += sum(len(value) for value in values.values() if isinstance(value, str))
                 if len(rows) >= _BATCH_ROWS or held_bytes >= _BATCH_BYTES:
@@ -170,11 +178,11 @@ def sample_batches(paths: Iterable[Path], columns: SampleColumns) -> Iterator[pa
         yield pa.RecordBatch.from_pylist(rows, schema)
 
 
-def _learn(columns: SampleColumns, suffix: str, tar: tarfile.TarFile, info: tarfile.TarInfo) -> None:
+def _learn(columns: SampleColumns, suffix: str, file: BinaryIO, entry: TarEntry) -> None:
     if suffix in columns.references:
         return
     last = suffix.rpartition(".")[2]
-    text = _text(tar, info) if last in _TEXTS else None
+    text = _text(file, entry) if last in _TEXTS else None
     if text is None:
         columns.integers.discard(suffix)
         columns.texts.discard(suffix)
@@ -186,14 +194,14 @@ def _learn(columns: SampleColumns, suffix: str, tar: tarfile.TarFile, info: tarf
         columns.integers.add(suffix)
 
 
-def _value(columns: SampleColumns, suffix: str, tar: tarfile.TarFile, info: tarfile.TarInfo) -> str | int:
+def _value(columns: SampleColumns, suffix: str, file: BinaryIO, entry: TarEntry) -> str | int:
     """Return a member path, or the value of a text."""
     if suffix in columns.references:
-        return info.name
-    text = _text(tar, info)
+        return entry.name
+    text = _text(file, entry)
     value = _integer(text) if text is not None and suffix in columns.integers else text
     if value is None:
-        raise InvalidSourceError(f"{tar.name!s}: member {info.name!r} changed while it was ingested")
+        raise InvalidSourceError(f"{file.name}: member {entry.name!r} changed while it was ingested")
     return value
 
 
@@ -205,24 +213,23 @@ def _integer(text: str) -> int | None:
     return value if value in _INT64 else None
 
 
-def _text(tar: tarfile.TarFile, info: tarfile.TarInfo) -> str | None:
+def _text(file: BinaryIO, entry: TarEntry) -> str | None:
     """Return the text of a member; None if it is large or binary."""
-    file = tar.extractfile(info) if info.size <= _MAX_TEXT_BYTES else None
+    if entry.size_bytes > _MAX_TEXT_BYTES:
+        return None
+    file.seek(entry.offset)
     try:
-        return None if file is None else file.read().decode("utf-8")
+        return file.read(entry.size_bytes).decode("utf-8")
     except UnicodeDecodeError:
         return None
 
 
-def _samples(tar: tarfile.TarFile, path: Path) -> tuple[list[_Sample], int]:
+def _samples(path: Path) -> tuple[list[_Sample], int]:
     """Return the samples in order of their first files, and the number of files without a suffix."""
     found: dict[str, _Sample] = {}
     nameless_count = 0
-    for info in tar:
-        if not info.isreg():
-            continue
-        info.name = check_member_path(info.name.removeprefix("./"), str(path))
-        split = _NAME.fullmatch(info.name)
+    for entry in list_tar(path):
+        split = _NAME.fullmatch(entry.name)
         if split is None:
             nameless_count += 1
             continue
@@ -230,18 +237,9 @@ def _samples(tar: tarfile.TarFile, path: Path) -> tuple[list[_Sample], int]:
         suffix = split["suffix"].lower()
         if suffix in sample.parts:
             raise InvalidSourceError(f"{path}: sample {sample.key!r} has two files with the suffix {suffix!r}")
-        sample.parts[suffix] = info
+        if suffix == KEY:
+            raise InvalidSourceError(
+                f"{path}: member {entry.name!r} has the suffix {KEY}, which is the column of keys", hint="Rename it."
+            )
+        sample.parts[suffix] = entry
     return list(found.values()), nameless_count
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tarfile.TarFile]:
-    try:
-        with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
-            yield tar
-    except (tarfile.TarError, EOFError) as error:
-        raise InvalidSourceError(
-            f"{path} cannot be read as a tar archive: {error}", hint="Compressed archives must be unpacked first."
-        ) from error
-    except OSError as error:
-        raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from numpy.typing import NDArray
 
-__all__ = ["array_of", "as_arrow", "as_bits", "as_bools", "as_numpy", "check_text", "scalar_of", "take_unchecked"]
+__all__ = [
+    "array_of",
+    "as_arrow",
+    "as_bits",
+    "as_bools",
+    "as_numpy",
+    "check_text",
+    "scalar_of",
+    "take_rows",
+    "take_unchecked",
+]
 
 
 def as_arrow(numbers: NDArray[np.int64]) -> pa.Array:
@@ -152,3 +162,14 @@ def _unchecked_take_options() -> pc.TakeOptions:
     import pyarrow.compute as pc
 
     return pc.TakeOptions(boundscheck=False)
+
+
+def take_rows(rows: pa.Table, positions: pa.Array) -> pa.Table:
+    """Return the rows at these positions. Text views are converted, because Arrow cannot take them."""
+    import pyarrow as pa
+
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    if not any(column.type in plain for column in rows.schema):
+        return rows.take(positions)
+    taken = pa.schema([column.with_type(plain.get(column.type, column.type)) for column in rows.schema])
+    return rows.cast(taken).take(positions).cast(rows.schema)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import glob
 import os
+import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 
 from warpdata.errors import InvalidSourceError
 
-__all__ = ["check_inside", "check_path", "expand_glob", "find_files", "glob_root", "is_glob"]
+__all__ = [
+    "check_inside",
+    "check_path",
+    "expand_glob",
+    "find_files",
+    "fold_path",
+    "glob_root",
+    "is_glob",
+    "take_free_path",
+]
 
 _WILDCARDS = frozenset("*?[")
 
@@ -82,3 +93,22 @@ def find_files(
 
 def _ends_with(name: str, suffixes: tuple[str, ...], *, ignore_case: bool) -> bool:
     return (name.lower() if ignore_case else name).endswith(suffixes)
+
+
+def fold_path(path: str) -> str:
+    """Return a key that is equal for paths that one file system or another takes for the same.
+
+    Some ignore case, and some the Unicode form.
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
+def take_free_path(directory: str, name: str, row: int, taken: set[str]) -> str:
+    """Return `directory/name` and add its key to `taken`. A taken name gets the row, and then a number, in front."""
+    for number in count():
+        candidate = name if not number else f"{row:08d}-{name}" if number == 1 else f"{row:08d}-{number}-{name}"
+        path = f"{directory}/{candidate}" if directory else candidate
+        if fold_path(path) not in taken:
+            break
+    taken.add(fold_path(path))
+    return path

@@ -14,7 +14,7 @@ from typing import Any
 from warpdata.errors import CorruptError
 from warpdata.limits import MAX_JSON_DEPTH
 
-__all__ = ["decode_json", "fits_float64"]
+__all__ = ["decode_json", "fits_float64", "unique_keys"]
 
 # The smallest integer that float64 rounds to infinity.
 _FLOAT64_END = 2**1024 - 2**970
@@ -52,7 +52,8 @@ def _check(value: Any, max_depth: int, depth: int = 0) -> None:
         raise ValueError(f"the number {str(value)[:40]} does not fit in float64")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of a JSON decoder. `ValueError` if a key appears twice: one value would be lost."""
     out: dict[str, Any] = {}
     for key, value in pairs:
         if key in out:
@@ -73,4 +74,4 @@ def _refuse_constant(name: str) -> Any:
 
 
 # Made once: setting up a decoder takes longer than decoding a small document.
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_keys, parse_constant=_refuse_constant, parse_float=_finite)

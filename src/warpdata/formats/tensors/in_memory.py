@@ -44,6 +44,8 @@ def replica_of_arrays(tensors: Mapping[str, Any]) -> Replica:
 
 
 def array_dtype(array: Any) -> TensorDType:
+    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+        raise BadInputError(f"a tensor is an array of NumPy or torch, not a {type(array).__name__}")
     return dtype_named(str(array.dtype)) if cuda.is_torch(array) else dtype_of_numpy(array.dtype)
 
 

@@ -28,6 +28,7 @@ from warpdata.limits import (
     MAX_TENSOR_SPACE_BYTES,
     MAX_TENSORS,
 )
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.strict_json import decode_json
 
 __all__ = [
@@ -124,11 +125,14 @@ class TensorIndex:
         return [entry.name for entry in self.entries]
 
 
+@check_arguments
 def pack_index(tensors: Mapping[str, tuple[str | TensorDType, Sequence[int]]]) -> TensorIndex:
     """Place tensors in name order, each in its own aligned storage, without other gaps."""
     entries, cursor = [], 0
-    for name in sorted(tensors):
-        kind, shape = tensors[name][0], _counts(name, tensors[name][1])
+    for name, given in sorted(tensors.items()):
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise BadInputError(f"{name!r}: {given!r} is not a pair of a type and a shape")
+        kind, shape = given[0], _counts(name, given[1])
         dtype = kind if isinstance(kind, TensorDType) else dtype_named(kind)
         cursor = align(cursor)
         size = math.prod(shape) * dtype.item_bytes
@@ -139,7 +143,7 @@ def pack_index(tensors: Mapping[str, tuple[str | TensorDType, Sequence[int]]]) -
 
 def _counts(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     try:
-        return tuple(operator.index(count) for count in shape)
+        return tuple(map(operator.index, shape))
     except TypeError as error:
         raise BadInputError(f"{name!r}: the shape {shape!r} is not a list of integers") from error
 
@@ -168,6 +172,7 @@ def encode_index(index: TensorIndex) -> bytes:
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"), default=operator.index).encode()
 
 
+@check_arguments
 def parse_index(data: bytes, label: str = "the tensor index") -> TensorIndex:
     """Return the index whose canonical JSON is `data`, or raise `CorruptError` with every problem."""
     if len(data) > MAX_TENSOR_INDEX_BYTES:

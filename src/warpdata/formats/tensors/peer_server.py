@@ -26,6 +26,7 @@ from warpdata.formats.tensors.plan import Contiguous
 from warpdata.formats.tensors.replica import Replica
 from warpdata.formats.tensors.tensor_set import TensorSet
 from warpdata.limits import MAX_PEER_RANGE_BYTES
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.ranges import RangeSet
 
 __all__ = ["ServerLimits", "ServerStats", "TensorServer", "serve_tensors"]
@@ -227,6 +228,7 @@ class TensorServer:
             self._bytes_sent += size
 
 
+@check_arguments
 def serve_tensors(
     art: TensorSet,
     *,

@@ -231,6 +231,7 @@ def open_tensors(
     return TensorSet(replica, owns_engine=engine is None)
 
 
+@check_arguments
 def open_sources(
     index: TensorIndex, sources: Sequence[RangeSource], extents: Sequence[Extent], *, engine: Engine | None = None
 ) -> TensorSet:
@@ -239,11 +240,13 @@ def open_sources(
     return TensorSet(replica, owns_engine=engine is None)
 
 
+@check_arguments
 def open_arrays(tensors: Mapping[str, Any]) -> TensorSet:
     """Open arrays of NumPy or tensors of torch (a `state_dict`) as an artifact, over their own memory."""
     return TensorSet(replica_of_arrays(tensors))
 
 
+@check_arguments
 def open_shards(
     tail: bytes,
     shards: FileShards | StoreShards,

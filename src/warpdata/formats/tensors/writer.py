@@ -25,6 +25,7 @@ from warpdata.formats.tensors.tensor_file import create_file, encode_tail, finis
 from warpdata.formats.tensors.tensor_set import TensorSet, open_tensors
 from warpdata.formats.tensors.transfer import write_back
 from warpdata.formats.tensors.view import View
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.ranges import ByteRange, RangeSet
 
 if TYPE_CHECKING:
@@ -124,11 +125,13 @@ def _write_runs(plan: ViewPlan, block: memoryview, canonical: memoryview, writte
             )
 
 
+@check_arguments
 def create_tensors(path: str | os.PathLike[str], index: TensorIndex) -> TensorWriter:
     """Begin a canonical file for these tensors."""
     return TensorWriter(Path(path), index)
 
 
+@check_arguments
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> TensorSet:
     """Write arrays, or tensors of torch, as a canonical file, and open it. Copies one tensor at a time."""
     index = pack_index({name: (array_dtype(array), tuple(array.shape)) for name, array in tensors.items()})

@@ -30,7 +30,7 @@ from warpdata.kinds.artifacts.tar_pack import (
     pack_file,
     pack_shard,
 )
-from warpdata.kinds.artifacts.tar_scan import scan_tar
+from warpdata.kinds.artifacts.tar_scan import TarEntry, list_tar, scan_tar
 
 __all__ = [
     "ARTIFACTS",
@@ -60,12 +60,14 @@ __all__ = [
     "Reopen",
     "ShardSpec",
     "StagedArtifact",
+    "TarEntry",
     "VideoRef",
     "WrittenIndex",
     "check_member_path",
     "cut_by_content",
     "cut_shards",
     "list_sources",
+    "list_tar",
     "locator_of",
     "pack_file",
     "pack_shard",

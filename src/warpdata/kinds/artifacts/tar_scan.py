@@ -2,16 +2,19 @@
 
 `tarfile` stops silently at the first invalid header, so a corrupt archive looks like a shorter one. This module parses
 headers with `tarfile` but walks from one to the next itself. It refuses everything but a valid archive of plain files,
-and names the member. Implements "Existing tars" of docs/specs/artifacts.md.
+and names the member. `list_tar` reads the headers alone, as ingests do. Implements "Existing tars" of
+docs/specs/artifacts.md.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import tarfile
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
+from typing import NamedTuple
 
 import xxhash
 
@@ -22,7 +25,7 @@ from warpdata.kinds.artifacts.tar_pack import PackedShard
 from warpdata.limits import COPY_CHUNK_BYTES, MAX_TAR_EXTENSION_BYTES, MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, ignore_bytes
 
-__all__ = ["scan_tar"]
+__all__ = ["TarEntry", "list_tar", "scan_tar"]
 
 _BLOCK = 512
 _ZEROS = bytes(_BLOCK)
@@ -51,26 +54,43 @@ def scan_tar(path: Path, shard: int, on_bytes: OnBytes = ignore_bytes) -> Packed
     """Return the members in the order of the archive. Raise `InvalidSourceError` with the first problem."""
     try:
         with path.open("rb") as file:
-            tape = _Tape(path, file, on_bytes)
-            members = tuple(_members(tape, shard))
+            tape = _HashedTape(path, file, on_bytes)
+            members = tuple(_read_content(tape, name, size, shard) for name, size in _entries(tape))
             return PackedShard(tape.fingerprint(), members)
     except OSError as error:
         raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-class _Tape:
-    """Reads a file once, front to back, and hashes it."""
+class TarEntry(NamedTuple):
+    """A plain file of an archive, and the place of its content."""
 
-    def __init__(self, path: Path, file: BufferedReader, on_bytes: OnBytes) -> None:
+    name: str
+    offset: int
+    size_bytes: int
+
+
+def list_tar(path: Path) -> Iterator[TarEntry]:
+    """Yield the plain files of an archive in order, by the rules of `scan_tar`. Contents are not read."""
+    try:
+        with path.open("rb") as file:
+            tape = _Tape(path, file)
+            for name, size in _entries(tape):
+                yield TarEntry(name, tape.position, size)
+                tape.skip(size + -size % _BLOCK)
+    except OSError as error:
+        raise InvalidSourceError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+class _Tape:
+    """Reads a file front to back."""
+
+    def __init__(self, path: Path, file: BufferedReader) -> None:
         first = file.peek(8)
         self._compression = next((name for mark, name in _COMPRESSED if first.startswith(mark)), None)
         self.path = path
         self.position = 0
         self.last = "its beginning"
         self._file = file
-        self._on_bytes = on_bytes
-        self._strong = hashlib.sha256()
-        self._quick = xxhash.xxh3_128()
 
     def take(self, size: int) -> bytes:
         """Return exactly `size` bytes."""
@@ -85,8 +105,12 @@ class _Tape:
             self._count(data)
             yield data
 
-    def fingerprint(self) -> Fingerprint:
-        return Fingerprint(Blob(self._strong.hexdigest(), self.position), self._quick.hexdigest())
+    def skip(self, size: int) -> None:
+        """Go on after `size` bytes, which must be there."""
+        if self.position + size > os.fstat(self._file.fileno()).st_size:
+            raise self.wrong("the archive is truncated")
+        self._file.seek(size, os.SEEK_CUR)
+        self.position += size
 
     def wrong(self, fact: str) -> InvalidSourceError:
         if self._compression is not None and self.position <= _BLOCK:
@@ -97,19 +121,36 @@ class _Tape:
         return InvalidSourceError(f"{self.path}: {fact}, at or after {self.last}", hint="Create the archive again.")
 
     def _count(self, data: bytes) -> None:
+        self.position += len(data)
+
+
+class _HashedTape(_Tape):
+    """Reads every byte of a file once, and hashes it."""
+
+    def __init__(self, path: Path, file: BufferedReader, on_bytes: OnBytes) -> None:
+        super().__init__(path, file)
+        self._on_bytes = on_bytes
+        self._strong = hashlib.sha256()
+        self._quick = xxhash.xxh3_128()
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(Blob(self._strong.hexdigest(), self.position), self._quick.hexdigest())
+
+    def _count(self, data: bytes) -> None:
         self._strong.update(data)
         self._quick.update(data)
-        self.position += len(data)
         self._on_bytes(len(data))
+        super()._count(data)
 
 
-def _members(tape: _Tape, shard: int) -> Iterator[PackedMember]:
+def _entries(tape: _Tape) -> Iterator[tuple[str, int]]:
+    """Yield the name and size of each plain file. The caller goes to the end of its last block before the next."""
     extended: dict[str, str] = {}
     has_extension = False
     while (block := tape.take(_BLOCK)) != _ZEROS:
         info = _parse_header(tape, block)
         if info.type not in _EXTENSIONS:
-            yield from _entry(tape, info, extended, shard)
+            yield from _entry(tape, info, extended)
             extended, has_extension = {}, False
             continue
         fields = _read_extension(tape, info)
@@ -126,8 +167,8 @@ def _members(tape: _Tape, shard: int) -> Iterator[PackedMember]:
         raise tape.wrong("there are bytes after the end of the archive")
 
 
-def _entry(tape: _Tape, info: tarfile.TarInfo, extended: dict[str, str], shard: int) -> Iterator[PackedMember]:
-    """Yield the member of a header, unless it is a directory. `extended` has the fields of extended headers."""
+def _entry(tape: _Tape, info: tarfile.TarInfo, extended: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """Yield the name and size of a header, unless it is a directory. `extended` has the fields of extended headers."""
     name = extended.get("path") or info.name
     if any(key.startswith(_SPARSE) for key in extended):
         name = extended.get(f"{_SPARSE}.name") or name
@@ -139,14 +180,14 @@ def _entry(tape: _Tape, info: tarfile.TarInfo, extended: dict[str, str], shard: 
         raise InvalidSourceError(f"{tape.path}: member {name!r} is {kind}", hint="Only plain files are supported.")
     path = check_member_path(name.removeprefix("./"), str(tape.path))
     tape.last = f"member {path!r}"
-    yield _read_content(tape, path, _number(tape, extended["size"]) if "size" in extended else info.size, shard)
+    yield path, _number(tape, extended["size"]) if "size" in extended else info.size
 
 
 _SPARSE = "GNU.sparse"
 _REPACK_HINT = "Unpack it and publish the directory."
 
 
-def _read_content(tape: _Tape, path: str, size: int, shard: int) -> PackedMember:
+def _read_content(tape: _HashedTape, path: str, size: int, shard: int) -> PackedMember:
     start, left, chunks = tape.position, size, []
     while left:
         piece = tape.take(min(left, MEMBER_CHUNK_BYTES))

@@ -15,7 +15,7 @@ from warpdata.errors import BadInputError
 from warpdata.kinds.tables.columns import find_widened
 from warpdata.kinds.tables.edited_shard import TableShard
 from warpdata.kinds.tables.table_shards import TableShards
-from warpdata.primitives.arrow_buffers import as_arrow
+from warpdata.primitives.arrow_buffers import as_arrow, take_rows
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Shard, ShardLookup
@@ -50,7 +50,7 @@ class RowTaker:
         if len(rows) < 2 or bool(np.all(rows[1:] > rows[:-1])):
             return self._take_ascending(rows)
         ascending, positions = np.unique(rows, return_inverse=True)
-        return _reorder(self._take_ascending(ascending), as_arrow(positions.reshape(-1)))
+        return take_rows(self._take_ascending(ascending), as_arrow(positions.reshape(-1)))
 
     def _take_ascending(self, rows: NDArray[np.int64]) -> pa.Table:
         import numpy as np
@@ -98,17 +98,6 @@ class RowTaker:
         return self._groups.get_or_create(
             (file.shard, group), lambda: file.decode(group, columns), lambda rows: int(rows.nbytes)
         )
-
-
-def _reorder(rows: pa.Table, positions: pa.Array) -> pa.Table:
-    """Return the rows at these positions. Text views are converted, because Arrow cannot take them."""
-    import pyarrow as pa
-
-    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    if not any(column.type in plain for column in rows.schema):
-        return rows.take(positions)
-    taken = pa.schema([column.with_type(plain.get(column.type, column.type)) for column in rows.schema])
-    return rows.cast(taken).take(positions).cast(rows.schema)
 
 
 def to_row_numbers(rows: Any, noun: str = "row numbers") -> NDArray[np.int64]:
