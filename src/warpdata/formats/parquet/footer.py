@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from warpdata.errors import CorruptError
-from warpdata.formats.parquet.thrift import Wanted, read_struct
+from warpdata.formats.parquet.thrift import Wanted, iter_list, read_struct
 from warpdata.limits import MAX_ROW_GROUP_ROWS, MAX_SCHEMA_DEPTH, MAX_THRIFT_DEPTH
 from warpdata.primitives.ranges import ByteRange
 
-__all__ = ["ChunkStatistics", "ColumnChunk", "FileFooter", "LeafColumn", "parse_footer"]
+__all__ = ["ChunkStatistics", "ColumnChunk", "FileFooter", "LeafColumn", "parse_footer", "split_schema"]
 
 _REPEATED = 2
 
 _STATISTICS: Wanted = dict.fromkeys((1, 2, 3, 5, 6))
-_COLUMN_METADATA: Wanted = {**dict.fromkeys((1, 5, 6, 7, 9, 11)), 12: _STATISTICS}
-_COLUMN_CHUNK: Wanted = {3: _COLUMN_METADATA, 8: {}}
+_COLUMN_METADATA: Wanted = {**dict.fromkeys((1, 4, 5, 6, 7, 9, 11, 14)), 12: _STATISTICS}
+_COLUMN_CHUNK: Wanted = {3: _COLUMN_METADATA, **dict.fromkeys((4, 5, 6, 7)), 8: {}}
 _LOGICAL_TYPE: Wanted = {8: {2: {1: {}, 2: {}}}, 10: {}}
 _SCHEMA_ELEMENT: Wanted = {**dict.fromkeys((1, 3, 4, 5, 6)), 10: _LOGICAL_TYPE}
 _FILE_METADATA: Wanted = {2: _SCHEMA_ELEMENT, 3: None, 4: {1: _COLUMN_CHUNK, 3: None}, 7: {1: {}}}
@@ -47,6 +47,11 @@ class ColumnChunk(NamedTuple):
     decoded_bytes: int
     value_count: int
     statistics: ChunkStatistics | None
+    codec: int
+    offset_index: ByteRange | None
+    """The bytes that locate the pages; None without them, or if they are not inside the file."""
+    bloom_filter: int | None
+    """The position of the bloom filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class LeafColumn:
 
     physical_type: int
     is_flat: bool
+    is_repeated: bool
+    """The column, or a list or map above it, has any number of values in a row."""
     has_signed_order: bool
     """Deprecated statistics are signed, so they are valid for this column."""
     time_unit: str | None
@@ -95,6 +102,20 @@ def parse_footer(metadata: bytes, file_bytes: int) -> FileFooter:
     return FileFooter(leaves, _positions(columns), group_rows, chunks)
 
 
+def split_schema(metadata: bytes) -> list[list[bytes]]:
+    """Return the encoded elements of each top-level column, of metadata that `parse_footer` accepts."""
+    elements = list(iter_list(metadata, 2))
+    child_counts = [read_struct(element, 0, {5: None}, MAX_THRIFT_DEPTH)[0].get(5, 0) for element in elements]
+    out, position = [], 1
+    while position < len(elements):
+        start, left = position, 1
+        while left:
+            left += child_counts[position] - 1
+            position += 1
+        out.append(elements[start:position])
+    return out
+
+
 def _checked_rows(count: Any) -> int:
     if not isinstance(count, int) or not 0 <= count <= MAX_ROW_GROUP_ROWS:
         raise CorruptError(f"a row group has {count} rows; the limit is {MAX_ROW_GROUP_ROWS:,}")
@@ -113,25 +134,26 @@ def _walk_schema(elements: Sequence[dict[int, Any]]) -> Iterator[list[LeafColumn
     """Yield the leaf columns of each top-level column. Elements are listed parents first."""
     position = 1
 
-    def walk(depth: int) -> Iterator[LeafColumn]:
+    def walk(depth: int, is_repeated: bool) -> Iterator[LeafColumn]:
         nonlocal position
         if depth > MAX_SCHEMA_DEPTH:
             raise CorruptError(f"its schema has more than {MAX_SCHEMA_DEPTH} levels")
         element = elements[position]
         position += 1
+        is_repeated = is_repeated or element.get(3) == _REPEATED
         if element.get(5) or 1 not in element:
             for _ in range(element[5]):
-                yield from walk(depth + 1)
+                yield from walk(depth + 1, is_repeated)
         else:
-            yield _leaf(element, is_flat=depth == 1 and element.get(3) != _REPEATED)
+            yield _leaf(element, is_flat=depth == 1 and not is_repeated, is_repeated=is_repeated)
 
     for _ in range(elements[0].get(5, 0)):
-        yield list(walk(1))
+        yield list(walk(1, False))
     if position != len(elements):
         raise CorruptError(f"it has {len(elements)} schema elements; its tree has {position}")
 
 
-def _leaf(element: dict[int, Any], *, is_flat: bool) -> LeafColumn:
+def _leaf(element: dict[int, Any], *, is_flat: bool, is_repeated: bool) -> LeafColumn:
     physical_type, converted = element[1], element.get(6)
     logical = element.get(10) or {}
     timestamp = logical.get(8)
@@ -141,7 +163,8 @@ def _leaf(element: dict[int, Any], *, is_flat: bool) -> LeafColumn:
     elif converted in (9, 10):
         unit = "ms" if converted == 9 else "us"
     may_be_unsigned = converted in (11, 12, 13, 14) or (converted is None and 10 in logical)
-    return LeafColumn(physical_type, is_flat, physical_type in (0, 1, 2, 4, 5) and not may_be_unsigned, unit)
+    has_signed_order = physical_type in (0, 1, 2, 4, 5) and not may_be_unsigned
+    return LeafColumn(physical_type, is_flat, is_repeated, has_signed_order, unit)
 
 
 def _chunks(
@@ -161,7 +184,16 @@ def _chunks(
         if span.start < 0 or not span.start <= span.end <= file_bytes or fields[6] < 0 or fields[5] < 0:
             raise CorruptError(f"a column chunk is in bytes {span.start} to {span.end} of {file_bytes}")
         statistics = _statistics(fields[12], leaf, ordered=ordered) if 12 in fields else None
-        yield ColumnChunk(span, start - span.start, fields[6], fields[5], statistics)
+        offset_index = _part_of_file(chunk.get(4), chunk.get(5), file_bytes)
+        dictionary_bytes, decoded_bytes, count, codec = start - span.start, fields[6], fields[5], fields[4]
+        yield ColumnChunk(span, dictionary_bytes, decoded_bytes, count, statistics, codec, offset_index, fields.get(14))
+
+
+def _part_of_file(start: object, size_bytes: object, file_bytes: int) -> ByteRange | None:
+    """Return a range of the file that readers may do without; None if it is not inside the file."""
+    if not isinstance(start, int) or not isinstance(size_bytes, int):
+        return None
+    return ByteRange(start, start + size_bytes) if 0 <= start <= start + size_bytes <= file_bytes else None
 
 
 def _statistics(fields: dict[int, Any], leaf: LeafColumn, *, ordered: bool) -> ChunkStatistics:

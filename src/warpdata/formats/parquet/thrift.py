@@ -7,13 +7,23 @@ others are skipped.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from warpdata.errors import CorruptError
 from warpdata.limits import MAX_THRIFT_DEPTH
 
-__all__ = ["Wanted", "read_struct", "read_varint", "skip"]
+__all__ = [
+    "Encoded",
+    "Wanted",
+    "binary",
+    "i32",
+    "i64",
+    "iter_list",
+    "list_of",
+    "read_struct",
+    "struct",
+]
 
 _BOOLEANS = (1, 2)
 _INTEGERS = (4, 5, 6)
@@ -55,6 +65,23 @@ def read_struct(data: bytes, position: int, wanted: Wanted, depth: int) -> tuple
             found[number], position = _read_value(data, position, kind, wanted[number] or {}, depth)
         else:
             position = skip(data, position, kind, depth)
+
+
+def iter_list(data: bytes, number: int) -> Iterator[bytes]:
+    """Yield the structs of a list as they are stored. The list is the field of this number of the outermost struct."""
+    position = found = 0
+    while found != number:
+        header = data[position]
+        if header == 0:
+            return
+        found += header >> 4
+        position += 1
+        if found != number:
+            position = skip(data, position, header & 15, MAX_THRIFT_DEPTH)
+    count, position = _read_list_size(data, position)
+    for _ in range(count):
+        start, position = position, skip(data, position, _STRUCT, MAX_THRIFT_DEPTH)
+        yield data[start:position]
 
 
 def _read_value(data: bytes, position: int, kind: int, wanted: Wanted, depth: int) -> tuple[Any, int]:
@@ -131,3 +158,44 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise CorruptError("it has a number of more than 64 bits")
+
+
+Encoded: TypeAlias = tuple[int, bytes]
+"""A value to write: its type and its bytes."""
+
+
+def i32(number: int) -> Encoded:
+    return 5, _varint(number << 1)
+
+
+def i64(number: int) -> Encoded:
+    return 6, _varint(number << 1)
+
+
+def binary(data: bytes) -> Encoded:
+    return _BINARY, _varint(len(data)) + data
+
+
+def list_of(items: Sequence[Encoded]) -> Encoded:
+    """Return a list of items of one type."""
+    kind = items[0][0] if items else _STRUCT
+    size = bytes([len(items) << 4 | kind]) if len(items) < _LONG_LIST else bytes([0xF0 | kind]) + _varint(len(items))
+    return _LIST, size + b"".join(data for _, data in items)
+
+
+def struct(fields: Mapping[int, Encoded]) -> Encoded:
+    """Return a struct with these fields, in ascending order, at most 15 apart. Numbers are not negative."""
+    out, last = [], 0
+    for number, (kind, data) in fields.items():
+        out += [bytes([number - last << 4 | kind]), data]
+        last = number
+    return _STRUCT, b"".join(out) + b"\0"
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

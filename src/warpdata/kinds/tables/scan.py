@@ -20,7 +20,7 @@ from warpdata.formats.parquet import FetchedRanges
 from warpdata.kinds.tables.assignment import RowRange
 from warpdata.kinds.tables.columns import find_widened, select_fields
 from warpdata.kinds.tables.edited_shard import TableShard
-from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short
+from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short, is_sparse
 from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.limits import KIB
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL, READ_MEMORY
@@ -168,7 +168,7 @@ def _start(
     if task.file.is_local:
         executor = io if task.is_prefix else cpu
         return executor.submit(lambda: [read(each, {}) for each in tasks]).result
-    if task.is_prefix:
+    if task.is_prefix or task.is_sparse:
         return io.submit(lambda: [read(task, {})]).result
 
     def fetch() -> FetchedRanges:
@@ -243,7 +243,10 @@ def _shard_tasks(scan: Scan, file: TableShard, first_row: int) -> Iterator[ScanT
         )
         kept = None if kept is None or len(kept) == take else kept - start
         task = ScanTask(file, group.index, skip, take, group.row_count, first_row + start, is_prefix, widened=widened)
-        yield task if kept is None else replace(task, kept=kept)
+        if kept is not None:
+            by_page = predicate is None and not scan.keeps_dictionaries and is_sparse(len(kept), group.row_count)
+            task = replace(task, kept=kept, is_sparse=by_page)
+        yield task
 
 
 def _kept(keep: RowSelection, first_row: int, start: int, stop: int) -> NDArray[np.int64]:
