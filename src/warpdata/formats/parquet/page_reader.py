@@ -63,16 +63,13 @@ class _ChosenPages:
     wanted: GroupRows
     table: PageTable
     pages: NDArray[np.int64]
-    spans: list[ByteRange]
-    """The dictionary page, if there is one, and runs of pages."""
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(span.size_bytes for span in self.spans)
+    spans: list[tuple[int, int]]
+    """The starts and ends of the dictionary page, if there is one, and of runs of pages."""
+    size_bytes: int
 
 
 class PageReader:
-    """Reads pages of one shard. `mapped` is the local file; None if it is remote."""
+    """Reads pages of one shard."""
 
     def __init__(self, reader: Reader, shard: Shard, layout: ShardLayout) -> None:
         self._reader = reader
@@ -82,7 +79,10 @@ class PageReader:
     def take(
         self, wanted: Sequence[GroupRows], columns: Sequence[str], mapped: MappedFile | None
     ) -> dict[str, pa.ChunkedArray]:
-        """Return the rows of those columns that can be read by page. Others are missing from the result."""
+        """Return the rows of those columns that can be read by page. Others are missing from the result.
+
+        `mapped` is the local file; None if it is remote.
+        """
         leaves = {name: leaf for name in columns if (leaf := self._leaf(name)) is not None}
         if not leaves or not self._saves_bytes(wanted, list(leaves.values()), mapped is not None):
             return {}
@@ -90,9 +90,10 @@ class PageReader:
         chosen = {name: found for name, leaf in leaves.items() if (found := self._choose(wanted, leaf, tables))}
         spans = [span for parts in chosen.values() for part in parts for span in part.spans]
         if mapped is None:
-            replies = iter(self._reader.read_ranges(blob_key(self._shard.hash), spans) if spans else ())
+            ranges = [ByteRange(start, end) for start, end in spans]
+            replies = iter(self._reader.read_ranges(blob_key(self._shard.hash), ranges) if spans else ())
         else:
-            replies = iter([mapped.data[span.start : span.end] for span in spans])
+            replies = iter([mapped.data[start:end] for start, end in spans])
         out = {}
         for name, parts in chosen.items():
             pieces = [[next(replies) for _ in part.spans] for part in parts]
@@ -164,9 +165,8 @@ class PageReader:
             table = tables.get((part.group, leaf))
             if table is None or int(part.rows[-1]) >= int(table.first_rows[-1]):
                 return None
-            pages, dictionary = table.holding(part.rows), table.dictionary
-            spans = [*([dictionary] if dictionary.size_bytes else []), *table.spans(pages)]
-            out.append(_ChosenPages(part, table, pages, spans))
+            pages = table.holding(part.rows)
+            out.append(_ChosenPages(part, table, pages, table.spans(pages), table.size_bytes(pages)))
             whole_bytes += self._layout.footer.chunks[part.group][leaf].span.size_bytes
         return out if sum(part.size_bytes for part in out) <= _MAX_SHARE * whole_bytes else None
 

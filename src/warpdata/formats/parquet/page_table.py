@@ -82,14 +82,20 @@ class PageTable:
 
         return np.unique(np.searchsorted(self.first_rows, rows, "right") - 1)
 
-    def spans(self, pages: NDArray[np.int64]) -> list[ByteRange]:
-        """Return the byte ranges of pages, with neighbours joined."""
+    def size_bytes(self, pages: NDArray[np.int64]) -> int:
+        """Return the size of pages, with the dictionary page."""
+        return int((self.offsets[pages + 1] - self.offsets[pages]).sum()) + self.dictionary.size_bytes
+
+    def spans(self, pages: NDArray[np.int64]) -> list[tuple[int, int]]:
+        """Return the starts and ends of the dictionary page, if there is one, and of pages, with neighbours joined."""
         import numpy as np
 
         breaks = np.flatnonzero(np.diff(pages) > 1) + 1
         starts = self.offsets[pages[np.concatenate([[0], breaks])]]
         ends = self.offsets[pages[np.concatenate([breaks - 1, [len(pages) - 1]])] + 1]
-        return [ByteRange(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        first = int(self.offsets[0])
+        dictionary = [(self.start, first)] if self.start < first else []
+        return [*dictionary, *zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 def read_header(data: bytes | memoryview, position: int = 0) -> PageHeader | None:

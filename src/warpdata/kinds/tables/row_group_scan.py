@@ -56,8 +56,8 @@ class ScanTask:
     """The first of the rows, counted over the table."""
     is_prefix: bool = False
     """Read only the first pages of the row group."""
-    is_sparse: bool = False
-    """Read the kept rows by page. They are so few that their pages may be a small part of the row group."""
+    sparse: tuple[GroupRows, ...] = ()
+    """The wanted rows, if their pages may be a small part of the row groups. They may be in later row groups, too."""
     kept: NDArray[np.int64] | None = None
     """The wanted ones among the rows, counted from the first of them; None for all."""
     parallel_columns: bool = False
@@ -68,11 +68,6 @@ class ScanTask:
     def decode(self, columns: Sequence[str], fetched: FetchedRanges, options: DecodeOptions) -> pa.Table:
         rows = self.slice(self.file.decode(self.group, columns, fetched, self.adapt(options)))
         return widen(rows, self.widened) if self.widened else rows
-
-    def take_rows(self, columns: Sequence[str]) -> pa.Table:
-        """Read the wanted rows, by page where that is possible."""
-        assert self.kept is not None, "the task wants all rows"
-        return self.file.take_rows([GroupRows(self.group, self.kept + self.skip)], columns)
 
     def adapt(self, options: DecodeOptions) -> DecodeOptions:
         """Return the scan's options for this task."""
@@ -99,8 +94,8 @@ class FullScan:
 
         if task.is_prefix:
             rows = task.file.decode_prefix(task.group, self.columns, task.take)
-        elif task.is_sparse:
-            rows = widen(task.take_rows(self.columns), task.widened)
+        elif task.sparse:
+            rows = widen(task.file.take_rows(task.sparse, self.columns), task.widened)
             return conform(_by_name(rows), self._schema)
         else:
             rows = task.decode(self.columns, fetched, self._options)
