@@ -148,7 +148,6 @@ class ShardFile:
     def __init__(self, reader: Reader, shard: Shard, layout: ShardLayout, whole: memoryview | None = None) -> None:
         self._reader = reader
         self._whole = whole
-        self._pages = PageReader(reader, shard, layout)
         self.shard = shard
         self.layout = layout
         self.is_local = whole is None and reader.local_path(blob_key(shard.hash)) is not None
@@ -218,7 +217,8 @@ class ShardFile:
         """
         import pyarrow as pa
 
-        by_page = self._pages.take(wanted, columns, self._map_local_file() if self.is_local else None)
+        pages = PageReader(self._reader, self.shard, self.layout)
+        by_page = pages.take(wanted, columns, self._map_local_file() if self.is_local else None)
         rest = [name for name in columns if name not in by_page]
         parts = [self.decode(part.group, rest).take(as_arrow(part.rows)) for part in wanted] if rest else []
         found = dict(zip(rest, pa.concat_tables(parts).columns, strict=True)) if parts else {}
