@@ -41,9 +41,9 @@ soak: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m soak --timeout 3600
 
 # The tests that need a CUDA device, beside those that do not: they are skipped by `make test` where there is none.
-# PYTHON is one that has torch, numpy, pytest and hypothesis; nothing is installed.
+# PYTHON is one that has torch, torchvision and the libraries of the tests; nothing is installed.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest tests/formats/tensors/test_devices.py
+	PYTHONPATH=src $(PYTHON) -m pytest tests/formats/tensors/test_devices.py tests/datasets/test_image_device.py
 
 # The documentation as a site in build/site; broken links and pages outside the navigation are errors.
 docs: $(STAMP)

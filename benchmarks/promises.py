@@ -41,6 +41,7 @@ SCENARIOS = (
     "episodes.open",
     "episodes.remote_read",
     "episodes.recorder",
+    "episodes.languages",
     "cloud.reads",
     "living.appends",
     "living.edits",
@@ -383,6 +384,13 @@ PROMISES = (
         "The 99th percentile of an append stays near the median.",
         Target("<", 10, "time"),
     ),
+    Promise(
+        "language-speed",
+        "episodes.languages",
+        "Windows and recordings in Go and TypeScript.",
+        Target("≥", 1.0),
+        "Python",
+    ),
 )
 
 REASONS: Mapping[str, str] = {
@@ -415,6 +423,8 @@ REASONS: Mapping[str, str] = {
     "episodes.remote_read": "The whole file is one request. From a name, warpdata sends six, several of them in "
     "sequence.",
     "episodes.recorder": "h5py receives 64 steps per call, without rewards, validation or a journal.",
+    "episodes.languages": "Node decodes zstd and computes checksums in WebAssembly, Python in C with instructions for "
+    "them.",
     "cloud.reads": "The bare client knows all ranges in advance, and neither verifies nor decodes. warpdata resolves a "
     "name, a manifest, pages and footers first, and begins with 32 requests at a time.",
 }

@@ -2,7 +2,8 @@
 
 Peers decode and resize with Pillow: files with torch's DataLoader, WebDataset with one worker process for each core,
 and bare threads. warpdata runs with Pillow for both, and with the fastest libraries installed; with threads, and with
-as many workers as the peers. The promises are judged by the one that `num_workers="auto"` chooses.
+as many workers as the peers. Where there is a GPU, nvJPEG decodes on it. The promises are judged by the one that
+`num_workers="auto"` chooses.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,7 +37,7 @@ _DATASET = "bench/decode"
 _TARS_PER_CORE = 4
 _IMAGES_PER_CORE = 1_000
 """Enough on any number of cores that starting the workers does not decide."""
-_PILLOW, _FASTEST = "Pillow", "fastest libraries"
+_PILLOW, _FASTEST, _NVJPEG = "Pillow", "fastest libraries", "nvJPEG"
 _PROMISES = {_PILLOW: "decode-same", _FASTEST: "decode-fastest"}
 
 
@@ -56,6 +58,8 @@ def run(options: RunOptions) -> Outcome:
     for libraries in (_PILLOW, _FASTEST):
         for name, count in (("threads", 0), (f"{workers} workers", workers)):
             ours[f"{libraries}, {name}"] = _our_arm(dataset, libraries, count)
+    if is_installed("torchvision") and import_module("torch").cuda.is_available():
+        ours[f"{_NVJPEG}, threads"] = _our_arm(dataset, _NVJPEG, 0, image_device="cuda")
     chosen = dataset.to_torch(_BATCH, resize=(_SIDE, _SIDE), num_workers="auto")
     timings = interleave({**ours, **peers}, options.rounds)
     decoder = choose_jpeg_decoder()
@@ -87,7 +91,7 @@ def _measure(
                 arm,
                 peer,
                 unit="s",
-                promise=_PROMISES[libraries] if is_chosen and peer == best else "",
+                promise=_PROMISES.get(libraries, "") if is_chosen and peer == best else "",
                 detail=f"{rates[0]:,.0f} images/s against {rates[1]:,.0f}",
             )
 
@@ -100,13 +104,22 @@ def _publish(images: ImageFiles) -> wd.Dataset:
     return wd.dataset(_DATASET, store=store)
 
 
-def _our_arm(dataset: wd.Dataset, libraries: str, workers: int) -> Arm:
+def _our_arm(dataset: wd.Dataset, libraries: str, workers: int, image_device: str | None = None) -> Arm:
     def read() -> int:
         with _pillow_only() if libraries == _PILLOW else ExitStack():
             loader = dataset.to_torch(
-                _BATCH, columns=["id", "image"], shuffle=True, seed=1, resize=(_SIDE, _SIDE), num_workers=workers
+                _BATCH,
+                columns=["id", "image"],
+                shuffle=True,
+                seed=1,
+                resize=(_SIDE, _SIDE),
+                num_workers=workers,
+                image_device=image_device,
             )
-            return _count(batch["image"] for batch in loader.epoch(0))
+            count = _count(batch["image"] for batch in loader.epoch(0))
+        if image_device is not None:
+            import_module("torch").cuda.synchronize()
+        return count
 
     return lambda: read
 

@@ -1,6 +1,7 @@
 package wshard
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,14 +28,14 @@ func (m *ChunkManifest) CheckContinuity(directory string) error {
 	}
 	more := ""
 	if rest := len(problems) - maxShownProblems; rest > 0 {
-		problems, more = problems[:maxShownProblems], sprintf("; and %d more", rest)
+		problems, more = problems[:maxShownProblems], fmt.Sprintf("; and %d more", rest)
 	}
 	return corruptf("episode %q: %s%s", m.EpisodeID, strings.Join(problems, "; "), more)
 }
 
 func (m *ChunkManifest) findGaps() []string {
 	var out []string
-	add := func(format string, args ...any) { out = append(out, sprintf(format, args...)) }
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if m.TotalChunks != len(m.Chunks) || len(m.Chunks) == 0 {
 		add("total_chunks is %d, %d are listed", m.TotalChunks, len(m.Chunks))
 	}
@@ -87,7 +88,7 @@ func (m *ChunkManifest) findFileProblems(directory string) ([]string, error) {
 			return nil, err
 		}
 		if info == nil || info.ID != m.EpisodeID || info.Length != entry.Length {
-			out = append(out, sprintf("%s does not hold %d steps of this episode", entry.URI, entry.Length))
+			out = append(out, fmt.Sprintf("%s does not hold %d steps of this episode", entry.URI, entry.Length))
 			continue
 		}
 		if place := info.Chunk; place != nil {
@@ -95,7 +96,7 @@ func (m *ChunkManifest) findFileProblems(directory string) ([]string, error) {
 				out = append(out, entry.URI+" says that it has another position in the episode")
 			}
 			if place.Total != Unknown && place.Total != m.TotalChunks {
-				out = append(out, sprintf("%s says that there are %d chunks", entry.URI, place.Total))
+				out = append(out, fmt.Sprintf("%s says that there are %d chunks", entry.URI, place.Total))
 			}
 		}
 		if first == nil {

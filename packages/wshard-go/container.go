@@ -183,11 +183,11 @@ func parseEntry(h *header, row, names []byte) (*Entry, error) {
 
 func codecOf(flags uint16, h *header, name string) (Codec, error) {
 	if flags&^(entryCompressed|entryZstd|entryLZ4|entryChunked) != 0 {
-		return 0, unsupportedf("block %q has the unknown flags %#06x", name, flags)
+		return 0, unsupportedf("block %q has the unknown flags 0x%04x", name, flags)
 	}
 	if flags&entryCompressed == 0 {
 		if flags != 0 {
-			return 0, corruptf("block %q has the flags %#06x: a codec, but not compressed", name, flags)
+			return 0, corruptf("block %q has the flags 0x%04x: a codec, but not compressed", name, flags)
 		}
 		return None, nil
 	}

@@ -22,9 +22,9 @@ type HTTPReader struct {
 
 // HTTPOptions are options of [OpenHTTP]. The zero value uses the default client.
 type HTTPOptions struct {
-	Client *http.Client
-	Header http.Header // sent with every request, such as Authorization
-	Cache  int         // as CacheBytes of Options
+	Client     *http.Client
+	Header     http.Header // sent with every request, such as Authorization
+	CacheBytes int         // as in Options
 }
 
 // OpenHTTP opens an episode at an address whose server answers range requests. The context ends all its requests.
@@ -34,7 +34,7 @@ func OpenHTTP(ctx context.Context, url string, options HTTPOptions) (*File, erro
 	if err != nil {
 		return nil, err
 	}
-	return OpenReaderAt(reader, reader.Size(), Options{CacheBytes: options.Cache})
+	return OpenReaderAt(reader, reader.Size(), Options{CacheBytes: options.CacheBytes})
 }
 
 // NewHTTPReader asks for the first bytes, and so for the size.

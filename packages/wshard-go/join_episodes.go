@@ -2,6 +2,7 @@ package wshard
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 )
 
@@ -88,7 +89,7 @@ func checkAlike(chunks []*Episode) error {
 		}
 		problem := findDisagreement(first, layout, true)
 		if chunk.ID != chunks[0].ID {
-			problem = sprintf("has the id %q instead of %q", chunk.ID, chunks[0].ID)
+			problem = fmt.Sprintf("has the id %q instead of %q", chunk.ID, chunks[0].ID)
 		}
 		if problem != "" {
 			return errorf(Unsupported, "chunk %d %s, so the chunks cannot be joined", number+1, problem).withHint(joinHint)

@@ -3,6 +3,7 @@ package wshard
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -133,13 +134,13 @@ func (j *journal) readSteps(file *os.File, at, size int) error {
 // findMismatch returns the reason why a valid record cannot follow those before it.
 func (h recordHead) findMismatch(steps, stepBytes int) string {
 	if h.kind != recordSteps && h.kind != recordEnd {
-		return sprintf("there is a record of the kind %d among the steps", h.kind)
+		return fmt.Sprintf("there is a record of the kind %d among the steps", h.kind)
 	}
 	if h.first != steps {
-		return sprintf("a record begins at step %d instead of %d", h.first, steps)
+		return fmt.Sprintf("a record begins at step %d instead of %d", h.first, steps)
 	}
 	if h.payload != multiply(h.count, stepBytes) || (h.kind == recordEnd) == (h.count > 0) {
-		return sprintf("a record of %d steps has %d bytes", h.count, h.payload)
+		return fmt.Sprintf("a record of %d steps has %d bytes", h.count, h.payload)
 	}
 	return ""
 }
@@ -147,7 +148,7 @@ func (h recordHead) findMismatch(steps, stepBytes int) string {
 // readRecord returns the header of a valid record, else the problem.
 func readRecord(file *os.File, at int, sequence uint32, size int) (recordHead, string, error) {
 	if size-at < recordBytes {
-		return recordHead{}, sprintf("the %d bytes at %d are too few for a record", size-at, at), nil
+		return recordHead{}, fmt.Sprintf("the %d bytes at %d are too few for a record", size-at, at), nil
 	}
 	var raw [recordBytes]byte
 	if err := readFull(file, raw[:], at); err != nil {
@@ -156,11 +157,11 @@ func readRecord(file *os.File, at int, sequence uint32, size int) (recordHead, s
 	head, isValid := parseRecord(raw[:])
 	switch {
 	case !isValid:
-		return head, sprintf("the record at %d has a damaged header", at), nil
+		return head, fmt.Sprintf("the record at %d has a damaged header", at), nil
 	case head.sequence != sequence:
-		return head, sprintf("the record at %d has the number %d instead of %d", at, head.sequence, sequence), nil
+		return head, fmt.Sprintf("the record at %d has the number %d instead of %d", at, head.sequence, sequence), nil
 	case head.payload > min(maxRecordBytes, size-at-recordBytes):
-		return head, sprintf("the record at %d promises %d bytes, which the file does not have", at, head.payload), nil
+		return head, fmt.Sprintf("the record at %d promises %d bytes, which the file does not have", at, head.payload), nil
 	}
 	found, buffer := uint32(0), make([]byte, min(pieceBytes, head.payload))
 	for start := 0; start < head.payload; start += pieceBytes {
@@ -171,7 +172,7 @@ func readRecord(file *os.File, at int, sequence uint32, size int) (recordHead, s
 		found = checksum(found, piece)
 	}
 	if found != head.checksum {
-		return head, sprintf("the record at %d has a damaged payload", at), nil
+		return head, fmt.Sprintf("the record at %d has a damaged payload", at), nil
 	}
 	return head, "", nil
 }

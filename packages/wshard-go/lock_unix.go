@@ -4,6 +4,7 @@ package wshard
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 )
@@ -30,5 +31,5 @@ func savingName(file *os.File) (string, error) {
 		return "", err
 	}
 	found := status.Sys().(*syscall.Stat_t)
-	return sprintf(".%x-%x.saving", found.Dev, found.Ino), nil
+	return fmt.Sprintf(".%x-%x.saving", found.Dev, found.Ino), nil
 }

@@ -1,6 +1,7 @@
 package wshard
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -37,7 +38,7 @@ type ChunkManifest struct {
 }
 
 func chunkURI(episodeID string, index int) string {
-	return sprintf("%s_chunk_%04d.wshard", episodeID, index)
+	return fmt.Sprintf("%s_chunk_%04d.wshard", episodeID, index)
 }
 
 func manifestName(episodeID string) string { return episodeID + "_manifest.wshard" }

@@ -2,6 +2,7 @@ package wshard
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"runtime"
 	"sort"
@@ -82,7 +83,7 @@ func readSeekTable(entry *Entry, read readRange) (*seekTable, error) {
 }
 
 func (t *seekTable) nameOf(number int) string {
-	return sprintf("time chunk %d of block %q", number, t.entry.Name)
+	return fmt.Sprintf("time chunk %d of block %q", number, t.entry.Name)
 }
 
 // chunks returns the first and the last chunk of some decoded bytes, which are not empty.

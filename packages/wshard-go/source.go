@@ -2,7 +2,6 @@ package wshard
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -84,8 +83,6 @@ func openPath(path string, isMapped bool) (*source, error) {
 }
 
 func quote(text string) string { return strconv.Quote(text) }
-
-func sprintf(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
 func min(a, b int) int {
 	if a < b {

@@ -2,6 +2,7 @@ package wshard
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 )
 
@@ -13,7 +14,7 @@ func (w *StreamWriter) bytesOf(value any, spec *ChannelSpec, width int) ([]byte,
 	switch value := value.(type) {
 	case *Array:
 		if !sameShape(value.Shape, spec.Shape) {
-			return nil, sprintf("has the shape %v instead of %v", value.Shape, spec.Shape)
+			return nil, fmt.Sprintf("has the shape %v instead of %v", value.Shape, spec.Shape)
 		}
 		dtype, data = value.DType, value.Data
 	case []float32:
@@ -40,16 +41,16 @@ func (w *StreamWriter) bytesOf(value any, spec *ChannelSpec, width int) ([]byte,
 		dtype, data = Bool, bytesOf(value)
 	default:
 		if len(spec.Shape) > 0 {
-			return nil, sprintf("is a %T instead of a slice or *Array of %v", value, spec.Shape)
+			return nil, fmt.Sprintf("is a %T instead of a slice or *Array of %v", value, spec.Shape)
 		}
 		return w.scalarBytes(value, spec)
 	}
 	isHalf := dtype == U16 && (spec.DType == F16 || spec.DType == BF16)
 	if dtype != spec.DType && !isHalf {
-		return nil, sprintf("has the dtype %s instead of %s", dtype, spec.DType)
+		return nil, fmt.Sprintf("has the dtype %s instead of %s", dtype, spec.DType)
 	}
 	if len(data) != width {
-		return nil, sprintf("has %d bytes instead of %d", len(data), width)
+		return nil, fmt.Sprintf("has %d bytes instead of %d", len(data), width)
 	}
 	if dtype == Bool && !isBoolean(data) {
 		return nil, "has booleans other than 0 and 1"
@@ -91,14 +92,14 @@ func (w *StreamWriter) scalarBytes(value any, spec *ChannelSpec) ([]byte, string
 		}
 	case int:
 		if !fitsInteger(value, spec.DType) {
-			return nil, sprintf("has the value %d, which %s cannot hold", value, spec.DType)
+			return nil, fmt.Sprintf("has the value %d, which %s cannot hold", value, spec.DType)
 		}
 		dtype, bits = spec.DType, uint64(value)
 	default:
-		return nil, sprintf("is a %T, which is not a number", value)
+		return nil, fmt.Sprintf("is a %T, which is not a number", value)
 	}
 	if dtype != spec.DType {
-		return nil, sprintf("has the dtype %s instead of %s", dtype, spec.DType)
+		return nil, fmt.Sprintf("has the dtype %s instead of %s", dtype, spec.DType)
 	}
 	var encoded [8]byte
 	binary.LittleEndian.PutUint64(encoded[:], bits)

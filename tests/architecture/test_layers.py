@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "kinds.indexes": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "query", "formats.parquet", "formats.indexes"}
     | {"kinds", "kinds.tables"},
-    "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query"},
+    "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query", "formats.media"},
     "kinds.episodes": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
     | {"formats.search", "query", "kinds", "kinds.tables", "streaming"},
@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": FOUNDATION
     | {"session", "storage", "storage.cache"}
     | {"repository.manifest", "repository.rows", "repository.catalog", "repository.gc"}
-    | {"streaming", "formats.parquet", "formats.tensors", "query", "edit", "indexing", "search"}
+    | {"streaming", "formats.media", "formats.parquet", "formats.tensors", "query", "edit", "indexing", "search"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes", "kinds.indexes"},
     "samples": FOUNDATION
     | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
@@ -113,8 +113,13 @@ POWERS: dict[str, tuple[str, ...]] = {
     "gymnasium": ("formats/convert/",),
     "mcap": ("formats/convert/",),
     "simplejpeg": ("formats/media/jpeg.py",),
-    "torch": ("streaming/torch.py", "formats/tensors/cuda/torch_interop.py", "formats/media/jpeg.py"),
-    "torchvision": ("formats/media/jpeg.py",),
+    "torch": (
+        "streaming/torch.py",
+        "formats/tensors/cuda/torch_interop.py",
+        "formats/media/jpeg.py",
+        "formats/media/nvjpeg.py",
+    ),
+    "torchvision": ("formats/media/jpeg.py", "formats/media/nvjpeg.py"),
     "lance": ("ingest/lance.py",),
     "datasets": ("exporters/huggingface.py",),
     "alembic": ("server/database/",),

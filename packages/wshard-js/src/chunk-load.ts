@@ -88,8 +88,8 @@ async function hashOf(source: OpenSource): Promise<string> {
 
 /** Loads all chunks of a manifest, verified and joined. */
 export async function loadChunks(where: Source, options: LoadOptions): Promise<Episode> {
-  const manifest = await loadChunkManifest(where);
-  const open = options.open ?? openerBeside(where);
+  const manifest = await loadChunkManifest(where, options.http);
+  const open = options.open ?? openerBeside(where, options.http);
   await validateChunkFiles(manifest, open);
   const chunks: Episode[] = [];
   for (const { uri } of manifest.chunks) {

@@ -6,6 +6,7 @@
 import { prepareDigests } from "./digests.js";
 import { JSON_CONTENT, ROLE_MANIFEST } from "./container.js";
 import { BadInputError, CorruptError, UnsupportedError } from "./errors.js";
+import type { HttpOptions } from "./http.js";
 import { decodeObject, isCount, isList, isObject, member, type Json, type JsonObject } from "./json-read.js";
 import { encodeJson, show } from "./json-write.js";
 import { MAX_CHUNKS, MAX_STEPS } from "./limits.js";
@@ -37,8 +38,8 @@ export interface ChunkManifest {
 }
 
 /** Reads a manifest of chunks. Checks its structure, not its continuity. */
-export async function loadChunkManifest(where: Source): Promise<ChunkManifest> {
-  const file = await openContainer(where);
+export async function loadChunkManifest(where: Source, http: HttpOptions = {}): Promise<ChunkManifest> {
+  const file = await openContainer(where, http);
   try {
     if (file.header.role !== ROLE_MANIFEST) {
       const shown = `0x${file.header.role.toString(16).padStart(2, "0")}`;

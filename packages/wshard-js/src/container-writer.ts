@@ -89,7 +89,7 @@ export async function writeContainer(
 ): Promise<Written> {
   const names = plans.map((plan) => plan.name);
   await prepareDigests();
-  const checksum = await RunningCrc32c.start();
+  const checksum = new RunningCrc32c();
   const layout = new Layout(sink, options.isSealed ? [...names, META_IDENTITY] : names, options, checksum);
   const hashes = new Map<string, string>();
   for (const plan of plans) {

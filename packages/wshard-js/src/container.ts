@@ -138,13 +138,16 @@ export function parseIndex(header: Header, data: Uint8Array): ReadonlyMap<string
     throw new LimitExceededError(`the names of all blocks take ${nameBytes} bytes; the most is ${MAX_NAMES_BYTES}`);
   }
   const entries = new Map<string, BlockEntry>();
+  let repeated: string | null = null;
   for (let number = 0; number < header.entryCount; number++) {
     const at = HEADER_BYTES + ENTRY_BYTES * number;
     const entry = parseEntry(viewOf(data.subarray(at, at + ENTRY_BYTES)), header, names);
-    if (entries.has(entry.name)) {
-      throw new CorruptError(`two blocks have the same name, ${JSON.stringify(entry.name)}`);
-    }
+    repeated ??= entries.has(entry.name) ? entry.name : null;
     entries.set(entry.name, entry);
+  }
+  // After all entries, so that every library reports the same one of several faults.
+  if (repeated !== null) {
+    throw new CorruptError(`two blocks have the same name, ${JSON.stringify(repeated)}`);
   }
   checkOverlap([...entries.values()]);
   return entries;

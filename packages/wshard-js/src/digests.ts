@@ -1,19 +1,18 @@
 /**
  * Checksums and hashes: CRC-32C of blocks, xxHash64 of names and time chunks. The platform provides SHA-256.
  *
- * The hashing library compiles itself on first use. Callers that open or write a file await `prepareDigests` once;
- * after that everything here is synchronous.
+ * The hashes compile on first use. Callers that open or write a file await `prepareDigests` once; after that everything
+ * here is synchronous.
  */
 
-import { createCRC32, createXXHash64 } from "hash-wasm";
+import { createXXHash64 } from "hash-wasm";
 
+import { makeCrc32c } from "./crc32c.js";
 import { UnsupportedError } from "./errors.js";
 
-type Hasher = Awaited<ReturnType<typeof createCRC32>>;
+type Hasher = Awaited<ReturnType<typeof createXXHash64>>;
 
-const CASTAGNOLI = 0x82f63b78;
-
-let crc: Hasher | undefined;
+let advance: ReturnType<typeof makeCrc32c> | undefined;
 let xxh: Hasher | undefined;
 let preparing: Promise<void> | undefined;
 
@@ -24,7 +23,8 @@ export function prepareDigests(): Promise<void> {
 
 async function prepare(): Promise<void> {
   try {
-    [crc, xxh] = await Promise.all([createCRC32(CASTAGNOLI), createXXHash64(0, 0)]);
+    xxh = await createXXHash64(0, 0);
+    advance = makeCrc32c();
   } catch (cause) {
     preparing = undefined;
     throw new UnsupportedError("checksums need WebAssembly, which is not available here", { cause });
@@ -32,7 +32,7 @@ async function prepare(): Promise<void> {
 }
 
 export function crc32c(data: Uint8Array): number {
-  return parseInt(digest(crc, data), 16);
+  return new RunningCrc32c().update(data).value();
 }
 
 export function xxh64(data: Uint8Array): bigint {
@@ -46,28 +46,32 @@ export function xxh64Low(data: Uint8Array): number {
 
 function digest(hasher: Hasher | undefined, data: Uint8Array): string {
   if (hasher === undefined) {
-    throw new Error("prepareDigests was not awaited");
+    throw notPrepared();
   }
   return hasher.init().update(data).digest("hex");
 }
 
-/** A CRC-32C over several pieces, with a state of its own. */
+/** A CRC-32C over several pieces. */
 export class RunningCrc32c {
-  private constructor(private readonly hasher: Hasher) {}
-
-  static async start(): Promise<RunningCrc32c> {
-    return new RunningCrc32c((await createCRC32(CASTAGNOLI)).init());
-  }
+  private state = -1;
 
   restart(): void {
-    this.hasher.init();
+    this.state = -1;
   }
 
-  update(data: Uint8Array): void {
-    this.hasher.update(data);
+  update(data: Uint8Array): this {
+    if (advance === undefined) {
+      throw notPrepared();
+    }
+    this.state = advance(this.state, data);
+    return this;
   }
 
   value(): number {
-    return parseInt(this.hasher.digest("hex"), 16);
+    return ~this.state >>> 0;
   }
+}
+
+function notPrepared(): Error {
+  return new Error("prepareDigests was not awaited");
 }

@@ -111,6 +111,13 @@ export function checkEmptyShape(shape: readonly number[], dtype: DType): void {
   }
 }
 
+/** Returns rows of an array, as a view of it. `width` is the number of elements of a row. */
+export function viewRows({ dtype, shape, data }: NdArray, start: number, stop: number, width: number): NdArray {
+  const rows = shape.slice();
+  rows[0] = stop - start;
+  return { dtype, shape: rows, data: data.subarray(start * width, stop * width) } as NdArray;
+}
+
 /** Returns an array of zeros. */
 export function emptyArray(dtype: DType, shape: readonly number[]): NdArray {
   return { dtype, shape, data: new MAKERS[dtype](product(shape)) } as NdArray;

@@ -6,7 +6,7 @@
 
 import { concat, encodeText, readU64, viewOf, writeU64 } from "./bytes.js";
 import { BadInputError, CorruptError, LimitExceededError, UnsupportedError } from "./errors.js";
-import { MAX_EXTRADATA_BYTES, MAX_FRAMES } from "./limits.js";
+import { MAX_EXTRADATA_BYTES, MAX_FRAME_BYTES, MAX_FRAMES } from "./limits.js";
 
 const MAGIC = 0x49465357;
 const VERSION = 1;
@@ -80,6 +80,22 @@ export class FrameIndex {
     const starts = this.shown.map((number) => this.starts[number]!);
     const numbers = new Map([...new Set(starts)].sort((left, right) => left - right).map((start, at) => [start, at]));
     return Int32Array.from(starts, (start) => numbers.get(start)!);
+  }
+
+  /** Returns the frame that is shown at a time: the last one up to then, or the first one if none is. */
+  frameAt(timeNs: bigint | number): number {
+    let [low, high] = [0, this.shown.length];
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      // A bigint and a number compare exactly.
+      if (this.entries[this.shown[middle]!]!.timeNs <= timeNs) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    this.entryOf(low);
+    return low;
   }
 
   /** Returns the entry number of a frame. */
@@ -198,6 +214,23 @@ function parseEntries(view: DataView, from: number, sizeBytes: number): FrameEnt
     throw new UnsupportedError("the frame index has unknown flags");
   }
   return entries;
+}
+
+/** Groups entries whose bytes follow one another, within the bound of a frame. */
+export function adjacentRuns(entries: readonly FrameEntry[]): readonly (readonly FrameEntry[])[] {
+  const runs: FrameEntry[][] = [];
+  let [end, runBytes] = [-1, 0];
+  for (const entry of entries) {
+    const isNext = entry.offset === end && runBytes + entry.sizeBytes <= MAX_FRAME_BYTES;
+    if (isNext) {
+      runs.at(-1)!.push(entry);
+    } else {
+      runs.push([entry]);
+    }
+    runBytes = (isNext ? runBytes : 0) + entry.sizeBytes;
+    end = entry.offset + entry.sizeBytes;
+  }
+  return runs;
 }
 
 /** Returns the last key entry at or before each entry that is not shown later than it. */

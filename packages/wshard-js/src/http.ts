@@ -18,7 +18,12 @@ export interface ResponseLike {
 
 export type FetchLike = (
   url: string,
-  init: { readonly method: string; readonly headers: Record<string, string> },
+  init: {
+    readonly method: string;
+    readonly headers: Record<string, string>;
+    readonly credentials?: "omit" | "same-origin" | "include";
+    readonly signal?: AbortSignal;
+  },
 ) => Promise<ResponseLike>;
 
 export interface HttpOptions {
@@ -26,17 +31,23 @@ export interface HttpOptions {
   readonly fetch?: FetchLike;
   /** Sent with every request, for example `Authorization`. */
   readonly headers?: Readonly<Record<string, string>>;
+  /** Whether a browser sends cookies; like in `fetch`, only to the same origin by default. */
+  readonly credentials?: "omit" | "same-origin" | "include";
+  /** Aborts requests, for example when a viewer is closed. */
+  readonly signal?: AbortSignal;
 }
 
 /** Opens an address whose server answers range requests. */
 export async function openHttp(url: string | URL, options: HttpOptions = {}): Promise<ByteSource> {
   const address = String(url);
   const fetching = options.fetch ?? (globalThis.fetch as FetchLike);
+  const { credentials, signal } = options;
+  const shared = { ...(credentials === undefined ? {} : { credentials }), ...(signal === undefined ? {} : { signal }) };
   const request = async (method: string, range: string | null): Promise<ResponseLike> => {
     // A content encoding would change the bytes. Browsers forbid the header and handle this themselves.
     const headers = { "Accept-Encoding": "identity", ...options.headers, ...(range === null ? {} : { Range: range }) };
     try {
-      return await fetching(address, { method, headers });
+      return await fetching(address, { method, headers, ...shared });
     } catch (cause) {
       throw new StorageError(`${address} could not be reached`, { cause });
     }

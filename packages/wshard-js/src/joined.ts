@@ -11,10 +11,11 @@ import { findDisagreement, layoutOf, type ChunkLayout } from "./chunk-layout.js"
 import { loadChunkManifest, validateChunkContinuity, type ChunkManifest } from "./chunked.js";
 import { joinArrays, type NdArray } from "./dtypes.js";
 import { BadInputError, CorruptError, NotFoundError, ObjectNotFoundError, UnsupportedError } from "./errors.js";
+import { openHttp, type HttpOptions } from "./http.js";
 import { merged } from "./json-read.js";
 import type { EpisodeInfo } from "./metadata.js";
 import { isEncoded } from "./model.js";
-import { openWShard, type BlockReader, type WShardFile } from "./reader.js";
+import { openWShard, type BlockReader, type OpenOptions, type WShardFile } from "./reader.js";
 import type { Source } from "./source.js";
 
 /** Returns the source of a chunk, from its file name in the manifest. */
@@ -23,14 +24,20 @@ export type ChunkOpener = (uri: string) => Source | Promise<Source>;
 /** Blocks that describe their own chunk only: residuals restart with each chunk. */
 const PER_CHUNK = /^(?:meta|residual)\//;
 
-/** Opens the chunks of a manifest, without hashing them. `open` is needed if the manifest is no path and no address. */
-export async function openJoined(where: Source, open: ChunkOpener = openerBeside(where)): Promise<JoinedFile> {
-  const manifest = await loadChunkManifest(where);
+export interface JoinOptions extends OpenOptions {
+  /** Opens the chunks of a manifest; needed if the manifest is no path and no address. */
+  readonly open?: ChunkOpener;
+}
+
+/** Opens the chunks of a manifest, without hashing them. */
+export async function openJoined(where: Source, options: JoinOptions = {}): Promise<JoinedFile> {
+  const manifest = await loadChunkManifest(where, options.http);
+  const open = options.open ?? openerBeside(where, options.http);
   validateChunkContinuity(manifest);
   const files: WShardFile[] = [];
   try {
     for (const { uri, length } of manifest.chunks) {
-      const file = await openChunk(manifest, uri, open);
+      const file = await openChunk(manifest, uri, open, options);
       files.push(file);
       const info = await file.info();
       if (info?.id !== manifest.episodeId || info.length !== length) {
@@ -45,10 +52,11 @@ export async function openJoined(where: Source, open: ChunkOpener = openerBeside
 }
 
 /** Returns a function that finds chunks beside their manifest. */
-export function openerBeside(where: Source): ChunkOpener {
+export function openerBeside(where: Source, http?: HttpOptions): ChunkOpener {
   return (uri) => {
     if (typeof where === "string" || where instanceof URL) {
-      return sibling(where, uri);
+      const beside = sibling(where, uri);
+      return http === undefined ? beside : openHttp(beside, http);
     }
     throw new UnsupportedError("the chunks of this manifest have no path", {
       hint: "Pass a function that opens them.",
@@ -56,9 +64,14 @@ export function openerBeside(where: Source): ChunkOpener {
   };
 }
 
-async function openChunk(manifest: ChunkManifest, uri: string, open: ChunkOpener): Promise<WShardFile> {
+async function openChunk(
+  manifest: ChunkManifest,
+  uri: string,
+  open: ChunkOpener,
+  options: OpenOptions,
+): Promise<WShardFile> {
   try {
-    return await openWShard(await open(uri));
+    return await openWShard(await open(uri), options);
   } catch (cause) {
     throw cause instanceof ObjectNotFoundError
       ? new CorruptError(`the chunk ${uri} of '${manifest.episodeId}' is missing`, { cause })

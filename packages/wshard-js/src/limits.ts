@@ -35,6 +35,8 @@ export const CACHE_BYTES = 8 * MIB;
 export const MAX_CACHE_BYTES = 2 * GIB;
 /** Smaller ranges of a local file are read at once, because a thread would take longer than the read. */
 export const READ_NOW_BYTES = 256 * KIB;
+/** A read of a local file takes as long as copying about this many bytes. */
+export const READ_COST_BYTES = 32 * KIB;
 /** The memory for the buffered steps of a recording. */
 export const BUFFER_BYTES = 16 * MIB;
 /** The first read of a file, which usually holds the header, the index and the metadata. */

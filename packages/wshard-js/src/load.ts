@@ -12,6 +12,7 @@ import { decodeArray, type DType, type NdArray } from "./dtypes.js";
 import { CorruptError, LimitExceededError, NotFoundError, UnsupportedError } from "./errors.js";
 import { isJournal, loadJournal } from "./journal.js";
 import type { ChunkOpener } from "./joined.js";
+import type { HttpOptions } from "./http.js";
 import { decodeObject } from "./json-read.js";
 import { MAX_PARALLEL_READS, MAX_READ_BYTES, READ_EXPANSION } from "./limits.js";
 import { DONE, REWARD, TIMESTAMPS, TRUNCATED } from "./block-type.js";
@@ -26,6 +27,8 @@ export interface LoadOptions {
   readonly channels?: readonly string[];
   /** Opens the chunks of a manifest; needed if the manifest is no path and no address. */
   readonly open?: ChunkOpener;
+  /** Headers, credentials and the like, if `where` is an address. */
+  readonly http?: HttpOptions;
 }
 
 /** The field of each series, and its required type. */
@@ -49,7 +52,7 @@ const GROUPS = {
  * flushed so far, also while it is being written. A manifest loads all its chunks, verified and joined.
  */
 export async function loadWShard(where: Source, options: LoadOptions = {}): Promise<Episode> {
-  const source = await OpenSource.open(where);
+  const source = await OpenSource.open(where, options.http);
   if (await isJournal(source)) {
     try {
       return await loadJournal(source, options.channels ?? null);

@@ -5,8 +5,8 @@
  * specification.
  */
 
+import type { BlockCache } from "./block-cache.js";
 import { concat, viewOf } from "./bytes.js";
-import type { ChunkCache } from "./chunk-cache.js";
 import { checkExpansion, compress, decompress, type Compression } from "./codecs.js";
 import type { BlockEntry } from "./container.js";
 import { xxh64Low } from "./digests.js";
@@ -20,7 +20,7 @@ const HEAD_BYTES = 8;
 const ROW_BYTES = 12;
 const FOOTER_BYTES = 9;
 
-export type ReadRange = (start: number, end: number) => Promise<Uint8Array>;
+export type ReadRange = (start: number, end: number) => Promise<Uint8Array> | Uint8Array;
 
 /**
  * The boundaries of the chunks: `stored` in the block's bytes, `decoded` in the decoded bytes. There is one boundary more
@@ -87,7 +87,7 @@ export async function readChunks(
   table: SeekTable,
   [start, end]: readonly [number, number],
   readRange: ReadRange,
-  cache: ChunkCache | null,
+  cache: BlockCache | null,
 ): Promise<Uint8Array> {
   if (start === end) {
     return new Uint8Array(0);

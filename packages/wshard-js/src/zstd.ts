@@ -23,12 +23,9 @@ let encoder: Promise<Encoder> | undefined;
 
 /** Returns exactly `size` bytes, or throws `CorruptError`. The caller has bounded `size`. */
 export async function decompressZstd(data: Uint8Array, size: number, what: string): Promise<Uint8Array> {
-  const frame = readFrame(data, what);
-  if (frame.contentBytes !== null && frame.contentBytes !== size) {
-    throw new CorruptError(`${what}: its zstd frame promises ${frame.contentBytes} bytes, its entry ${size}`);
-  }
+  const isEmpty = checkFrame(data, size, what);
   if (size === 0) {
-    if (!frame.isEmpty) {
+    if (!isEmpty) {
       throw new CorruptError(`${what} is not one zstd frame: it is not empty`);
     }
     return new Uint8Array(0);
@@ -50,19 +47,19 @@ export async function decompressZstd(data: Uint8Array, size: number, what: strin
 export async function compressZstd(data: Uint8Array, level: number): Promise<Uint8Array> {
   encoder ??= loadEncoder();
   const out = (await encoder).compress(data, level);
-  if (readFrame(out, "the compressed block").contentBytes !== data.length) {
-    throw new UnsupportedError(`${data.length} bytes could not be compressed`);
+  try {
+    checkFrame(out, data.length, "the compressed block");
+  } catch (cause) {
+    throw new UnsupportedError(`${data.length} bytes could not be compressed`, { cause });
   }
   return out;
 }
 
-interface Frame {
-  readonly contentBytes: number | null;
-  readonly isEmpty: boolean;
-}
-
-/** Parses a frame that fills the bytes exactly. */
-function readFrame(data: Uint8Array, what: string): Frame {
+/**
+ * Checks that a frame fills the bytes exactly and promises `size` bytes, if anything. Returns true if all its blocks are
+ * empty. The size is checked before the dictionary, as in the other libraries.
+ */
+function checkFrame(data: Uint8Array, size: number, what: string): boolean {
   const refuse = (why: string): never => {
     throw new CorruptError(`${what} is not one zstd frame: ${why}`);
   };
@@ -80,10 +77,13 @@ function readFrame(data: Uint8Array, what: string): Frame {
   if (descriptor & 0x08 || at > data.length) {
     refuse("its header is corrupt");
   }
+  const contentBytes = sizeBytes === 0 ? size : readContentSize(view, sizeAt, sizeBytes);
+  if (contentBytes !== size) {
+    throw new CorruptError(`${what}: its zstd frame promises ${contentBytes} bytes, its entry ${size}`);
+  }
   if (data.subarray(dictionaryAt, sizeAt).some((byte) => byte !== 0)) {
     throw new UnsupportedError(`${what} needs a zstd dictionary, and episode files have none`);
   }
-  const contentBytes = sizeBytes === 0 ? null : readContentSize(view, sizeAt, sizeBytes);
   let isEmpty = true;
   for (let isLast = false; !isLast;) {
     if (at + 3 > data.length) {
@@ -91,19 +91,19 @@ function readFrame(data: Uint8Array, what: string): Frame {
     }
     const head = view.getUint16(at, true) | (view.getUint8(at + 2) << 16);
     const kind = (head >> 1) & 3;
-    const size = head >> 3;
+    const blockBytes = head >> 3;
     if (kind === RESERVED) {
       refuse("a block has an unknown type");
     }
     isLast = (head & 1) === 1;
-    isEmpty &&= size === 0 && (kind === RAW || kind === RLE);
-    at += 3 + (kind === RLE ? 1 : size);
+    isEmpty &&= blockBytes === 0 && (kind === RAW || kind === RLE);
+    at += 3 + (kind === RLE ? 1 : blockBytes);
   }
   at += descriptor & 0x04 ? 4 : 0;
   if (at !== data.length) {
     refuse(at > data.length ? "it is cut short" : `${data.length - at} bytes follow it`);
   }
-  return { contentBytes, isEmpty };
+  return isEmpty;
 }
 
 function readContentSize(view: DataView, at: number, width: number): number {

@@ -25,6 +25,11 @@ async function array({ dtype, shape, data }: NdArray): Promise<readonly unknown[
   return [dtype, shape, await sha256(bytesOf({ data }))];
 }
 
+/** Returns the bits of a float64, because JSON has no single form for large fractions. */
+function bitsOf(value: number): string {
+  return new BigUint64Array(Float64Array.of(value).buffer)[0]!.toString(16).padStart(16, "0");
+}
+
 const words = (value: JsonObject | null): string => new TextDecoder().decode(encodeJson(value));
 
 export async function describe(episode: Episode): Promise<unknown> {
@@ -39,8 +44,9 @@ export async function describe(episode: Episode): Promise<unknown> {
   const series = async (data: TypedArray | null): Promise<string | null> =>
     data === null ? null : sha256(bytesOf({ data }));
   const { type, tickHz, dtNs } = episode.timebase;
+  const rate = typeof tickHz === "number" ? bitsOf(tickHz) : null;
   return {
-    head: [episode.id, episode.length, episode.envId, type, tickHz, dtNs === null ? null : String(dtNs)],
+    head: [episode.id, episode.length, episode.envId, type, rate, dtNs === null ? null : String(dtNs)],
     chunk: episode.chunk === null ? null : [episode.chunk.index, episode.chunk.total, episode.chunk.firstStep],
     words: [words(episode.metadata), words(episode.attributes), words(episode.provenance)],
     series: [

@@ -248,11 +248,13 @@ class Dataset(IndexAccess, DatasetSearch):
         *,
         num_workers: int | Literal["auto"] = 0,
         pin_memory: bool = False,
+        image_device: str | None = None,
         **keywords: Unpack[RowKeywords],
     ) -> TorchLoader:
         """Stream batches of tensors from worker processes of a PyTorch loader. `shard` is "auto" by default.
 
         `num_workers="auto"` starts workers where more cores are usable than threads keep busy, and memory allows.
+        `image_device="cuda"` decodes JPEGs on that device, with nvJPEG.
         """
         from warpdata.datasets.streaming import StreamRequest, TorchLoader, open_stream, reopen_later
 
@@ -262,7 +264,7 @@ class Dataset(IndexAccess, DatasetSearch):
             keywords["batch_size"] = batch_size
         keywords.setdefault("shard", "auto")
         keywords.setdefault("prefetch", self._session.settings.prefetch)
-        request = StreamRequest.parse(self, table, keywords, collate="torch")
+        request = StreamRequest.parse(self, table, keywords, collate="torch").decoding_on(image_device)
         stream, reopen = open_stream(self, request), reopen_later(self, request)
         return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=self.is_local)
 

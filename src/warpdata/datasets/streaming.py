@@ -15,6 +15,7 @@ from warpdata.datasets.dataset import Dataset, open_dataset
 from warpdata.datasets.ref_columns import RefColumns
 from warpdata.datasets.table_source import open_table_source
 from warpdata.errors import BadInputError, UnsupportedError
+from warpdata.formats.media import check_image_device
 from warpdata.kinds.artifacts import resolve_resize
 from warpdata.kinds.tables import Table, check_column_names
 from warpdata.query import Filter, clauses_of
@@ -69,6 +70,12 @@ class StreamRequest:
         names = table.columns if names is None else names
         return StreamRequest(table.name, names, tuple(each.source for each in table.filters), options, table.rows)
 
+    def decoding_on(self, image_device: str | None) -> StreamRequest:
+        """Return the request of a loader that decodes JPEGs on a device; None for the threads or workers."""
+        if image_device is None:
+            return self
+        return replace(self, options=self.options.decoding_on(check_image_device(image_device)))
+
 
 def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     """Open a stream. Reads at most the schema of the table, and with `shuffle=True` a footer."""
@@ -87,6 +94,8 @@ def open_stream(dataset: Dataset, request: StreamRequest) -> Stream:
     names: Collection[str] = bound if request.columns is None else request.columns
     images = [name for name in names if name in bound and bound[name][1] == "image"]
     options = replace(request.options, resize=resolve_resize(request.options.resize, images))
+    if options.image_device is not None:
+        options = replace(options, encoded_images=tuple(images))
     artifacts = {column: artifact for column, (artifact, _) in bound.items()}
     source = open_table_source(table, (dataset.id, dataset.version), artifacts, options, on_selectivity)
 

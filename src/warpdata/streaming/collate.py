@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from warpdata.errors import BadInputError, CorruptError, LimitExceededError, MediaDecodeError
+from warpdata.formats.media import EncodedJpeg, keep_encoded
 from warpdata.primitives.arrow_buffers import as_numpy
 from warpdata.primitives.extras import require
 from warpdata.streaming.media_memory import BatchMemory
@@ -160,7 +161,7 @@ def _decoded(samples: Columns, options: StreamOptions, memory: BatchMemory) -> _
     out, failed, media_bytes = dict(samples.values), {}, 0
     for name, pending in samples.contents.items():
         decoded: list[Any] = []
-        keywords = _decode_keywords(name, options)
+        keywords, stays_encoded = _decode_keywords(name, options), name in options.encoded_images
         for at, (ref, wait) in enumerate(zip(samples.values[name], pending, strict=True)):
             if wait is None:
                 decoded.append(None)
@@ -169,7 +170,9 @@ def _decoded(samples: Columns, options: StreamOptions, memory: BatchMemory) -> _
             content = wait()
             media_bytes += len(content)
             try:
-                value = ref.decode(content, memory.reserve, **keywords)
+                value: Any = keep_encoded(content, ref.path, keywords.get("resize")) if stays_encoded else None
+                if value is None:
+                    value = ref.decode(content, memory.reserve, **keywords)
             except (MediaDecodeError, LimitExceededError) as error:
                 if options.on_error == "raise" or memory.is_exceeded:
                     error.hint = error.hint or _SUBSTITUTE_HINT
@@ -225,10 +228,13 @@ def _collated(columns: dict[str, Values], how: str) -> Any:
     return arrays
 
 
+_NEVER_STACKED = (str, bytes, dict, list, EncodedJpeg)
+
+
 def _stacked(values: Values) -> Values:
     if isinstance(values, np.ndarray):
         return values
-    if not values or any(value is None or isinstance(value, str | bytes | dict | list) for value in values):
+    if not values or any(value is None or isinstance(value, _NEVER_STACKED) for value in values):
         return list(values)
     arrays = [np.asarray(value) for value in values]
     shapes, dtypes = {array.shape for array in arrays}, {array.dtype for array in arrays}

@@ -81,6 +81,10 @@ class StreamOptions:
     decode: bool = True
     resize: ImageResize | None = None
     """In an open stream, a mapping from each resized column to its size."""
+    image_device: str | None = None
+    """The device on which the consumer of the batches decodes JPEGs; None: they are decoded where batches are made."""
+    encoded_images: tuple[str, ...] = ()
+    """In an open stream, the columns whose JPEGs stay encoded for that device."""
     transform: Transform | None = None
     collate: Collate = "numpy"
     on_error: OnError = "raise"
@@ -141,6 +145,20 @@ class StreamOptions:
     def for_workers(self) -> StreamOptions:
         """Return the options for worker processes, which write no progress line."""
         return replace(self, progress=None)
+
+    def decoding_on(self, image_device: str) -> StreamOptions:
+        """Return the options of a stream whose consumer decodes JPEGs. `BadInputError` if the stream needs pixels."""
+        for name, value, plain in (
+            ("transform", self.transform, None),
+            ("decode", self.decode, True),
+            ("on_error", self.on_error, "raise"),
+        ):
+            if value != plain:
+                raise BadInputError(
+                    f"{name}={value!r} needs the pixels of an image before the device has decoded it",
+                    hint=f"Drop {name} or image_device.",
+                )
+        return replace(self, image_device=image_device)
 
     @property
     def wants_media(self) -> bool:

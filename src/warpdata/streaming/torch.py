@@ -16,7 +16,8 @@ from math import prod
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from warpdata.errors import BadInputError, WarpError
+from warpdata.errors import BadInputError, UnsupportedError, WarpError
+from warpdata.formats.media import decode_on_device
 from warpdata.primitives.extras import require
 from warpdata.storage import IOStats
 from warpdata.streaming.stats import COUNT_NUMBERS, BatchCounts, StreamStats
@@ -158,6 +159,11 @@ class TorchLoader:
         Give that `batch_size=None` and any number of workers, and call `set_epoch(n)` before each epoch: new workers
         begin with the state of the parent. `stats` has the totals of all workers, in `StreamStats`.
         """
+        if self._stream.options.image_device is not None:
+            raise UnsupportedError(
+                "a DataLoader of the caller receives images before the device has decoded them",
+                hint="Iterate over the loader itself, or drop image_device.",
+            )
         return _dataset_class()(PortableFunction(self._reopen), self.state_dict(), totals=_SharedTotals())
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,8 +204,16 @@ class TorchLoader:
                 raise batch
             stream.seek(epoch, schedule.done_after(step))
             stream.count_batch(step, schedule, BatchCounts.of(numbers))
-            yield batch
+            yield self._placed(batch)
         stream.seek(epoch + 1, 0)
+
+    def _placed(self, batch: Any) -> Any:
+        """Return the batch with its encoded images decoded on the device of the stream."""
+        options = self._stream.options
+        if options.image_device is None:
+            return batch
+        images = {name: decode_on_device(batch[name], options.image_device) for name in options.encoded_images}
+        return {**batch, **images}
 
 
 _PRELOADED = (

@@ -77,6 +77,8 @@ def resolve_worker_count(num_workers: Any, source: SampleSource, options: Stream
 def choose_worker_count(media_bytes: float, options: StreamOptions, machine: MachineShare) -> WorkerCount:
     """Choose a number of workers. `media_bytes` is the mean size of a sample's media, as stored. Pure."""
     cores = machine.cores
+    if options.image_device is not None:
+        return WorkerCount(0, f"{options.image_device} decodes: threads suffice to read")
     if options.transform is None and not (media_bytes and options.wants_media):
         return WorkerCount(0, "nothing to decode: threads suffice")
     reason = f"one for each of {cores} usable cores"

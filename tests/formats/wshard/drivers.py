@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,8 @@ def described(episode: Episode) -> dict[str, Any]:
     series = (episode.rewards, episode.terminations, episode.truncations, episode.timestamps_ns)
     base = episode.timebase
     step = None if base.dt_ns is None else str(base.dt_ns)
+    # The bits, because JSON has no single form for large fractions.
+    rate = None if base.tick_hz is None else struct.pack(">d", base.tick_hz).hex()
     place = episode.chunk
     lanes = {
         name: [
@@ -121,7 +124,7 @@ def described(episode: Episode) -> dict[str, Any]:
         for name, channel in episode.lanes().items()
     }
     return {
-        "head": [episode.id, episode.length, episode.env_id, base.type, base.tick_hz, step],
+        "head": [episode.id, episode.length, episode.env_id, base.type, rate, step],
         "chunk": None if place is None else [place.index, place.total, place.first_step],
         "words": [words(episode.metadata), words(episode.attributes), words(episode.provenance)],
         "series": [None if array is None else sha256(array.tobytes()) for array in series],

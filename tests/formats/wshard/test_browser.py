@@ -19,10 +19,22 @@ import pytest
 
 from tests.formats.wshard.drivers import GOLDEN, described, sha256
 from tests.formats.wshard.scenes import VECTORS, full_episode, same_episode
+from tests.formats.wshard.test_frames import SCENES, with_video
 from tests.formats.wshard.typescript import PACKAGE
+from tests.kinds.artifacts.media import Scene, encode_test_image
 from tests.reference import wshard_reader as reference
 from tests.web_server import WebServer, serving
-from warpdata.wshard import Channel, Episode, identity, load_wshard, open_wshard, save_wshard
+from warpdata.wshard import (
+    Channel,
+    Episode,
+    FrameReader,
+    frames_block,
+    identity,
+    index_images,
+    load_wshard,
+    open_wshard,
+    save_wshard,
+)
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SETTINGS: list[dict[str, Any]] = [
@@ -194,6 +206,72 @@ def test_page_of_the_readme_works(browser: Browser, tmp_path: Path) -> None:
     save_wshard(full_episode(), tmp_path / "a.wshard", compression="zstd")
     browser.show("ep_000.wshard", (tmp_path / "a.wshard").read_bytes())
     assert browser.title(browser.show("readme.html", html.encode())) == "full: 40 steps"
+
+
+DRAW = """const file = await wshard.openWShard(given.url);
+    const [index, block] = [await file.frameIndex("signal/cam"), file.block("signal/cam")];
+    const frame = index.frameAt(BigInt(given.time));
+    const parts = await block.readFrames(index, frame);
+    const canvas = new OffscreenCanvas(given.width, given.height);
+    const draw = (image) => {
+        const context = canvas.getContext("2d");
+        context.drawImage(image, 0, 0);
+        return [frame, [...context.getImageData(0, 0, given.width, given.height).data]];
+    };
+    if (index.codec === "jpeg" || index.codec === "png") {
+        return draw(await createImageBitmap(new Blob([parts[0].data], {type: `image/${index.codec}`})));
+    }
+    const config = wshard.decoderConfig(index);
+    if (!(await VideoDecoder.isConfigSupported(config)).supported) { return [config.codec, null]; }
+    let answer = null;
+    const decoder = new VideoDecoder({
+        error: (error) => { answer = [String(error), null]; },
+        output: (image) => {
+            if (image.timestamp === Number(index.timesNs[frame] / 1000n)) { answer = draw(image); }
+            image.close();
+        },
+    });
+    decoder.configure(config);
+    for (const {data, timeNs, isKey} of parts) {
+        const timestamp = Number(timeNs / 1000n);
+        decoder.decode(new EncodedVideoChunk({type: isKey ? "key" : "delta", timestamp, data}));
+    }
+    await decoder.flush();
+    return answer;"""
+
+
+def drawn(browser: Browser, path: Path, time_ns: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return the number and the pixels of the frame at a time, or a codec that the browser does not support."""
+    url = browser.show("video.wshard", path.read_bytes())
+    height, width = shape[:2]
+    frame, pixels = browser.run(DRAW, {"url": url, "time": str(time_ns), "width": width, "height": height})
+    return frame, None if pixels is None else np.array(pixels, np.int16).reshape(height, width, 4)[..., :3]
+
+
+def test_page_draws_the_image_at_a_time(browser: Browser, tmp_path: Path) -> None:
+    images = [np.full((6, 8, 3), value, np.uint8) for value in (10, 90, 200)]
+    channel, block = index_images([encode_test_image(image, "PNG") for image in images], [0, 100, 250], "cam")
+    episode = Episode("p", 3, observations={"cam": channel}, extra={frames_block("signal/cam"): block})
+    save_wshard(episode, tmp_path / "a.wshard")
+    for time_ns, number in ((0, 0), (99, 0), (100, 1), (249, 1), (999, 2)):
+        frame, pixels = drawn(browser, tmp_path / "a.wshard", time_ns, images[0].shape)
+        assert frame == number
+        np.testing.assert_array_equal(pixels, images[number])
+
+
+@pytest.mark.parametrize("scene", [SCENES[0], SCENES[2], SCENES[5]], ids=str)
+def test_page_draws_the_frame_of_a_video_at_a_time(browser: Browser, scene: Scene, tmp_path: Path) -> None:
+    path = with_video(scene, tmp_path)
+    with open_wshard(path) as file:
+        times = FrameReader(file, "signal/cam").index.times_ns.tolist()
+    for number in (0, 13, len(times) - 1):
+        expected = scene.decoded[number][1]
+        frame, pixels = drawn(browser, path, times[number], expected.shape)
+        if pixels is None:
+            pytest.skip(f"this browser does not decode {frame}")
+        assert frame == number
+        # Browsers convert colors in another way.
+        assert np.abs(pixels - expected.astype(np.int16)).mean() < 8
 
 
 def test_unsupported_operations_raise_typed_errors(browser: Browser, tmp_path: Path) -> None:

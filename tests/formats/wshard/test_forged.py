@@ -79,8 +79,14 @@ def judge_forged(driver: Driver, directory: Path, seeds: Iterable[int]) -> int:
     return accepted
 
 
+SEVERAL_FAULTS = (11421, 13510, 23635)
+"""Files with two faults, of which all must report the same."""
+LARGE_RATE = 21948
+"""A valid `tick_hz` of 2⁶⁴."""
+
+
 def test_both_agree_on_forged_files_and_journals(driver: Driver, tmp_path: Path) -> None:
-    seeds = [*range(300), 11421]  # the last one has two faults, of which all must report the same
+    seeds = [*range(300), *SEVERAL_FAULTS, LARGE_RATE]
     assert 0 < judge_forged(driver, tmp_path, seeds) < 250
 
 

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 
 	"wshard"
@@ -66,7 +67,7 @@ func load(path string, channels []string) (any, error) {
 	return describe(e)
 }
 
-// describe returns an episode in the form of `described` in tests/formats/wshard/typescript.py.
+// describe returns an episode in the form of `described` in tests/formats/wshard/drivers.py.
 func describe(e *wshard.Episode) (any, error) {
 	words := make([]string, 3)
 	for i, members := range []map[string]any{e.Metadata, e.Attributes, e.Provenance} {
@@ -81,8 +82,8 @@ func describe(e *wshard.Episode) (any, error) {
 		step = strconv.FormatInt(e.Timebase.DtNS, 10)
 	}
 	if e.Timebase.TickHz != 0 {
-		// A fraction, also if it is a whole number.
-		rate = json.RawMessage(strconv.FormatFloat(e.Timebase.TickHz, 'e', -1, 64))
+		// The bits, because JSON has no single form for large fractions.
+		rate = fmt.Sprintf("%016x", math.Float64bits(e.Timebase.TickHz))
 	}
 	if e.Chunk != nil {
 		place = []any{orNull(e.Chunk.Index), orNull(e.Chunk.Total), e.Chunk.FirstStep}

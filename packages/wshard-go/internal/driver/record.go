@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"time"
 
 	"wshard"
 )
@@ -157,7 +156,7 @@ func cut(e *wshard.Episode, start, stop int) *wshard.Episode {
 	return &out
 }
 
-// bench measures windows of a block, or appended steps, in seconds for each.
+// bench measures windows of a block, or appended steps, in seconds of the processor for each.
 func bench(asked question) (any, error) {
 	if asked.Block == "" {
 		return benchAppend(asked.Path, asked.Rows[0], asked.Rows[1])
@@ -176,14 +175,14 @@ func bench(asked question) (any, error) {
 		return nil, err
 	}
 	count, width := asked.Rows[0], asked.Rows[1]
-	started := time.Now()
+	started := processorSeconds()
 	for i := 0; i < count; i++ {
 		start := i * 7919 % (found.Rows - width)
 		if _, err := reader.Window(start, start+width); err != nil {
 			return nil, err
 		}
 	}
-	return time.Since(started).Seconds() / float64(count), nil
+	return (processorSeconds() - started) / float64(count), nil
 }
 
 func benchAppend(path string, count, width int) (any, error) {
@@ -200,12 +199,12 @@ func benchAppend(path string, count, width int) (any, error) {
 		return nil, err
 	}
 	values := map[string]any{"state": make([]float32, width), "ctrl": make([]float32, 7)}
-	started := time.Now()
+	started := processorSeconds()
 	for i := 0; i < count; i++ {
 		if err := w.Write(wshard.Step{Values: values, Reward: 1}); err != nil {
 			return nil, err
 		}
 	}
-	spent := time.Since(started).Seconds() / float64(count)
+	spent := (processorSeconds() - started) / float64(count)
 	return spent, w.Close()
 }

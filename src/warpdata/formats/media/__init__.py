@@ -19,6 +19,7 @@ from warpdata.formats.media.image import (
 from warpdata.formats.media.image_header import read_image_size
 from warpdata.formats.media.image_size import ResizeTo, check_resize_to, parse_size
 from warpdata.formats.media.jpeg import JpegDecoder, choose_jpeg_decoder
+from warpdata.formats.media.nvjpeg import EncodedJpeg, check_image_device, decode_on_device, keep_encoded
 from warpdata.formats.media.video import (
     DecodedFrame,
     DecoderSettings,
@@ -37,6 +38,7 @@ __all__ = [
     "AudioInfo",
     "DecodedFrame",
     "DecoderSettings",
+    "EncodedJpeg",
     "JpegDecoder",
     "PacketReader",
     "Resample",
@@ -46,18 +48,21 @@ __all__ = [
     "VideoPacket",
     "VideoReader",
     "audio_info",
+    "check_image_device",
     "check_pixels",
     "check_resize_to",
     "choose_jpeg_decoder",
     "cut_video",
     "decode_audio",
     "decode_image",
+    "decode_on_device",
     "decode_packets",
     "decode_rgb",
     "encode_png",
     "image_size",
     "image_to_array",
     "image_to_rgb",
+    "keep_encoded",
     "media_suffix",
     "open_packets",
     "parse_size",

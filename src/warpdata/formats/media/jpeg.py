@@ -20,7 +20,7 @@ from warpdata.formats.media.image_header import JpegHeader, read_jpeg_header
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["FAST_DECODERS", "JpegDecoder", "choose_jpeg_decoder", "decode_jpeg", "plain_jpeg_header"]
+__all__ = ["FAST_DECODERS", "JpegDecoder", "choose_jpeg_decoder", "decode_jpeg", "is_plain", "plain_jpeg_header"]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -70,10 +70,13 @@ def plain_jpeg_header(data: bytes | memoryview) -> JpegHeader | None:
     if choose_jpeg_decoder().decode is None:
         return None
     header = read_jpeg_header(data)
-    if header is None or header.process not in (_BASELINE, _EXTENDED, _PROGRESSIVE):
-        return None
-    is_plain = header.precision_bits == 8 and header.components in (1, 3) and header.height and header.width
-    return header if is_plain else None
+    return header if header is not None and is_plain(header) else None
+
+
+def is_plain(header: JpegHeader) -> bool:
+    """Return whether every decoder reads a JPEG with this header alike."""
+    is_usual = header.process in (_BASELINE, _EXTENDED, _PROGRESSIVE) and header.precision_bits == 8
+    return is_usual and header.components in (1, 3) and header.height > 0 and header.width > 0
 
 
 @functools.cache
