@@ -1,8 +1,8 @@
 """The pages of a column chunk: where each begins in the file, and its first row. Pure.
 
 A table comes from the page headers of a chunk that is in memory, or from the page index of the file. Headers state the
-size and the values of each page, so a table from headers needs no trust. A page index has no checksum: whoever reads
-pages by it compares the header of each page. Implements "Rows by page" of docs/specs/tables.md.
+size and the values of each page, so a table from headers needs no trust. A page index has no checksum, so a
+reader compares it with the header of each page. Implements "Rows by page" of docs/specs/tables.md.
 """
 
 from __future__ import annotations

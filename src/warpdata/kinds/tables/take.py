@@ -15,7 +15,6 @@ from warpdata.errors import BadInputError
 from warpdata.formats.parquet import GroupRows
 from warpdata.kinds.tables.columns import find_widened
 from warpdata.kinds.tables.edited_shard import TableShard
-from warpdata.kinds.tables.row_group_scan import is_short
 from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.primitives.byte_lru import ByteLRU
@@ -85,7 +84,7 @@ class RowTaker:
         import numpy as np
         import pyarrow as pa
 
-        file = self._opener.peek(shard) if is_short(len(rows), shard.row_count or 0) else self._opener.open(shard)
+        file = self._opener.open(shard)
         schema = schema_future.result()
         find_widened(file, schema.names, schema)
         wanted = []
