@@ -73,6 +73,14 @@ def isolated_environment(monkeypatch: pytest.MonkeyPatch, test_directories: Path
 
 
 @pytest.fixture(autouse=True)
+def no_decoded_segments() -> None:
+    """No test finds the segments of another test in memory: equal rows have equal segments."""
+    indexes = sys.modules.get("warpdata.formats.indexes")
+    if indexes is not None:
+        indexes.forget_groups()
+
+
+@pytest.fixture(autouse=True)
 def unchanged_priority() -> Iterator[None]:
     """Fail if a library gives this thread real-time priority, as SVT-AV1 does: processes that it starts inherit it."""
     before = os.sched_getscheduler(0) if hasattr(os, "sched_getscheduler") else None

@@ -5,6 +5,7 @@ docs/specs/indexes.md is the normative text.
 
 from warpdata.formats.indexes.bitmap import BitmapSegment, write_bitmap
 from warpdata.formats.indexes.btree import BtreeSegment, write_btree
+from warpdata.formats.indexes.decoded_groups import forget_groups
 from warpdata.formats.indexes.directory import (
     INDEX_KINDS,
     Directory,
@@ -23,6 +24,7 @@ __all__ = [
     "Segment",
     "Source",
     "encode_directory",
+    "forget_groups",
     "is_list",
     "parse_directory",
     "value_type_of",

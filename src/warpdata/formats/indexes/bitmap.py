@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, LimitExceededError
+from warpdata.formats.indexes.decoded_groups import decode_group
 from warpdata.formats.indexes.directory import Segment
 from warpdata.formats.indexes.values import is_list, plain_values, restore_values
 from warpdata.formats.parquet import ShardFile, write_row_groups
@@ -195,7 +196,7 @@ class BitmapSegment:
 
     def _decode(self, group: int, leaf: Leaf | None) -> list[tuple[Any, BitMap]]:
         """Return the values of a row group for which the leaf is true, with their rows; without a leaf, all."""
-        table = self._file.decode(group, _COLUMNS)
+        table = decode_group(self._file, group, _COLUMNS)
         if leaf is not None:
             renamed = over_column(leaf, "value")
             table = table.filter(as_bits(evaluate_mask(renamed, table.select(["value"]))))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError
+from warpdata.formats.indexes.decoded_groups import decode_group
 from warpdata.formats.indexes.directory import Segment
 from warpdata.formats.indexes.values import plain_values, restore_values
 from warpdata.formats.parquet import ShardFile, write_row_groups
@@ -125,8 +126,8 @@ class BtreeSegment:
         bounds = self._bounds[group]
         is_inside = not can_match(Not(leaf), {"value": bounds}) and (isinstance(leaf, IsNull) or not bounds.null_count)
         if is_inside:
-            return as_numpy(self._file.decode(group, ["row"])["row"].combine_chunks())
-        table = self._file.decode(group, _COLUMNS)
+            return as_numpy(decode_group(self._file, group, ["row"])["row"].combine_chunks())
+        table = decode_group(self._file, group, _COLUMNS)
         rows: NDArray[np.uint32] = as_numpy(table["row"].combine_chunks())
         return rows[evaluate_mask(leaf, table.select(["value"]))]
 

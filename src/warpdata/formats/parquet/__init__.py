@@ -2,6 +2,7 @@
 
 from warpdata.formats.parquet.extension_types import has_own_extension, plain_rows
 from warpdata.formats.parquet.layout import RowGroup
+from warpdata.formats.parquet.page_reader import GroupRows
 from warpdata.formats.parquet.range_file import FetchedRanges
 from warpdata.formats.parquet.shard import SMALL_SHARD_BYTES, DecodeOptions, ShardFile, ShardOpener
 from warpdata.formats.parquet.source_files import (
@@ -19,6 +20,7 @@ __all__ = [
     "SMALL_SHARD_BYTES",
     "DecodeOptions",
     "FetchedRanges",
+    "GroupRows",
     "ParquetSource",
     "RowGroup",
     "ShardFile",

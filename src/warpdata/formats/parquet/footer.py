@@ -9,38 +9,25 @@ decodes the pages, because it turns exceptions into errors. Implements "Footers"
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from warpdata.errors import CorruptError
+from warpdata.formats.parquet.thrift import Wanted, iter_list, read_struct
 from warpdata.limits import MAX_ROW_GROUP_ROWS, MAX_SCHEMA_DEPTH, MAX_THRIFT_DEPTH
 from warpdata.primitives.ranges import ByteRange
 
-__all__ = ["ChunkStatistics", "ColumnChunk", "FileFooter", "LeafColumn", "parse_footer"]
+__all__ = ["ChunkStatistics", "ColumnChunk", "FileFooter", "LeafColumn", "parse_footer", "split_schema"]
 
-_BOOLEANS = (1, 2)
-_INTEGERS = (4, 5, 6)
-_BINARY, _LIST, _SET, _MAP, _STRUCT = 8, 9, 10, 11, 12
-_FIXED_BYTES = {3: 1, 7: 8, 13: 16}  # byte, double, UUID
-_INTEGER_STRUCT = re.compile(
-    b"(?:[" + b"".join(b"\\x%02x" % (step * 16 + kind) for step in range(1, 16) for kind in (4, 5, 6)) + b"]"
-    rb"[\x80-\xff]*[\x00-\x7f])*\x00"
-)
-"""A struct of integers only, by far the most frequent one that is skipped."""
-_LONG_LIST = 15
 _REPEATED = 2
 
-_Wanted: TypeAlias = "Mapping[int, _Wanted | None]"
-"""The fields to read, by number. Other fields are skipped. A mapping describes a struct, or the structs of a list."""
-
-_STATISTICS: _Wanted = dict.fromkeys((1, 2, 3, 5, 6))
-_COLUMN_METADATA: _Wanted = {**dict.fromkeys((1, 5, 6, 7, 9, 11)), 12: _STATISTICS}
-_COLUMN_CHUNK: _Wanted = {3: _COLUMN_METADATA, 8: {}}
-_LOGICAL_TYPE: _Wanted = {8: {2: {1: {}, 2: {}}}, 10: {}}
-_SCHEMA_ELEMENT: _Wanted = {**dict.fromkeys((1, 3, 4, 5, 6)), 10: _LOGICAL_TYPE}
-_FILE_METADATA: _Wanted = {2: _SCHEMA_ELEMENT, 3: None, 4: {1: _COLUMN_CHUNK, 3: None}, 7: {1: {}}}
+_STATISTICS: Wanted = dict.fromkeys((1, 2, 3, 5, 6))
+_COLUMN_METADATA: Wanted = {**dict.fromkeys((1, 4, 5, 6, 7, 9, 11, 14)), 12: _STATISTICS}
+_COLUMN_CHUNK: Wanted = {3: _COLUMN_METADATA, **dict.fromkeys((4, 5, 6, 7)), 8: {}}
+_LOGICAL_TYPE: Wanted = {8: {2: {1: {}, 2: {}}}, 10: {}}
+_SCHEMA_ELEMENT: Wanted = {**dict.fromkeys((1, 3, 4, 5, 6)), 10: _LOGICAL_TYPE}
+_FILE_METADATA: Wanted = {2: _SCHEMA_ELEMENT, 3: None, 4: {1: _COLUMN_CHUNK, 3: None}, 7: {1: {}}}
 
 
 class ChunkStatistics(NamedTuple):
@@ -60,6 +47,11 @@ class ColumnChunk(NamedTuple):
     decoded_bytes: int
     value_count: int
     statistics: ChunkStatistics | None
+    codec: int
+    offset_index: ByteRange | None
+    """The bytes that locate the pages; None without them, or if they are not inside the file."""
+    bloom_filter: int | None
+    """The position of the bloom filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +60,8 @@ class LeafColumn:
 
     physical_type: int
     is_flat: bool
+    is_repeated: bool
+    """The column, or a list or map above it, has any number of values in a row."""
     has_signed_order: bool
     """Deprecated statistics are signed, so they are valid for this column."""
     time_unit: str | None
@@ -89,7 +83,7 @@ class FileFooter:
 def parse_footer(metadata: bytes, file_bytes: int) -> FileFooter:
     """Parse the metadata of a file of `file_bytes`. `CorruptError` if a count, size or offset cannot be right."""
     try:
-        fields, end = _read_struct(metadata, 0, _FILE_METADATA, MAX_THRIFT_DEPTH)
+        fields, end = read_struct(metadata, 0, _FILE_METADATA, MAX_THRIFT_DEPTH)
         if end > len(metadata):
             raise CorruptError("it ends within a field")
         columns = list(_walk_schema(fields.get(2) or []))
@@ -106,6 +100,20 @@ def parse_footer(metadata: bytes, file_bytes: int) -> FileFooter:
     if sum(group_rows) != fields.get(3):
         raise CorruptError(f"its row groups have {sum(group_rows)} rows, not {fields.get(3)}")
     return FileFooter(leaves, _positions(columns), group_rows, chunks)
+
+
+def split_schema(metadata: bytes) -> list[list[bytes]]:
+    """Return the encoded elements of each top-level column, of metadata that `parse_footer` accepts."""
+    elements = list(iter_list(metadata, 2))
+    child_counts = [read_struct(element, 0, {5: None}, MAX_THRIFT_DEPTH)[0].get(5, 0) for element in elements]
+    out, position = [], 1
+    while position < len(elements):
+        start, left = position, 1
+        while left:
+            left += child_counts[position] - 1
+            position += 1
+        out.append(elements[start:position])
+    return out
 
 
 def _checked_rows(count: Any) -> int:
@@ -126,25 +134,26 @@ def _walk_schema(elements: Sequence[dict[int, Any]]) -> Iterator[list[LeafColumn
     """Yield the leaf columns of each top-level column. Elements are listed parents first."""
     position = 1
 
-    def walk(depth: int) -> Iterator[LeafColumn]:
+    def walk(depth: int, is_repeated: bool) -> Iterator[LeafColumn]:
         nonlocal position
         if depth > MAX_SCHEMA_DEPTH:
             raise CorruptError(f"its schema has more than {MAX_SCHEMA_DEPTH} levels")
         element = elements[position]
         position += 1
+        is_repeated = is_repeated or element.get(3) == _REPEATED
         if element.get(5) or 1 not in element:
             for _ in range(element[5]):
-                yield from walk(depth + 1)
+                yield from walk(depth + 1, is_repeated)
         else:
-            yield _leaf(element, is_flat=depth == 1 and element.get(3) != _REPEATED)
+            yield _leaf(element, is_flat=depth == 1 and not is_repeated, is_repeated=is_repeated)
 
     for _ in range(elements[0].get(5, 0)):
-        yield list(walk(1))
+        yield list(walk(1, False))
     if position != len(elements):
         raise CorruptError(f"it has {len(elements)} schema elements; its tree has {position}")
 
 
-def _leaf(element: dict[int, Any], *, is_flat: bool) -> LeafColumn:
+def _leaf(element: dict[int, Any], *, is_flat: bool, is_repeated: bool) -> LeafColumn:
     physical_type, converted = element[1], element.get(6)
     logical = element.get(10) or {}
     timestamp = logical.get(8)
@@ -154,7 +163,8 @@ def _leaf(element: dict[int, Any], *, is_flat: bool) -> LeafColumn:
     elif converted in (9, 10):
         unit = "ms" if converted == 9 else "us"
     may_be_unsigned = converted in (11, 12, 13, 14) or (converted is None and 10 in logical)
-    return LeafColumn(physical_type, is_flat, physical_type in (0, 1, 2, 4, 5) and not may_be_unsigned, unit)
+    has_signed_order = physical_type in (0, 1, 2, 4, 5) and not may_be_unsigned
+    return LeafColumn(physical_type, is_flat, is_repeated, has_signed_order, unit)
 
 
 def _chunks(
@@ -174,7 +184,16 @@ def _chunks(
         if span.start < 0 or not span.start <= span.end <= file_bytes or fields[6] < 0 or fields[5] < 0:
             raise CorruptError(f"a column chunk is in bytes {span.start} to {span.end} of {file_bytes}")
         statistics = _statistics(fields[12], leaf, ordered=ordered) if 12 in fields else None
-        yield ColumnChunk(span, start - span.start, fields[6], fields[5], statistics)
+        offset_index = _part_of_file(chunk.get(4), chunk.get(5), file_bytes)
+        dictionary_bytes, decoded_bytes, count, codec = start - span.start, fields[6], fields[5], fields[4]
+        yield ColumnChunk(span, dictionary_bytes, decoded_bytes, count, statistics, codec, offset_index, fields.get(14))
+
+
+def _part_of_file(start: object, size_bytes: object, file_bytes: int) -> ByteRange | None:
+    """Return a range of the file that readers may do without; None if it is not inside the file."""
+    if not isinstance(start, int) or not isinstance(size_bytes, int):
+        return None
+    return ByteRange(start, start + size_bytes) if 0 <= start <= start + size_bytes <= file_bytes else None
 
 
 def _statistics(fields: dict[int, Any], leaf: LeafColumn, *, ordered: bool) -> ChunkStatistics:
@@ -186,106 +205,3 @@ def _statistics(fields: dict[int, Any], leaf: LeafColumn, *, ordered: bool) -> C
         minimum = maximum = None
     null_count = fields.get(3)
     return ChunkStatistics(minimum, maximum, null_count if isinstance(null_count, int) else None)
-
-
-def _read_struct(data: bytes, position: int, wanted: _Wanted, depth: int) -> tuple[dict[int, Any], int]:
-    """Read the wanted fields of a struct in Thrift's compact protocol. `IndexError` beyond the end of the data."""
-    found: dict[int, Any] = {}
-    number = 0
-    while True:
-        header = data[position]
-        position += 1
-        if header == 0:
-            return found, position
-        if header > 15:
-            number += header >> 4
-        else:
-            number, position = _read_integer(data, position)
-        kind = header & 15
-        if 4 <= kind <= 6:
-            value = data[position]
-            position += 1
-            if value > 127:
-                value, position = _read_varint(data, position - 1)
-            if number in wanted:
-                found[number] = (value >> 1) ^ -(value & 1)
-        elif number in wanted:
-            found[number], position = _read_value(data, position, kind, wanted[number] or {}, depth)
-        else:
-            position = _skip(data, position, kind, depth)
-
-
-def _read_value(data: bytes, position: int, kind: int, wanted: _Wanted, depth: int) -> tuple[Any, int]:
-    """Read bytes, a struct, or a list of structs. Other values are skipped and None."""
-    if kind == _BINARY:
-        size_bytes, position = _read_varint(data, position)
-        return data[position : position + size_bytes], position + size_bytes
-    if depth == 0:
-        raise CorruptError(f"it is nested more than {MAX_THRIFT_DEPTH} deep")
-    if kind == _STRUCT:
-        return _read_struct(data, position, wanted, depth - 1)
-    if kind == _LIST and data[position] & 15 == _STRUCT:
-        count, position = _read_list_size(data, position)
-        structs = []
-        for _ in range(count):
-            struct, position = _read_struct(data, position, wanted, depth - 1)
-            structs.append(struct)
-        return structs, position
-    return None, _skip(data, position, kind, depth)
-
-
-def _skip(data: bytes, position: int, kind: int, depth: int) -> int:
-    """Return the position after a value."""
-    if kind in _INTEGERS:
-        while data[position] > 127:
-            position += 1
-        return position + 1
-    if kind == _BINARY:
-        size_bytes, position = _read_varint(data, position)
-        return position + size_bytes
-    if kind in _BOOLEANS:  # the header has the value
-        return position
-    if kind in _FIXED_BYTES:
-        return position + _FIXED_BYTES[kind]
-    if depth == 0:
-        raise CorruptError(f"it is nested more than {MAX_THRIFT_DEPTH} deep")
-    if kind == _STRUCT:
-        match = _INTEGER_STRUCT.match(data, position)
-        return match.end() if match else _read_struct(data, position, {}, depth - 1)[1]
-    if kind in (_LIST, _SET):
-        item = data[position] & 15
-        count, position = _read_list_size(data, position)
-        if item in _BOOLEANS or item in _FIXED_BYTES:  # without a loop: the count is not verified
-            return position + count * _FIXED_BYTES.get(item, 1)
-        for _ in range(count):
-            position = _skip(data, position, item, depth - 1)
-        return position
-    raise CorruptError(f"it has a field of the unknown type {kind}")
-
-
-def _read_list_size(data: bytes, position: int) -> tuple[int, int]:
-    count = data[position] >> 4
-    return _read_varint(data, position + 1) if count == _LONG_LIST else (count, position + 1)
-
-
-def _read_integer(data: bytes, position: int) -> tuple[int, int]:
-    value, position = _read_varint(data, position)
-    return (value >> 1) ^ -(value & 1), position
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = data[position]
-    position += 1
-    if value < 128:
-        return value, position
-    value &= 127
-    shift = 7
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-        shift += 7
-        if shift > 63:
-            raise CorruptError("it has a number of more than 64 bits")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, UnsupportedError
 from warpdata.formats.parquet.extension_types import claims_extensions, plain_schema
-from warpdata.formats.parquet.footer import ColumnChunk, FileFooter, LeafColumn, parse_footer
+from warpdata.formats.parquet.footer import ColumnChunk, FileFooter, LeafColumn, parse_footer, split_schema
 from warpdata.formats.parquet.nan_stats import columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.cached_property import cached_property
@@ -125,6 +125,20 @@ class ShardLayout:
     def leaves(self, columns: Sequence[str]) -> list[int]:
         """Return the positions of the columns' leaf columns."""
         return [leaf for name in columns for leaf in self._leaves.get(name, ())]
+
+    def file_type(self, name: str) -> pa.DataType:
+        """Return the type in which Arrow decodes a column, before own extension types and text views are converted."""
+        return self._embedded_schema.field(name).type
+
+    def column_schema(self, name: str) -> tuple[Sequence[bytes], pa.Field | None]:
+        """Return a column's encoded Parquet schema; and its field, if the file embeds an Arrow schema."""
+        has_arrow_schema = b"ARROW:schema" in (self.metadata.metadata or {})
+        position = self.schema.names.index(name)
+        return self._column_elements[position], self._embedded_schema.field(position) if has_arrow_schema else None
+
+    @cached_property
+    def _column_elements(self) -> list[list[bytes]]:
+        return split_schema(self._encoded)
 
     def spans(self, group: int, columns: Sequence[str]) -> list[ByteRange]:
         """Return the byte range of every column chunk of the columns."""

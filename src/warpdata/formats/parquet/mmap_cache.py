@@ -33,6 +33,8 @@ class MappedFile:
     """A mapped file. Several threads may share it, so read `source` by position only."""
 
     source: pa.NativeFile
+    data: memoryview
+    """All bytes of the file, not copied."""
     verified: set[tuple[int, int]] = field(default_factory=set)
     """The column chunks whose pages all match their checksums, as (row group, leaf column)."""
 
@@ -49,17 +51,20 @@ class MmapCache:
 
     def open(self, path: Path) -> MappedFile:
         """Map the file that is at `path` now, or return its mapping. A file above `max_bytes` is not cached."""
-        import pyarrow as pa
-
         status = path.stat()
         identity = (status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        return self._files.get_or_create(
-            identity, lambda: MappedFile(pa.memory_map(str(path))), lambda _: status.st_size
-        )
+        return self._files.get_or_create(identity, lambda: _map(path), lambda _: status.st_size)
 
     def clear(self) -> None:
         """Drop all mappings that no reader uses."""
         self._files.clear()
+
+
+def _map(path: Path) -> MappedFile:
+    import pyarrow as pa
+
+    source = pa.memory_map(str(path))
+    return MappedFile(source, memoryview(source.read_buffer()).cast("B"))
 
 
 MMAP_CACHE = MmapCache(_MAX_BYTES)

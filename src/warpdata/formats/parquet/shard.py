@@ -18,9 +18,10 @@ from warpdata.errors import CorruptError, WarpError
 from warpdata.formats.parquet.extension_types import plain_rows
 from warpdata.formats.parquet.layout import REPAIR, RowGroup, ShardLayout, open_layout, parse_footer_size
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
+from warpdata.formats.parquet.page_reader import GroupRows, PageReader
 from warpdata.formats.parquet.range_file import FetchedRanges, RangeFile
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
-from warpdata.primitives.arrow_buffers import check_text
+from warpdata.primitives.arrow_buffers import as_arrow, check_text
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.query import Bounds
@@ -208,6 +209,23 @@ class ShardFile:
 
         fetched = self.fetch(group, columns) if fetched is None else fetched
         return self._read(read, columns, fetched, options.files, dictionaries)
+
+    def take_rows(self, wanted: Sequence[GroupRows], columns: Sequence[str]) -> pa.Table:
+        """Return rows of row groups, in their order, and verify what is read.
+
+        Few rows of large columns are read by page. Other columns are decoded by row group, one at a time.
+        """
+        import pyarrow as pa
+
+        pages = PageReader(self._reader, self.shard, self.layout)
+        by_page = pages.take(wanted, columns, self._map_local_file() if self.is_local else None)
+        rest = [name for name in columns if name not in by_page]
+        parts = [self.decode(part.group, rest).take(as_arrow(part.rows)) for part in wanted] if rest else []
+        found = dict(zip(rest, pa.concat_tables(parts).columns, strict=True)) if parts else {}
+        rows = pa.table(by_page)
+        rows = self._without_views(plain_rows(rows) if self.layout.claims_extensions else rows)
+        found |= dict(zip(rows.column_names, rows.columns, strict=True))
+        return pa.table({name: found[name] for name in columns})
 
     def decode_in_parts(
         self, group: int, columns: Sequence[str], options: DecodeOptions, max_bytes: int

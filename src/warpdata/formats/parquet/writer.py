@@ -19,15 +19,20 @@ from warpdata.formats.parquet.extension_types import plain_schema
 from warpdata.formats.parquet.layout import has_text
 from warpdata.formats.parquet.nan_stats import NanTracker, strip_nan_metadata
 from warpdata.formats.parquet.source_files import check_unique
-from warpdata.limits import MIB
+from warpdata.limits import KIB, MIB
 from warpdata.primitives.arrow_buffers import check_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 __all__ = ["WriteOptions", "write_column_file", "write_parquet", "write_row_groups"]
 
 _SAMPLE_ROWS = 65_536
+_PAGE_BYTES = 8 * KIB
+"""The size that the Parquet format recommends. A row that is looked up decodes a page of each column."""
+_DICTIONARY_BYTES = 64 * KIB
+"""A page of codes needs the whole dictionary, so larger ones would make such look-ups slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,6 @@ def write_parquet(
     options: WriteOptions | None = None,
 ) -> Iterator[Path]:
     """Write files into a directory and yield each when it is complete. No rows give one empty file."""
-    import pyarrow.parquet as pq
-
     options = options or WriteOptions()
     check_unique(schema, stem)
     schema = plain_schema(strip_nan_metadata(schema))
@@ -66,16 +69,7 @@ def write_parquet(
         nan_tracker = NanTracker(schema, options.statistics)
         with (
             _typed_errors(pending, stem),
-            pq.ParquetWriter(
-                path,
-                schema,
-                compression=options.compression,
-                compression_level=options.compression_level,
-                write_statistics=True if options.statistics is None else list(options.statistics),
-                write_page_index=True,
-                write_page_checksum=True,
-                use_content_defined_chunking=True,
-            ) as writer,
+            _open_writer(path, schema, options, options.statistics) as writer,
         ):
             for _ in range(groups_per_file):
                 writer.write_table(group, row_group_size=max(group_rows, 1))
@@ -113,11 +107,25 @@ def write_row_groups(
     dictionaries: Sequence[str] | None = None,
 ) -> None:
     """Write a file whose row groups have exactly these rows. The columns named have statistics and dictionaries."""
-    import pyarrow.parquet as pq
-
     options = WriteOptions()
     nan_tracker = NanTracker(schema, statistics)
-    with pq.ParquetWriter(
+    with _open_writer(path, schema, options, statistics, dictionaries) as writer:
+        for group in groups:
+            writer.write_table(group, row_group_size=max(group.num_rows, 1))
+            nan_tracker.observe(group)
+        writer.add_key_value_metadata(nan_tracker.metadata())
+
+
+def _open_writer(
+    path: Path,
+    schema: pa.Schema,
+    options: WriteOptions,
+    statistics: Sequence[str] | None,
+    dictionaries: Sequence[str] | None = None,
+) -> pq.ParquetWriter:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(
         path,
         schema,
         compression=options.compression,
@@ -127,11 +135,9 @@ def write_row_groups(
         write_page_index=True,
         write_page_checksum=True,
         use_content_defined_chunking=True,
-    ) as writer:
-        for group in groups:
-            writer.write_table(group, row_group_size=max(group.num_rows, 1))
-            nan_tracker.observe(group)
-        writer.add_key_value_metadata(nan_tracker.metadata())
+        data_page_size=_PAGE_BYTES,
+        dictionary_pagesize_limit=_DICTIONARY_BYTES,
+    )
 
 
 @contextmanager

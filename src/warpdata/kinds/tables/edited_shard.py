@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from warpdata.errors import CorruptError
-from warpdata.formats.parquet import DecodeOptions, FetchedRanges, RowGroup, ShardFile
+from warpdata.formats.parquet import DecodeOptions, FetchedRanges, GroupRows, RowGroup, ShardFile
 from warpdata.primitives.arrow_buffers import as_bits
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import IO_POOL
@@ -173,6 +173,19 @@ class EditedShard:
             for part in self._with_any(columns)
         ]
         return self._visible(_join(parts, columns), group)
+
+    def take_rows(self, wanted: Sequence[GroupRows], columns: Sequence[str]) -> pa.Table:
+        """Return visible rows of row groups, in their order, like `ShardFile.take_rows`."""
+        stored = [GroupRows(part.group, self._stored_rows(part)) for part in wanted]
+        parts = [part.rename(part.file.take_rows(stored, part.stored(columns))) for part in self._with_any(columns)]
+        return _join(parts, columns)
+
+    def _stored_rows(self, wanted: GroupRows) -> NDArray[np.int64]:
+        """Return the positions of visible rows among the stored rows of their row group."""
+        if self._deletes is None:
+            return wanted.rows
+        first_row = self._files[0].file.row_groups()[wanted.group].first_row
+        return self._deletes.positions_of(wanted.rows + self._row_groups[wanted.group].first_row) - first_row
 
     def decode_in_parts(
         self, group: int, columns: Sequence[str], options: DecodeOptions, max_bytes: int

@@ -68,7 +68,7 @@ class RowAccess:
     def __getitem__(self, key: int | slice | str | list[str]) -> Any:
         """Return a row as a dict, a slice of rows as an Arrow table, or a table with only these columns.
 
-        A row or slice reads the row groups that it touches. With a filter, each call scans the columns of the filter:
+        A row is read by page, a longer slice by row group. With a filter, each call scans the columns of the filter:
         call `row_numbers()` once and `take` for many look-ups.
         """
         if isinstance(key, str | list):

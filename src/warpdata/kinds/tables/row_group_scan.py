@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from warpdata.formats.parquet import DecodeOptions, FetchedRanges
+from warpdata.formats.parquet import DecodeOptions, FetchedRanges, GroupRows
 from warpdata.kinds.tables.columns import ColumnValues, conform, widen
 from warpdata.kinds.tables.edited_shard import EditedShard, TableShard
 from warpdata.limits import MIB
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["FilteredScan", "FullScan", "ScanTask", "is_short"]
+__all__ = ["FilteredScan", "FullScan", "ScanTask", "is_short", "is_sparse"]
 
 _SHORT_FRACTION = 4
 _TAKE_FRACTION = 2
+_SPARSE_FRACTION = 64
 _PART_BYTES_PER_CORE = 2 * MIB
 """Decoded columns that the filter mostly discards stay in the processor's caches, without too many small steps."""
 
@@ -35,6 +36,11 @@ _PART_BYTES_PER_CORE = 2 * MIB
 def is_short(row_count: int, of_rows: int) -> bool:
     """Return whether so few rows are wanted that reading all of them would be wasteful."""
     return row_count * _SHORT_FRACTION <= of_rows
+
+
+def is_sparse(row_count: int, of_rows: int) -> bool:
+    """Return whether so few rows are wanted that the pages with one of them may be a small part."""
+    return row_count * _SPARSE_FRACTION <= of_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,8 @@ class ScanTask:
     """The first of the rows, counted over the table."""
     is_prefix: bool = False
     """Read only the first pages of the row group."""
+    sparse: tuple[GroupRows, ...] = ()
+    """The wanted rows, if their pages may be a small part of the row groups. They may be in later row groups, too."""
     kept: NDArray[np.int64] | None = None
     """The wanted ones among the rows, counted from the first of them; None for all."""
     parallel_columns: bool = False
@@ -86,6 +94,9 @@ class FullScan:
 
         if task.is_prefix:
             rows = task.file.decode_prefix(task.group, self.columns, task.take)
+        elif task.sparse:
+            rows = widen(task.file.take_rows(task.sparse, self.columns), task.widened)
+            return conform(_by_name(rows), self._schema)
         else:
             rows = task.decode(self.columns, fetched, self._options)
         kept = _by_name(rows) if task.kept is None else Selection.of(task.kept, task.take).apply(rows)
@@ -137,6 +148,10 @@ class FilteredScan:
         end = int(selection.positions[-1]) + 1
         if task.skip == 0 and is_short(end, task.group_rows):
             yield selection.head(end).apply(file.decode_prefix(task.group, self._rest, end))
+            return
+        if is_sparse(len(selection.positions), task.group_rows):
+            wanted = GroupRows(task.group, selection.positions + task.skip)
+            yield _by_name(file.take_rows([wanted], self._rest))
             return
         part_bytes = _PART_BYTES_PER_CORE * CPU_POOL.size
         for rows in file.decode_in_parts(task.group, self._rest, task.adapt(self._options), part_bytes):

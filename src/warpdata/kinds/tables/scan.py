@@ -16,11 +16,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from warpdata.errors import BadInputError
-from warpdata.formats.parquet import FetchedRanges
+from warpdata.formats.parquet import FetchedRanges, GroupRows
 from warpdata.kinds.tables.assignment import RowRange
 from warpdata.kinds.tables.columns import find_widened, select_fields
 from warpdata.kinds.tables.edited_shard import TableShard
-from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short
+from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short, is_sparse
 from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.limits import KIB
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL, READ_MEMORY
@@ -43,6 +43,7 @@ _Reader = FullScan | FilteredScan
 _AHEAD_PER_CORE = 2  # more decoded rows would leave the processor's caches
 _CORES_PER_RUN_TASK = 4
 _MIN_PREFIX_SAVING_BYTES = 512 * KIB
+_SPARSE_TASK_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _run(scan: Scan, opener: TableShards, load_page: LoadPage, reader: _Reader, 
     cpu = CPU_POOL.executor(CPU_POOL.size)
     try:
         with READ_MEMORY.reader() as ahead:
-            tasks = _plan_tasks(scan, opener, load_page, io)
+            tasks = _join_sparse(_plan_tasks(scan, opener, load_page, io))
             yield from _run_ahead(scan, tasks, ahead, lambda run: _start(run.tasks, reader, read, io, cpu))
     finally:
         io.shutdown(cancel_futures=True)
@@ -168,7 +169,7 @@ def _start(
     if task.file.is_local:
         executor = io if task.is_prefix else cpu
         return executor.submit(lambda: [read(each, {}) for each in tasks]).result
-    if task.is_prefix:
+    if task.is_prefix or task.sparse:
         return io.submit(lambda: [read(task, {})]).result
 
     def fetch() -> FetchedRanges:
@@ -243,7 +244,28 @@ def _shard_tasks(scan: Scan, file: TableShard, first_row: int) -> Iterator[ScanT
         )
         kept = None if kept is None or len(kept) == take else kept - start
         task = ScanTask(file, group.index, skip, take, group.row_count, first_row + start, is_prefix, widened=widened)
-        yield task if kept is None else replace(task, kept=kept)
+        if kept is None:
+            yield task
+        elif predicate is None and not scan.keeps_dictionaries and is_sparse(len(kept), group.row_count):
+            yield replace(task, take=len(kept), sparse=(GroupRows(group.index, kept + skip),))
+        else:
+            yield replace(task, kept=kept)
+
+
+def _join_sparse(tasks: Iterator[ScanTask]) -> Iterator[ScanTask]:
+    """Yield the tasks, with neighbours of one file that want few rows as one task: each costs more than its rows."""
+    waiting: ScanTask | None = None
+    for task in tasks:
+        if waiting is not None and task.sparse and task.file is waiting.file and waiting.take < _SPARSE_TASK_ROWS:
+            waiting = replace(waiting, take=waiting.take + task.take, sparse=(*waiting.sparse, *task.sparse))
+            continue
+        if waiting is not None:
+            yield waiting
+        waiting = task if task.sparse else None
+        if waiting is None:
+            yield task
+    if waiting is not None:
+        yield waiting
 
 
 def _kept(keep: RowSelection, first_row: int, start: int, stop: int) -> NDArray[np.int64]:

@@ -278,7 +278,7 @@ class Table(TableExport):
     ) -> pa.Table:
         """Return the rows with these numbers or sample ids, in this order; one may repeat. Ignores filters.
 
-        Numbers count over the whole table. Reads only row groups that have one of the rows, each once.
+        Numbers count over the whole table. A few rows are read by page, others by row group, each once.
         """
         if rows is not None and ids is not None:
             raise BadInputError("take got both row numbers and sample ids", hint="Call take(rows) or take(ids=…).")

@@ -1,7 +1,7 @@
 """Rows by number, from anywhere in a table.
 
-The smallest unit of reading is a row group. Each row group with a wanted row is read once, several in parallel. A
-caller that takes rows repeatedly may cache decoded row groups.
+A few rows of a row group are read by page, where that is possible. Else each row group with a wanted row is decoded
+once. Shards are read in parallel. A caller that takes rows repeatedly may cache decoded row groups.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import BadInputError
+from warpdata.formats.parquet import GroupRows
 from warpdata.kinds.tables.columns import find_widened
 from warpdata.kinds.tables.edited_shard import TableShard
 from warpdata.kinds.tables.table_shards import TableShards
@@ -83,14 +84,18 @@ class RowTaker:
         import numpy as np
         import pyarrow as pa
 
-        file, parts = self._opener.open(shard), []
+        file = self._opener.open(shard)
         schema = schema_future.result()
         find_widened(file, schema.names, schema)
+        wanted = []
         for group in file.row_groups():
             start, stop = np.searchsorted(rows, (group.first_row, group.first_row + group.row_count))
             if start < stop:
-                decoded = self._read_group(file, group.index, schema.names)
-                parts.append(decoded.take(as_arrow(rows[start:stop] - group.first_row)))
+                wanted.append(GroupRows(group.index, rows[start:stop] - group.first_row))
+        if self._groups.max_bytes:
+            parts = [self._read_group(file, part.group, schema.names).take(as_arrow(part.rows)) for part in wanted]
+        else:
+            parts = [file.take_rows(wanted, schema.names)]
         joined = pa.concat_tables(parts).select(schema.names)
         return joined if joined.schema.equals(schema) else joined.cast(schema)
 
