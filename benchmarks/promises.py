@@ -47,6 +47,7 @@ SCENARIOS = (
     "living.edits",
     "living.reads",
     "search.scalar",
+    "search.vectors",
 )
 """Module names below `benchmarks`, in the order of the report."""
 
@@ -142,6 +143,12 @@ PROMISES = (
     Promise("index-bitmap", "search.scalar", "A label and a split through bitmaps.", Target("≥", 50.0), "DuckDB"),
     Promise("index-btree", "search.scalar", "A narrow range through a btree.", Target("≥", 10.0), "DuckDB"),
     Promise("index-lance", "search.scalar", "Filters through scalar indexes.", Target("≥", 1.0), "Lance"),
+    *(
+        Promise(
+            f"vectors-{name.lower()}", "search.vectors", "Nearest vectors, filtered or not.", Target("≥", 1.0), name
+        )
+        for name in ("Lance", "faiss", "hnswlib")
+    ),
     Promise("index-sample", "search.scalar", "A sample stratified by an index.", Target("≥", 10.0), "DuckDB"),
     Promise("scan-local", "tables.scan", "A full scan of local files.", Target("≥", 0.95), "the faster peer"),
     Promise("filter-s3", "tables.filters", "A filter over S3.", Target("≥", 1.0), "DuckDB"),

@@ -78,6 +78,7 @@ MAX_BITMAP_VALUES = 2**20
 # Search (docs/specs/search.md)
 MAX_VECTOR_SIZE = 65_536
 MAX_IVF_LISTS = 65_536
+MAX_SIGN_BITS = 4096
 
 # Artifacts (docs/specs/artifacts.md)
 MAX_MEMBER_NAME_BYTES = 4 * KIB

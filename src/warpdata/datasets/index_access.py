@@ -51,6 +51,7 @@ class IndexAccess:
 
         The kind is "bitmap" or "btree"; without one it is "bitmap" for lists and columns of up to 1,000 values. "ivf"
         makes searches of vectors by this `metric` faster ("cosine" by default), with `lists` lists in each segment.
+        "imi" and "lsh" do so for "cosine" alone: "imi" has many small lists, and "lsh" needs no training and no faiss.
         "text" is for searches of words. A build that was interrupted goes on where it ended.
         """
         from warpdata.indexing import IndexRequest, create_index

@@ -22,6 +22,7 @@ from warpdata.errors import (
 )
 from warpdata.formats.indexes import Directory, is_list, value_type_of
 from warpdata.formats.parquet import ShardOpener
+from warpdata.formats.search import VECTOR_KINDS
 from warpdata.indexing.segment_builder import SEGMENT_ROWS, SegmentBuilder, find_sources, group_sources
 from warpdata.indexing.segment_kinds import ColumnToIndex, check_kind
 from warpdata.kinds import StageContext, StagedBlob, VersionContext, pick_entry
@@ -149,7 +150,7 @@ def _choose_kind(version: VersionContext, request: IndexRequest, column_type: pa
             TABLES.open(version, request.table).select([request.column])
         )
         kind = "bitmap" if is_bitmap else "btree"
-    if kind == "ivf":
+    if kind in VECTOR_KINDS:
         parameters.setdefault("metric", "cosine")
     return ColumnToIndex(kind, request.column, column_type, parameters)
 
@@ -195,7 +196,7 @@ def _kept_segments(index: OpenedIndex, table: IndexedTable, column: ColumnToInde
 
 def _is_usable(opener: ShardOpener, shard: Shard, directory: Directory, number: int, column: ColumnToIndex) -> bool:
     """Return whether a segment can be opened and has values of the type of the column. Those of vectors always do."""
-    if column.kind == "ivf":
+    if column.kind in VECTOR_KINDS:
         return True
     try:
         entries = directory.segments[number].entries

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from warpdata.errors import BadInputError, SchemaMismatchError
 from warpdata.formats.indexes import is_list, value_type_of, write_bitmap, write_btree
 from warpdata.formats.parquet import describe_parquet
-from warpdata.formats.search import METRICS, IvfOptions, describe_ivf, vectors_of, write_ivf, write_text
+from warpdata.formats.search import (
+    METRICS,
+    VECTOR_KINDS,
+    VectorOptions,
+    describe_vectors,
+    vectors_of,
+    write_text,
+    write_vectors,
+)
 from warpdata.kinds.indexes import Parameters
 from warpdata.limits import MAX_IVF_LISTS
 from warpdata.repository.manifest import Footer
@@ -70,9 +78,19 @@ def _check_vectors(column: ColumnToIndex) -> None:
         raise SchemaMismatchError(
             f"column {column.name!r} is {column.type}, and not a fixed-size list of floating-point numbers"
         )
-    _check_parameters(column, ("lists", "metric"))
-    if column.parameters.get("metric") not in METRICS:
-        raise BadInputError(f"metric={column.parameters.get('metric')!r} is none of {', '.join(METRICS)}")
+    is_ivf = column.kind == "ivf"
+    _check_parameters(column, ("lists", "metric") if is_ivf else ("metric",))
+    metrics = METRICS if is_ivf else ("cosine",)
+    if column.parameters.get("metric") not in metrics:
+        raise BadInputError(
+            f"metric={column.parameters.get('metric')!r} is none of {', '.join(metrics)}",
+            hint=None if is_ivf else "An index of kind 'ivf' has other metrics, too.",
+        )
+    if column.kind == "imi" and column.type.list_size % 2:
+        raise SchemaMismatchError(
+            f"column {column.name!r} has vectors of {column.type.list_size} numbers, which cannot be halved",
+            hint="Use kind='ivf'.",
+        )
     lists = column.parameters.get("lists", 1)
     if not isinstance(lists, int) or not 1 <= lists <= MAX_IVF_LISTS:
         raise BadInputError(f"lists={lists!r} is not a number from 1 to {MAX_IVF_LISTS:,}")
@@ -104,8 +122,8 @@ def _write_btree(chunks: Iterator[pa.Array], _row_count: int, column: ColumnToIn
 def _write_vectors(chunks: Iterator[pa.Array], row_count: int, column: ColumnToIndex, path: Path) -> None:
     metric = next(each for each in METRICS if each == column.parameters["metric"])
     lists = column.parameters.get("lists")
-    options = IvfOptions(metric, int(lists) if lists is not None else None)
-    write_ivf(_vectors(chunks), row_count, path, options)
+    options = VectorOptions(metric, int(lists) if lists is not None else None, column.kind)
+    write_vectors(_vectors(chunks), row_count, path, options)
 
 
 def _vectors(chunks: Iterator[pa.Array]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
@@ -126,7 +144,7 @@ def _describe_parquet(path: Path) -> tuple[Footer | None, int | None]:
 
 
 def _describe_vectors(path: Path) -> tuple[Footer | None, int | None]:
-    return describe_ivf(path), None
+    return describe_vectors(path), None
 
 
 _parquet_kind = partial(SegmentKind, describe=_describe_parquet)
@@ -134,6 +152,6 @@ _parquet_kind = partial(SegmentKind, describe=_describe_parquet)
 SEGMENT_KINDS: Mapping[str, SegmentKind] = {
     "bitmap": _parquet_kind(check=_check_scalar, write=_write_bitmap),
     "btree": _parquet_kind(check=_check_scalar, write=_write_btree),
-    "ivf": SegmentKind(check=_check_vectors, write=_write_vectors, describe=_describe_vectors),
     "text": _parquet_kind(check=_check_text, write=_write_text),
+    **dict.fromkeys(VECTOR_KINDS, SegmentKind(check=_check_vectors, write=_write_vectors, describe=_describe_vectors)),
 }

@@ -53,12 +53,13 @@ class SearchRequest:
 def search_table(table: Table, request: SearchRequest, indexes: SearchIndexes, io_stats: Callable[[], IOStats]) -> Hits:
     """Search the rows that the filters of the table keep."""
     before = io_stats()
-    selection = table.select_rows()
+    selected = indexes.select(table)
+    selection = selected.selection
     found: list[tuple[TopScores, SearchPart]] = []
     if (near := request.near) is not None:
         best = TopScores(request.ranks)
         vectors = None if request.exact else indexes.vectors(table, near.column, near.query.metric)
-        found.append((best, search_vectors(table, selection, near, best, vectors)))
+        found.append((best, search_vectors(table, selected, near, best, vectors)))
     if (text := request.text) is not None:
         best = TopScores(request.ranks)
         found.append((best, search_texts(table, selection, text, best, indexes.texts(table, text.column))))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -22,13 +22,14 @@ from warpdata.errors import (
 )
 from warpdata.formats.indexes import Segment
 from warpdata.formats.parquet import ShardOpener
-from warpdata.formats.search import IvfSegment, ListCache, TextSegment
+from warpdata.formats.search import VECTOR_KINDS, BlockCache, TextSegment, VectorSegment
 from warpdata.kinds import VersionContext
 from warpdata.kinds.indexes import INDEXES, OpenedIndex, Parameters, PlacedSource, place_sources
 from warpdata.kinds.tables import IndexedTable, Table
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Shard
 from warpdata.repository.rows import RowSelection
+from warpdata.search.search_memory import SelectedRows, search_memory, select_rows
 from warpdata.search.segment_map import SegmentMap
 
 __all__ = ["OpenSegment", "SearchIndex", "SearchIndexes"]
@@ -49,8 +50,11 @@ class OpenSegment(Generic[S]):
 class SearchIndex(Generic[S]):
     """An index of one column, opened. Segments that turn out to be damaged are left out from then on."""
 
-    def __init__(self, index: OpenedIndex, table: Table, open_segment: Callable[[Shard, Segment], S]) -> None:
+    def __init__(
+        self, index: OpenedIndex, table: Table, open_segment: Callable[[Shard, Segment], S], memory: BlockCache
+    ) -> None:
         self.name = index.name
+        self.memory = memory
         self._index = index
         self._row_count = table.entry.shards.row_count
         parts = IndexedTable(table.entry, table.raw().schema(), table.opener, table.load_page)
@@ -104,46 +108,49 @@ class SearchIndexes:
 
     def __init__(self, version: VersionContext) -> None:
         self._version = version
-        self._lists = ListCache(version.session.settings.search_memory_bytes)
+        self.memory = search_memory(version.session.settings.search_memory_bytes)
         self._files = ShardOpener(version.session.reader)
         self._lock = threading.Lock()
-        self._vectors: dict[str, SearchIndex[IvfSegment]] = {}
+        self._vectors: dict[str, SearchIndex[VectorSegment]] = {}
         self._texts: dict[str, SearchIndex[TextSegment]] = {}
 
-    def vectors(self, table: Table, column: str, metric: str) -> SearchIndex[IvfSegment] | None:
+    def select(self, table: Table) -> SelectedRows:
+        """Return the rows that the filters of a table keep."""
+        return select_rows(table, self._version.ref.version, self.memory)
+
+    def vectors(self, table: Table, column: str, metric: str) -> SearchIndex[VectorSegment] | None:
         """Return an index of the vectors of a column by this metric; None if there is none."""
-        found = self._find("ivf", table, column, {"metric": metric})
+        found = self._find(VECTOR_KINDS, table, column, {"metric": metric})
         if found is None:
             return None
         with self._lock:
             if found.name not in self._vectors:
-                self._vectors[found.name] = SearchIndex(found, table, self._open_vectors)
+                self._vectors[found.name] = SearchIndex(found, table, self._open_vectors, self.memory)
             return self._vectors[found.name]
 
     def texts(self, table: Table, column: str) -> SearchIndex[TextSegment] | None:
         """Return an index of the words of a column; None if there is none."""
-        found = self._find("text", table, column, {})
+        found = self._find(("text",), table, column, {})
         if found is None:
             return None
         with self._lock:
             if found.name not in self._texts:
-                self._texts[found.name] = SearchIndex(found, table, self._open_text)
+                self._texts[found.name] = SearchIndex(found, table, self._open_text, self.memory)
             return self._texts[found.name]
 
-    def _find(self, kind: str, table: Table, column: str, parameters: Parameters) -> OpenedIndex | None:
+    def _find(self, kinds: Sequence[str], table: Table, column: str, parameters: Parameters) -> OpenedIndex | None:
         for name in sorted(self._version.manifest.indexes):
             try:
                 entry = INDEXES.parse(name, self._version.manifest.indexes[name])
             except (UnsupportedError, ManifestCorruptedError):
                 continue  # an index of another release has no effect
-            if (entry.kind, entry.table, entry.column) == (kind, table.name, column) and (
-                parameters.items() <= entry.parameters.items()
-            ):
+            is_of_column = entry.kind in kinds and (entry.table, entry.column) == (table.name, column)
+            if is_of_column and parameters.items() <= entry.parameters.items():
                 return INDEXES.open(self._version, name)
         return None
 
-    def _open_vectors(self, shard: Shard, segment: Segment) -> IvfSegment:
-        opened = IvfSegment(self._version.session.reader, shard, self._lists)
+    def _open_vectors(self, shard: Shard, segment: Segment) -> VectorSegment:
+        opened = VectorSegment(self._version.session.reader, shard, self.memory)
         if opened.head.row_count != segment.row_count:
             raise CorruptError(f"segment {shard.hash} has {opened.head.row_count} rows, not {segment.row_count}")
         return opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["SegmentMap"]
 
 
+_numbers = count()
+
+
 class SegmentMap:
     """The rows of one segment that the table has. Safe to share between threads."""
 
     def __init__(self, table: IndexedTable, row_count: int, sources: Sequence[PlacedSource]) -> None:
+        self.number = next(_numbers)
+        """The name of this map in the process."""
         self._table = table
         self._row_count = row_count
         self._sources = sorted(sources, key=lambda source: source.start)
@@ -42,19 +48,19 @@ class SegmentMap:
         """True if the table has every row of the segment."""
         return self.row_count == self._row_count
 
-    def allowed(self, selection: RowSelection) -> NDArray[np.bool_] | None:
-        """Return True for each row of the segment that is selected; None if all are."""
+    def allowed(self, selection: RowSelection) -> NDArray[np.int64] | None:
+        """Return the rows of the segment that are selected, ascending; None if all are."""
         if self.is_whole and sum(selection.rank(stop) - selection.rank(start) for start, stop in self.spans) == (
             self._row_count
         ):
             return None
-        out = np.zeros(self._row_count, bool)
+        parts = [np.empty(0, np.int64)]
         for source in self._sources:
             shard, first_row = source.located.shard, source.located.first_row
             rows = selection.between(first_row, first_row + _live(shard)).numbers - first_row
             deletes = self._table.opener.deletes(shard) if len(rows) else None
-            out[source.start + (rows if deletes is None else deletes.positions_of(rows))] = True
-        return out
+            parts.append(source.start + (rows if deletes is None else deletes.positions_of(rows)))
+        return np.concatenate(parts)
 
     def to_table(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of these rows of the segment in the table; -1 for rows that the table does not have."""

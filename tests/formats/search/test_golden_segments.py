@@ -21,20 +21,22 @@ from warpdata.formats.indexes import Segment, Source
 from warpdata.formats.parquet import ShardOpener, describe_parquet
 from warpdata.formats.search import (
     METRICS,
+    BlockCache,
     Corpus,
-    IvfOptions,
-    IvfSegment,
-    ListCache,
     Metric,
     TextQuery,
     TextSegment,
     TopScores,
+    VectorOptions,
     VectorQuery,
-    describe_ivf,
-    ivf_build,
-    write_ivf,
+    VectorSegment,
+    describe_vectors,
+    vector_build,
     write_text,
+    write_vectors,
 )
+from warpdata.formats.search.vector_quantizer import CellQuantizer, ListQuantizer, ScalarCodes, SignQuantizer
+from warpdata.formats.search.vector_training import Trained
 from warpdata.primitives.hashing import blob_key, fingerprint_file, sha256_hex
 from warpdata.repository.manifest import Shard
 
@@ -43,32 +45,44 @@ VECTORS = np.array([[1, 0], [0, 0], [3, 4], [np.nan, 1], [-2, 1], [0.5, 0.25], [
 LISTS = [1, 0, 1, 1, 2, 1]
 """The lists of the vectors that cosine can compare. List 3 is empty."""
 CENTROIDS = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
-GOLDEN: dict[str, tuple[Metric, str]] = {"cosine": ("cosine", "f4"), "l2": ("l2", "f8")}
+FIRST: dict[str, tuple[Metric, str]] = {"cosine": ("cosine", "f4"), "l2": ("l2", "f8")}
+"""Segments of the first format, which is not written any more."""
+SECOND: dict[str, tuple[str, Metric, str]] = {
+    "ivf-cosine": ("ivf", "cosine", "f4"),
+    "ivf-l2": ("ivf", "l2", "f8"),
+    "imi": ("imi", "cosine", "f4"),
+    "lsh": ("lsh", "cosine", "f4"),
+}
+PLANES = np.array([[1, 0], [0, 1], [1, 1], [1, -1], [2, 1], [1, 2], [-1, 0], [0, -1]], np.float32)
 ROWS = {"cosine": [[12], [10, 14, 15, 17], [16], []], "l2": [[11, 12], [10, 14, 15, 17], [16], []]}
 TEXTS = ["A red car", None, "Red, red wine!", "", "ＣＡＲ № 7 Straße", "--", "naïve_car"]
 
 
 def write_golden(name: str, path: Path) -> None:
-    metric, dtype = GOLDEN[name]
+    kind, metric, dtype = SECOND[name]
     lists = LISTS if metric == "cosine" else [1, 0, *LISTS[1:]]  # the zero vector, too
-    trained = ivf_build._Trained(CENTROIDS, np.array(lists), (1, 2, 3), 0.975)
+    usable = VECTORS[[0, 2, 4, 5, 6, 7]] if metric == "cosine" else VECTORS[[0, 1, 2, 4, 5, 6, 7]]
+    compared = usable / np.linalg.norm(usable, axis=1, keepdims=True) if metric == "cosine" else usable
+    low, high = compared.min(axis=0).astype("f4"), compared.max(axis=0).astype("f4")
+    codes = ScalarCodes(low, ((high - low) / 256).astype("f4"))
+    quantizer: Any = ListQuantizer(CENTROIDS, codes)
+    if kind == "imi":
+        quantizer = CellQuantizer(CENTROIDS[:2], codes)
+    elif kind == "lsh":
+        quantizer = SignQuantizer(PLANES, 2)
+    trained = Trained(quantizer, np.array(lists), (1, 2, 3, 4), 40, 0.975)
     rows = np.arange(10, 18)
+    parts = [(rows[:3], VECTORS[:3].astype(dtype)), (rows[3:], VECTORS[3:].astype(dtype))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ivf_build, "_train", lambda *_: trained)
-        write_ivf(
-            [(rows[:3], VECTORS[:3].astype(dtype)), (rows[3:], VECTORS[3:].astype(dtype))], 20, path, options(name)
-        )
+        patch.setattr(vector_build, "train", lambda *_: trained)
+        write_vectors(parts, 20, path, VectorOptions(metric, len(CENTROIDS), kind))
 
 
-def options(name: str) -> IvfOptions:
-    return IvfOptions(GOLDEN[name][0], len(CENTROIDS))
-
-
-def open_vectors(path: Path) -> IvfSegment:
+def open_vectors(path: Path) -> VectorSegment:
     data, store = path.read_bytes(), memory(str(path))
-    shard = Shard(sha256_hex(data), len(data), footer=describe_ivf(path))
+    shard = Shard(sha256_hex(data), len(data), footer=describe_vectors(path))
     store.create(blob_key(shard.hash), data)
-    return IvfSegment(store, shard, ListCache(1 << 20))
+    return VectorSegment(store, shard, BlockCache(1 << 20))
 
 
 def ranked(best: TopScores) -> list[int]:
@@ -86,51 +100,58 @@ def open_text(path: Path, rows: int) -> TextSegment:
     return TextSegment(ShardOpener(session.reader).open(shard), segment)
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", SECOND)
 def test_the_same_lists_give_the_bytes_of_the_first_release(name: str, tmp_path: Path) -> None:
     write_golden(name, tmp_path / "x")
-    assert (tmp_path / "x").read_bytes() == (FOLDER / f"{name}.ivf").read_bytes()
+    assert (tmp_path / "x").read_bytes() == (FOLDER / f"{name}.vectors").read_bytes()
 
 
-@pytest.mark.parametrize("name", GOLDEN)
-def test_golden_vectors_are_read_by_two_readers(name: str) -> None:
-    path = FOLDER / f"{name}.ivf"
-    segment, read = open_vectors(path), reference.read_vectors(path.read_bytes())
+@pytest.mark.parametrize("path", [*(f"{name}.ivf" for name in FIRST), *(f"{name}.vectors" for name in SECOND)])
+def test_golden_vectors_are_read_by_two_readers(path: str) -> None:
+    name = path.split(".")[0]
+    segment, read = open_vectors(FOLDER / path), reference.read_vectors((FOLDER / path).read_bytes())
     head = segment.head
-    metric = GOLDEN[name][0]
-    assert read.rows == ROWS[name]
-    assert (read.metric, read.probes, read.recall, read.row_count) == (metric, (1, 2, 3), 0.975, 20)
-    assert (head.metric, head.probes, head.recall, head.row_count) == (metric, (1, 2, 3), 0.975, 20)
-    assert np.array_equal(head.centroids, read.centroids)
-    assert head.rows.tolist() == [row for rows in read.rows for row in rows]
+    metric = FIRST[name][0] if path.endswith("ivf") else SECOND[name][1]
+    probes = (1, 2, 3) if path.endswith("ivf") else (1, 2, 3, 4)
+    assert read.rows == ROWS[metric]
+    assert (read.metric, read.probes, read.recall, read.row_count) == (metric, probes, 0.975, 20)
+    assert (head.metric, head.probes, head.recall, head.row_count) == (metric, probes, 0.975, 20)
+    assert head.candidates == read.candidates == 40
     for rows, vectors, decoded in zip(read.rows, read.vectors, read.decoded, strict=True):
         exact = VECTORS[[row - 10 for row in rows]]
         assert vectors == [tuple(vector) for vector in exact.tolist()]
         lengths = np.linalg.norm(exact, axis=1, keepdims=True) if metric == "cosine" else 1
-        if rows:
-            assert np.abs(exact / lengths - decoded).max() <= head.step.max() * 0.51
+        if rows and isinstance(head.quantizer, ListQuantizer | CellQuantizer):
+            assert np.abs(exact / lengths - decoded).max() <= head.quantizer.codes.step.max() * 0.51
+        elif rows:
+            assert np.array_equal(decoded, np.where(exact @ PLANES.T > 0, 1, -1))
     for query in ([1.0, 2.0], [-1.0, -1.0]):
         best = TopScores(4)
-        segment.search(VectorQuery(np.array(query), metric), np.arange(20) != 15, best)
-        assert ranked(best) == read.search(query, 4, set(range(20)) - {15})
+        segment.search(VectorQuery(np.array(query), metric), segment.subset(np.delete(np.arange(20), 15)), best)
+        exact_rows = np.array(sorted({row for rows in read.rows for row in rows} - {15}))
+        scores = VectorQuery(np.array(query), metric).scores(VECTORS[exact_rows - 10])
+        assert ranked(best) == exact_rows[np.lexsort((exact_rows, -scores))][:4].tolist()
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_a_second_reader_finds_the_same_rows_by_lists(metric: Metric, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "metric"), [*(("ivf", metric) for metric in METRICS), ("imi", "cosine"), ("lsh", "cosine")]
+)
+def test_a_second_reader_finds_the_same_rows_by_lists(kind: str, metric: Metric, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     random = np.random.default_rng(7)
-    vectors = random.standard_normal((400, 6)).astype("f4")
+    vectors = random.standard_normal((3000, 6)).astype("f4")
     vectors[::9] = np.nan
-    write_ivf([(np.arange(400), vectors)], 400, tmp_path / "x", IvfOptions(metric, 20))
+    options = VectorOptions(metric, 30 if kind == "ivf" else None, kind)
+    write_vectors([(np.arange(3000), vectors)], 3000, tmp_path / "x", options)
     segment, read = open_vectors(tmp_path / "x"), reference.read_vectors((tmp_path / "x").read_bytes())
-    for selectivity in (1.0, 0.5, 0.1):
-        allowed = random.random(400) < selectivity
+    for selectivity in (1.0, 0.5, 0.2):
+        allowed = np.flatnonzero(random.random(3000) < selectivity)
         for k in (1, 5, 12):
             query = random.standard_normal(6)
             best = TopScores(k)
-            work = segment.search(VectorQuery(query, metric), allowed, best)
-            assert not work.is_exact
-            assert ranked(best) == read.search(query.tolist(), k, set(np.flatnonzero(allowed).tolist()))
+            work = segment.search(VectorQuery(query, metric), segment.subset(allowed), best)
+            assert work.recall < 1 or work.lists
+            assert ranked(best) == read.search(query.tolist(), k, set(allowed.tolist()))
 
 
 def check_text(segment: TextSegment, read: reference.TextPostings, query: str) -> None:
@@ -175,8 +196,8 @@ def test_a_second_reader_ranks_rows_by_words_alike(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for each in GOLDEN:
-        if not (FOLDER / f"{each}.ivf").exists():
-            write_golden(each, FOLDER / f"{each}.ivf")
+    for each in SECOND:
+        if not (FOLDER / f"{each}.vectors").exists():
+            write_golden(each, FOLDER / f"{each}.vectors")
     if not (FOLDER / "words.parquet").exists():
         write_text([pa.array(TEXTS, pa.string())], FOLDER / "words.parquet")

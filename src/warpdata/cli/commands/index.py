@@ -84,8 +84,14 @@ def _ls(cli: CliContext, address: str) -> None:
 @command("create", json_keys=_CHANGE_KEYS)
 @dataset_argument()
 @click.argument("column", type=EntryType("columns"), metavar="COLUMN")
-@click.option("--kind", type=click.Choice(("bitmap", "btree", "ivf", "text")), help="Default: bitmap or btree.")
-@click.option("--metric", type=click.Choice(("cosine", "l2", "dot")), help="For ivf. Default: cosine.")
+@click.option(
+    "--kind", type=click.Choice(("bitmap", "btree", "imi", "ivf", "lsh", "text")), help="Default: bitmap or btree."
+)
+@click.option(
+    "--metric",
+    type=click.Choice(("cosine", "l2", "dot")),
+    help="For vectors. Default: cosine, the only one of imi and lsh.",
+)
 @click.option("--name", metavar="NAME", help="Name of the index. Default: TABLE.COLUMN.")
 @edit_table_option
 @_change_options
@@ -94,7 +100,7 @@ def _create(cli: CliContext, /, dataset_id: str, column: str, **given: Any) -> N
     """Index a column of a table.
 
     A bitmap index suits columns of few values, and lists; a btree index suits ranges and columns of many values.
-    Searches of vectors use an ivf index, and searches of words a text index.
+    Searches of vectors use an index of kind ivf, imi or lsh, and searches of words a text index.
     An interrupted build goes on where it ended.
 
     \b

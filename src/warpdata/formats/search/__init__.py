@@ -4,9 +4,6 @@ docs/specs/search.md is the normative text.
 """
 
 from warpdata.formats.search.bm25 import Corpus, Postings, TextQuery, split_words
-from warpdata.formats.search.ivf_build import IvfOptions, write_ivf
-from warpdata.formats.search.ivf_head import describe_ivf
-from warpdata.formats.search.ivf_segment import IvfSegment, ListCache, ProbeCount
 from warpdata.formats.search.similarity import (
     MAX_LENGTH,
     METRICS,
@@ -18,26 +15,32 @@ from warpdata.formats.search.similarity import (
     vectors_of,
 )
 from warpdata.formats.search.text_segment import TextSegment, write_text
+from warpdata.formats.search.vector_build import write_vectors
+from warpdata.formats.search.vector_head import VECTOR_KINDS, describe_vectors
+from warpdata.formats.search.vector_segment import BlockCache, ProbeCount, Subset, VectorSegment
+from warpdata.formats.search.vector_training import VectorOptions
 
 __all__ = [
     "MAX_LENGTH",
     "METRICS",
+    "VECTOR_KINDS",
+    "BlockCache",
     "Corpus",
-    "IvfOptions",
-    "IvfSegment",
-    "ListCache",
     "Metric",
     "Postings",
     "ProbeCount",
+    "Subset",
     "TextQuery",
     "TextSegment",
     "TopScores",
+    "VectorOptions",
     "VectorQuery",
-    "describe_ivf",
+    "VectorSegment",
+    "describe_vectors",
     "find_usable",
     "split_words",
     "squared_lengths",
     "vectors_of",
-    "write_ivf",
     "write_text",
+    "write_vectors",
 ]
