@@ -65,7 +65,7 @@ _EXPORTS = {
         "create",
         "open_writer",
     ),
-    "warpdata.session": ("connect",),
+    "warpdata.connection": ("connect",),
     "warpdata.settings": ("Settings", "load_settings"),
     "warpdata.streaming": ("Shuffle", "Stream"),
 }
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from warpdata.collections import Polygon as Polygon
     from warpdata.collections import collection as collection
     from warpdata.collections import create_collection as create_collection
+    from warpdata.connection import connect as connect
     from warpdata.datasets import Dataset as Dataset
     from warpdata.datasets import dataset as dataset
     from warpdata.datasets import diff as diff
@@ -138,7 +139,6 @@ if TYPE_CHECKING:
     from warpdata.samples import Video as Video
     from warpdata.samples import create as create
     from warpdata.samples import open_writer as open_writer
-    from warpdata.session import connect as connect
     from warpdata.settings import Settings as Settings
     from warpdata.settings import load_settings as load_settings
     from warpdata.streaming import Shuffle as Shuffle

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from warpdata.errors import BadInputError
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.redaction import redact
@@ -27,9 +28,12 @@ from warpdata.storage import (
     MetadataCacheFiles,
     MeteredReader,
     Reader,
+    ServiceStore,
     Writer,
     normalize_url,
     open_store,
+    read_token,
+    service_url,
 )
 from warpdata.storage.cache import (
     BlobCache,
@@ -47,6 +51,8 @@ __all__ = ["Session", "VersionAddress", "connect", "keyed_id", "open_cache", "op
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
 _WITHOUT_CACHE = ("file://", "memory://")
+_SERVICE = ("warp+https://", "warp+http://")
+_WEB = (*_SERVICE, "https://", "http://")
 _MAX_SECRET_URLS = 64
 _OFFLINE = "Run `warp warm DATASET` while online, or open it in another mode."
 
@@ -135,14 +141,19 @@ class Session:
 
 
 @check_arguments
-def connect(store: str | None = None, settings: Settings | None = None, *, mode: str | None = None) -> Session:
-    """Open a store, by default that of the settings. Makes no request.
+def connect(
+    store: str | None = None, settings: Settings | None = None, *, mode: str | None = None, token: str | None = None
+) -> Session:
+    """Open a store, by default that of the settings. Makes no request, except one to a service.
 
+    The address of a service is `warp+https://HOST`, or `https://HOST` with a `token`. Without one, the token is that of
+    WARP_TOKEN, or of `warp login`. The service says who the user is, and that is the author of changes.
     Budgets of the settings (`io_concurrency`, `threads`, `read_memory_bytes`) become those of the process.
     """
     settings = settings or load_settings()
     apply_budgets(settings)
-    url, cache_mode = _complete_url(normalize_url(store or settings.store_url)), parse_mode(mode or settings.mode)
+    given, settings = _with_token(store or settings.store_url, settings, token)
+    url, cache_mode = _complete_url(normalize_url(given)), parse_mode(mode or settings.mode)
     counters = IOMetrics()
     cache = open_cache(settings, counters)
     is_remote = not url.startswith(_WITHOUT_CACHE)
@@ -154,6 +165,8 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
             offline, reader, settings, mode=cache_mode, counters=counters, cache=cache, wrap=lambda _: (reader, None)
         )
     writer = open_store(url, settings)
+    if isinstance(writer, ServiceStore):
+        settings = replace(settings, author=str(writer.client.get("/session")["name"]))
     session = Session(writer, writer, settings, mode=cache_mode, counters=counters, cache=cache)
     if not is_remote:
         return session
@@ -171,6 +184,19 @@ def connect(store: str | None = None, settings: Settings | None = None, *, mode:
     remote, media = wrap(writer)
     used = None if cache_mode is Mode.REMOTE else cache
     return replace(session, reader=remote, media=media, cache=used, wrap=wrap)
+
+
+def _with_token(store: str, settings: Settings, token: str | None) -> tuple[str, Settings]:
+    """Return the address and settings of a store. A web address with a token is that of a service."""
+    if token is None and store.startswith(_WEB):
+        known = read_token(settings.tokens_file, store)
+        is_service = store.startswith(_SERVICE) or known is not None
+        token = (settings.token or known) if is_service else None
+    if token is None:
+        return store, settings
+    if not store.startswith(_WEB):
+        raise BadInputError(f"store {redact(store)!r} takes no token", hint="A token is for https://HOST.")
+    return service_url(store, has_token=True), replace(settings, token=token)
 
 
 @dataclass(frozen=True, slots=True)

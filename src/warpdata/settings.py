@@ -97,6 +97,10 @@ class Settings:
     """URLs below which files outside of the store may be read, where a version names them."""
     search_memory_bytes: int = 1_000_000_000
     """Memory for the lists of indexes of vectors that a dataset object keeps for later searches."""
+    token: str | None = field(default=None, repr=False)
+    """The token for a service, sent to the address of the store and nowhere else."""
+    tokens_file: Path | None = None
+    """The file in which `warp login` keeps tokens by address."""
     s3: S3Settings = S3Settings()
 
     def __post_init__(self) -> None:
@@ -140,6 +144,8 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         read_memory_bytes=_read_memory(env),
         external_prefixes=tuple((env.get("WARP_EXTERNAL_PREFIXES") or "").split()),
         search_memory_bytes=int(_number(env, "WARP_SEARCH_MEMORY_GB", 1.0) * 1e9),
+        token=env.get("WARP_TOKEN") or None,
+        tokens_file=Path(env.get("WARP_TOKENS_FILE") or Path(platformdirs.user_config_dir("warpdata"), "tokens.json")),
         s3=_load_s3(env),
     )
 

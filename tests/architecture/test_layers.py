@@ -79,11 +79,12 @@ ALLOWED: dict[str, set[str]] = {
     "ingest": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
+    "connection": FOUNDATION | {"session", "repository.catalog", "datasets", "collections"},
     "exporters": FOUNDATION
     | {"formats.parquet", "formats.media", "formats.huggingface", "query"}
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
-    | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "query"}
+    | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"}
     | {"collections"},
     "testing": FOUNDATION | {"storage"},
@@ -254,6 +255,7 @@ def test_clock_and_chance_are_arguments() -> None:
     owners |= {"storage/cache/staging.py", "datasets/ref_columns.py"}
     owners |= {"formats/tensors/source_health.py"}  # back-off of sources, below the session
     owners |= {"primitives/adaptive_limit.py", "primitives/concurrency.py"}  # throughput and quotas of the process
+    owners |= {"storage/service_client.py"}  # how long a connection was idle
     owners |= {"primitives/backoff.py"}  # pauses between requests, with jitter
     for path in modules():
         relative = path.relative_to(SOURCE).as_posix()

@@ -32,6 +32,7 @@ PETS = f"{API}/datasets/acme/pets"
 CHANGE = {"X-Warp-Request": "1"}
 PUBLIC = {"/healthz", "/readyz", "/api/v1/files/{signed}/{filename}"}
 OWN = {"/api/v1/session", "/api/v1/tokens", "/api/v1/datasets", "/api/v1/workspaces", "/api/v1/jobs", "/api/v1/sql"}
+OWN |= {"/api/v1/objects"}
 """Routes without the id of a thing: they answer with what belongs to the caller."""
 
 
@@ -54,6 +55,7 @@ def ask(client: TestClient, method: str, path: str, upload: str, job: str) -> in
         "version_name": "v1",
         "training_job_id": "41",
         "document": "meta.json",
+        "key": "datasets/acme/pets/latest.json",
     }
     url = re.sub(r"\{(\w+)(:path)?\}", lambda found: values[found[1]], path)
     query = {"from": "main", "to": "main"} if path.endswith(("/diff", "/compare")) else {}

@@ -120,7 +120,8 @@ def test_nothing_set_gives_defaults_under_the_users_folders() -> None:
     assert settings.cache_dir.is_absolute()
     assert settings.author == pwd.getpwuid(os.getuid()).pw_name
     plain = Settings(store_url=settings.store_url, cache_dir=settings.cache_dir, s3=settings.s3)
-    assert settings == replace(plain, author=settings.author)
+    assert settings.tokens_file is not None
+    assert settings == replace(plain, author=settings.author, tokens_file=settings.tokens_file)
 
 
 def test_everything_set_is_heard() -> None:
@@ -129,6 +130,8 @@ def test_everything_set_is_heard() -> None:
             "WARP_STORE": "s3://bucket/root",
             "WARP_CACHE_DIR": "/cache",
             "WARP_AUTHOR": "ada",
+            "WARP_TOKEN": "wd_secret",
+            "WARP_TOKENS_FILE": "/tokens.json",
             "USER": "not ada",
             "WARP_TIMEOUT_S": "1.5",
             "WARP_CONNECT_TIMEOUT_S": "2.5",
@@ -156,6 +159,8 @@ def test_everything_set_is_heard() -> None:
         store_url="s3://bucket/root",
         cache_dir=Path("/cache"),
         author="ada",
+        token="wd_secret",
+        tokens_file=Path("/tokens.json"),
         timeout_s=1.5,
         connect_timeout_s=2.5,
         retry_timeout_s=3.5,

@@ -79,6 +79,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Service": {
         "serve": "Serve the datasets of a store over HTTP.",
         "worker": "Run the jobs of a service.",
+        "login": "Keep the token of a service on this machine.",
+        "logout": "Forget the token of a service on this machine.",
         "server": "Users, tokens, the index and the audit log of a service.",
     },
     "History": {
@@ -127,7 +129,7 @@ _MEANINGS: Mapping[str, str] = {
     "collect vacuum expire prune clean": "`warp gc` deletes garbage of a store; `warp cache gc` shrinks the cache.",
     "du usage": "`warp cache stats` shows the size of the cache; `warp gc --dry-run` that of a store.",
     "lock keep hold": "`warp pin` keeps versions from garbage collection.",
-    "login auth config configure setup": "`warp doctor` checks settings and credentials.",
+    "auth config configure setup": "`warp doctor` checks settings and credentials; `warp login` keeps a token.",
     "train loader": "`warp init` writes a Python module that loads a dataset.",
     "convert record recover": "`warp episodes convert` and `warp episodes recover` work on recorded episodes.",
     "weights checkpoint model": "`warp tensors` shows, imports and exports tensors.",

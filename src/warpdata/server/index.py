@@ -11,16 +11,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import and_, delete, or_, select, true
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.sql.elements import ColumnElement
 
 from warpdata.kinds import entries_by_kind
 from warpdata.repository.catalog import MAIN, Address, find_head, read_commit
-from warpdata.server.access import AuditEntry, Place, Principal, record
+from warpdata.server.access import AuditEntry, Place, Principal, Role, record
 from warpdata.server.database import DatasetRow, EventRow
 from warpdata.server.service import Service
 
-__all__ = ["Synchronized", "forget_dataset", "index_dataset", "record_change", "synchronize"]
+__all__ = ["Synchronized", "forget_dataset", "index_dataset", "record_change", "synchronize", "visible_to"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,20 @@ def record_change(service: Service, caller: Principal, dataset_id: str, action: 
     with service.database.write() as db:
         record(service, db, caller, AuditEntry(action, dataset_id, Place(workspace, name), detail))
     index_dataset(service, dataset_id)
+
+
+def visible_to(caller: Principal) -> ColumnElement[bool]:
+    """Return the condition that keeps the datasets which the caller may read, in the query itself."""
+    roles, reach = caller.roles, caller.reach
+    within: ColumnElement[bool] = true() if reach is None else DatasetRow.workspace == reach.workspace
+    if reach is not None and reach.dataset is not None:
+        within = and_(within, DatasetRow.name == reach.dataset)
+    if roles.is_admin:
+        return within
+    hidden = [f"{workspace}/{name}" for (workspace, name), role in roles.datasets.items() if role is Role.NONE]
+    shown = [f"{workspace}/{name}" for (workspace, name), role in roles.datasets.items() if role is not Role.NONE]
+    allowed = or_(DatasetRow.workspace.in_(list(roles.workspaces)), DatasetRow.id.in_(shown))
+    return and_(within, allowed, DatasetRow.id.not_in(hidden))
 
 
 def forget_dataset(service: Service, dataset_id: str) -> bool:

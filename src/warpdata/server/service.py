@@ -11,6 +11,7 @@ from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.hashing import is_digest
 from warpdata.repository.catalog import Address, VersionRef
 from warpdata.repository.rows import RowSelection
+from warpdata.server.blob_index import BlobIndex
 from warpdata.server.database import Database
 from warpdata.session import Session
 
@@ -50,6 +51,8 @@ class Service:
     statistics: ByteLRU[tuple[str, ...], object] = field(
         default_factory=lambda: ByteLRU(max_entries=_STATISTICS_ENTRIES)
     )
+    blobs: BlobIndex = field(default_factory=BlobIndex)
+    """The blobs of each dataset, which decide who may read them by key."""
     _opened: ByteLRU[tuple[str, str], Dataset] = field(default_factory=lambda: ByteLRU(max_entries=_OPENED_VERSIONS))
 
     def now(self) -> str:

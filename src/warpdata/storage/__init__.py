@@ -7,7 +7,7 @@ from warpdata.primitives.ranges import ByteRange, RangeRequest, coalesce, split_
 from warpdata.storage.buffered import BufferedBlob
 from warpdata.storage.content_type import SNIFFED_BYTES, content_type
 from warpdata.storage.external import check_external_url, open_external
-from warpdata.storage.from_url import normalize_url, open_store, resolve_s3
+from warpdata.storage.from_url import normalize_url, open_store, resolve_s3, service_url
 from warpdata.storage.generations import GenerationReader, RenamedReader
 from warpdata.storage.local import LocalStore
 from warpdata.storage.metadata_cache import KeyPolicy, MetadataCache, MetadataCacheFiles
@@ -29,7 +29,10 @@ from warpdata.storage.range_source import (
     RangeSource,
     explain_os_error,
 )
-from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer, check_expiry
+from warpdata.storage.service_client import ServiceClient, ServiceReply
+from warpdata.storage.service_store import ServiceStore
+from warpdata.storage.tokens import forget_token, read_token, save_token
+from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer, check_expiry, check_key
 from warpdata.storage.verified_read import BlobCopy, read_blob, read_verified, retry_corrupt, verify_blob
 from warpdata.storage.wrapper import ReaderWrapper
 
@@ -60,13 +63,18 @@ __all__ = [
     "Reader",
     "ReaderWrapper",
     "RenamedReader",
+    "ServiceClient",
+    "ServiceReply",
+    "ServiceStore",
     "Writer",
     "check_expiry",
     "check_external_url",
+    "check_key",
     "check_private_directory",
     "coalesce",
     "content_type",
     "explain_os_error",
+    "forget_token",
     "is_private_file",
     "make_private_directories",
     "normalize_url",
@@ -74,9 +82,12 @@ __all__ = [
     "open_private",
     "open_store",
     "read_blob",
+    "read_token",
     "read_verified",
     "resolve_s3",
     "retry_corrupt",
+    "save_token",
+    "service_url",
     "split_reply",
     "verify_blob",
 ]

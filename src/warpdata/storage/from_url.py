@@ -17,16 +17,20 @@ from warpdata.settings import S3Settings, Settings, provider_variables
 from warpdata.storage.local import LocalStore
 from warpdata.storage.object_store import ObjectStore
 from warpdata.storage.retries import RetryPolicy
+from warpdata.storage.service_client import API_PATH, ClientOptions, ServiceClient
+from warpdata.storage.service_store import ServiceStore
 from warpdata.storage.types import Writer
 
 if TYPE_CHECKING:
     from obstore.store import MemoryStore
     from obstore.store import ObjectStore as Backend
 
-__all__ = ["normalize_url", "open_store", "resolve_s3"]
+__all__ = ["normalize_url", "open_store", "resolve_s3", "service_url"]
 
-SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
+_SERVICE = "warp+"
+SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https", "warp+https", "warp+http")
 _MAX_CLIENTS = 128
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _clients: ByteLRU[Hashable, Backend] = ByteLRU(max_entries=_MAX_CLIENTS, clear_after_fork=True)
 _memory_stores: dict[str, MemoryStore] = {}
 """Memory stores live as long as the process. Their name identifies them, as a path identifies a file."""
@@ -72,6 +76,8 @@ def open_store(url: str, settings: Settings) -> Writer:
     if parts.scheme == "memory":
         return _open_memory(url)
     client = _Client.of(settings)
+    if parts.scheme.startswith(_SERVICE):
+        return _open_service(url, settings, client)
     if parts.scheme == "s3":
         return _open_s3(url, parts.netloc, parts.path.strip("/"), settings, client)
     return _open_other(url, parts.scheme, client)
@@ -108,6 +114,39 @@ class _Client:
             },
             policy=RetryPolicy(settings.max_retries, settings.retry_timeout_s),
         )
+
+
+def service_url(url: str, *, has_token: bool) -> str:
+    """Return the store URL of a service. An address with a token is one; others name a static copy of a store."""
+    is_web = url.startswith(("https://", "http://"))
+    return f"{_SERVICE}{url}" if is_web and has_token else url
+
+
+def _open_service(url: str, settings: Settings, client: _Client) -> ServiceStore:
+    """Open a service. Its token is sent over https, and over http only to this machine."""
+    from obstore.store import HTTPStore
+
+    parts = urlsplit(url.removeprefix(_SERVICE))
+    if not parts.hostname or parts.query or parts.fragment:
+        raise BadInputError(f"store {redact(url)!r} does not name a service", hint="Write warp+https://HOST.")
+    is_plain = parts.scheme == "http"
+    if is_plain and parts.hostname not in _LOOPBACK:
+        raise BadInputError(
+            f"{redact(url)!r} would send the token unprotected", hint=f"Write warp+https://{parts.hostname}."
+        )
+    options = ClientOptions(
+        settings.timeout_s, settings.connect_timeout_s, settings.max_retries, settings.retry_timeout_s
+    )
+    service = ServiceClient(parts.geturl(), settings.token, options)
+    root = f"{service.url}{API_PATH}/objects"
+    http = {**client.options, "allow_http": is_plain, "default_headers": service.headers()}
+
+    def make(retry: dict[str, Any]) -> Backend:
+        return HTTPStore.from_url(root, client_options=http, retry_config=retry)  # type: ignore[arg-type]
+
+    backend, reads = _shared_clients((root, settings.token, client.key), client, make)
+    objects = ObjectStore(url, backend, read_only=True, reads=reads, retries=client.policy)
+    return ServiceStore(url, service, objects)
 
 
 def _open_memory(url: str) -> ObjectStore:

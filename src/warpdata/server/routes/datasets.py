@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
-from sqlalchemy import and_, or_, select, true
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import select
 
 from warpdata.datasets import Dataset
 from warpdata.kinds import entries_by_kind
 from warpdata.repository.catalog import VersionRef
-from warpdata.server.access import Action, Principal, Role
+from warpdata.server.access import Action, Principal
 from warpdata.server.caller import Caller, ServiceOf
 from warpdata.server.database import DatasetRow
-from warpdata.server.index import index_dataset
+from warpdata.server.index import index_dataset, visible_to
 from warpdata.server.routes.parameters import Answer, Authorized, RefQuery, dataset_place
 from warpdata.server.samples import describe_schema
 
@@ -104,7 +103,7 @@ def list_datasets(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> DatasetList:
     """List the datasets that the caller may read, by id. Those published elsewhere appear within half a minute."""
-    query = select(DatasetRow).where(_visible(caller)).order_by(DatasetRow.id).limit(limit + 1)
+    query = select(DatasetRow).where(visible_to(caller)).order_by(DatasetRow.id).limit(limit + 1)
     if workspace is not None:
         query = query.where(DatasetRow.workspace == workspace)
     if contains is not None:
@@ -183,17 +182,3 @@ def _dataset_view(row: DatasetRow, caller: Principal) -> DatasetView:
         sections=row.sections,
         role=caller.role_at(dataset_place(row.id)),
     )
-
-
-def _visible(caller: Principal) -> ColumnElement[bool]:
-    """Return the condition that keeps the datasets which the caller may read, in the query itself."""
-    roles, reach = caller.roles, caller.reach
-    within: ColumnElement[bool] = true() if reach is None else DatasetRow.workspace == reach.workspace
-    if reach is not None and reach.dataset is not None:
-        within = and_(within, DatasetRow.name == reach.dataset)
-    if roles.is_admin:
-        return within
-    hidden = [f"{workspace}/{name}" for (workspace, name), role in roles.datasets.items() if role is Role.NONE]
-    shown = [f"{workspace}/{name}" for (workspace, name), role in roles.datasets.items() if role is not Role.NONE]
-    allowed = or_(DatasetRow.workspace.in_(list(roles.workspaces)), DatasetRow.id.in_(shown))
-    return and_(within, allowed, DatasetRow.id.not_in(hidden))
