@@ -48,6 +48,7 @@ ANSWERS = {
         "AffectedVersion",
         "ErasureReceipt",
         "IntegrityReport",
+        "RepairReport",
     ),
 }
 """Results of public functions, by package."""
