@@ -1,7 +1,7 @@
 """Successors: versions without the files that an older one has lost, each a commit with a label of its own.
 
 Purges and repairs make them. Every step is idempotent: keys of the edits follow from the cause. Implements
-"Successors" of docs/specs/collections.md.
+"Purge" and "Repair" of docs/specs/collections.md.
 """
 
 from __future__ import annotations

@@ -434,7 +434,7 @@ def _integrity(ctx: click.Context, dataset_id: str, versions: tuple[str, ...], d
 @click.argument("versions", nargs=-1)
 @click.pass_obj
 def _repair(cli: CliContext, dataset_id: str, versions: tuple[str, ...]) -> None:
-    """Make successors of broken versions, without the files that they have lost.
+    """Make successors of broken versions without lost files.
 
     `warp collection integrity` finds broken versions. Restore what can be restored first: `warp verify --repair`.
     Lost files are removed from HEAD too.
